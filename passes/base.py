@@ -1,0 +1,63 @@
+"""What a pass is: a frozen dataclass whose fields are its options."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.passes.locations import describe
+
+if TYPE_CHECKING:
+    from tensoropt.dialects.mlir import ir
+
+__all__ = ["Pass", "PassError", "option_fields"]
+
+
+class PassError(UserError):
+    """A mistake in the program that a pass or the verifier refuses, tied to an operation.
+
+    ``message`` is the text alone, ``location`` the MLIR location (or ``None``); the text of the
+    exception starts with the description of that location. ``notes`` are further
+    ``(location, message)`` pairs.
+    """
+
+    def __init__(
+        self, message: str, location: Any = None, notes: tuple[tuple[Any, str], ...] = ()
+    ) -> None:
+        where = describe(location)
+        super().__init__(f"{where}: {message}" if where else message)
+        self.message = message
+        self.location = location
+        self.notes = notes
+
+
+class Pass(ABC):
+    """A change to a module. Subclasses are frozen dataclasses; their fields are the options.
+
+    The file, the pass, the class and the test share one stem: ``passes/insert_reshards.py``,
+    ``insert-reshards``, ``InsertReshardsPass``, ``test/passes/insert_reshards.mlir``. The class
+    docstring is the reference text (`docs/passes.md`): what the pass does and what it refuses.
+    Options are ``bool``, ``int``, ``float`` or ``str``, each possibly ``| None``; field
+    ``time_limit_s`` is written ``time-limit-s=10`` in a pipeline.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    @abstractmethod
+    def run(self, module: ir.Module) -> None:
+        """Change ``module`` in place; raise :class:`PassError` where it cannot be done."""
+
+    @staticmethod
+    def fail(op: Any, message: str) -> PassError:
+        """Return the error to raise about ``op``: ``raise self.fail(op, "expected X, got: Y")``."""
+        operation = op.operation
+        return PassError(f"'{operation.name}' op {message}", operation.location)
+
+
+def option_fields(cls: type[Pass]) -> dict[str, dataclasses.Field[Any]]:
+    """Return the options of a pass class by the name a pipeline uses for them."""
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    return {field.name.replace("_", "-"): field for field in fields}

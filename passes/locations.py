@@ -1,0 +1,36 @@
+"""Where an operation came from: a line of a text file, or a node of an ONNX model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["describe", "line_of", "position_of"]
+
+Position = tuple[str, int, int]
+
+
+def position_of(location: Any) -> Position | None:
+    """Return ``(file, line, column)`` of an MLIR location, or ``None`` where it names no file.
+
+    A name or fused location is searched for the first file inside it.
+    """
+    if hasattr(location, "start_line"):
+        return location.filename, location.start_line, location.start_col
+    if hasattr(location, "child_loc"):
+        return position_of(location.child_loc)
+    found = (position_of(part) for part in getattr(location, "locations", ()))
+    return next((position for position in found if position), None)
+
+
+def line_of(location: Any) -> int | None:
+    """Return the line of an MLIR location, or ``None`` where it has none."""
+    position = position_of(location)
+    return position[1] if position else None
+
+
+def describe(location: Any) -> str:
+    """Return ``file:line:column`` or ``node '<name>'``; an empty string for an unknown location."""
+    if hasattr(location, "name_str"):
+        return f"node '{location.name_str}'"
+    position = position_of(location)
+    return ":".join(map(str, position)) if position else ""

@@ -1,0 +1,153 @@
+"""Runs passes over a module: ours by name, and any other through MLIR's own pass manager."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TextIO
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.dialects.mlir import PassManager, ir
+from tensoropt.passes.base import Pass, PassError
+from tensoropt.passes.pipeline_text import Element, parse_elements, parse_options
+from tensoropt.passes.registry import PASSES, create, unknown
+
+__all__ = ["Pipeline", "UpstreamPass", "parse_pipeline", "raised_by_mlir", "verify"]
+
+
+@dataclass(frozen=True)
+class UpstreamPass(Pass):
+    """A piece of a pipeline that MLIR's own pass manager runs."""
+
+    summary: ClassVar[str] = "a pass of MLIR"
+    text: str
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The text as MLIR reads it."""
+        return self.text
+
+    def check(self, context: ir.Context) -> None:
+        """Raise :class:`UserError` when MLIR does not know the pass or one of its options."""
+        try:
+            PassManager.parse(f"builtin.module({self.text})", context)
+        except ValueError as error:
+            raise self._refusal(str(error)) from None
+
+    def run(self, module: ir.Module) -> None:
+        """Run the pass; a failure carries MLIR's own diagnostic."""
+        manager = PassManager.parse(f"builtin.module({self.text})", module.context)
+        try:
+            manager.run(module.operation)
+        except ir.MLIRError as error:
+            raise raised_by_mlir(error) from None
+
+    def _refusal(self, reason: str) -> UserError:
+        if "registered pass" in reason:
+            name = reason.split("'")[1]
+            return unknown(name)
+        return UserError(f"pass '{self.text}': {reason.splitlines()[0]}")
+
+
+@dataclass
+class Pipeline:
+    """Passes in order, and what to print while they run. Everything printed goes to ``stream``."""
+
+    passes: Sequence[Pass]
+    print_after_all: bool = False
+    print_after: Sequence[str] = ()
+    timing: bool = False
+    stream: TextIO | None = None
+    seconds: list[tuple[str, float]] = field(default_factory=list)
+
+    def run(self, module: ir.Module) -> None:
+        """Run every pass and verify the module after each.
+
+        Raises :class:`PassError`, which names the failing pass and those before it.
+        """
+        try:
+            for index, one in enumerate(self.passes):
+                self._run_one(module, index, one)
+        finally:
+            if self.timing:
+                self._print_timing()
+
+    def _run_one(self, module: ir.Module, index: int, one: Pass) -> None:
+        start = time.perf_counter()
+        where = _where(self.passes, index)
+        _explained(lambda: one.run(module), where)
+        _explained(lambda: verify(module), f"{where}, which left an invalid module")
+        self.seconds.append((one.name, time.perf_counter() - start))
+        if self.print_after_all or one.name in self.print_after:
+            print(f"// -----// IR after {one.name} //----- //\n{module}", file=self._out())
+
+    def _print_timing(self) -> None:
+        total = sum(seconds for _, seconds in self.seconds)
+        rows = [*self.seconds, ("total", total)]
+        print("  seconds  share  pass", file=self._out())
+        for name, seconds in rows:
+            share = seconds / total if total else 1.0
+            print(f"{seconds:9.4f} {share:6.1%}  {name}", file=self._out())
+
+    def _out(self) -> TextIO:
+        return self.stream or sys.stderr
+
+
+def parse_pipeline(text: str, context: ir.Context) -> list[Pass]:
+    """Return the passes that ``text`` names; raises :class:`UserError` before anything is run."""
+    passes: list[Pass] = []
+    for element in parse_elements(text):
+        one = _resolve(element)
+        if isinstance(one, UpstreamPass):
+            one.check(context)
+        passes.append(one)
+    return passes
+
+
+def verify(module: ir.Module) -> None:
+    """Raise :class:`PassError` with the verifier's first diagnostic when ``module`` is invalid."""
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise raised_by_mlir(error) from None
+
+
+def raised_by_mlir(error: Any) -> PassError:
+    """Return MLIR's exception as a :class:`PassError` at the location of its first diagnostic."""
+    found = list(error.error_diagnostics)
+    if not found:
+        return PassError(" ".join(str(error).split()))
+    first = found[0]
+    notes = tuple((note.location, note.message) for note in first.notes)
+    return PassError(first.message, first.location, notes)
+
+
+def _resolve(element: Element) -> Pass:
+    if element.inner is None and element.name in PASSES:
+        return create(element.name, parse_options(element.name, element.options))
+    for nested in element.walk():
+        if nested.name in PASSES:
+            raise UserError(
+                f"pass '{nested.name}' runs on the whole module, expected it outside of "
+                f"'{element.name}(...)', got: '{element}'"
+            )
+    return UpstreamPass(str(element))
+
+
+def _where(passes: Sequence[Pass], index: int) -> str:
+    before = ", ".join(f"'{one.name}'" for one in passes[:index])
+    return f"in pass '{passes[index].name}'" + (f" after {before}" if before else "")
+
+
+def _explained(action: Callable[[], None], where: str) -> None:
+    try:
+        action()
+    except PassError as error:
+        raise PassError(f"{error.message} ({where})", error.location, error.notes) from error
+    except UserError as error:
+        raise PassError(f"{error} ({where})") from error
+    except Exception as error:
+        error.add_note(where)
+        raise

@@ -1,0 +1,90 @@
+"""The passes by name. Importing this module imports none of them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.passes.base import Pass, option_fields
+
+__all__ = ["PASSES", "UPSTREAM", "check_known", "create", "pass_class"]
+
+
+def _target(name: str) -> str:
+    stem = name.replace("-", "_")
+    return f"tensoropt.passes.{stem}:{name.title().replace('-', '')}Pass"
+
+
+_NAMES = (
+    "verify-onnx",
+    "fold-constants",
+    "dce",
+    "search-strategies",
+    "insert-reshards",
+    "optimize-reshards",
+    "partition",
+)
+
+PASSES: Mapping[str, str] = {name: _target(name) for name in _NAMES}
+"""Pass name to ``module:Class``, in the order in which a model goes through them."""
+
+UPSTREAM = ("canonicalize", "cse", "shard-simplify", "symbol-dce")
+"""The upstream passes worth naming in messages; any other of MLIR's is accepted as well."""
+
+
+def pass_class(name: str) -> type[Pass]:
+    """Return the class of one of our passes."""
+    if name not in PASSES:
+        raise unknown(name)
+    module, _, attribute = PASSES[name].partition(":")
+    found: type[Pass] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def create(name: str, options: Mapping[str, str]) -> Pass:
+    """Return the pass ``name`` with ``options`` given as text, as in a pipeline."""
+    cls = pass_class(name)
+    fields = option_fields(cls)
+    values: dict[str, Any] = {}
+    for key, text in options.items():
+        check_known(f"pass '{name}': unknown option", key, fields)
+        values[fields[key].name] = _convert(f"pass '{name}': option '{key}'", fields[key].type, text)
+    return cls(**values)
+
+
+def unknown(name: str) -> UserError:
+    """Return the error for a pass that neither we nor MLIR have."""
+    ours, upstream = ", ".join(PASSES), ", ".join(UPSTREAM)
+    return UserError(
+        f"unknown pass '{name}'{did_you_mean(name, [*PASSES, *UPSTREAM])} "
+        f"valid passes are {ours}, and those of MLIR such as {upstream}"
+    )
+
+
+def check_known(what: str, word: str, choices: Iterable[str]) -> None:
+    """Raise the error that lists ``choices`` unless ``word`` is one of them."""
+    valid = list(choices)
+    if word not in valid:
+        listed = ", ".join(valid) or "none"
+        raise UserError(f"{what} '{word}'{did_you_mean(word, valid)} valid choices are {listed}")
+
+
+def _convert(what: str, annotation: Any, text: str) -> Any:
+    # Dataclass field types are text here, because annotations are not evaluated.
+    kind = str(getattr(annotation, "__name__", annotation)).split("|")[0].strip()
+    if kind == "bool":
+        return _boolean(what, text)
+    if kind in ("int", "float"):
+        try:
+            return int(text) if kind == "int" else float(text)
+        except ValueError:
+            raise UserError(f"{what}: expected {kind}, got: '{text}'") from None
+    return text
+
+
+def _boolean(what: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise UserError(f"{what}: expected true or false, got: '{text}'")
+    return text == "true"
