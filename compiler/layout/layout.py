@@ -1,0 +1,146 @@
+"""Layouts: one placement per mesh axis says how a tensor lies over the ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.layout.mesh import Mesh
+
+__all__ = ["PARTIAL_SUM", "REPLICATE", "Layout", "Placement", "Reduction", "partial", "split"]
+
+Reduction = Literal["sum", "max", "min"]
+
+_PLACEMENT = re.compile(r"R|S\((\d+)\)|P\((sum|max|min)\)")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What one mesh axis does to a tensor.
+
+    ``S(d)`` splits tensor dimension ``d``, ``R`` replicates, ``P(sum|max|min)`` leaves on every
+    rank a partial result that the reduction over the axis completes (AutoDDL, section 4).
+    """
+
+    kind: Literal["S", "R", "P"]
+    dim: int = -1
+    reduction: Reduction | None = None
+
+    @property
+    def is_split(self) -> bool:
+        return self.kind == "S"
+
+    @property
+    def is_replicate(self) -> bool:
+        return self.kind == "R"
+
+    @property
+    def is_partial(self) -> bool:
+        return self.kind == "P"
+
+    @staticmethod
+    @cache
+    def parse(text: str) -> Placement:
+        """Return the placement written as ``R``, ``S(1)`` or ``P(sum)``."""
+        match = _PLACEMENT.fullmatch(text)
+        if match is None:
+            raise UserError(f"placement: expected R, S(<dim>) or P(sum|max|min), got: '{text}'")
+        if match[1] is not None:
+            return split(int(match[1]))
+        return partial(match[2]) if match[2] else REPLICATE  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return {"S": f"S({self.dim})", "R": "R", "P": f"P({self.reduction})"}[self.kind]
+
+
+def split(dim: int) -> Placement:
+    """Return ``S(dim)``."""
+    return Placement("S", dim=dim)
+
+
+def partial(reduction: Reduction) -> Placement:
+    """Return ``P(reduction)``."""
+    return Placement("P", reduction=reduction)
+
+
+REPLICATE = Placement("R")
+PARTIAL_SUM = partial("sum")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One placement per mesh axis; several axes on one dimension split it major to minor."""
+
+    placements: tuple[Placement, ...]
+
+    @staticmethod
+    def replicated(mesh: Mesh) -> Layout:
+        """Return the layout that keeps a whole copy on every rank."""
+        return Layout((REPLICATE,) * len(mesh.shape))
+
+    @staticmethod
+    def parse(texts: Sequence[str]) -> Layout:
+        """Return the layout written as one placement text per mesh axis."""
+        return Layout(tuple(Placement.parse(text) for text in texts))
+
+    @property
+    def texts(self) -> list[str]:
+        """The placements as text; inverse of :meth:`parse`."""
+        return [str(placement) for placement in self.placements]
+
+    @property
+    def has_partial(self) -> bool:
+        return any(placement.is_partial for placement in self.placements)
+
+    @property
+    def is_replicated(self) -> bool:
+        return all(placement.is_replicate for placement in self.placements)
+
+    def axes_of(self, placement: Placement) -> tuple[int, ...]:
+        """Return the mesh axes that carry ``placement``, ascending."""
+        return tuple(axis for axis, own in enumerate(self.placements) if own == placement)
+
+    def axes_splitting(self, dim: int) -> tuple[int, ...]:
+        """Return the mesh axes that split tensor dimension ``dim``, major first."""
+        return self.axes_of(split(dim))
+
+    def pieces(self, dim: int, mesh: Mesh) -> int:
+        """Return into how many pieces dimension ``dim`` is cut."""
+        return mesh.extent(self.axes_splitting(dim))
+
+    def replace(self, axes: Sequence[int], placement: Placement) -> Layout:
+        """Return this layout with ``placement`` on every one of ``axes``."""
+        new = [placement if axis in axes else own for axis, own in enumerate(self.placements)]
+        return Layout(tuple(new))
+
+    def fits(self, shape: Sequence[int | None], mesh: Mesh) -> bool:
+        """Say whether every split dimension exists, is static and divides evenly."""
+        for dim in {p.dim for p in self.placements if p.is_split}:
+            size = shape[dim] if dim < len(shape) else None
+            if size is None or size % self.pieces(dim, mesh):
+                return False
+        return True
+
+    def local_shape(self, shape: Sequence[int | None], mesh: Mesh) -> tuple[int | None, ...]:
+        """Return the shape of one rank's part; ``None`` marks a symbolic dimension."""
+        return tuple(
+            None if size is None else size // self.pieces(dim, mesh)
+            for dim, size in enumerate(shape)
+        )
+
+    def local_slices(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
+        """Return where in the global tensor of ``shape`` the part of ``rank`` lies."""
+        slices = []
+        for dim, size in enumerate(shape):
+            axes = self.axes_splitting(dim)
+            step = size // mesh.extent(axes)
+            start = step * mesh.linear(rank, axes)
+            slices.append(slice(start, start + step))
+        return tuple(slices)
+
+    def __str__(self) -> str:
+        return "[" + ", ".join(self.texts) + "]"

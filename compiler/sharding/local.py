@@ -1,0 +1,125 @@
+"""Building the op of one rank: what a rule's ``localize`` gets to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.rule import Rule, Strategy
+from tensoropt.dialects.literal import dense
+from tensoropt.dialects.mlir import ir, shard
+from tensoropt.dialects.topt import MESH, AxisConstantOp
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["LocalOp", "all_reduce", "tensor_type"]
+
+
+def tensor_type(shape: Sequence[int | None], element: ir.Type) -> ir.RankedTensorType:
+    """Return ``tensor<shape x element>``, ``None`` being a symbolic dimension."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return ir.RankedTensorType.get([dynamic if n is None else n for n in shape], element)
+
+
+@dataclass
+class LocalOp:
+    """One op about to be built for a rank, with operands that are local already.
+
+    ``op`` is the global op; ``result_types`` are the local types that the strategy implies. Values
+    are built at the current insertion point, at the location of ``op``.
+    """
+
+    op: ir.Operation
+    info: OpInfo
+    rule: Rule
+    strategy: Strategy
+    mesh: Mesh
+    operands: list[ir.Value]
+    result_types: list[ir.Type]
+
+    def build(self) -> list[ir.Value]:
+        """Return the local results, by the rule's ``localize`` or as a plain copy."""
+        if self.rule.localize is not None:
+            return self.rule.localize(self)
+        return self.clone()
+
+    def axes(self, factor: int) -> tuple[int, ...]:
+        """Return the mesh axes that split ``factor``, major first."""
+        return self.strategy.axes_of(factor)
+
+    def pieces(self, factor: int) -> int:
+        """Return into how many pieces ``factor`` is cut."""
+        return self.mesh.extent(self.axes(factor))
+
+    def local_result_shape(self, index: int = 0) -> tuple[int | None, ...]:
+        """Return the local shape of result ``index``; ``None`` marks a symbolic dimension."""
+        return self.strategy.results[index].local_shape(self.info.result_shape(index), self.mesh)
+
+    def clone(
+        self,
+        operands: Mapping[int, ir.Value] | None = None,
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> list[ir.Value]:
+        """Return the results of a copy with local types, some operands or attributes replaced."""
+        values = list(self.operands)
+        for index, value in (operands or {}).items():
+            values[index] = value
+        kept = {item.name: item.attr for item in self.op.attributes if item.name != "topt.strategy"}
+        copy = ir.Operation.create(
+            self.op.name,
+            results=self.result_types,
+            operands=values,
+            attributes={**kept, **(attributes or {})},
+            loc=self.op.location,
+        )
+        return list(copy.results)
+
+    def onnx(
+        self, op_type: str, operands: Sequence[ir.Value], result: ir.Type, **attributes: Any
+    ) -> ir.Value:
+        """Return the one result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
+        name = f"onnx.{op_type}"
+        op = ir.Operation.create(
+            name,
+            results=[result],
+            operands=list(operands),
+            attributes=attributes,
+            loc=self.op.location,
+        )
+        return op.results[0]
+
+    def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
+        """Return a literal, the same on every rank."""
+        value = dense(array)
+        return self.onnx("Constant", [], value.type, value=value)
+
+    def axis_constant(self, values: npt.NDArray[np.generic], axes: Sequence[int]) -> ir.Value:
+        """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
+        stacked = dense(values)
+        result = ir.RankedTensorType.get(stacked.type.shape[1:], stacked.type.element_type)
+        op = AxisConstantOp(
+            result, stacked, ir.DenseI64ArrayAttr.get(list(axes)), loc=self.op.location
+        )
+        return op.output
+
+    def all_reduce(self, value: ir.Value, axes: Sequence[int], reduction: str) -> ir.Value:
+        """Return ``value`` reduced by sum, max or min over the ranks along ``axes``."""
+        if not axes:
+            return value
+        return all_reduce(value, axes, reduction, self.op.location)
+
+
+def all_reduce(
+    value: ir.Value, axes: Sequence[int], reduction: str, location: ir.Location
+) -> ir.Value:
+    """Return ``shard.all_reduce`` of ``value`` over the mesh axes ``axes``."""
+    kind = ir.Attribute.parse(f"#shard<partial {reduction}>")
+    op = shard.AllReduceOp(
+        value.type, MESH, value, grid_axes=list(axes), reduction=kind, loc=location
+    )
+    return op.result

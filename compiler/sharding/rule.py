@@ -1,0 +1,150 @@
+"""Sharding rules: the iteration factors of an op, and the strategies that follow from them.
+
+A rule names the factors an op iterates over and says which factor each dimension of each operand
+and result runs along, in the way of einsum and of Shardy's op sharding rules. Every strategy
+follows: per mesh axis, one factor is split, or partial sums pass through, or nothing happens.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.compiler.layout.layout import (
+    PARTIAL_SUM,
+    REPLICATE,
+    Layout,
+    Placement,
+    Reduction,
+    partial,
+    split,
+)
+from tensoropt.compiler.layout.mesh import Mesh
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.sharding.local import LocalOp
+
+__all__ = ["Dims", "Factor", "Linear", "Rule", "Strategy", "strategies"]
+
+Dims = tuple[int | None, ...]
+"""Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One loop of an op.
+
+    A dimension of several merged loops maps to its major one, whose ``size`` then says how far it
+    can be cut. ``size=None`` is symbolic. A split factor with a ``reduction`` leaves partial
+    results; one without must not be summed over.
+    """
+
+    size: int | None
+    can_split: bool = True
+    reduction: Reduction | None = None
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The op is linear in these operands taken together: partial sums in all of them pass."""
+
+    operands: tuple[int, ...]
+
+
+Choice = int | Linear | None
+"""What one mesh axis does to an op: split a factor, pass partial sums, or nothing."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an op may be split.
+
+    ``operands`` and ``results`` map dimensions to factors; an omitted or scalar one is ``()``.
+    ``additive`` lists the operands that are added to the reduced result (a bias): with a reduction
+    factor split they are partial sums too. ``linear`` lists the groups of operands through which
+    partial sums pass to every result. ``localize`` builds the op of one rank where it is more
+    than a copy with local shapes. ``flops_per_point`` times the product of the factor sizes is the
+    op's work, and ``extra_flops`` what no factor scales.
+    """
+
+    factors: tuple[Factor, ...]
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+    additive: frozenset[int] = frozenset()
+    linear: tuple[Linear, ...] = ()
+    localize: Callable[[LocalOp], list[Any]] | None = None
+    flops_per_point: float = 1.0
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """The layouts of an op's operands and results, and the choice per mesh axis behind them."""
+
+    choices: tuple[Choice, ...] = field(compare=False)
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+
+    def axes_of(self, factor: int) -> tuple[int, ...]:
+        """Return the mesh axes that split ``factor``, major first."""
+        return tuple(axis for axis, choice in enumerate(self.choices) if choice == factor)
+
+
+def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
+    """Return every distinct strategy that ``rule`` offers on ``mesh``; the first replicates.
+
+    Cost: the product over axes of (splittable factors + linear groups + 1).
+    """
+    options: list[Choice] = [None, *range(len(rule.factors)), *rule.linear]
+    found: dict[Strategy, None] = {}
+    for choices in itertools.product(options, repeat=len(mesh.shape)):
+        if _divides(rule, mesh, choices):
+            found.setdefault(_strategy(rule, choices), None)
+    return tuple(found)
+
+
+def _divides(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> bool:
+    for index in {choice for choice in choices if isinstance(choice, int)}:
+        factor = rule.factors[index]
+        pieces = math.prod(
+            n for n, choice in zip(mesh.shape, choices, strict=True) if choice == index
+        )
+        if not factor.can_split or factor.size is None or factor.size % pieces:
+            return False
+    return True
+
+
+def _strategy(rule: Rule, choices: tuple[Choice, ...]) -> Strategy:
+    operands = tuple(
+        Layout(tuple(_operand_placement(rule, index, choice) for choice in choices))
+        for index in range(len(rule.operands))
+    )
+    results = tuple(
+        Layout(tuple(_result_placement(rule, dims, choice) for choice in choices))
+        for dims in rule.results
+    )
+    return Strategy(choices, operands, results)
+
+
+def _operand_placement(rule: Rule, operand: int, choice: Choice) -> Placement:
+    if choice is None:
+        return REPLICATE
+    if isinstance(choice, Linear):
+        return PARTIAL_SUM if operand in choice.operands else REPLICATE
+    if choice in rule.operands[operand]:
+        return split(rule.operands[operand].index(choice))
+    reduction = rule.factors[choice].reduction
+    return partial(reduction) if reduction and operand in rule.additive else REPLICATE
+
+
+def _result_placement(rule: Rule, dims: Dims, choice: Choice) -> Placement:
+    if choice is None:
+        return REPLICATE
+    if isinstance(choice, Linear):
+        return PARTIAL_SUM
+    if choice in dims:
+        return split(dims.index(choice))
+    reduction = rule.factors[choice].reduction
+    return partial(reduction) if reduction else REPLICATE

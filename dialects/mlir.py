@@ -1,0 +1,20 @@
+"""The only module that imports the MLIR bindings, so that another package can take their place."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+from torch_mlir.dialects import ext, func, shard
+from torch_mlir.passmanager import PassManager
+
+__all__ = ["PassManager", "context", "ext", "func", "ir", "shard"]
+
+
+def context() -> ir.Context:
+    """Return a fresh context with `topt` loaded and the open `onnx` namespace allowed."""
+    from tensoropt.dialects.topt import Topt
+
+    ctx = ir.Context()
+    ctx.allow_unregistered_dialects = True
+    with ctx, ir.Location.unknown():
+        Topt.load()
+    return ctx
