@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.passes.locations import describe
+from tensoropt.passes.diagnostics import Diagnostic, describe
 
 if TYPE_CHECKING:
     from tensoropt.dialects.mlir import ir
@@ -19,18 +19,18 @@ class PassError(UserError):
     """A mistake in the program that a pass or the verifier refuses, tied to an operation.
 
     ``message`` is the text alone, ``location`` the MLIR location (or ``None``); the text of the
-    exception starts with the description of that location. ``notes`` are further
-    ``(location, message)`` pairs.
+    exception starts with the description of that location. ``attached`` are the notes and the
+    further diagnostics that came with it.
     """
 
     def __init__(
-        self, message: str, location: Any = None, notes: tuple[tuple[Any, str], ...] = ()
+        self, message: str, location: Any = None, attached: tuple[Diagnostic, ...] = ()
     ) -> None:
         where = describe(location)
         super().__init__(f"{where}: {message}" if where else message)
         self.message = message
         self.location = location
-        self.notes = notes
+        self.attached = attached
 
 
 class Pass(ABC):

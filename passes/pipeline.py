@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TextIO
 from tensoropt.compiler.errors import UserError
 from tensoropt.dialects.mlir import PassManager, ir
 from tensoropt.passes.base import Pass, PassError
+from tensoropt.passes.diagnostics import Diagnostic
 from tensoropt.passes.pipeline_text import Element, parse_elements, parse_options
 from tensoropt.passes.registry import PASSES, create, unknown
 
@@ -116,12 +117,10 @@ def verify(module: ir.Module) -> None:
 
 def raised_by_mlir(error: Any) -> PassError:
     """Return MLIR's exception as a :class:`PassError` at the location of its first diagnostic."""
-    found = list(error.error_diagnostics)
+    found = [one for info in error.error_diagnostics for one in Diagnostic.unpack(info)]
     if not found:
         return PassError(" ".join(str(error).split()))
-    first = found[0]
-    notes = tuple((note.location, note.message) for note in first.notes)
-    return PassError(first.message, first.location, notes)
+    return PassError(found[0].message, found[0].location, tuple(found[1:]))
 
 
 def _resolve(element: Element) -> Pass:
@@ -145,7 +144,7 @@ def _explained(action: Callable[[], None], where: str) -> None:
     try:
         action()
     except PassError as error:
-        raise PassError(f"{error.message} ({where})", error.location, error.notes) from error
+        raise PassError(f"{error.message} ({where})", error.location, error.attached) from error
     except UserError as error:
         raise PassError(f"{error} ({where})") from error
     except Exception as error:

@@ -9,7 +9,7 @@ from typing import Any
 from tensoropt.compiler.errors import UserError, did_you_mean
 from tensoropt.passes.base import Pass, option_fields
 
-__all__ = ["PASSES", "UPSTREAM", "check_known", "create", "pass_class"]
+__all__ = ["PASSES", "UPSTREAM", "check_known", "create", "pass_class", "unknown"]
 
 
 def _target(name: str) -> str:
@@ -50,7 +50,8 @@ def create(name: str, options: Mapping[str, str]) -> Pass:
     values: dict[str, Any] = {}
     for key, text in options.items():
         check_known(f"pass '{name}': unknown option", key, fields)
-        values[fields[key].name] = _convert(f"pass '{name}': option '{key}'", fields[key].type, text)
+        what = f"pass '{name}': option '{key}'"
+        values[fields[key].name] = _convert(what, fields[key].type, text)
     return cls(**values)
 
 
@@ -58,8 +59,8 @@ def unknown(name: str) -> UserError:
     """Return the error for a pass that neither we nor MLIR have."""
     ours, upstream = ", ".join(PASSES), ", ".join(UPSTREAM)
     return UserError(
-        f"unknown pass '{name}'{did_you_mean(name, [*PASSES, *UPSTREAM])} "
-        f"valid passes are {ours}, and those of MLIR such as {upstream}"
+        f"unknown pass '{name}', valid passes are {ours}, and those of MLIR such as {upstream}"
+        f"{did_you_mean(name, [*PASSES, *UPSTREAM])}"
     )
 
 
@@ -68,7 +69,8 @@ def check_known(what: str, word: str, choices: Iterable[str]) -> None:
     valid = list(choices)
     if word not in valid:
         listed = ", ".join(valid) or "none"
-        raise UserError(f"{what} '{word}'{did_you_mean(word, valid)} valid choices are {listed}")
+        near = did_you_mean(word, valid)
+        raise UserError(f"{what} '{word}', valid choices are {listed}{near}")
 
 
 def _convert(what: str, annotation: Any, text: str) -> Any:

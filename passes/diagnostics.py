@@ -1,12 +1,28 @@
-"""Where an operation came from: a line of a text file, or a node of an ONNX model."""
+"""Diagnostics, and where they point: a line of a text file, or a node of an ONNX model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["describe", "line_of", "position_of"]
+__all__ = ["Diagnostic", "describe", "line_of", "position_of"]
 
 Position = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message: ``severity`` is error, warning, note or remark, ``location`` MLIR's or None."""
+
+    severity: str
+    message: str
+    location: Any = None
+
+    @staticmethod
+    def unpack(info: Any) -> list[Diagnostic]:
+        """Return an MLIR diagnostic followed by its notes, read out while MLIR still holds it."""
+        own = Diagnostic(info.severity.name.lower(), info.message, info.location)
+        return [own, *(part for note in info.notes for part in Diagnostic.unpack(note))]
 
 
 def position_of(location: Any) -> Position | None:
