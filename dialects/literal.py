@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -57,6 +58,18 @@ def array_of(literal: ir.DenseElementsAttr) -> Array:
     dtype = element_dtype(literal.type.element_type)
     if dtype.kind != "V":
         return np.array(literal)
-    floats = ir.DenseFPElementsAttr(literal)
-    values = [floats[i] for i in range(len(floats))]
-    return np.array(values).astype(dtype).reshape(literal.type.shape)
+    return _parse_floats(str(literal), dtype, tuple(literal.type.shape))
+
+
+def _parse_floats(text: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Read a literal of a type that the bindings cannot convert from its text: decimal or bits."""
+    words = re.findall(r"0x[0-9A-Fa-f]+|-?\d[\d.]*(?:[eE][-+]?\d+)?", text.split(":")[0])
+    bits = np.uint8 if dtype.itemsize == 1 else np.uint16
+    values = [
+        np.array(int(w, 16), bits).view(dtype) if w.startswith("0x") else dtype.type(float(w))
+        for w in words
+    ]
+    flat = np.array(values, dtype=dtype)
+    return (
+        np.broadcast_to(flat.reshape(()), shape).copy() if flat.size == 1 else flat.reshape(shape)
+    )

@@ -69,7 +69,7 @@ class LocalOp:
         values = list(self.operands)
         for index, value in (operands or {}).items():
             values[index] = value
-        kept = {item.name: item.attr for item in self.op.attributes if item.name != "topt.strategy"}
+        kept = {name: held for name, held in self.op.attributes.items() if name != "topt.strategy"}
         copy = ir.Operation.create(
             self.op.name,
             results=self.result_types,
@@ -103,7 +103,10 @@ class LocalOp:
         stacked = dense(values)
         result = ir.RankedTensorType.get(stacked.type.shape[1:], stacked.type.element_type)
         op = AxisConstantOp(
-            result, stacked, ir.DenseI64ArrayAttr.get(list(axes)), loc=self.op.location
+            values=stacked,
+            axes=ir.DenseI64ArrayAttr.get(list(axes)),
+            output=result,
+            loc=self.op.location,
         )
         return op.output
 
@@ -120,6 +123,11 @@ def all_reduce(
     """Return ``shard.all_reduce`` of ``value`` over the mesh axes ``axes``."""
     kind = ir.Attribute.parse(f"#shard<partial {reduction}>")
     op = shard.AllReduceOp(
-        value.type, MESH, value, grid_axes=list(axes), reduction=kind, loc=location
+        value.type,
+        MESH,
+        value,
+        grid_axes=ir.DenseI16ArrayAttr.get(list(axes)),
+        reduction=kind,
+        loc=location,
     )
     return op.result

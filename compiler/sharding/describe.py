@@ -1,0 +1,81 @@
+"""From an operation in the IR to the hashable description that rules read."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.dialects.literal import array_of, element_dtype
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["describe", "tensor_info"]
+
+# Types NumPy has no name for; strings are handles in ONNX Runtime.
+_OTHER_BYTES = {"i4": 1, "ui4": 1, "!onnx.String": 8, "complex<f32>": 8, "complex<f64>": 16}
+
+
+def describe(op: ir.Operation, versions: dict[str, int]) -> OpInfo:
+    """Return what rules may know of an ``onnx.*`` operation.
+
+    ``versions`` maps each ONNX domain to its opset version, ``ai.onnx`` for the standard one.
+    """
+    op_type = op.name.removeprefix("onnx.")
+    domain = op_type.rpartition(".")[0] or "ai.onnx"
+    attributes = tuple(
+        (name, _plain(held)) for name, held in op.attributes.items() if not name.startswith("topt.")
+    )
+    return OpInfo(
+        name=op_type,
+        version=versions.get(domain, 1),
+        operands=tuple(tensor_info(value.type) for value in op.operands),
+        results=tuple(tensor_info(value.type) for value in op.results),
+        attributes=tuple(sorted(attributes, key=lambda pair: pair[0])),
+        literals=tuple(_literal(value) for value in op.operands),
+    )
+
+
+@cache
+def _element(text: str) -> tuple[str, int]:
+    element = ir.Type.parse(text)
+    try:
+        dtype = element_dtype(element)
+    except KeyError:
+        return text, _OTHER_BYTES.get(text, 1)
+    return dtype.name, dtype.itemsize
+
+
+def tensor_info(type_: ir.Type) -> TensorInfo | None:
+    """Return shape and element type of a ranked tensor type, ``None`` for any other type."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return None
+    dynamic = ir.ShapedType.get_dynamic_size()
+    shape = tuple(None if size == dynamic else int(size) for size in type_.shape)
+    dtype, item_bytes = _element(str(type_.element_type))
+    return TensorInfo(shape, dtype, item_bytes)
+
+
+def _plain(attribute: ir.Attribute) -> Any:
+    """Return an attribute as int, float, str or a tuple of them; a tensor as its text."""
+    for kind in (ir.IntegerAttr, ir.FloatAttr, ir.StringAttr):
+        if isinstance(attribute, kind):
+            return attribute.value
+    if isinstance(attribute, ir.DenseI64ArrayAttr | ir.DenseF32ArrayAttr):
+        return tuple(attribute)
+    if isinstance(attribute, ir.ArrayAttr):
+        return tuple(_plain(item) for item in attribute)
+    return str(attribute)
+
+
+def _literal(value: ir.Value) -> tuple[str, tuple[int, ...], bytes] | None:
+    owner = value.owner
+    if not isinstance(owner, ir.Operation | ir.OpView) or owner.name != "onnx.Constant":
+        return None
+    if "value" not in owner.attributes:
+        return None
+    literal = owner.attributes["value"]
+    try:
+        array = array_of(literal)
+    except KeyError:  # a string or another type that no rule looks into
+        return None
+    return array.dtype.name, array.shape, array.tobytes()
