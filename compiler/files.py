@@ -1,0 +1,81 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tensoropt.compiler.errors import UserError
+
+__all__ = ["replacing", "replacing_folder"]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a file beside ``path`` to write; it takes the place of ``path`` only on success."""
+    _check_parent(path)
+    if path.is_dir():
+        raise UserError(f"-o {path}: expected a file, got: a folder")
+    if path.exists() and not path.is_file():
+        yield path  # a device such as /dev/null is written, not replaced
+        return
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(descriptor)
+    aside = Path(name)
+    try:
+        yield aside
+        aside.chmod(_mode(path))
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``path`` to fill; it takes the place of ``path`` on success.
+
+    The caller has made sure that ``path`` may be replaced. What was there before stays readable
+    until the new folder is complete, and is removed last.
+    """
+    _check_parent(path)
+    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+    try:
+        yield aside
+        aside.chmod(0o777 & ~_umask())
+        _swap(aside, path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _swap(aside: Path, path: Path) -> None:
+    old = aside.with_suffix(".old")
+    if not path.exists():
+        aside.rename(path)
+        return
+    path.rename(old)
+    try:
+        aside.rename(path)
+    except OSError:
+        with suppress(OSError):
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_parent(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise UserError(f"-o {path}: expected an existing folder, got: '{path.parent}'")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()

@@ -1,0 +1,29 @@
+"""What the reports are about: the frontier of one model, or its times over device counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensoropt.compiler.report.points import Point
+
+__all__ = ["Frontier", "Profile"]
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The points of a model on ``devices`` devices, sorted by time."""
+
+    model: str
+    device: str
+    devices: int
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The fastest point for each number of devices; ``None`` where nothing fits the memory."""
+
+    model: str
+    device: str
+    rows: Sequence[tuple[int, Point | None]]

@@ -1,0 +1,77 @@
+"""Reports for people: an aligned table, in colour on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensoropt.compiler.report.frontier import Frontier, Profile
+from tensoropt.compiler.report.points import Point, marks
+from tensoropt.compiler.units import format_bytes, format_seconds
+
+__all__ = ["frontier_table", "profile_table"]
+
+_FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
+
+
+def frontier_table(frontier: Frontier, *, colour: bool = False) -> str:
+    """Return one row per point, with the fastest, the leanest and the knee marked."""
+    named = marks(frontier.points)
+    rows = [[str(p.index), *_cells(p), named.get(p.index, "")] for p in frontier.points]
+    count = len(rows)
+    title = (
+        f"{frontier.model} on {frontier.devices} x {frontier.device}: "
+        f"{count} point{'' if count == 1 else 's'}, per device"
+    )
+    return _render(title, ["index", "mesh", *_FIGURES, ""], rows, colour)
+
+
+def profile_table(profile: Profile, *, colour: bool = False) -> str:
+    """Return one row per device count, with the speed-up over the first row that fits."""
+    first = next((point for _, point in profile.rows if point), None)
+    rows = []
+    for devices, point in profile.rows:
+        if point is None or first is None:
+            rows.append([str(devices), *["-"] * (len(_FIGURES) + 1), "does not fit"])
+            continue
+        rows.append([str(devices), *_cells(point), f"{first.time_s / point.time_s:.2f}x"])
+    header = ["devices", "mesh", *_FIGURES, "speed-up"]
+    return _render(
+        f"{profile.model} on {profile.device}: fastest, per device", header, rows, colour
+    )
+
+
+def _cells(point: Point) -> list[str]:
+    times = (point.time_s, point.compute_s, point.communication_s)
+    sizes = (point.memory_bytes, point.static_bytes, point.transient_bytes)
+    mesh = "x".join(map(str, point.mesh))
+    return [mesh, *map(format_seconds, times), *map(format_bytes, sizes)]
+
+
+def _render(title: str, header: list[str], rows: Sequence[Sequence[str]], colour: bool) -> str:
+    return _rich(title, header, rows) if colour else _plain(title, header, rows)
+
+
+def _plain(title: str, header: list[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    text = [title]
+    for line in lines:
+        *figures, last = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        text.append("  ".join([*figures, last.strip()]).rstrip())
+    return "\n".join(text) + "\n"
+
+
+def _rich(title: str, header: list[str], rows: Sequence[Sequence[str]]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in header[:-1]:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(header[-1])
+    for row in rows:
+        table.add_row(*row, style="bold green" if "knee" in row[-1] else None)
+    console = Console(force_terminal=True)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
