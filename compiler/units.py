@@ -18,7 +18,7 @@ _AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
 
 
 def parse_bytes(text: str, flag: str) -> int:
-    """Return the bytes in ``16GiB``, ``1.5 GB`` or ``4096``; raises :class:`UserError` naming ``flag``."""
+    """Return the bytes in ``16GiB``, ``1.5 GB`` or ``4096``; an error names ``flag``."""
     match = _AMOUNT.fullmatch(text)
     factor = _FACTORS.get((match[2] or "B").lower()) if match else None
     size = int(float(match[1]) * factor) if match and factor else 0

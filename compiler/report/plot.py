@@ -23,6 +23,7 @@ def check_plot_path(path: Path) -> None:
 def plot_frontier(frontier: Frontier, path: Path) -> None:
     """Draw the frontier into ``path``, whole or not at all; same frontier, same bytes."""
     import matplotlib
+
     from tensoropt.compiler.files import replacing
 
     check_plot_path(path)
