@@ -1,0 +1,248 @@
+"""Typed views on `onnx.*` operations: names, attributes, literals, and ONNX's schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy.typing as npt
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.dialects.elements import dense_to_array
+from tensoropt.dialects.mlir import ir
+
+__all__ = [
+    "CONSTANT",
+    "NO_VALUE",
+    "YIELD",
+    "Schema",
+    "attribute",
+    "attributes",
+    "constant_value",
+    "function",
+    "is_no_value",
+    "is_onnx",
+    "known_domains",
+    "known_ops",
+    "node_name",
+    "op_name",
+    "opsets",
+    "owner",
+    "region_names",
+    "schema",
+    "split_name",
+    "walk",
+]
+
+CONSTANT = "onnx.Constant"
+NO_VALUE = "onnx.NoValue"
+YIELD = "onnx.Yield"
+
+_PREFIX = "onnx."
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What the standard, or ONNX Runtime for its own domains, says of one version of an op.
+
+    ``attributes`` maps each name to its AttributeProto.AttributeType number; a maximum of 2**31-1
+    marks a variadic side.
+    """
+
+    op_type: str
+    domain: str
+    since_version: int
+    min_inputs: int
+    max_inputs: int
+    min_outputs: int
+    max_outputs: int
+    attributes: dict[str, int]
+    required: frozenset[str]
+
+
+def op_name(domain: str, op_type: str) -> str:
+    """Return the MLIR name of an operator: `onnx.Relu`, `onnx.com.microsoft.Gelu`."""
+    return f"{_PREFIX}{domain}.{op_type}" if domain else _PREFIX + op_type
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return (domain, operator) of an MLIR name; the standard domain is the empty string."""
+    domain, _, op_type = name.removeprefix(_PREFIX).rpartition(".")
+    return domain, op_type
+
+
+def is_onnx(op: ir.Operation) -> bool:
+    """Say whether ``op`` is an ONNX operator or one of `onnx.Constant`, `NoValue`, `Yield`."""
+    return op.name.startswith(_PREFIX)
+
+
+def owner(value: ir.Value) -> ir.Operation | None:
+    """Return the operation that defines ``value``, or ``None`` for an argument of a block."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def is_no_value(value: ir.Value) -> bool:
+    """Say whether ``value`` stands for an omitted operand or result."""
+    return isinstance(value.type, ir.NoneType)
+
+
+def node_name(op: ir.Operation) -> str | None:
+    """Return the ONNX name of a node, which its location keeps, or ``None``."""
+    location = op.location
+    return location.name_str if location.is_a_name() else None
+
+
+def attributes(op: ir.Operation) -> Iterator[str]:
+    """Yield the names of the ONNX attributes of ``op``, in alphabetical order; ours are left out."""
+    return (name for name in op.attributes if not name.startswith("topt."))
+
+
+def attribute(op: ir.Operation, name: str, default: Any = None) -> Any:
+    """Return an ONNX attribute as int, float, str (bytes if not UTF-8), list or array.
+
+    A type attribute is returned as its MLIR type; ``default`` stands for one that is not there.
+    """
+    return _python(op.attributes[name]) if name in op.attributes else default
+
+
+def _python(value: ir.Attribute) -> Any:
+    for kind, convert in _CONVERSIONS:
+        if isinstance(value, kind):
+            return convert(value)
+    return dense_to_array(value)  # strings: a dense literal the bindings have no class for
+
+
+def _text(value: ir.StringAttr) -> str | bytes:
+    raw: bytes = value.value_bytes
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+_CONVERSIONS = (
+    (ir.IntegerAttr, lambda value: value.value),
+    (ir.FloatAttr, lambda value: value.value),
+    (ir.StringAttr, _text),
+    ((ir.DenseI64ArrayAttr, ir.DenseF32ArrayAttr), list),
+    (ir.TypeAttr, lambda value: value.value),
+    (ir.ArrayAttr, lambda value: [_python(item) for item in value]),
+)
+
+
+def constant_value(value: ir.Value) -> npt.NDArray[Any] | None:
+    """Return the array of an `onnx.Constant` literal, or ``None`` if ``value`` is not one."""
+    op = owner(value)
+    if op is None or op.name != CONSTANT:
+        return None
+    return dense_to_array(op.attributes["value"])
+
+
+def function(module: ir.Module) -> ir.Operation:
+    """Return `func.func @main` of ``module``."""
+    for op in module.body:
+        if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
+            return op.operation
+    raise UserError("the module has no function @main, expected one imported from an ONNX model")
+
+
+def opsets(module: ir.Module) -> dict[str, int]:
+    """Return the operator set version of each domain; the standard domain is the empty string."""
+    held = module.operation.attributes
+    if "topt.opset" not in held:
+        raise UserError("the module has no attribute topt.opset, expected one version per domain")
+    table = ir.DictAttr(held["topt.opset"])
+    return {("" if e.name == "ai.onnx" else e.name): e.attr.value for e in table}
+
+
+def region_names(op: ir.Operation) -> list[str]:
+    """Return the ONNX attribute that each region of ``op`` stands for."""
+    if "topt.regions" not in op.attributes:
+        return []
+    return [name.value for name in ir.ArrayAttr(op.attributes["topt.regions"])]
+
+
+def walk(op: ir.Operation) -> Iterator[ir.Operation]:
+    """Yield the operations inside ``op``, each before those in its regions."""
+    for region in op.regions:
+        for block in region:
+            for child in block:
+                yield child.operation
+                if len(child.operation.regions):
+                    yield from walk(child.operation)
+
+
+@cache
+def schema(domain: str, op_type: str, version: int) -> Schema | None:
+    """Return the schema of an operator in a version of its domain, or ``None`` if unknown."""
+    import onnx.defs
+
+    if domain in _standard_domains():
+        try:
+            return _from_onnx(onnx.defs.get_schema(op_type, version, domain))
+        except onnx.defs.SchemaError:
+            return None
+    versions = [s for s in _runtime_schemas().get(domain, {}).get(op_type, ())]
+    versions = [s for s in versions if s.since_version <= version]
+    return max(versions, key=lambda s: s.since_version, default=None)
+
+
+@cache
+def known_ops(domain: str) -> frozenset[str]:
+    """Return the names of all operators of ``domain``."""
+    import onnx.defs
+
+    if domain in _standard_domains():
+        every = onnx.defs.get_all_schemas_with_history()
+        return frozenset(s.name for s in every if s.domain == domain)
+    return frozenset(_runtime_schemas().get(domain, ()))
+
+
+def known_domains() -> frozenset[str]:
+    """Return every domain that the standard or ONNX Runtime defines operators for."""
+    return _standard_domains() | frozenset(_runtime_schemas())
+
+
+@cache
+def _standard_domains() -> frozenset[str]:
+    import onnx.defs
+
+    return frozenset(s.domain for s in onnx.defs.get_all_schemas_with_history())
+
+
+@cache
+def _runtime_schemas() -> dict[str, dict[str, list[Schema]]]:
+    """Return the operators that ONNX Runtime adds, by domain and name."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    table: dict[str, dict[str, list[Schema]]] = {}
+    for held in get_all_operator_schema():
+        if held.domain not in _standard_domains():
+            row = table.setdefault(held.domain, {}).setdefault(held.name, [])
+            row.append(_from_runtime(held))
+    return table
+
+
+def _from_onnx(held: Any) -> Schema:
+    kinds = {name: int(a.type.value) for name, a in held.attributes.items()}
+    return _make_schema(held, kinds)
+
+
+def _from_runtime(held: Any) -> Schema:
+    return _make_schema(held, {name: int(a.type) for name, a in held.attributes.items()})
+
+
+def _make_schema(held: Any, kinds: dict[str, int]) -> Schema:
+    return Schema(
+        op_type=held.name,
+        domain=held.domain,
+        since_version=held.since_version,
+        min_inputs=held.min_input,
+        max_inputs=held.max_input,
+        min_outputs=held.min_output,
+        max_outputs=held.max_output,
+        attributes=kinds,
+        required=frozenset(name for name, a in held.attributes.items() if a.required),
+    )
