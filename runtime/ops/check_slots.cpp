@@ -1,0 +1,37 @@
+// Built only where CMake finds a real onnxruntime_c_api.h: our slot numbers against that header.
+#include <cstddef>
+
+#include <onnxruntime_c_api.h>
+
+#include "slots.hpp"
+
+#define CHECK_SLOT(name)                                                              \
+  static_assert(offsetof(OrtApi, name) ==                                             \
+                    static_cast<std::size_t>(tensoropt::Slot::name) * sizeof(void *), \
+                "slot of OrtApi::" #name)
+
+CHECK_SLOT(CreateStatus);
+CHECK_SLOT(GetErrorMessage);
+CHECK_SLOT(CreateCustomOpDomain);
+CHECK_SLOT(CustomOpDomain_Add);
+CHECK_SLOT(AddCustomOpDomain);
+CHECK_SLOT(GetTensorMutableData);
+CHECK_SLOT(CreateTensorTypeAndShapeInfo);
+CHECK_SLOT(SetTensorElementType);
+CHECK_SLOT(SetDimensions);
+CHECK_SLOT(GetTensorElementType);
+CHECK_SLOT(GetDimensionsCount);
+CHECK_SLOT(GetDimensions);
+CHECK_SLOT(GetTensorTypeAndShape);
+CHECK_SLOT(KernelInfoGetAttribute_int64);
+CHECK_SLOT(KernelInfoGetAttribute_string);
+CHECK_SLOT(KernelContext_GetInput);
+CHECK_SLOT(KernelContext_GetOutput);
+CHECK_SLOT(ReleaseStatus);
+CHECK_SLOT(ReleaseTensorTypeAndShapeInfo);
+CHECK_SLOT(KernelInfoGetAttributeArray_int64);
+CHECK_SLOT(KernelInfo_GetNodeName);
+CHECK_SLOT(ShapeInferContext_GetInputTypeShape);
+CHECK_SLOT(ShapeInferContext_GetAttribute);
+CHECK_SLOT(ShapeInferContext_SetOutputTypeShape);
+CHECK_SLOT(ReadOpAttr);

@@ -1,0 +1,91 @@
+#include "group.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "mpi_call.hpp"
+
+namespace tensoropt {
+namespace {
+
+std::string text_of(const std::vector<std::int64_t> &group) {
+  std::string text = "[";
+  for (auto rank : group) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
+  return text + "]";
+}
+
+MPI_Comm make_communicator(const std::vector<std::int64_t> &group) {
+  const std::vector<int> ranks(group.begin(), group.end());
+  MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi("MPI_Comm_group", MPI_Comm_group(MPI_COMM_WORLD, &world));
+  check_mpi("MPI_Group_incl", MPI_Group_incl(world, int(ranks.size()), ranks.data(), &members));
+  const int tag = 0;
+  check_mpi("MPI_Comm_create_group",
+            MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &comm));
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  MPI_Group_free(&members);
+  MPI_Group_free(&world);
+  return comm;
+}
+
+// FNV-1a, 64 bits.
+std::uint64_t hash_of(const std::string &text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+void require_mpi() {
+  int initialized = 0, finalized = 0, provided = 0, is_main = 0;
+  MPI_Initialized(&initialized);
+  if (!initialized)
+    throw Error("MPI is not initialised, call MPI_Init_thread (in Python: from mpi4py import MPI) "
+                "before making the session");
+  MPI_Finalized(&finalized);
+  if (finalized) throw Error("MPI is already finalised");
+  MPI_Query_thread(&provided);
+  MPI_Is_thread_main(&is_main);
+  if (provided < MPI_THREAD_SERIALIZED && !is_main)
+    throw Error("collective on another thread than the one that initialised MPI, expected "
+                "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, or to run on the main thread");
+}
+
+void check_group(const std::vector<std::int64_t> &group) {
+  int rank = 0, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  auto sorted = group;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.empty() || sorted.front() < 0 || sorted.back() >= size)
+    throw Error("group names ranks that do not exist, expected ranks below " +
+                std::to_string(size) + ", got: " + text_of(group));
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    throw Error("group names a rank twice, got: " + text_of(group));
+  if (!std::binary_search(sorted.begin(), sorted.end(), rank))
+    throw Error("group does not hold this rank, expected rank " + std::to_string(rank) +
+                " in it, got: " + text_of(group));
+}
+
+MPI_Comm communicator(const std::vector<std::int64_t> &group) {
+  static std::mutex mutex;
+  static std::map<std::vector<std::int64_t>, MPI_Comm> made;
+  const std::lock_guard lock(mutex);
+  const auto found = made.find(group);
+  if (found != made.end()) return found->second;
+  return made[group] = make_communicator(group);
+}
+
+void check_agreement(MPI_Comm comm, const std::string &description) {
+  const std::uint64_t mine = hash_of(description);
+  std::uint64_t bounds[2] = {mine, ~mine};  // the largest complement is the smallest's complement
+  check_mpi("MPI_Allreduce",
+            MPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MAX, comm));
+  if (bounds[0] != ~bounds[1])
+    throw Error("the ranks of the group disagree here, this rank has: " + description);
+}
+
+}  // namespace tensoropt

@@ -1,0 +1,44 @@
+// Where the functions this library calls lie in ONNX Runtime's C interface.
+//
+// The wheels of ONNX Runtime carry no headers. Its interface is a table of function pointers to
+// which releases only append, so a slot number holds for every later release. Where a real header
+// is at hand, check_slots.cpp compares each number with offsetof at compile time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tensoropt {
+
+// The interface version asked for: the first with the whole of CustomOp below (ORT 1.18).
+inline constexpr std::uint32_t kApiVersion = 18;
+
+enum class Slot : std::size_t {
+  CreateStatus = 0,
+  GetErrorMessage = 2,
+  CreateCustomOpDomain = 26,
+  CustomOpDomain_Add = 27,
+  AddCustomOpDomain = 28,
+  GetTensorMutableData = 51,
+  CreateTensorTypeAndShapeInfo = 57,
+  SetTensorElementType = 58,
+  SetDimensions = 59,
+  GetTensorElementType = 60,
+  GetDimensionsCount = 61,
+  GetDimensions = 62,
+  GetTensorTypeAndShape = 65,
+  KernelInfoGetAttribute_int64 = 86,
+  KernelInfoGetAttribute_string = 87,
+  KernelContext_GetInput = 90,
+  KernelContext_GetOutput = 91,
+  ReleaseStatus = 93,
+  ReleaseTensorTypeAndShapeInfo = 99,
+  KernelInfoGetAttributeArray_int64 = 163,
+  KernelInfo_GetNodeName = 244,
+  ShapeInferContext_GetInputTypeShape = 268,
+  ShapeInferContext_GetAttribute = 269,
+  ShapeInferContext_SetOutputTypeShape = 270,
+  ReadOpAttr = 272,
+};
+
+}  // namespace tensoropt
