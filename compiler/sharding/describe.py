@@ -32,7 +32,13 @@ def describe(op: ir.Operation, versions: dict[str, int]) -> OpInfo:
         results=tuple(tensor_info(value.type) for value in op.results),
         attributes=tuple(sorted(attributes, key=lambda pair: pair[0])),
         literals=tuple(_literal(value) for value in op.operands),
+        unranked=any(_is_unranked(value.type) for value in (*op.operands, *op.results)),
     )
+
+
+def _is_unranked(type_: ir.Type) -> bool:
+    """Say whether a value is there (not omitted) and its rank is unknown, or is no tensor."""
+    return not isinstance(type_, ir.RankedTensorType | ir.NoneType)
 
 
 @cache

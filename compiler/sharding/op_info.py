@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +44,9 @@ class OpInfo:
 
     ``name`` is the ONNX operator, with its domain in front unless standard (``MatMul``,
     ``com.microsoft.Gelu``); ``version`` the opset of that domain. ``operands`` and ``results`` hold
-    ``None`` where one is omitted or of unknown rank. ``literals`` holds the value of each operand
-    that is an ``onnx.Constant``, as (dtype, shape, bytes); read it with :meth:`literal`.
+    ``None`` where one is omitted or of unknown rank; ``unranked`` says whether there is one of the
+    latter. ``literals`` holds the value of each operand that is an ``onnx.Constant``, as (dtype,
+    shape, bytes); read it with :meth:`literal`.
     """
 
     name: str
@@ -55,6 +55,7 @@ class OpInfo:
     results: tuple[TensorInfo | None, ...]
     attributes: tuple[tuple[str, Any], ...] = ()
     literals: tuple[tuple[str, tuple[int, ...], bytes] | None, ...] = ()
+    unranked: bool = False
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return the ONNX attribute as int, float, str, bytes or tuple, or ``default``."""
@@ -94,7 +95,4 @@ class OpInfo:
     @property
     def is_ranked(self) -> bool:
         """Whether every operand and result that is present has a known rank."""
-        return all(info is not None for info in self._present())
-
-    def _present(self) -> Sequence[TensorInfo | None]:
-        return (*self.operands, *self.results)
+        return not self.unranked
