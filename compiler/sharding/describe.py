@@ -6,22 +6,22 @@ from functools import cache
 from typing import Any
 
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
-from tensoropt.dialects.literal import array_of, element_dtype
+from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["describe", "tensor_info"]
 
-# Types NumPy has no name for; strings are handles in ONNX Runtime.
-_OTHER_BYTES = {"i4": 1, "ui4": 1, "!onnx.String": 8, "complex<f32>": 8, "complex<f64>": 16}
+_STRING_BYTES = 8
 
 
 def describe(op: ir.Operation, versions: dict[str, int]) -> OpInfo:
     """Return what rules may know of an ``onnx.*`` operation.
 
-    ``versions`` maps each ONNX domain to its opset version, ``ai.onnx`` for the standard one.
+    ``versions`` maps each ONNX domain to its opset version, ``""`` for the standard one.
     """
     op_type = op.name.removeprefix("onnx.")
-    domain = op_type.rpartition(".")[0] or "ai.onnx"
+    domain = onnx.split_name(op.name)[0]
     attributes = tuple(
         (name, _plain(held)) for name, held in op.attributes.items() if not name.startswith("topt.")
     )
@@ -43,12 +43,11 @@ def _is_unranked(type_: ir.Type) -> bool:
 
 @cache
 def _element(text: str) -> tuple[str, int]:
-    element = ir.Type.parse(text)
-    try:
-        dtype = element_dtype(element)
-    except KeyError:
-        return text, _OTHER_BYTES.get(text, 1)
-    return dtype.name, dtype.itemsize
+    element = element_of(text)
+    if element is None:
+        return text, 1
+    # ONNX Runtime holds a string as a handle.
+    return element.numpy, _STRING_BYTES if element.name == "STRING" else -(-element.bits // 8)
 
 
 def tensor_info(type_: ir.Type) -> TensorInfo | None:
@@ -74,14 +73,7 @@ def _plain(attribute: ir.Attribute) -> Any:
 
 
 def _literal(value: ir.Value) -> tuple[str, tuple[int, ...], bytes] | None:
-    owner = value.owner
-    if not isinstance(owner, ir.Operation | ir.OpView) or owner.name != "onnx.Constant":
-        return None
-    if "value" not in owner.attributes:
-        return None
-    literal = owner.attributes["value"]
-    try:
-        array = array_of(literal)
-    except KeyError:  # a string or another type that no rule looks into
+    array = onnx.constant_value(value)
+    if array is None or array.dtype == object:
         return None
     return array.dtype.name, array.shape, array.tobytes()

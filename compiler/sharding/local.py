@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.rule import Rule, Strategy
-from tensoropt.dialects.literal import dense
+from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.topt import MESH, AxisConstantOp
 
@@ -95,12 +95,12 @@ class LocalOp:
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
         """Return a literal, the same on every rank."""
-        value = dense(array)
+        value = to_dense(array)
         return self.onnx("Constant", [], value.type, value=value)
 
     def axis_constant(self, values: npt.NDArray[np.generic], axes: Sequence[int]) -> ir.Value:
         """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
-        stacked = dense(values)
+        stacked = to_dense(values)
         result = ir.RankedTensorType.get(stacked.type.shape[1:], stacked.type.element_type)
         op = AxisConstantOp(
             values=stacked,

@@ -1,0 +1,172 @@
+"""The searched program: which nodes choose a strategy and which values run between them.
+
+The graph is read from the IR once; options and costs depend on a mesh and live in ``tables.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.sharding.describe import describe, tensor_info
+from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.registry import rule_for
+from tensoropt.compiler.sharding.rule import Rule
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Graph", "Node", "Value", "captured", "read_graph"]
+
+
+@dataclass
+class Node:
+    """An argument, an op or a result of the function: what chooses a strategy.
+
+    ``operands`` and ``results`` hold value indices, ``None`` for an omitted operand. A ``tied``
+    argument is a parameter with one use: it is stored as that use wants it and chooses nothing.
+    A ``constant`` node depends on no graph input; ONNX Runtime folds it when the model is loaded.
+    """
+
+    kind: Literal["argument", "op", "result"]
+    name: str
+    info: OpInfo | None = None
+    rule: Rule | None = None
+    op: ir.Operation | None = None
+    operands: list[int | None] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    constant: bool = False
+    tied: bool = False
+
+    @property
+    def is_parameter(self) -> bool:
+        return self.kind == "argument" and self.constant
+
+
+@dataclass
+class Value:
+    """A tensor between nodes; ``uses`` lists (node, operand index)."""
+
+    producer: int
+    index: int
+    info: TensorInfo | None
+    uses: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Graph:
+    """Nodes in program order: arguments, then ops, then results."""
+
+    nodes: list[Node]
+    values: list[Value]
+
+    def producer(self, value: int) -> Node:
+        """Return the node that makes ``value``."""
+        return self.nodes[self.values[value].producer]
+
+    def edges(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (value, consuming node, operand index) for every use that chooses freely."""
+        for index, value in enumerate(self.values):
+            if not self.nodes[value.producer].tied and value.info is not None:
+                for node, operand in value.uses:
+                    yield index, node, operand
+
+    def tied_operands(self, node: Node) -> Iterator[tuple[int, TensorInfo]]:
+        """Yield (operand index, tensor) of the tied parameters that ``node`` reads."""
+        for operand, value in enumerate(node.operands):
+            if value is not None and self.producer(value).tied:
+                info = self.values[value].info
+                assert info is not None
+                yield operand, info
+
+    def is_kept(self, value: Value) -> bool:
+        """Whether a constant value stays in memory: something read at run time uses it."""
+        return any(not self.nodes[node].constant for node, _ in value.uses)
+
+
+def read_graph(module: ir.Module) -> Graph:
+    """Return the graph of ``@main``; linear in the number of operands.
+
+    Raises:
+        UserError: an operation is not of the ``onnx`` namespace.
+    """
+    return _Reader(module).read()
+
+
+def captured(op: ir.Operation) -> list[ir.Value]:
+    """Return the outer values that the regions of a control-flow op read, each once."""
+    inside: set[ir.Value] = set()
+    outer: dict[ir.Value, None] = {}
+    for block in _blocks(op):
+        inside.update(block.arguments)
+        for inner in block:
+            outer.update((v, None) for v in inner.operation.operands if v not in inside)
+            outer.update((v, None) for v in captured(inner.operation) if v not in inside)
+            inside.update(inner.operation.results)
+    return list(outer)
+
+
+def _blocks(op: ir.Operation) -> Iterator[ir.Block]:
+    for region in op.regions:
+        yield from region.blocks
+
+
+class _Reader:
+    """Builds the graph in one walk over the function."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.versions = onnx.opsets(module)
+        self.function = onnx.function(module)
+        self.graph = Graph([], [])
+        self.indices: dict[ir.Value, int] = {}
+
+    def read(self) -> Graph:
+        block = self.function.regions[0].blocks[0]
+        for argument, attributes in zip(block.arguments, self._argument_attributes(), strict=True):
+            name = attributes["topt.name"].value
+            self._append(Node("argument", name, constant="topt.param" in attributes), [argument])
+        for op in block:
+            self._op(op.operation)
+        for node in self.graph.nodes:
+            node.tied = node.is_parameter and len(self.graph.values[node.results[0]].uses) == 1
+        return self.graph
+
+    def _argument_attributes(self) -> Sequence[ir.DictAttr]:
+        if "arg_attrs" not in self.function.attributes:
+            return []
+        return list(self.function.attributes["arg_attrs"])
+
+    def _op(self, op: ir.Operation) -> None:
+        if op.name == onnx.NO_VALUE:
+            return
+        if op.name == "func.return":
+            for position, value in enumerate(op.operands):
+                self._append(Node("result", f"result {position}", op=op), [], [value])
+            return
+        if not onnx.is_onnx(op):
+            raise UserError(f"{op.location}: '{op.name}' op is not an onnx op, run import only")
+        info = describe(op, self.versions)
+        node = Node("op", onnx.node_name(op) or op.name, info, rule_for(info), op)
+        self._append(node, op.results, [*op.operands, *captured(op)])
+        inputs = [self.graph.producer(v) for v in node.operands if v is not None]
+        node.constant = _is_pure(info) and all(producer.constant for producer in inputs)
+
+    def _append(
+        self, node: Node, results: Sequence[ir.Value], operands: Sequence[ir.Value] = ()
+    ) -> None:
+        position = len(self.graph.nodes)
+        self.graph.nodes.append(node)
+        for operand, value in enumerate(operands):
+            index = self.indices.get(value)
+            node.operands.append(index)
+            if index is not None:
+                self.graph.values[index].uses.append((position, operand))
+        for number, value in enumerate(results):
+            self.indices[value] = len(self.graph.values)
+            node.results.append(len(self.graph.values))
+            self.graph.values.append(Value(position, number, tensor_info(value.type)))
+
+
+def _is_pure(info: OpInfo) -> bool:
+    return not info.name.startswith(("Random", "Bernoulli", "Multinomial"))
