@@ -14,7 +14,7 @@ __all__ = ["RuleMaker", "registered", "replicated_rule", "rule_for", "sharding_r
 
 RuleMaker = Callable[[OpInfo], Rule | None]
 
-_FAMILIES = ()
+_FAMILIES = ("linear_algebra",)
 _MAKERS: dict[str, RuleMaker] = {}
 
 

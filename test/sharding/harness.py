@@ -1,0 +1,278 @@
+"""The truth test of a sharding rule: every strategy must give what the whole op gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from sharding.onnx_node import Array, evaluate
+from sharding.parts import combine, cut
+from sharding.spmd import run_spmd
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.describe import describe
+from tensoropt.compiler.sharding.local import LocalOp, tensor_type
+from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.registry import rule_for
+from tensoropt.compiler.sharding.rule import Rule, Strategy, strategies
+from tensoropt.dialects import onnx as views
+from tensoropt.dialects.literal import dense, element_type
+from tensoropt.dialects.mlir import context, func, ir
+from tensoropt.dialects.topt import set_mesh
+
+__all__ = ["Case", "Report", "check", "normal", "offered"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node and its data.
+
+    ``operands`` holds an array per operand, ``None`` for an omitted one; ``literals`` the indices
+    of those that are ``onnx.Constant``. ``results`` says which results are there. ``symbolic``
+    and ``symbolic_results`` list (index, dimension) pairs whose size the types do not tell.
+    """
+
+    op_type: str
+    operands: Sequence[Array | None]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 20
+    domain: str = ""
+    literals: frozenset[int] = frozenset()
+    results: tuple[bool, ...] = (True,)
+    symbolic: frozenset[tuple[int, int]] = frozenset()
+    symbolic_results: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def versions(self) -> dict[str, int]:
+        return {"": 20, self.domain: self.version}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was tried: the op as rules see it, its rule, and every strategy, all of them right."""
+
+    info: OpInfo
+    rule: Rule
+    tried: tuple[Strategy, ...]
+
+    @property
+    def offered(self) -> set[str]:
+        """The strategies as text, per operand and result one placement per mesh axis.
+
+        On a mesh of one axis ``S(0) R -> S(0)``, on one of two axes ``S(0),R R,R -> S(0),R``.
+        """
+        return {_text(strategy) for strategy in self.tried}
+
+    @property
+    def flops(self) -> float:
+        """The work of the whole op by its rule."""
+        return self.rule.flops_per_point * math.prod(f.size or 1 for f in self.rule.factors)
+
+
+def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
+    """Return normally distributed values, the same for the same shape and seed."""
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def offered(case: Case, mesh_shape: tuple[int, ...] = (2,)) -> set[str]:
+    """Check ``case`` and return its strategies as text."""
+    return check(case, mesh_shape).offered
+
+
+def check(
+    case: Case,
+    mesh_shape: tuple[int, ...],
+    *,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    seed: int = 0,
+) -> Report:
+    """Partition ``case`` by every strategy of its rule, run all ranks, compare with the whole op.
+
+    Fails with the strategy and the local function if results, shapes or types differ.
+    """
+    mesh, rng = Mesh(mesh_shape), np.random.default_rng(seed)
+    ctx = _context()
+    with ctx, ir.Location.unknown(ctx):
+        trial = _Trial(case, mesh)
+        for strategy in trial.strategies:
+            function = trial.localize(strategy)
+            try:
+                trial.compare(strategy, function, rng, rtol, atol)
+            except Exception as error:
+                raise AssertionError(
+                    f"{case.op_type} by {_text(strategy)}: {error}\n{function}"
+                ) from error
+    return Report(trial.info, trial.rule, trial.strategies)
+
+
+@cache
+def _context() -> ir.Context:
+    return context()
+
+
+def _text(strategy: Strategy) -> str:
+    def side(layouts: Sequence[Layout]) -> str:
+        return " ".join(",".join(layout.texts) for layout in layouts)
+
+    return f"{side(strategy.operands)} -> {side(strategy.results)}"
+
+
+class _Trial:
+    """One case on one mesh: the whole op with its results, and the local functions."""
+
+    def __init__(self, case: Case, mesh: Mesh) -> None:
+        self.case, self.mesh = case, mesh
+        self.module = _module(case, mesh)
+        self.op, self.expected = self._build_whole()
+        self.info = describe(self.op, {(d or "ai.onnx"): v for d, v in case.versions.items()})
+        self.rule = rule_for(self.info)
+        self.strategies = strategies(self.rule, mesh)
+
+    def _build_whole(self) -> tuple[ir.Operation, list[Array | None]]:
+        case = self.case
+        attributes = {name: _attribute(value) for name, value in case.attributes.items()}
+        name = views.op_name(case.domain, case.op_type)
+        with ir.InsertionPoint(self.module.body):
+            holder = func.FuncOp("whole", (self._argument_types(), []))
+            with ir.InsertionPoint(holder.add_entry_block()):
+                operands = self._values(holder, self._passed())
+                op = ir.Operation.create(
+                    name, self._no_types(), operands, attributes, loc=ir.Location.name("node")
+                )
+                expected = evaluate(op, case.operands, case.versions)
+                typed = ir.Operation.create(
+                    name, self._result_types(expected), operands, attributes, loc=op.location
+                )
+                func.ReturnOp([])
+        return typed, expected
+
+    def _no_types(self) -> list[ir.Type]:
+        unknown = ir.UnrankedTensorType.get(ir.F32Type.get())
+        return [unknown if there else ir.NoneType.get() for there in self.case.results]
+
+    def _result_types(self, results: Sequence[Array | None]) -> list[ir.Type]:
+        hidden = self.case.symbolic_results
+        return [ir.NoneType.get() if r is None else _type(r, i, hidden)
+                for i, r in enumerate(results)]  # fmt: skip
+
+    def _argument_types(self) -> list[ir.Type]:
+        return [_type(self._array(i), i, self.case.symbolic) for i in self._passed()]
+
+    def _array(self, index: int) -> Array:
+        array = self.case.operands[index]
+        assert array is not None
+        return array
+
+    def _passed(self) -> list[int]:
+        """The operands that are arguments of the whole function."""
+        present = [i for i, o in enumerate(self.case.operands) if o is not None]
+        return [i for i in present if i not in self.case.literals]
+
+    def _values(self, holder: Any, passed: Sequence[int]) -> list[ir.Value]:
+        arguments = dict(zip(passed, holder.entry_block.arguments, strict=True))
+        return [
+            arguments[i] if i in arguments else _held(array)
+            for i, array in enumerate(self.case.operands)
+        ]
+
+    def localize(self, strategy: Strategy) -> Any:
+        """Return the function of one rank, verified; literals stay so where they are whole."""
+        passed = self._cut_operands(strategy)
+        arguments = [
+            self._local_type(self.op.operands[i].type, strategy.operands[i]) for i in passed
+        ]
+        results = [
+            self._local_type(value.type, layout)
+            for value, layout in zip(self.op.results, strategy.results, strict=True)
+        ]
+        with ir.InsertionPoint(self.module.body):
+            kept = [t for t in results if not isinstance(t, ir.NoneType)]
+            holder = func.FuncOp("local", (arguments, kept), visibility="private")
+            with ir.InsertionPoint(holder.add_entry_block()):
+                operands = self._values(holder, passed)
+                local = LocalOp(
+                    self.op, self.info, self.rule, strategy, self.mesh, operands, results
+                )
+                values = local.build()
+                assert [v.type for v in values] == results, f"{self.case.op_type}: {holder}"
+                func.ReturnOp([v for v in values if not isinstance(v.type, ir.NoneType)])
+        holder.operation.verify()
+        return holder
+
+    def _cut_operands(self, strategy: Strategy) -> list[int]:
+        whole = {i for i in self.case.literals if strategy.operands[i].is_replicated}
+        present = [i for i, o in enumerate(self.case.operands) if o is not None]
+        return [i for i in present if i not in whole]
+
+    def _local_type(self, type_: ir.Type, layout: Layout) -> ir.Type:
+        if isinstance(type_, ir.NoneType):
+            return type_
+        ranked = ir.RankedTensorType(type_)
+        shape = [None if ranked.is_dynamic_dim(d) else ranked.get_dim_size(d)
+                 for d in range(ranked.rank)]  # fmt: skip
+        assert layout.fits(shape, self.mesh), f"{layout} does not fit {ranked} on {self.mesh}"
+        return tensor_type(layout.local_shape(shape, self.mesh), ranked.element_type)
+
+    def compare(
+        self, strategy: Strategy, holder: Any, rng: np.random.Generator, rtol: float, atol: float
+    ) -> None:
+        """Run ``holder`` on every rank and fail unless its results are those of the whole op."""
+        cuts = [
+            cut(self._array(i), strategy.operands[i], self.mesh, rng)
+            for i in self._cut_operands(strategy)
+        ]
+        inputs = [[parts[rank] for parts in cuts] for rank in range(self.mesh.size)]
+        outputs = run_spmd(holder, inputs, self.mesh)
+        holder.operation.erase()
+        layouts = zip(self.expected, strategy.results, strict=True)
+        present = [(whole, layout) for whole, layout in layouts if whole is not None]
+        for index, (whole, layout) in enumerate(present):
+            got = combine([own[index] for own in outputs], layout, self.mesh, whole.shape)
+            np.testing.assert_allclose(got, whole, rtol=rtol, atol=atol)
+
+
+def _module(case: Case, mesh: Mesh) -> ir.Module:
+    module = ir.Module.create()
+    set_mesh(module, mesh)
+    i64 = ir.IntegerType.get_signless(64)
+    versions = {(d or "ai.onnx"): ir.IntegerAttr.get(i64, v) for d, v in case.versions.items()}
+    module.operation.attributes["topt.opset"] = ir.DictAttr.get(versions)
+    return module
+
+
+def _held(array: Array | None) -> ir.Value:
+    if array is None:
+        return ir.Operation.create(views.NO_VALUE, [ir.NoneType.get()]).results[0]
+    value = dense(array)
+    return ir.Operation.create(views.CONSTANT, [value.type], [], {"value": value}).results[0]
+
+
+def _type(array: Array, index: int, symbolic: frozenset[tuple[int, int]]) -> ir.Type:
+    shape = [None if (index, d) in symbolic else n for d, n in enumerate(array.shape)]
+    return tensor_type(shape, element_type(array.dtype))
+
+
+def _attribute(value: Any) -> ir.Attribute:
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if isinstance(value, float):
+        return ir.FloatAttr.get(ir.F32Type.get(), value)
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    if isinstance(value, np.ndarray):
+        return dense(value)
+    return _list_attribute(list(value))
+
+
+def _list_attribute(values: list[Any]) -> ir.Attribute:
+    if values and isinstance(values[0], str):
+        return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in values])
+    if values and isinstance(values[0], float):
+        return ir.DenseF32ArrayAttr.get(values)
+    return ir.DenseI64ArrayAttr.get(values)

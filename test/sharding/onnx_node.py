@@ -1,0 +1,102 @@
+"""Evaluate one ``onnx.*`` operation on numpy arrays through ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+
+from tensoropt.dialects import onnx as views
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Array", "evaluate", "make_node", "run_node"]
+
+Array = npt.NDArray[Any]
+
+_IR_VERSION = 12
+_LISTS = (
+    (ir.DenseI64ArrayAttr, onnx.AttributeProto.INTS),
+    (ir.DenseF32ArrayAttr, onnx.AttributeProto.FLOATS),
+    (ir.ArrayAttr, onnx.AttributeProto.STRINGS),
+)
+
+
+def evaluate(
+    op: ir.Operation, operands: Sequence[Array | None], versions: dict[str, int]
+) -> list[Array | None]:
+    """Return the results of ``op`` on ``operands``; ``None`` stands for an omitted one.
+
+    ``versions`` maps each domain ("" for the standard one) to its opset version.
+    """
+    if len(op.regions):
+        raise NotImplementedError(f"{op.name}: operations with regions are not interpreted")
+    domain, op_type = views.split_name(op.name)
+    kept = [_attribute(op, name) for name in views.attributes(op)]
+    present = tuple(not isinstance(result.type, ir.NoneType) for result in op.results)
+    node = make_node(op_type, domain, [o is not None for o in operands], present, kept)
+    return run_node(node, versions, operands)
+
+
+def make_node(
+    op_type: str,
+    domain: str,
+    operands: Sequence[bool],
+    results: Sequence[bool],
+    attributes: Sequence[onnx.AttributeProto],
+) -> onnx.NodeProto:
+    """Return a node with inputs ``x0...`` and outputs ``y0...``; ``False`` marks an omitted one."""
+    node = onnx.helper.make_node(
+        op_type,
+        [f"x{i}" if there else "" for i, there in enumerate(operands)],
+        [f"y{i}" if there else "" for i, there in enumerate(results)],
+        domain=domain,
+    )
+    node.attribute.extend(attributes)
+    return node
+
+
+def run_node(
+    node: onnx.NodeProto, versions: dict[str, int], operands: Sequence[Array | None]
+) -> list[Array | None]:
+    """Return the outputs of ``node``, ``None`` for an omitted one."""
+    dtypes = tuple(None if o is None else o.dtype.str for o in operands)
+    session = _session(node.SerializeToString(), tuple(sorted(versions.items())), dtypes)
+    feeds = {f"x{i}": o for i, o in enumerate(operands) if o is not None}
+    outputs = iter(session.run(None, feeds))
+    return [next(outputs) if name else None for name in node.output]
+
+
+@cache
+def _session(
+    node_bytes: bytes, versions: tuple[tuple[str, int], ...], dtypes: tuple[str | None, ...]
+) -> ort.InferenceSession:
+    node = onnx.NodeProto.FromString(node_bytes)
+    inputs = [_input(i, dtype) for i, dtype in enumerate(dtypes) if dtype is not None]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "node", inputs, outputs)
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in versions]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _input(index: int, dtype: str) -> onnx.ValueInfoProto:
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return onnx.helper.make_tensor_value_info(f"x{index}", number, None)
+
+
+def _attribute(op: ir.Operation, name: str) -> onnx.AttributeProto:
+    value = views.attribute(op, name)
+    if isinstance(value, np.ndarray):
+        value = onnx.numpy_helper.from_array(value)
+    numbers = [number for kind, number in _LISTS if isinstance(op.attributes[name], kind)]
+    return onnx.helper.make_attribute(name, value, attr_type=numbers[0] if numbers else None)

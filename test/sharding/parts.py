@@ -1,0 +1,115 @@
+"""Cut a global array into the parts of all ranks, and put parts together again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+
+__all__ = ["REDUCTIONS", "combine", "cut"]
+
+Array = npt.NDArray[Any]
+
+REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> list[Array]:
+    """Return the part of every rank; partial layouts get random parts that reduce to ``array``."""
+    axes = _partial_axes(layout)
+    wholes = {(): array}
+    for axis in axes:
+        kind = layout.placements[axis].reduction
+        wholes = {
+            (*position, i): part
+            for position, whole in wholes.items()
+            for i, part in enumerate(_partials(whole, mesh.shape[axis], str(kind), rng))
+        }
+    held: dict[tuple[Any, ...], Array] = {}  # ranks with equal parts share one array
+    return [_part(wholes, axes, array.shape, layout, mesh, rank, held) for rank in range(mesh.size)]
+
+
+def _part(
+    wholes: dict[tuple[int, ...], Array],
+    axes: Sequence[int],
+    shape: tuple[int, ...],
+    layout: Layout,
+    mesh: Mesh,
+    rank: int,
+    held: dict[tuple[Any, ...], Array],
+) -> Array:
+    position = tuple(mesh.coordinates(rank)[axis] for axis in axes)
+    slices = layout.local_slices(shape, mesh, rank)
+    key = (position, tuple((s.start, s.stop) for s in slices))
+    if key not in held:
+        held[key] = np.ascontiguousarray(wholes[position][slices]).reshape(
+            [s.stop - s.start for s in slices]
+        )
+    return held[key]
+
+
+def _partial_axes(layout: Layout) -> list[int]:
+    axes = [axis for axis, p in enumerate(layout.placements) if p.is_partial]
+    kinds = {layout.placements[axis].reduction for axis in axes}
+    assert len(kinds) <= 1, f"{layout} mixes reductions, whose order no layout says"
+    return axes
+
+
+def _partials(whole: Array, count: int, kind: str, rng: np.random.Generator) -> list[Array]:
+    if kind == "sum":
+        assert whole.dtype.kind in "iufc", f"{whole.dtype} has no sum"
+        parts = [_noise(whole, rng) for _ in range(count - 1)]
+        last = reduce(np.subtract, parts, whole).astype(whole.dtype)
+        return [*parts, last]
+    beyond = _beyond(whole, kind, rng)
+    holder = rng.integers(count, size=whole.shape)
+    return [np.where(holder == i, whole, beyond).astype(whole.dtype) for i in range(count)]
+
+
+def _noise(whole: Array, rng: np.random.Generator) -> Array:
+    if whole.dtype.kind in "iu":
+        return rng.integers(0, 7, size=whole.shape).astype(whole.dtype)
+    return rng.standard_normal(whole.shape).astype(whole.dtype)
+
+
+def _beyond(whole: Array, kind: str, rng: np.random.Generator) -> Array:
+    """Return an array that loses against ``whole`` in every place."""
+    if whole.dtype.kind == "b":
+        return np.full(whole.shape, kind == "min")
+    noise = _noise(whole, rng)
+    return REDUCTIONS["min" if kind == "max" else "max"](whole, noise)
+
+
+def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int, ...]) -> Array:
+    """Return the global array of ``shape`` that ``parts`` hold.
+
+    Ranks that should hold the same values must hold them to the last bit.
+    """
+    result = np.empty(shape, parts[0].dtype)
+    axes = _partial_axes(layout)
+    for rank in range(mesh.size):
+        group = mesh.group(rank, tuple(axes))
+        kind = layout.placements[axes[0]].reduction if axes else "sum"
+        whole = reduce(REDUCTIONS[str(kind)], (parts[other] for other in group))
+        result[layout.local_slices(shape, mesh, rank)] = whole
+    _check_replicas(parts, layout, mesh)
+    return result
+
+
+def _check_replicas(parts: Sequence[Array], layout: Layout, mesh: Mesh) -> None:
+    axes = tuple(axis for axis, p in enumerate(layout.placements) if p.is_replicate)
+    for rank, other in itertools.product(range(mesh.size), repeat=2):
+        if other in mesh.group(rank, axes):
+            np.testing.assert_array_equal(
+                parts[rank], parts[other], f"ranks {rank} and {other} differ under {layout}"
+            )

@@ -1,0 +1,182 @@
+"""Run partitioned code on all ranks in lockstep, in one process: no MPI needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from sharding.onnx_node import Array, evaluate
+from sharding.parts import REDUCTIONS
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.dialects import onnx as views
+from tensoropt.dialects.literal import array_of, element_dtype
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import mesh_of
+
+__all__ = ["run_spmd"]
+
+Ranks = list[Any]
+"""One value per rank: an array, or ``None`` for an omitted value."""
+
+
+def run_spmd(
+    code: ir.Module | ir.Block | Any, inputs: Sequence[Sequence[Array]], mesh: Mesh | None = None
+) -> list[list[Array]]:
+    """Return the outputs of every rank, given the inputs of every rank.
+
+    ``code`` is a partitioned module (its ``@main``), a function or a block; ``mesh`` defaults to
+    the module's ``shard.grid``. Every value is checked against its local type.
+    """
+    block = _block(code)
+    mesh = mesh or mesh_of(block.owner)
+    values: dict[ir.Value, Ranks] = {}
+    for index, argument in enumerate(block.arguments):
+        values[argument] = [own[index] for own in inputs]
+        _check_type(argument, values[argument])
+    interpreter = _Interpreter(mesh, _versions(block.owner), values)
+    returned = interpreter.run(block)
+    return [[value[rank] for value in returned] for rank in range(mesh.size)]
+
+
+def _block(code: Any) -> ir.Block:
+    if isinstance(code, ir.Block):
+        return code
+    function = views.function(code) if isinstance(code, ir.Module) else code.operation
+    return function.regions[0].blocks[0]
+
+
+def _versions(op: Any) -> dict[str, int]:
+    scope = op.operation
+    while scope.name != "builtin.module":
+        scope = scope.parent
+    table = ir.DictAttr(scope.attributes["topt.opset"])
+    return {("" if e.name == "ai.onnx" else e.name): e.attr.value for e in table}
+
+
+class _Interpreter:
+    """Evaluates the operations of a block, each for all ranks before the next."""
+
+    def __init__(self, mesh: Mesh, versions: dict[str, int], values: dict[ir.Value, Ranks]) -> None:
+        self.mesh, self.versions, self.values = mesh, versions, values
+
+    def run(self, block: ir.Block) -> list[Ranks]:
+        for view in block:
+            op = view.operation
+            operands = [self.values[value] for value in op.operands]
+            if op.name == "func.return":
+                return operands
+            for value, ranks in zip(op.results, self._evaluate(op, operands), strict=True):
+                _check_type(value, ranks)
+                self.values[value] = ranks
+        raise AssertionError("the block has no func.return")
+
+    def _evaluate(self, op: ir.Operation, operands: list[Ranks]) -> list[Ranks]:
+        if op.name in _COLLECTIVES:
+            return [_collective(op, operands[0], self.mesh)]
+        if op.name == views.CONSTANT and "value" in op.attributes:
+            return [[array_of(op.attributes["value"])] * self.mesh.size]
+        if op.name == views.NO_VALUE:
+            return [[None] * self.mesh.size]
+        if op.name == "topt.axis_constant":
+            return [_axis_constant(op, self.mesh)]
+        assert views.is_onnx(op), f"unexpected operation in partitioned code: {op.name}"
+        return self._onnx(op, operands)
+
+    def _onnx(self, op: ir.Operation, operands: list[Ranks]) -> list[Ranks]:
+        """Evaluate per rank; ranks that hold the very same operands share the results."""
+        held: dict[tuple[int, ...], list[Array | None]] = {}
+        per_rank = []
+        for rank in range(self.mesh.size):
+            own = [ranks[rank] for ranks in operands]
+            key = tuple(id(value) for value in own)
+            if key not in held:
+                held[key] = evaluate(op, own, self.versions)
+            per_rank.append(held[key])
+        return [list(ranks) for ranks in zip(*per_rank, strict=True)]
+
+
+def _axis_constant(op: ir.Operation, mesh: Mesh) -> Ranks:
+    values, axes = array_of(op.attributes["values"]), tuple(op.attributes["axes"])
+    assert len(values) == mesh.extent(axes), f"axis_constant over {axes} holds {len(values)} values"
+    parts = [np.ascontiguousarray(part).reshape(values.shape[1:]) for part in values]
+    return [parts[mesh.linear(rank, axes)] for rank in range(mesh.size)]
+
+
+def _collective(op: ir.Operation, ranks: Ranks, mesh: Mesh) -> Ranks:
+    axes = tuple(op.attributes["grid_axes"])
+    assert list(axes) == sorted(set(axes)), f"{op.name}: grid_axes must ascend, got: {axes}"
+    results: Ranks = [None] * mesh.size
+    for rank in range(mesh.size):
+        if results[rank] is None:
+            group = mesh.group(rank, axes)
+            parts = _COLLECTIVES[op.name](op, [ranks[member] for member in group])
+            for member, part in zip(group, parts, strict=True):
+                results[member] = part
+    return results
+
+
+def _all_reduce(op: ir.Operation, group: list[Array]) -> list[Array]:
+    whole = reduce(REDUCTIONS[_reduction(op)], group)
+    return [whole] * len(group)
+
+
+def _all_gather(op: ir.Operation, group: list[Array]) -> list[Array]:
+    whole = np.concatenate(group, axis=op.attributes["gather_axis"].value)
+    return [whole] * len(group)
+
+
+def _reduce_scatter(op: ir.Operation, group: list[Array]) -> list[Array]:
+    whole = reduce(REDUCTIONS[_reduction(op)], group)
+    return _split(whole, len(group), op.attributes["scatter_dim"].value)
+
+
+def _all_to_all(op: ir.Operation, group: list[Array]) -> list[Array]:
+    sent = [_split(part, len(group), op.attributes["split_axis"].value) for part in group]
+    concat_axis = op.attributes["concat_axis"].value
+    return [
+        np.concatenate([parts[i] for parts in sent], axis=concat_axis) for i in range(len(group))
+    ]
+
+
+def _all_slice(op: ir.Operation, group: list[Array]) -> list[Array]:
+    parts = [_split(part, len(group), op.attributes["slice_axis"].value) for part in group]
+    return [own[i] for i, own in enumerate(parts)]
+
+
+_COLLECTIVES: dict[str, Callable[[ir.Operation, list[Array]], list[Array]]] = {
+    "shard.all_reduce": _all_reduce,
+    "shard.all_gather": _all_gather,
+    "shard.reduce_scatter": _reduce_scatter,
+    "shard.all_to_all": _all_to_all,
+    "shard.all_slice": _all_slice,
+}
+
+
+def _split(array: Array, pieces: int, dim: int) -> list[Array]:
+    assert array.shape[dim] % pieces == 0, f"{array.shape} is not cut in {pieces} along {dim}"
+    return [np.ascontiguousarray(part) for part in np.split(array, pieces, axis=dim)]
+
+
+def _reduction(op: ir.Operation) -> str:
+    return str(op.attributes["reduction"]).removeprefix("#shard<partial ").removesuffix(">")
+
+
+def _check_type(value: ir.Value, ranks: Ranks) -> None:
+    """Fail unless every rank holds what the type of ``value`` says."""
+    for rank, held in enumerate(ranks):
+        if isinstance(value.type, ir.NoneType):
+            assert held is None, f"rank {rank} holds an array for {value}"
+        elif isinstance(value.type, ir.RankedTensorType):
+            _check_array(ir.RankedTensorType(value.type), held, f"rank {rank}, {value}")
+
+
+def _check_array(expected: ir.RankedTensorType, held: Array, where: str) -> None:
+    dtype, shape = element_dtype(expected.element_type), tuple(held.shape)
+    assert held.dtype == dtype, f"{where}: expected {dtype}, got: {held.dtype}"
+    agree = len(shape) == expected.rank and all(
+        expected.is_dynamic_dim(d) or expected.get_dim_size(d) == n for d, n in enumerate(shape)
+    )
+    assert agree, f"{where}: expected {expected}, got: {shape}"
