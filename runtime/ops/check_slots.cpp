@@ -1,9 +1,10 @@
-// Built only where CMake finds a real onnxruntime_c_api.h: our slot numbers against that header.
+// Built only where CMake finds a real onnxruntime_c_api.h: our slot numbers
+// and fields against that header.
 #include <cstddef>
 
 #include <onnxruntime_c_api.h>
 
-#include "slots.hpp"
+#include "ort_api.hpp"
 
 #define CHECK_SLOT(name)                                                              \
   static_assert(offsetof(OrtApi, name) ==                                             \
@@ -35,3 +36,33 @@ CHECK_SLOT(ShapeInferContext_GetInputTypeShape);
 CHECK_SLOT(ShapeInferContext_GetAttribute);
 CHECK_SLOT(ShapeInferContext_SetOutputTypeShape);
 CHECK_SLOT(ReadOpAttr);
+
+#define CHECK_FIELD(name)                                                          \
+  static_assert(offsetof(OrtCustomOp, name) == offsetof(tensoropt::CustomOp, name), \
+                "field OrtCustomOp::" #name)
+
+CHECK_FIELD(CreateKernel);
+CHECK_FIELD(GetName);
+CHECK_FIELD(GetExecutionProviderType);
+CHECK_FIELD(GetInputType);
+CHECK_FIELD(GetInputTypeCount);
+CHECK_FIELD(GetOutputType);
+CHECK_FIELD(GetOutputTypeCount);
+CHECK_FIELD(KernelCompute);
+CHECK_FIELD(KernelDestroy);
+CHECK_FIELD(GetInputCharacteristic);
+CHECK_FIELD(GetOutputCharacteristic);
+CHECK_FIELD(GetInputMemoryType);
+CHECK_FIELD(GetVariadicInputMinArity);
+CHECK_FIELD(GetVariadicInputHomogeneity);
+CHECK_FIELD(GetVariadicOutputMinArity);
+CHECK_FIELD(GetVariadicOutputHomogeneity);
+CHECK_FIELD(CreateKernelV2);
+CHECK_FIELD(KernelComputeV2);
+CHECK_FIELD(InferOutputShapeFn);
+CHECK_FIELD(GetStartVersion);
+CHECK_FIELD(GetEndVersion);
+CHECK_FIELD(GetMayInplace);
+CHECK_FIELD(ReleaseMayInplace);
+CHECK_FIELD(GetAliasMap);
+CHECK_FIELD(ReleaseAliasMap);

@@ -1,0 +1,31 @@
+"""The one error a user of the runtime can cause."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["UserError", "did_you_mean", "one_line"]
+
+
+class UserError(Exception):
+    """A mistake in the input, or a failed rank: one line saying where and what is wrong.
+
+    The command line prints it as ``error: <text>`` and exits with status 1, without a traceback.
+    """
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """Return ``", did you mean 'x'?"`` for the nearest of ``choices``, or an empty string."""
+    near = difflib.get_close_matches(word, list(choices), n=1)
+    return f", did you mean '{near[0]}'?" if near else ""
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception as one line, without ONNX Runtime's prefix of error codes."""
+    text = " ".join(str(error).split())
+    if text.startswith("[ONNXRuntimeError]"):
+        return text.split(" : ", 3)[-1]
+    if isinstance(error, UserError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,202 @@
+"""Reading a plan directory: checked in full before any rank starts.
+
+The format is in ``plan.schema.json`` beside this file. Beyond the schema, `Plan.load` checks that
+layouts fit the mesh and the shapes, that every rank has its graph, and that each file lies inside
+the folder and still has the hash it was written with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tensoropt.runtime.errors import UserError, one_line
+from tensoropt.runtime.layout import Layout, parse_layout
+
+__all__ = ["SCHEMA", "Plan", "Tensor", "sha256_of"]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input, output or parameter; ``shape`` is global, a string is a symbolic dimension."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan directory."""
+
+    folder: Path
+    mesh: tuple[int, ...]
+    ranks: int
+    model_name: str
+    model_sha256: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    parameters: tuple[Tensor, ...]
+    files: Mapping[str, str]
+    document: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Plan:
+        """Return the plan in ``folder`` after checking all of it; raises `UserError`."""
+        folder = Path(folder)
+        document = _read_document(folder)
+        _check_schema(folder, document)
+        plan = _with_place(folder / "plan.json", lambda: _build(folder, document))
+        _check_counts(plan)
+        _check_files(plan)
+        return plan
+
+    @classmethod
+    def read(cls, folder: Path | str) -> Plan:
+        """Return a plan that `load` has accepted before, without checking it again."""
+        folder = Path(folder)
+        return _build(folder, _read_document(folder))
+
+    def graph(self, rank: int) -> Path:
+        """Return the path of the rank's ONNX graph."""
+        return self.folder / f"rank{rank}.onnx"
+
+    def check_model(self, model: Path) -> None:
+        """Raise `UserError` unless ``model`` is the file the plan was made from."""
+        if not model.is_file():
+            raise UserError(f"{model}: no such model")
+        found = sha256_of(model)
+        if found != self.model_sha256:
+            raise UserError(
+                f"{model}: not the model that {self.folder} was made from, "
+                f"expected {self.model_name} with sha256 {self.model_sha256}, got: {found}"
+            )
+
+
+def sha256_of(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal, reading it piece by piece."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_document(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
+    path = folder / "plan.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{folder}: not a plan directory, it has no plan.json") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
+    if not isinstance(document, dict):
+        raise UserError(f"{path}: expected a JSON object")
+    if document.get("schema") != SCHEMA:
+        raise UserError(
+            f"{path}: schema version is not known to this tensoropt, "
+            f"expected {SCHEMA}, got: {document.get('schema')}"
+        )
+    return document
+
+
+def _what_is(path: Path) -> str:
+    return "a file" if path.exists() else "no such folder"
+
+
+def _check_schema(folder: Path, document: dict[str, Any]) -> None:
+    import jsonschema
+
+    path = Path(__file__).with_name("plan.schema.json")
+    validator = jsonschema.Draft202012Validator(json.loads(path.read_text(encoding="utf-8")))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    if error is not None:
+        message = " ".join(str(error.message).split())
+        place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
+        raise UserError(f"{folder / 'plan.json'}: {place}: {_shortened(message)}")
+
+
+def _shortened(text: str, limit: int = 160) -> str:
+    """Cut the middle out: a schema's message begins with the value, which may be all of the file."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]} ... {text[-half:]}"
+
+
+def _with_place(place: Path | str, build: Any) -> Any:
+    try:
+        return build()
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+
+
+def _build(folder: Path, document: dict[str, Any]) -> Plan:
+    mesh = tuple(document["mesh"]["shape"])
+    return Plan(
+        folder=folder,
+        mesh=mesh,
+        ranks=document["ranks"],
+        model_name=document["model"]["name"],
+        model_sha256=document["model"]["sha256"],
+        inputs=_tensors(document, "inputs", mesh),
+        outputs=_tensors(document, "outputs", mesh),
+        parameters=_tensors(document, "parameters", mesh),
+        files=document["files"],
+        document=document,
+    )
+
+
+def _tensors(document: dict[str, Any], field: str, mesh: tuple[int, ...]) -> tuple[Tensor, ...]:
+    singular = field.removesuffix("s")
+    return tuple(
+        _with_place(f"{singular} '{entry['name']}'", lambda entry=entry: _tensor(entry, mesh))
+        for entry in document[field]
+    )
+
+
+def _tensor(entry: dict[str, Any], mesh: tuple[int, ...]) -> Tensor:
+    layout = parse_layout(entry["layout"], mesh)
+    layout.check(entry["shape"])
+    return Tensor(entry["name"], entry["dtype"], tuple(entry["shape"]), layout)
+
+
+def _check_counts(plan: Plan) -> None:
+    path = plan.folder / "plan.json"
+    expected = math.prod(plan.mesh)
+    if plan.ranks != expected:
+        raise UserError(f"{path}: ranks: expected the mesh's {expected}, got: {plan.ranks}")
+    partial = [t.name for t in plan.inputs if t.layout.is_partial]
+    if partial:
+        raise UserError(f"{path}: input '{partial[0]}': expected R or S, got: a partial layout")
+    for rank in range(plan.ranks):
+        if plan.graph(rank).name not in plan.files:
+            raise UserError(f"{path}: files: expected {plan.graph(rank).name} among them")
+
+
+def _check_files(plan: Plan) -> None:
+    for name, expected in plan.files.items():
+        path = _inside(plan.folder, name)
+        if not path.is_file():
+            raise UserError(f"{plan.folder}: {name} is missing")
+        if sha256_of(path) != expected:
+            raise UserError(
+                f"{plan.folder}: {name} was changed after the plan was written, "
+                f"expected sha256 {expected}, got: {sha256_of(path)}"
+            )
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return the file's path; a plan may come from elsewhere and must not reach out of its folder."""
+    relative = PurePosixPath(name)
+    path = folder / name
+    if relative.is_absolute() or ".." in relative.parts:
+        raise UserError(f"{folder / 'plan.json'}: files: expected a path inside, got: {name}")
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{folder}: {name} leads out of the folder, expected a file inside")
+    return path
