@@ -1,0 +1,260 @@
+"""ONNX -> MLIR: one `onnx.*` operation per node, every weight an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.attributes import AttributeTable
+from tensoropt.compiler.frontend.graph_checks import node_error
+from tensoropt.compiler.frontend.inference import infer_types, value_types
+from tensoropt.compiler.frontend.model_file import (
+    Model,
+    Scope,
+    constant_tensor,
+    load_model,
+)
+from tensoropt.compiler.frontend.names import Namer
+from tensoropt.compiler.frontend.types import TypeTable, dim_names
+from tensoropt.compiler.frontend.stored import check_stored
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, op_name
+
+__all__ = ["import_model"]
+
+Values = dict[str, ir.Value]
+
+
+def import_model(
+    path: str | PathLike[str], *, dims: Mapping[str, int] | None = None
+) -> ir.Module:
+    """Return the model in the file ``path`` as a module in the current MLIR context.
+
+    No weight is read: external data is only checked to be there. ``dims`` gives sizes to symbolic
+    dimensions. Raises :class:`UserError` for anything that is not a valid model.
+    """
+    model = load_model(Path(path), dims)
+    for parameter in model.parameters.values():
+        check_stored(model.path, parameter.tensor)
+    model.proto = infer_types(model.path, model.proto)
+    with ir.Location.unknown():
+        return _Importer(model).module()
+
+
+class _Importer:
+    """Builds the module of one model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.types = TypeTable()
+        self.attributes = AttributeTable(self.types)
+        self.namer = Namer()
+        self.none = ir.NoneType.get()
+        self.entry: ir.Block
+        self.arguments: dict[tuple[Scope, str], ir.Value] = {}
+        self.absent: ir.Value | None = None
+
+    def module(self) -> ir.Module:
+        """Return the module with `func.func @main`."""
+        module = ir.Module.create()
+        _set_header(module, self.model)
+        with ir.InsertionPoint(module.body):
+            self._function()
+        return module
+
+    def _function(self) -> None:
+        graph = self.model.graph
+        stored = {tensor.name for tensor in graph.initializer} | {
+            name for scope, name in self.model.parameters if not scope
+        }
+        inputs = [value for value in graph.input if value.name not in stored]
+        used = self._used_parameters()
+        tensors = [self.model.parameters[key].tensor for key in used]
+        types = [self.types.type(value.type) for value in inputs]
+        types += [self.types.type(_tensor_type(tensor)) for tensor in tensors]
+        function = ir.Operation.create("func.func", regions=1)
+        function.attributes["sym_name"] = ir.StringAttr.get("main")
+        self.entry = function.regions[0].blocks.append(*types)
+        arguments = list(self.entry.arguments)
+        values = {v.name: a for v, a in zip(inputs, arguments, strict=False)}
+        self.arguments = dict(zip(used, arguments[len(inputs) :], strict=True))
+        with ir.InsertionPoint(self.entry):
+            results = self._graph(graph, (), values)
+            ir.Operation.create("func.return", operands=results)
+        kinds = ir.FunctionType.get(types, [result.type for result in results])
+        function.attributes["function_type"] = ir.TypeAttr.get(kinds)
+        given = [_argument(v.name, v.type) for v in inputs]
+        given += [_argument(self.model.parameters[key].name, None) for key in used]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
+        returned = [_argument(v.name, v.type) for v in graph.output]
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(returned)
+
+    def _used_parameters(self) -> list[tuple[Scope, str]]:
+        """Return the keys of the parameters in the order of their first use."""
+        order: dict[tuple[Scope, str], None] = {}
+        self._visit(self.model.graph, (), {}, order)
+        return list(order)
+
+    def _visit(
+        self,
+        graph: onnx.GraphProto,
+        scope: Scope,
+        outer: Mapping[str, tuple[Scope, str] | None],
+        order: dict[tuple[Scope, str], None],
+    ) -> None:
+        visible: dict[str, tuple[Scope, str] | None] = {**outer}
+        visible.update((value.name, None) for value in graph.input)
+        visible.update((name, None) for node in graph.node for name in node.output)
+        visible.update((t.name, None) for t in graph.initializer)
+        visible.update((key[1], key) for key in self.model.parameters if key[0] == scope)
+        for index, node in enumerate(graph.node):
+            _record(order, (visible.get(name) for name in node.input))
+            for held in node.attribute:
+                if held.HasField("g"):
+                    self._visit(held.g, (*scope, (index, held.name)), visible, order)
+        _record(order, (visible.get(value.name) for value in graph.output))
+
+    def _graph(self, graph: onnx.GraphProto, scope: Scope, outer: Values) -> list[ir.Value]:
+        """Build the nodes of one graph here; return the values of its outputs."""
+        values = {**outer}
+        for (where, name), argument in self.arguments.items():
+            if where == scope:
+                values[name] = argument
+        types = value_types(graph)
+        self._literals(graph, scope, values)
+        for index, node in enumerate(graph.node):
+            if node.op_type == "Constant" and not node.domain:
+                self._constant(constant_tensor(node), node.name, scope, values)
+                continue
+            self._node(node, (*scope, (index, "")), values, types)
+        return [values[output.name] for output in graph.output]
+
+    def _literals(self, graph: onnx.GraphProto, scope: Scope, values: Values) -> None:
+        used = {name for node in graph.node for name in _names_used(node)}
+        used.update(output.name for output in graph.output)
+        for tensor in graph.initializer:
+            if tensor.name in used:
+                self._constant(tensor, tensor.name, scope, values)
+
+    def _constant(
+        self, tensor: onnx.TensorProto, name: str, scope: Scope, values: Values
+    ) -> None:
+        if (scope, tensor.name) in self.model.parameters:
+            return
+        literal = self._try(None, lambda: self.attributes.tensor(tensor))
+        op = ir.Operation.create(
+            CONSTANT,
+            results=[self.types.type(_tensor_type(tensor))],
+            attributes={"value": literal},
+            loc=self._location(name),
+        )
+        values[tensor.name] = op.result
+
+    def _node(
+        self, node: onnx.NodeProto, place: Scope, values: Values, types: dict[str, Any]
+    ) -> None:
+        results = [self._result_type(node, name, types) for name in node.output]
+        graphs = sorted((a for a in node.attribute if a.HasField("g")), key=lambda a: a.name)
+        plain = {
+            a.name: self._try(node, lambda a=a: self.attributes.attribute(a))
+            for a in node.attribute
+            if not a.HasField("g")
+        }
+        if graphs:
+            names = [ir.StringAttr.get(held.name) for held in graphs]
+            plain["topt.regions"] = ir.ArrayAttr.get(names)
+        op = ir.Operation.create(
+            op_name(node.domain, node.op_type),
+            results=results,
+            operands=[values[name] if name else self._no_value() for name in node.input],
+            attributes=plain,
+            regions=len(graphs),
+            loc=self._location(node.name),
+        )
+        for region, held in zip(op.regions, graphs, strict=True):
+            self._region(region, held, (*place[:-1], (place[-1][0], held.name)), values)
+        for name, value in zip(node.output, op.results, strict=True):
+            values[name] = value
+
+    def _region(
+        self, region: ir.Region, held: onnx.AttributeProto, scope: Scope, outer: Values
+    ) -> None:
+        graph = held.g
+        kinds = [self.types.type(value.type) for value in graph.input]
+        block = region.blocks.append(*kinds)
+        inner = {value.name: a for value, a in zip(graph.input, block.arguments, strict=True)}
+        with ir.InsertionPoint(block):
+            results = self._graph(graph, scope, {**outer, **inner})
+            ir.Operation.create(YIELD, operands=results)
+
+    def _result_type(self, node: onnx.NodeProto, name: str, types: dict[str, Any]) -> ir.Type:
+        if not name:
+            return self.none
+        if name not in types:
+            raise node_error(self.model.path, node, f"the type of '{name}' cannot be inferred")
+        return self._try(node, lambda: self.types.type(types[name]))
+
+    def _no_value(self) -> ir.Value:
+        """Return the one `onnx.NoValue`, which is first in the function."""
+        if self.absent is None:
+            point = ir.InsertionPoint.at_block_begin(self.entry)
+            self.absent = ir.Operation.create(NO_VALUE, results=[self.none], ip=point).result
+        return self.absent
+
+    def _location(self, name: str) -> ir.Location:
+        return ir.Location.name(self.namer.unique(name))
+
+    def _try(self, node: onnx.NodeProto | None, make: Any) -> Any:
+        """Return ``make()``; a mistake in the model gets the place where it is."""
+        try:
+            return make()
+        except UserError as error:
+            if node is None:
+                raise UserError(f"{self.model.path}: {error}") from None
+            raise node_error(self.model.path, node, str(error)) from None
+
+
+def _set_header(module: ir.Module, model: Model) -> None:
+    i64 = ir.IntegerType.get_signless(64)
+    versions = {
+        domain or "ai.onnx": ir.IntegerAttr.get(i64, version)
+        for domain, version in model.opsets.items()
+    }
+    attributes = module.operation.attributes
+    attributes["topt.model"] = ir.StringAttr.get(model.path.name)
+    attributes["topt.opset"] = ir.DictAttr.get(versions)
+    attributes["topt.ir_version"] = ir.IntegerAttr.get(i64, model.proto.ir_version)
+
+
+def _argument(name: str, kind: onnx.TypeProto | None) -> ir.Attribute:
+    """Return the attributes of an input or output, or of a parameter (``kind`` is ``None``)."""
+    held: dict[str, ir.Attribute] = {"topt.name": ir.StringAttr.get(name)}
+    if kind is None:
+        held["topt.param"] = ir.UnitAttr.get()
+    elif (names := dim_names(kind)) is not None:
+        held["topt.dims"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])
+    return ir.DictAttr.get(held)
+
+
+def _tensor_type(tensor: onnx.TensorProto) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+
+
+def _record(
+    order: dict[tuple[Scope, str], None], keys: Iterable[tuple[Scope, str] | None]
+) -> None:
+    order.update((key, None) for key in keys if key is not None)
+
+
+def _names_used(node: onnx.NodeProto) -> Iterable[str]:
+    yield from node.input
+    for held in node.attribute:
+        if held.HasField("g"):
+            for inner in held.g.node:
+                yield from _names_used(inner)
+            yield from (output.name for output in held.g.output)

@@ -1,0 +1,181 @@
+"""The type of every value: ONNX's shape inference, and ONNX Runtime's for its own operators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import onnx
+from onnx import shape_inference
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION, subgraphs
+
+__all__ = ["Types", "infer_types", "value_types"]
+
+Types = dict[str, onnx.TypeProto]
+
+_WHERE = re.compile(r"\(op_type:(?P<op>[^,)]*)(?:, node name: (?P<node>.*?))?\): ?")
+_TAG = re.compile(r"\[[A-Za-z]+Error\] ?")
+
+
+def infer_types(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return ``proto`` with a type for every value, declared shapes only where none is inferred.
+
+    Sizes that the file declares for outputs and inner values are not trusted where inference knows
+    them: a file made for another batch size often keeps stale ones. Raises :class:`UserError`.
+    """
+    declared = {graph_id: types for graph_id, types in _declared(proto)}
+    bare = onnx.ModelProto()
+    bare.CopyFrom(proto)
+    _drop_declared(bare)
+    _weights_as_inputs(bare)
+    inferred = _infer(path, bare)
+    if not _complete(inferred):
+        known = {**declared[()], **_runtime_types(inferred), **_known(inferred.graph)}
+        _declare(inferred.graph, known)
+        inferred = _infer(path, inferred)
+        _fill(inferred, declared)
+    return inferred
+
+
+def value_types(graph: onnx.GraphProto) -> Types:
+    """Return the type of each value that ``graph`` itself defines."""
+    infos = (*graph.value_info, *graph.output, *graph.input)
+    return {info.name: info.type for info in infos if info.type.WhichOneof("value")}
+
+
+def _declared(proto: onnx.ModelProto) -> Iterator[tuple[tuple[tuple[int, str], ...], Types]]:
+    for graph, scope in subgraphs(proto.graph):
+        types = {}
+        for name, held in value_types(graph).items():
+            types[name] = onnx.TypeProto()
+            types[name].CopyFrom(held)
+        yield scope, types
+
+
+def _drop_declared(proto: onnx.ModelProto) -> None:
+    """Remove inner types and the shapes of outputs; the element types of outputs stay."""
+    for graph, _ in subgraphs(proto.graph):
+        del graph.value_info[:]
+        for output in graph.output:
+            if output.type.HasField("tensor_type"):
+                output.type.tensor_type.ClearField("shape")
+
+
+def _weights_as_inputs(proto: onnx.ModelProto) -> None:
+    """Turn initializers without bytes into inputs: inference would refuse to look inside them."""
+    graph = proto.graph
+    given = {value.name for value in graph.input}
+    stored = [t for t in graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL]
+    for tensor in graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and tensor.name not in given:
+            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            graph.input.append(info)
+    if len(stored) < len(graph.initializer):
+        del graph.initializer[:]
+        graph.initializer.extend(stored)
+
+
+def _infer(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return shape_inference.infer_shapes(
+            proto, check_type=True, strict_mode=True, data_prop=True
+        )
+    except shape_inference.InferenceError as error:
+        raise UserError(f"{path}: {_explain(str(error))}") from None
+
+
+def _explain(text: str) -> str:
+    """Turn the first error of an InferenceError into `node 'name' (Op): what is wrong`."""
+    where = _WHERE.search(text)
+    what = _TAG.sub("", text[where.end() :] if where else text).strip().splitlines()[0].strip()
+    what = what[:1].lower() + what[1:].rstrip(".")
+    if where is None:
+        return f"types cannot be inferred: {what}"
+    return f"node '{where['node'] or ''}' ({where['op']}): types do not fit: {what}"
+
+
+def _known(graph: onnx.GraphProto) -> Types:
+    return {name: held for name, held in value_types(graph).items() if _has_shape(held)}
+
+
+def _has_shape(held: onnx.TypeProto) -> bool:
+    if held.WhichOneof("value") != "tensor_type":
+        return True
+    return bool(held.tensor_type.elem_type) and held.tensor_type.HasField("shape")
+
+
+def _complete(proto: onnx.ModelProto) -> bool:
+    """Say whether every value of every graph has an element type and a rank."""
+    for graph, _ in subgraphs(proto.graph):
+        types = _known(graph)
+        if any(name and name not in types for node in graph.node for name in node.output):
+            return False
+    return True
+
+
+def _declare(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
+    """Write ``types`` into the graph as what is known of its inner values."""
+    ends = {value.name for value in (*graph.input, *graph.output)}
+    copies = {name: held.SerializeToString() for name, held in types.items()}
+    del graph.value_info[:]
+    for node in graph.node:
+        for name in node.output:
+            if name in copies and name not in ends:
+                info = graph.value_info.add(name=name)
+                info.type.ParseFromString(copies[name])
+
+
+def _fill(proto: onnx.ModelProto, declared: Mapping[tuple[tuple[int, str], ...], Types]) -> None:
+    """Take the declared type of each value that inference left without one."""
+    for graph, scope in subgraphs(proto.graph):
+        known = _known(graph)
+        for info in (*graph.output, *graph.value_info):
+            if info.name not in known and info.name in declared.get(scope, {}):
+                info.type.CopyFrom(declared[scope][info.name])
+        listed = {info.name for info in (*graph.output, *graph.value_info)}
+        for node in graph.node:
+            for name in node.output:
+                if name and name not in listed and name in declared.get(scope, {}):
+                    graph.value_info.add(name=name).type.CopyFrom(declared[scope][name])
+
+
+def _runtime_types(proto: onnx.ModelProto) -> Types:
+    """Ask ONNX Runtime for the types of all values, if the graph has operators of its own.
+
+    The values become outputs of a session that never runs. An empty answer if it cannot load.
+    """
+    if all(node.domain in ("", "ai.onnx.ml") for node in proto.graph.node):
+        return {}
+    import onnxruntime as ort
+
+    asked = onnx.ModelProto()
+    asked.CopyFrom(proto)
+    asked.ir_version = min(asked.ir_version, MAX_IR_VERSION)
+    del asked.graph.output[:]
+    names = [name for node in asked.graph.node for name in node.output if name]
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(
+            asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # no kernel for an operator: then the file must declare the types
+        return {}
+    return {o.name: held for o in session.get_outputs() if (held := _runtime_type(o)) is not None}
+
+
+_RUNTIME_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE", "bool": "BOOL", "string": "STRING"}
+
+
+def _runtime_type(output: object) -> onnx.TypeProto | None:
+    match = re.fullmatch(r"tensor\((\w+)\)", output.type)  # type: ignore[attr-defined]
+    if match is None:
+        return None
+    name = _RUNTIME_ELEMENTS.get(match[1], match[1].upper())
+    shape = output.shape  # type: ignore[attr-defined]
+    return onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(name), shape)

@@ -1,0 +1,217 @@
+"""Reads a model file: the graph without its weights, functions inlined, names checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.graph_checks import check_graph
+from tensoropt.compiler.frontend.names import Namer
+from tensoropt.compiler.frontend.wire import MalformedError, model_without_weights
+from tensoropt.dialects.elements import element_of
+
+__all__ = ["MAX_IR_VERSION", "MAX_OPSET", "Model", "Parameter", "Scope", "load_model", "subgraphs"]
+
+# The newest versions that onnxruntime 1.31 loads (a test asks the installed one).
+MAX_IR_VERSION = 13
+MAX_OPSET = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.microsoft": 1}
+
+_LITERAL_ELEMENTS = 1024
+
+Scope = tuple[tuple[int, str], ...]
+"""Where a graph is: (index of the node, name of its attribute) from the main graph inwards."""
+
+
+class Parameter(NamedTuple):
+    """A tensor of the model file that stays there: its name in the module and its TensorProto."""
+
+    name: str
+    tensor: onnx.TensorProto
+
+
+@dataclass
+class Model:
+    """A model without weights, and its parameters by (scope, ONNX name)."""
+
+    path: Path
+    proto: onnx.ModelProto
+    parameters: dict[tuple[Scope, str], Parameter] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> onnx.GraphProto:
+        return self.proto.graph
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """The operator set version per domain; the standard domain is the empty string."""
+        return {_domain(o.domain): o.version for o in self.proto.opset_import}
+
+
+def load_model(path: Path, dims: Mapping[str, int] | None = None) -> Model:
+    """Return the model in ``path``; ``dims`` gives sizes to symbolic dimensions.
+
+    The order of its nodes is topological and every name has one definition. Raises
+    :class:`UserError` for a file that is not such a model.
+    """
+    proto = _read(path)
+    _check_versions(path, proto)
+    if proto.functions:
+        proto = _inline(path, proto)
+    for graph, _ in subgraphs(proto.graph):
+        _normalise(graph)
+    _bind(path, proto, dims or {})
+    check_graph(path, proto)
+    model = Model(path, proto)
+    _prune_opsets(model)
+    model.parameters = _find_parameters(model)
+    return model
+
+
+def subgraphs(graph: onnx.GraphProto, scope: Scope = ()) -> Iterator[tuple[onnx.GraphProto, Scope]]:
+    """Yield ``graph`` and all graphs inside it, with their scopes, in the order of their nodes."""
+    yield graph, scope
+    for index, node in enumerate(graph.node):
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from subgraphs(attribute.g, (*scope, (index, attribute.name)))
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    if path.is_dir():
+        raise UserError(f"{path}: is a directory, expected an ONNX model")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        proto = onnx.ModelProto.FromString(model_without_weights(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (MalformedError, DecodeError) as error:
+        what = str(error) if isinstance(error, MalformedError) else "other bytes"
+        raise UserError(f"{path}: not an ONNX model, expected a ModelProto, got: {what}") from None
+    if not proto.HasField("graph") or not proto.ir_version:
+        raise UserError(f"{path}: not an ONNX model, expected a ModelProto with a graph")
+    return proto
+
+
+def _check_versions(path: Path, proto: onnx.ModelProto) -> None:
+    newest = onnx.IR_VERSION  # written back as MAX_IR_VERSION at most
+    if proto.ir_version > newest:
+        raise UserError(
+            f"{path}: IR version is too new, expected at most {newest}, got: {proto.ir_version}"
+        )
+    if not any(_domain(entry.domain) == "" for entry in proto.opset_import):
+        raise UserError(f"{path}: no opset of the standard domain, expected opset_import")
+    for entry in proto.opset_import:
+        limit = MAX_OPSET.get(_domain(entry.domain))
+        if limit is not None and entry.version > limit:
+            raise UserError(
+                f"{path}: opset of domain '{entry.domain or 'ai.onnx'}' is too new for "
+                f"onnxruntime, expected at most {limit}, got: {entry.version}"
+            )
+
+
+def _inline(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx.inliner
+
+    try:
+        inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    except Exception as error:  # the inliner has no exception type of its own
+        text = str(error).splitlines()[0]
+        raise UserError(f"{path}: functions cannot be inlined: {text}") from None
+    del inlined.functions[:]
+    return inlined
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _normalise(graph: onnx.GraphProto) -> None:
+    """Give every node a name of its own and the standard domain its short form."""
+    for index, node in enumerate(graph.node):
+        if node.domain == "ai.onnx":
+            node.domain = ""
+        if not node.name:
+            node.name = f"{node.op_type}_{index}"
+
+
+def _bind(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    """Replace the symbolic dimensions that ``dims`` names by their sizes."""
+    known: set[str] = set()
+    for graph, _ in subgraphs(proto.graph):
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.dim_param:
+                    known.add(dim.dim_param)
+                if dim.dim_param in dims:
+                    dim.dim_value = dims[dim.dim_param]
+    for name in dims:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise UserError(f"{path}: no symbolic dimension '{name}', expected one of: {names}")
+
+
+def _prune_opsets(model: Model) -> None:
+    """Keep one import per domain that a node uses (inlined functions leave theirs behind)."""
+    used = {""} | {node.domain for graph, _ in subgraphs(model.graph) for node in graph.node}
+    versions = {domain: version for domain, version in model.opsets.items() if domain in used}
+    del model.proto.opset_import[:]
+    for domain, version in versions.items():
+        model.proto.opset_import.add(domain=domain, version=version)
+
+
+def _find_parameters(model: Model) -> dict[tuple[Scope, str], Parameter]:
+    """Return the tensors that become arguments, each with a name unique in the module."""
+    ends = (*model.graph.input, *model.graph.output)
+    own = {tensor.name for tensor in model.graph.initializer}
+    namer = Namer({value.name for value in ends} - own)
+    found: dict[tuple[Scope, str], Parameter] = {}
+    for graph, scope in subgraphs(model.graph):
+        for tensor in _tensors(graph):
+            if not _is_literal(tensor):
+                found[scope, tensor.name] = Parameter(namer.unique(tensor.name), tensor)
+    return found
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield the initializers of ``graph`` and the tensors of its Constant nodes, by value name."""
+    yield from graph.initializer
+    for node in graph.node:
+        if node.op_type == "Constant" and not node.domain:
+            yield constant_tensor(node)
+
+
+def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto:
+    """Return what a Constant node holds as a tensor named like its result."""
+    name, attribute = node.output[0], node.attribute[0]
+    if attribute.type == onnx.AttributeProto.TENSOR:
+        attribute.t.name = name
+        return attribute.t
+    value = onnx.helper.get_attribute_value(attribute)
+    kind = {
+        "float": onnx.TensorProto.FLOAT,
+        "int": onnx.TensorProto.INT64,
+        "string": onnx.TensorProto.STRING,
+    }[attribute.name.removeprefix("value_").removesuffix("s")]
+    many = attribute.name.endswith("s")
+    shape = [len(value)] if many else []
+    return onnx.helper.make_tensor(name, kind, shape, value if many else [value])
+
+
+def _is_literal(tensor: onnx.TensorProto) -> bool:
+    """Say whether a tensor is small enough to be written into the module."""
+    element = element_of(tensor.data_type)
+    if element is None or element.is_complex:
+        return False
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return False
+    elements = 1
+    for size in tensor.dims:
+        elements *= size
+    return elements == 1 or (element.is_integer and elements <= _LITERAL_ELEMENTS)

@@ -1,0 +1,111 @@
+"""Where the bytes of a parameter are, checked without reading them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.wire import INLINE_KEY
+from tensoropt.dialects.elements import Element, element_of
+
+__all__ = ["Stored", "check_stored", "locate"]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A stored tensor: ``nbytes`` at ``offset`` of ``path``, or in ``tensor`` if there is no path.
+
+    Elements narrower than a byte are packed from the low bits up (onnx.proto, TensorProto).
+    """
+
+    element: Element
+    shape: tuple[int, ...]
+    nbytes: int
+    path: Path | None
+    offset: int
+    tensor: onnx.TensorProto
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+def locate(model: Path, tensor: onnx.TensorProto) -> Stored:
+    """Return where ``tensor`` of the file ``model`` is stored; nothing is opened.
+
+    Raises :class:`UserError` if its external data is outside the model's folder, is not there, or
+    is too short.
+    """
+    element = element_of(tensor.data_type)
+    assert element is not None, "checked by check_graph"
+    nbytes = (math.prod(tensor.dims) * element.bits + 7) // 8
+    shape = tuple(tensor.dims)
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return Stored(element, shape, nbytes, None, 0, tensor)
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    what = f"{model}: parameter '{tensor.name}'"
+    path = model if INLINE_KEY in entries else _inside(what, model, entries.get("location", ""))
+    if element.name == "STRING":
+        raise UserError(f"{what}: strings cannot be external data")
+    offset = _number(what, entries, "offset", 0)
+    length = _number(what, entries, "length", nbytes)
+    if length != nbytes:
+        raise UserError(f"{what}: has the wrong length, expected {nbytes} bytes, got: {length}")
+    _check_size(what, path, offset + nbytes)
+    return Stored(element, shape, nbytes, path, offset, tensor)
+
+
+def check_stored(model: Path, tensor: onnx.TensorProto) -> None:
+    """Raise :class:`UserError` if the bytes of ``tensor`` cannot be where the file says."""
+    stored = locate(model, tensor)
+    if stored.path is None and tensor.HasField("raw_data") and stored.element.name != "STRING":
+        held = len(tensor.raw_data)
+        if held != stored.nbytes:
+            raise UserError(
+                f"{model}: parameter '{tensor.name}': has the wrong length, "
+                f"expected {stored.nbytes} bytes, got: {held}"
+            )
+
+
+def _inside(what: str, model: Path, location: str) -> Path:
+    """Return the file ``location``, which must lie in the folder of the model.
+
+    Where the model itself is a link (as in a download cache), the folder it points into counts too.
+    """
+    relative = Path(location)
+    if not location or relative.is_absolute() or ".." in relative.parts or "\\" in location:
+        raise UserError(
+            f"{what}: external data must be in the model's folder, expected a plain relative "
+            f"path, got: '{location}'"
+        )
+    path = model.parent / relative
+    real = path.resolve()
+    homes = (model.parent.resolve(), model.resolve().parent)
+    if not any(real.is_relative_to(home) for home in homes):
+        raise UserError(
+            f"{what}: external data must be in the model's folder, but '{location}' is a link "
+            f"that leaves it"
+        )
+    return path
+
+
+def _number(what: str, entries: dict[str, str], key: str, default: int) -> int:
+    text = entries.get(key, str(default))
+    if not text.isdecimal():
+        raise UserError(f"{what}: external data has a bad {key}, expected a number, got: '{text}'")
+    return int(text)
+
+
+def _check_size(what: str, path: Path, needed: int) -> None:
+    if not path.is_file():
+        raise UserError(f"{what}: external data file '{path}' does not exist")
+    size = path.stat().st_size
+    if size < needed:
+        raise UserError(
+            f"{what}: external data file '{path}' is too short, expected at least {needed} "
+            f"bytes, got: {size}"
+        )
