@@ -1,0 +1,91 @@
+"""What moving a tensor between ranks costs: alpha-beta times of collectives.
+
+A message of ``n`` bytes takes ``alpha + n * beta``: the latency of a link and the inverse of its
+bandwidth. Each kind of collective takes the better of its known algorithms (Thakur, Rabenseifner,
+Gropp, "Optimization of collective communication operations in MPICH", 2005; NCCL's trees and rings
+reach the same bounds), so a time is the least of a few lines in ``n``. Combining two elements is
+not counted: memory hides it. With ``n`` the bytes of one rank's *input*, ``p`` ranks and
+``L = ceil(log2 p)``::
+
+    all_reduce      recursive doubling               L alpha + L n beta
+                    reduce-scatter, then all-gather  2 L alpha + 2 (p-1)/p n beta
+    all_gather      recursive doubling               L alpha + (p-1) n beta
+    reduce_scatter  recursive halving                L alpha + (p-1)/p n beta
+    all_to_all      Bruck                            L alpha + L/2 n beta
+                    pairwise exchange                (p-1) alpha + (p-1)/p n beta
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from tensoropt.compiler.cost.device import Device, Link
+from tensoropt.compiler.layout.mesh import Mesh
+
+__all__ = ["Collective", "Line", "collective_lines", "collective_time_s", "copy_line"]
+
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+
+
+class Line(NamedTuple):
+    """A time that grows with bytes: ``fixed_s + s_per_byte * bytes``."""
+
+    fixed_s: float
+    s_per_byte: float
+
+    def at(self, local_bytes: float) -> float:
+        """Return the time in seconds for ``local_bytes``."""
+        return self.fixed_s + self.s_per_byte * local_bytes
+
+
+def collective_time_s(
+    kind: Collective, local_bytes: float, axes: Sequence[int], mesh: Mesh, device: Device
+) -> float:
+    """Return the time of one collective over the ranks along ``axes``; 0 for a group of one.
+
+    ``local_bytes`` are those that one rank puts in: its piece for an all-gather, its whole partial
+    result for a reduce-scatter. Over several axes the slowest of their links carries everything.
+    """
+    lines = collective_lines(kind, axes, mesh, device)
+    return min(line.at(local_bytes) for line in lines)
+
+
+def collective_lines(
+    kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device
+) -> tuple[Line, ...]:
+    """Return the lines in local input bytes of which :func:`collective_time_s` is the least."""
+    p = mesh.extent(tuple(axes))
+    if p == 1:
+        return (Line(0.0, 0.0),)
+    link, launch_s = _slowest(device.axis_links(mesh), axes), device.launch_overhead_s
+    return tuple(
+        Line(launch_s + messages * link.latency_s, volume / link.bandwidth_bytes_per_s)
+        for messages, volume in _algorithms(kind, p)
+    )
+
+
+def copy_line(bytes_moved_per_byte: float, device: Device) -> Line:
+    """Return the line of a local copy that reads and writes so many bytes per byte of input."""
+    return Line(
+        device.launch_overhead_s, bytes_moved_per_byte / device.memory_bandwidth_bytes_per_s
+    )
+
+
+def _algorithms(kind: Collective, p: int) -> tuple[tuple[int, float], ...]:
+    """Return per algorithm the number of messages in a row, and bytes sent per byte of input."""
+    rounds, rest = (p - 1).bit_length(), (p - 1) / p
+    table: dict[Collective, tuple[tuple[int, float], ...]] = {
+        "all_reduce": ((rounds, rounds), (2 * rounds, 2 * rest)),
+        "all_gather": ((rounds, p - 1),),
+        "reduce_scatter": ((rounds, rest),),
+        "all_to_all": ((rounds, rounds / 2), (p - 1, rest)),
+    }
+    return table[kind]
+
+
+def _slowest(links: Sequence[Link], axes: Sequence[int]) -> Link:
+    used = [links[axis] for axis in axes]
+    return Link(
+        max(link.latency_s for link in used), min(link.bandwidth_bytes_per_s for link in used)
+    )

@@ -1,0 +1,75 @@
+"""What one op costs on one rank: a roofline with a floor for launching it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule import Rule, Strategy
+
+__all__ = ["local_bytes", "op_bytes", "op_flops", "op_time_s"]
+
+FREE = frozenset({"Constant", "NoValue", "Identity"})
+"""Ops that ONNX Runtime removes before it runs a graph."""
+
+VIEWS = frozenset({"Flatten", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze"})
+"""Ops that read no element: ONNX Runtime passes the buffer on."""
+
+SELECTIONS = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
+"""Ops that read of operand 0 only what they return."""
+
+
+def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
+    """Return the time of the op on one rank under ``strategy``.
+
+    Roofline (Williams, Waterman, Patterson, 2009): the longer of computing at the peak rate of the
+    operands' type times the achievable efficiency, and moving operands and results once through
+    memory; plus the launch. Symbolic dimensions count as 1.
+    """
+    if info.name in FREE:
+        return 0.0
+    if info.name in VIEWS:
+        return device.launch_overhead_s
+    rate = device.peak_flop_per_s(_dtype(info)) * device.contraction_efficiency
+    compute_s = op_flops(rule, strategy, mesh) / rate
+    memory_s = op_bytes(info, strategy, mesh) / device.memory_bandwidth_bytes_per_s
+    return max(compute_s, memory_s) + device.launch_overhead_s
+
+
+def op_flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
+    """Return the floating-point operations of one rank."""
+    points = math.prod(1 if f.size is None else f.size for f in rule.factors)
+    pieces = math.prod(mesh.extent(strategy.axes_of(index)) for index in range(len(rule.factors)))
+    return rule.flops_per_point * points / pieces
+
+
+def op_bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
+    """Return the bytes that one rank reads and writes."""
+    read = list(_sizes(info.operands, strategy.operands, mesh))
+    written = sum(_sizes(info.results, strategy.results, mesh))
+    if info.name in SELECTIONS and read:
+        read[0] = min(read[0], written)
+    return sum(read) + written
+
+
+def local_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
+    """Return the bytes of one rank's part; a symbolic dimension counts as 1."""
+    shape = layout.local_shape(tensor.shape, mesh)
+    return math.prod(size for size in shape if size is not None) * tensor.item_bytes
+
+
+def _sizes(
+    tensors: tuple[TensorInfo | None, ...], layouts: tuple[Layout, ...], mesh: Mesh
+) -> Iterator[int]:
+    for tensor, layout in zip(tensors, layouts, strict=True):
+        yield 0 if tensor is None else local_bytes(tensor, layout, mesh)
+
+
+def _dtype(info: OpInfo) -> str:
+    """Return the type the op computes in: that of its first operand, or result if it has none."""
+    present = [tensor for tensor in (*info.operands, *info.results) if tensor is not None]
+    return present[0].dtype if present else "float32"

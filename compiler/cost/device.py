@@ -1,0 +1,120 @@
+"""Device descriptions: what one rank can compute, hold and send, read from TOML."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.cost.fields import Table
+from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.layout.mesh import Mesh
+
+__all__ = ["Device", "Link", "device_names", "load_device"]
+
+_FOLDER = Path(__file__).with_name("devices")
+
+
+@dataclass(frozen=True)
+class Link:
+    """What joins ranks: the start of a message, and the bytes one rank sends per second."""
+
+    latency_s: float
+    bandwidth_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one rank of a job runs on.
+
+    ``peaks`` holds (NumPy type name, FLOP/s); ``contraction_efficiency`` is the part of the peak
+    that large products reach. Ranks ``[k * devices_per_node, (k + 1) * devices_per_node)`` share a
+    node and talk over ``intra_node``; others over ``network``.
+    """
+
+    name: str
+    peaks: tuple[tuple[str, float], ...]
+    contraction_efficiency: float
+    memory_bandwidth_bytes_per_s: float
+    memory_capacity_bytes: int
+    launch_overhead_s: float
+    devices_per_node: int
+    intra_node: Link
+    network: Link
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the peak rate of a NumPy type name; a type not listed runs at float32's rate."""
+        peaks = dict(self.peaks)
+        return peaks.get(dtype, peaks["float32"])
+
+    def axis_links(self, mesh: Mesh) -> tuple[Link, ...]:
+        """Return the link of each mesh axis: ``intra_node`` if all its groups stay in a node.
+
+        Ranks are row-major, so the groups of an axis tile blocks of consecutive ranks, and stay
+        within nodes exactly when a node holds whole blocks or all ranks.
+        """
+        links, block = [], 1
+        for extent in reversed(mesh.shape):
+            block *= extent
+            fits = mesh.size <= self.devices_per_node or self.devices_per_node % block == 0
+            links.append(self.intra_node if fits or extent == 1 else self.network)
+        return tuple(reversed(links))
+
+
+def device_names() -> list[str]:
+    """Return the names of the devices that come with tensoropt, sorted."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+@cache
+def load_device(name_or_path: str) -> Device:
+    """Return a device by its name, or from a file if the argument is a path or ends in ``.toml``.
+
+    Raises :class:`UserError` for an unknown name and for a file that cannot be read or is wrong.
+    """
+    is_path = name_or_path.endswith(".toml") or "/" in name_or_path
+    if not is_path and name_or_path not in device_names():
+        names = ", ".join(device_names())
+        raise UserError(
+            f"--device: expected one of {names} or the path of a .toml file, "
+            f"got: '{name_or_path}'{did_you_mean(name_or_path, device_names())}"
+        )
+    path = Path(name_or_path) if is_path else _FOLDER / f"{name_or_path}.toml"
+    return _device(Table(str(path), "", _parse(path)))
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        wrong = error.strerror or str(error)
+        raise UserError(f"--device {path}: expected a readable file, got: {wrong}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: expected TOML, got: {error}") from None
+
+
+def _device(table: Table) -> Device:
+    memory, efficiency = table.table("memory"), table.table("efficiency")
+    links = table.table("link")
+    device = Device(
+        name=table.text("name"),
+        peaks=table.table("peak_flop_per_s").numbers("float32"),
+        contraction_efficiency=efficiency.number("contraction", at_most=1.0),
+        memory_bandwidth_bytes_per_s=memory.number("bandwidth_bytes_per_s"),
+        memory_capacity_bytes=int(memory.number("capacity_bytes")),
+        launch_overhead_s=table.number("launch_overhead_s"),
+        devices_per_node=table.count("devices_per_node"),
+        intra_node=_link(links.table("intra_node")),
+        network=_link(links.table("network")),
+    )
+    for part in (memory, efficiency, links, table):
+        part.reject_unread()
+    return device
+
+
+def _link(table: Table) -> Link:
+    link = Link(table.number("latency_s"), table.number("bandwidth_bytes_per_s"))
+    table.reject_unread()
+    return link

@@ -1,0 +1,80 @@
+"""Typed reading of a TOML table, with errors that name the file and the key."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tensoropt.compiler.errors import UserError, did_you_mean
+
+__all__ = ["Table"]
+
+
+class Table:
+    """One table of a file; it remembers which keys were asked for.
+
+    Every reader raises :class:`UserError` where the key is missing or holds something else.
+    """
+
+    def __init__(self, file: str, name: str, values: dict[str, Any]) -> None:
+        self._file, self._name, self._values = file, name, values
+        self._read: list[str] = []
+
+    def table(self, key: str) -> Table:
+        """Return the table under ``key``."""
+        value = self._value(key, "a table")
+        if not isinstance(value, dict):
+            raise self._wrong(key, "a table", value)
+        return Table(self._file, self._path(key), value)
+
+    def text(self, key: str) -> str:
+        """Return the text under ``key``."""
+        value = self._value(key, "a text")
+        if not isinstance(value, str):
+            raise self._wrong(key, "a text", value)
+        return value
+
+    def number(self, key: str, at_most: float = math.inf) -> float:
+        """Return the number under ``key``, which must be positive, finite and not above a bound."""
+        bound = "" if at_most == math.inf else f" up to {at_most:g}"
+        wanted = f"a positive number{bound}"
+        value = self._value(key, wanted)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value <= at_most or value == math.inf:
+            raise self._wrong(key, wanted, value)
+        return float(value)
+
+    def count(self, key: str) -> int:
+        """Return the positive whole number under ``key``."""
+        wanted = "a positive whole number"
+        value = self._value(key, wanted)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self._wrong(key, wanted, value)
+        return value
+
+    def numbers(self, *required: str) -> tuple[tuple[str, float], ...]:
+        """Return all (key, positive number) pairs, sorted; the ``required`` keys must be there."""
+        keys = sorted({*self._values, *required})
+        return tuple((key, self.number(key)) for key in keys)
+
+    def reject_unread(self) -> None:
+        """Raise :class:`UserError` for the first key that nobody asked for."""
+        for key in self._values:
+            if key not in self._read:
+                valid = ", ".join(self._read)
+                raise UserError(
+                    f"{self._file}: unknown key, expected one of {valid}, "
+                    f"got: '{self._path(key)}'{did_you_mean(key, self._read)}"
+                )
+
+    def _value(self, key: str, wanted: str) -> Any:
+        self._read.append(key)
+        if key not in self._values:
+            raise UserError(f"{self._file}: '{self._path(key)}': expected {wanted}, got: nothing")
+        return self._values[key]
+
+    def _wrong(self, key: str, wanted: str, value: Any) -> UserError:
+        return UserError(f"{self._file}: '{self._path(key)}': expected {wanted}, got: {value!r}")
+
+    def _path(self, key: str) -> str:
+        return f"{self._name}.{key}" if self._name else key
