@@ -7,23 +7,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.collectives import all_reduce, axis_constant, tensor_type
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.rule import Rule, Strategy
 from tensoropt.dialects.elements import to_dense
-from tensoropt.dialects.mlir import ir, shard
-from tensoropt.dialects.topt import MESH, AxisConstantOp
+from tensoropt.dialects.mlir import ir
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["LocalOp", "all_reduce", "tensor_type"]
+__all__ = ["LocalOp", "all_reduce", "int_attr", "ints_attr", "tensor_type"]
 
 
-def tensor_type(shape: Sequence[int | None], element: ir.Type) -> ir.RankedTensorType:
-    """Return ``tensor<shape x element>``, ``None`` being a symbolic dimension."""
-    dynamic = ir.ShapedType.get_dynamic_size()
-    return ir.RankedTensorType.get([dynamic if n is None else n for n in shape], element)
+def int_attr(value: int) -> ir.IntegerAttr:
+    """Return an ONNX attribute of kind int."""
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def ints_attr(values: Sequence[int]) -> ir.DenseI64ArrayAttr:
+    """Return an ONNX attribute of kind ints."""
+    return ir.DenseI64ArrayAttr.get(list(values))
 
 
 @dataclass
@@ -100,34 +104,10 @@ class LocalOp:
 
     def axis_constant(self, values: npt.NDArray[np.generic], axes: Sequence[int]) -> ir.Value:
         """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
-        stacked = to_dense(values)
-        result = ir.RankedTensorType.get(stacked.type.shape[1:], stacked.type.element_type)
-        op = AxisConstantOp(
-            values=stacked,
-            axes=ir.DenseI64ArrayAttr.get(list(axes)),
-            output=result,
-            loc=self.op.location,
-        )
-        return op.output
+        return axis_constant(values, axes, self.op.location)
 
     def all_reduce(self, value: ir.Value, axes: Sequence[int], reduction: str) -> ir.Value:
         """Return ``value`` reduced by sum, max or min over the ranks along ``axes``."""
         if not axes:
             return value
         return all_reduce(value, axes, reduction, self.op.location)
-
-
-def all_reduce(
-    value: ir.Value, axes: Sequence[int], reduction: str, location: ir.Location
-) -> ir.Value:
-    """Return ``shard.all_reduce`` of ``value`` over the mesh axes ``axes``."""
-    kind = ir.Attribute.parse(f"#shard<partial {reduction}>")
-    op = shard.AllReduceOp(
-        value.type,
-        MESH,
-        value,
-        grid_axes=ir.DenseI16ArrayAttr.get(list(axes)),
-        reduction=kind,
-        loc=location,
-    )
-    return op.result

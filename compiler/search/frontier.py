@@ -1,0 +1,149 @@
+"""The frontier of a model over meshes: what `--pareto` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.evaluate import Cost, evaluate
+from tensoropt.compiler.search.ft import solve_frontier
+from tensoropt.compiler.search.graph import read_graph
+from tensoropt.compiler.search.random_search import random_choice
+from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.sharding.rule import Strategy
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["FrontierPoint", "FrontierResult", "SearchOptions", "search_frontier"]
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """One trade-off: a mesh, a strategy per node of the graph, and what they cost."""
+
+    index: int
+    mesh: tuple[int, ...]
+    cost: Cost
+    strategies: Mapping[int, Strategy] = field(repr=False)
+
+    @property
+    def time_s(self) -> float:
+        return self.cost.time_s
+
+    @property
+    def compute_s(self) -> float:
+        return self.cost.compute_s
+
+    @property
+    def communication_s(self) -> float:
+        return self.cost.communication_s
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.cost.memory_bytes
+
+    @property
+    def static_bytes(self) -> int:
+        return self.cost.static_bytes
+
+    @property
+    def transient_bytes(self) -> int:
+        return self.cost.transient_bytes
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search.
+
+    ``epsilon`` bounds how far, relatively and in both objectives, a point of the exact frontier may
+    lie from a returned one; 0 is exact. ``points`` is the most that are kept per mesh for exact
+    costing, spread over the frontier; the fastest and the leanest always are.
+    """
+
+    name: str = "ft"
+    seed: int = 0
+    epsilon: float = 0.0
+    time_limit_s: float | None = None
+    points: int = 100
+
+
+@dataclass(frozen=True)
+class FrontierResult:
+    """Points sorted by time, none dominated; ``epsilon`` is the bound the search reached."""
+
+    points: Sequence[FrontierPoint]
+    epsilon: float
+
+
+def search_frontier(
+    module: ir.Module,
+    meshes: Iterable[Mesh],
+    device: Device,
+    options: SearchOptions | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> FrontierResult:
+    """Return the union of the frontiers of ``module`` over ``meshes``.
+
+    The search runs on tables (``tables.py``); every point it returns is then costed as the graphs
+    it leads to (``evaluate.py``), and those that turn out dominated are dropped.
+    """
+    options = options or SearchOptions()
+    graph = read_graph(module)
+    found: list[FrontierPoint] = []
+    epsilon = 0.0
+    for mesh in _distinct(meshes, device):
+        say(f"searching mesh {mesh}")
+        tables = MeshTables(graph, mesh, device)
+        choices, reached = _search(tables, options)
+        epsilon = max(epsilon, reached)
+        found += [_point(tables, choice) for choice in choices]
+    return FrontierResult(_prune(found), epsilon)
+
+
+def _distinct(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
+    """Leave out meshes that only reorder axes of equal links: their costs are the same."""
+    kept: dict[object, Mesh] = {}
+    for mesh in meshes:
+        links = device.axis_links(mesh)
+        key = tuple(sorted(zip(mesh.shape, map(repr, links), strict=True)))
+        kept.setdefault(key, mesh)
+    return list(kept.values())
+
+
+def _search(
+    tables: MeshTables, options: SearchOptions
+) -> tuple[list[np.ndarray[tuple[int], np.dtype[np.int32]]], float]:
+    if options.name == "random":
+        return [random_choice(tables.problem, options.seed)], float("inf")
+    frontier = solve_frontier(
+        tables.problem, epsilon=options.epsilon, time_limit_s=options.time_limit_s
+    )
+    points = frontier.points
+    if len(points) > options.points:
+        points = [points[i] for i in _spread(len(points), options.points)]
+    return [point.choice for point in points], frontier.epsilon
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    """Return ``wanted`` of ``count`` positions, evenly, both ends among them."""
+    return sorted({round(i * (count - 1) / (wanted - 1)) for i in range(wanted)})
+
+
+def _point(tables: MeshTables, choice: Sequence[int]) -> FrontierPoint:
+    strategies = {
+        node: tables.options[node][int(picked)]
+        for node, picked in zip(tables.variables, choice, strict=True)
+    }
+    return FrontierPoint(0, tables.mesh.shape, evaluate(tables, strategies), strategies)
+
+
+def _prune(points: list[FrontierPoint]) -> list[FrontierPoint]:
+    """Return the points that none is better than in both objectives, sorted by time, numbered."""
+    kept: list[FrontierPoint] = []
+    for point in sorted(points, key=lambda p: (p.time_s, p.memory_bytes)):
+        if not kept or point.memory_bytes < kept[-1].memory_bytes:
+            kept.append(point)
+    return [replace(point, index=index) for index, point in enumerate(kept)]

@@ -1,0 +1,192 @@
+"""From the graph to the search's problem: times and bytes of every choice on one mesh.
+
+Time adds. Memory is a static sum (parameters, and what ONNX Runtime folds from them at load) and a
+transient maximum (the tensors that one step holds). Equal ops share their tables, which is also
+what lets the engine solve repeated layers once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.cost.compute import op_time_s
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.reshard import Resharder
+from tensoropt.compiler.search.graph import Graph, Node
+from tensoropt.compiler.search.options import node_options, stored
+from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.sharding.op_info import TensorInfo
+from tensoropt.compiler.sharding.rule import Strategy
+
+__all__ = ["MeshTables", "local_bytes"]
+
+Array = npt.NDArray[np.float64]
+
+
+def local_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
+    """Return the bytes of one rank's part; a symbolic dimension counts as 1."""
+    if info is None:
+        return 0
+    pieces = mesh.extent(tuple(a for a in mesh.axes if layout.placements[a].is_split))
+    return info.memory_bytes // pieces
+
+
+@dataclass(eq=False)
+class MeshTables:
+    """The options and costs of a graph on one mesh of one device description."""
+
+    graph: Graph
+    mesh: Mesh
+    device: Device
+
+    def __post_init__(self) -> None:
+        self.resharder = Resharder(self.mesh, self.device)
+        self._node_tables: dict[object, NodeTable] = {}
+        self._edge_tables: dict[object, tuple[Array, Array]] = {}
+
+    @cached_property
+    def options(self) -> list[tuple[Strategy, ...]]:
+        """Per node, its strategies; none for a tied parameter."""
+        return [() if n.tied else node_options(self.graph, n, self.mesh) for n in self.graph.nodes]
+
+    @cached_property
+    def variables(self) -> list[int]:
+        """The nodes that choose, in program order."""
+        return [index for index, node in enumerate(self.graph.nodes) if not node.tied]
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The pairwise factor graph; its node ``i`` is ``variables[i]``.
+
+        Linear in the number of edges, times the sizes of their distinct tables.
+        """
+        position = {node: index for index, node in enumerate(self.variables)}
+        nodes = [self._node_table(index) for index in self.variables]
+        edges = [
+            self._edge(position, value, consumer, operand)
+            for value, consumer, operand in self.graph.edges()
+        ]
+        return Problem(nodes, edges)
+
+    def op_time_s(self, node: Node, strategy: Strategy) -> float:
+        """Return the time of an op under ``strategy``; what is folded at load takes none."""
+        if node.constant or node.kind != "op":
+            return 0.0
+        assert node.info is not None and node.rule is not None
+        return op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
+
+    def static_bytes(self, node: Node, strategy: Strategy) -> int:
+        """Return the bytes that ``node`` keeps: its parameters, and its result if constant."""
+        total = 0
+        for operand, info in self.graph.tied_operands(node):
+            total += local_bytes(info, stored(strategy.operands[operand]), self.mesh)
+        if node.constant:
+            kept = [self.graph.values[v] for v in node.results]
+            total += sum(
+                local_bytes(value.info, strategy.results[value.index], self.mesh)
+                for value in kept
+                if self.graph.is_kept(value)
+            )
+        return total
+
+    def transient_bytes(self, node: Node, strategy: Strategy) -> int:
+        """Return the bytes that ``node`` reads and writes while it runs, parameters left out."""
+        if node.constant:
+            return 0
+        read = {
+            (value, strategy.operands[operand])
+            for operand, value in enumerate(node.operands)
+            if value is not None and not self.graph.producer(value).constant
+        }
+        total = sum(local_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
+        for value, layout in zip(node.results, strategy.results, strict=True):
+            total += local_bytes(self.graph.values[value].info, layout, self.mesh)
+        return total
+
+    def _node_table(self, index: int) -> NodeTable:
+        node = self.graph.nodes[index]
+        key = (node.kind, node.info, self._surroundings(node), self.options[index])
+        if key not in self._node_tables:
+            options = self.options[index]
+            self._node_tables[key] = NodeTable(
+                np.array([self.op_time_s(node, s) for s in options]),
+                np.array([self.static_bytes(node, s) for s in options], dtype=np.float64),
+                np.array([self.transient_bytes(node, s) for s in options], dtype=np.float64),
+            )
+        return self._node_tables[key]
+
+    def _surroundings(self, node: Node) -> tuple[object, ...]:
+        """Return what a node table depends on beyond the op itself."""
+        values = [*node.operands, *node.results]
+        return (
+            node.constant,
+            tuple(
+                v is not None
+                and (
+                    self.graph.producer(v).tied,
+                    self.graph.producer(v).constant,
+                    self.graph.is_kept(self.graph.values[v]),
+                    node.operands.index(v) if v in node.operands else -1,
+                    self.graph.values[v].info,
+                )
+                for v in values
+            ),
+        )
+
+    def _edge(self, position: dict[int, int], value: int, consumer: int, operand: int) -> EdgeTable:
+        held = self.graph.values[value]
+        constant = self.graph.nodes[held.producer].constant
+        sources = tuple(s.results[held.index] for s in self.options[held.producer])
+        targets = tuple(s.operands[operand] for s in self.options[consumer])
+        assert held.info is not None
+        time_s, transient = self._edge_table(held.info, sources, targets, constant)
+        ends = position[held.producer], position[consumer]
+        return EdgeTable(*ends, time_s, transient_bytes=transient)
+
+    def _edge_table(
+        self,
+        info: TensorInfo,
+        sources: tuple[Layout, ...],
+        targets: tuple[Layout, ...],
+        constant: bool,
+    ) -> tuple[Array, Array]:
+        key = (info.shape, info.item_bytes, sources, targets, constant)
+        if key not in self._edge_tables:
+            table = self._constant_table if constant else self._reshard_table
+            self._edge_tables[key] = table(info, sources, targets)
+        return self._edge_tables[key]
+
+    def _reshard_table(
+        self, info: TensorInfo, sources: tuple[Layout, ...], targets: tuple[Layout, ...]
+    ) -> tuple[Array, Array]:
+        rows, columns = list(dict.fromkeys(sources)), list(dict.fromkeys(targets))
+        time_s, transient = self.resharder.table(info.shape, info.item_bytes, rows, columns)
+        picked = np.ix_([rows.index(x) for x in sources], [columns.index(x) for x in targets])
+        return time_s[picked], transient[picked]
+
+    def _constant_table(
+        self, info: TensorInfo, sources: tuple[Layout, ...], targets: tuple[Layout, ...]
+    ) -> tuple[Array, Array]:
+        """A constant is cut for its use, which is free, and never communicated: inf."""
+        allowed = [[_is_cut(a, b) for b in targets] for a in sources]
+        time_s = np.where(np.array(allowed), 0.0, np.inf)
+        return time_s, np.zeros_like(time_s)
+
+
+def _is_cut(source: Layout, target: Layout) -> bool:
+    """Whether ``target`` follows from ``source`` on every rank alone."""
+    changed = [a for a, p in enumerate(source.placements) if p != target.placements[a]]
+    if not all(source.placements[a].is_replicate for a in changed):
+        return False
+    # Axes split a dimension major to minor: one cannot be put before an axis that is there already.
+    return not any(
+        target.placements[a].is_split and target.placements[a] == source.placements[b]
+        for a in changed
+        for b in range(a + 1, len(source.placements))
+    )

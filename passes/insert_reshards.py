@@ -1,0 +1,87 @@
+"""`insert-reshards`: make every disagreement between producer and consumer explicit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.search.graph import captured
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import ReshardOp, layout_attr, layout_of, strategy_of
+from tensoropt.passes.base import Pass
+
+__all__ = ["InsertReshardsPass"]
+
+
+@dataclass(frozen=True)
+class InsertReshardsPass(Pass):
+    """Puts a `topt.reshard` before every op that wants a tensor in another layout than it has.
+
+    One reshard per use; `optimize-reshards` merges equal ones. Refuses an op without
+    `topt.strategy` and an argument or result without `topt.layout`. Linear in the operands.
+    """
+
+    name: ClassVar[str] = "insert-reshards"
+    summary: ClassVar[str] = "Insert topt.reshard wherever producer and consumer disagree."
+
+    def run(self, module: ir.Module) -> None:
+        function = onnx.function(module)
+        with module.context:
+            layouts = self._arguments(function)
+            for op in list(function.regions[0].blocks[0]):
+                self._op(function, op.operation, layouts)
+
+    def _arguments(self, function: ir.Operation) -> dict[ir.Value, Layout]:
+        arguments = function.regions[0].blocks[0].arguments
+        return dict(zip(arguments, self._signature(function, "arg_attrs"), strict=True))
+
+    def _signature(self, function: ir.Operation, key: str) -> list[Layout]:
+        held = list(function.attributes[key]) if key in function.attributes else []
+        for number, attributes in enumerate(held):
+            if "topt.layout" not in attributes:
+                side = "argument" if key == "arg_attrs" else "result"
+                raise self.fail(function, f"{side} {number} has no topt.layout, search first")
+        return [layout_of(attributes["topt.layout"]) for attributes in held]
+
+    def _op(
+        self, function: ir.Operation, op: ir.Operation, layouts: dict[ir.Value, Layout]
+    ) -> None:
+        if op.name == onnx.NO_VALUE:
+            return
+        if op.name == "func.return":
+            wanted, made = self._signature(function, "res_attrs"), []
+        else:
+            wanted, made = strategy_of(op)
+        operands = [*op.operands, *captured(op)]
+        if len(wanted) != len(operands):
+            raise self.fail(
+                op, f"has {len(operands)} operands, expected as many layouts, got: {len(wanted)}"
+            )
+        for number, (value, layout) in enumerate(zip(operands, wanted, strict=True)):
+            if value in layouts and layouts[value] != layout:
+                _use(op, number, value, _reshard(op, value, layouts[value], layout))
+        layouts.update(zip(op.results, made, strict=True))
+
+
+def _reshard(op: ir.Operation, value: ir.Value, source: Layout, target: Layout) -> ir.Value:
+    with ir.InsertionPoint(op):
+        return ReshardOp(
+            input=value,
+            src=layout_attr(source),
+            dst=layout_attr(target),
+            output=value.type,
+            loc=op.location,
+        ).output
+
+
+def _use(op: ir.Operation, number: int, value: ir.Value, new: ir.Value) -> None:
+    """Make operand ``number`` of ``op``, or past those what its regions capture, read ``new``."""
+    if number < len(op.operands):
+        op.operands[number] = new
+        return
+    for inner in onnx.walk(op):
+        for position, operand in enumerate(inner.operands):
+            if operand == value:
+                inner.operands[position] = new

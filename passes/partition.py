@@ -1,0 +1,149 @@
+"""`partition`: from global shapes and reshards to the program of one rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.reshard import Resharder
+from tensoropt.compiler.search.options import op_options
+from tensoropt.compiler.sharding.collectives import lower_path
+from tensoropt.compiler.sharding.describe import describe, tensor_info
+from tensoropt.compiler.sharding.local import LocalOp, tensor_type
+from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.registry import rule_for
+from tensoropt.compiler.sharding.rule import Strategy
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import func, ir
+from tensoropt.dialects.topt import layout_of, mesh_of, strategy_of
+from tensoropt.passes.base import Pass
+
+__all__ = ["PartitionPass"]
+
+
+@dataclass(frozen=True)
+class PartitionPass(Pass):
+    """Gives every tensor its local shape, and turns reshards into collectives of `shard`.
+
+    The result is one program for all ranks; what differs between them is `topt.axis_constant`,
+    `shard.all_slice` and the slices of the parameters. Each reshard takes the cheapest way on the
+    device description that the search used. Refuses a strategy that the rule of the op does not
+    offer, and operands whose layout is not the one the strategy wants. Linear in the operations.
+    """
+
+    name: ClassVar[str] = "partition"
+    summary: ClassVar[str] = "Lower layouts to local shapes and reshards to collectives."
+
+    def run(self, module: ir.Module) -> None:
+        with module.context, ir.Location.unknown():
+            _Partition(self, module).run()
+
+
+class _Partition:
+    def __init__(self, owner: PartitionPass, module: ir.Module) -> None:
+        self.owner = owner
+        self.versions = onnx.opsets(module)
+        self.mesh: Mesh = mesh_of(module.operation)
+        device = module.operation.attributes["topt.device"].value
+        self.resharder = Resharder(self.mesh, load_device(device))
+        self.old = onnx.function(module)
+        self.local: dict[ir.Value, ir.Value] = {}
+
+    def run(self) -> None:
+        block = self.old.regions[0].blocks[0]
+        new = self._signature()
+        self.local.update(zip(block.arguments, new.entry_block.arguments, strict=True))
+        with ir.InsertionPoint(new.entry_block):
+            for op in block:
+                self._op(op.operation)
+        self.old.erase()
+
+    def _signature(self) -> func.FuncOp:
+        """Return an empty function of local types beside the old one."""
+        kind = ir.FunctionType(self.old.attributes["function_type"].value)
+        sides = [
+            [
+                self._local_type(type_, layout_of(held["topt.layout"]))
+                for type_, held in zip(types, self._held(key), strict=True)
+            ]
+            for types, key in ((kind.inputs, "arg_attrs"), (kind.results, "res_attrs"))
+        ]
+        with ir.InsertionPoint(self.old):
+            new = func.FuncOp("main", ir.FunctionType.get(*sides), loc=self.old.location)
+        for name, attribute in self.old.attributes.items():
+            if name != "function_type":
+                new.attributes[name] = attribute
+        new.add_entry_block([a.location for a in self.old.regions[0].blocks[0].arguments])
+        return new
+
+    def _held(self, key: str) -> list[ir.DictAttr]:
+        return list(self.old.attributes[key]) if key in self.old.attributes else []
+
+    def _op(self, op: ir.Operation) -> None:
+        if op.name == "topt.reshard":
+            self._reshard(op)
+        elif op.name == "func.return":
+            func.ReturnOp([self.local[value] for value in op.operands], loc=op.location)
+        elif op.name == onnx.NO_VALUE:
+            self.local[op.results[0]] = op.clone().results[0]
+        else:
+            self._onnx(op)
+
+    def _reshard(self, op: ir.Operation) -> None:
+        source, target = layout_of(op.attributes["src"]), layout_of(op.attributes["dst"])
+        info = tensor_info(op.operands[0].type)
+        if info is None:
+            raise self.owner.fail(op, f"expected a ranked tensor, got: {op.operands[0].type}")
+        path = self.resharder.path(info.shape, info.item_bytes, source, target)
+        value = self.local[op.operands[0]]
+        self.local[op.results[0]] = lower_path(value, info.shape, path, self.mesh, op.location)
+
+    def _onnx(self, op: ir.Operation) -> None:
+        info = describe(op, self.versions)
+        strategy = self._strategy(op, info)
+        operands = [self.local[value] for value in op.operands]
+        types = [
+            self._local_type(result.type, layout)
+            for result, layout in zip(op.results, strategy.results, strict=True)
+        ]
+        with op.location:
+            if len(op.regions):
+                results = self._with_regions(op, operands)
+            else:
+                local = LocalOp(op, info, rule_for(info), strategy, self.mesh, operands, types)
+                results = local.build()
+        self.local.update(zip(op.results, results, strict=True))
+
+    def _strategy(self, op: ir.Operation, info: OpInfo) -> Strategy:
+        """Return the offered strategy of these layouts, with the choices behind it."""
+        operands, results = strategy_of(op)
+        offered = op_options(rule_for(info), len(operands), self.mesh)
+        wanted = Strategy((), tuple(operands), tuple(results))
+        found = next((s for s in offered if s == wanted), None)
+        if found is None:
+            text = ", ".join(map(str, (*operands, "->", *results)))
+            raise self.owner.fail(
+                op, f"has a strategy its sharding rule does not offer on mesh {self.mesh}: {text}"
+            )
+        return found
+
+    def _with_regions(self, op: ir.Operation, operands: list[ir.Value]) -> list[ir.Value]:
+        """Copy a control-flow op whole: everything in it is replicated, so all shapes stay."""
+        copy = op.clone()
+        copy.operation.attributes.pop("topt.strategy", None)
+        for number, value in enumerate(operands):
+            copy.operation.operands[number] = value
+        for inner in onnx.walk(copy.operation):
+            for number, value in enumerate(inner.operands):
+                if value in self.local:
+                    inner.operands[number] = self.local[value]
+        return list(copy.operation.results)
+
+    def _local_type(self, type_: ir.Type, layout: Layout) -> ir.Type:
+        info = tensor_info(type_)
+        if info is None:
+            return type_
+        return tensor_type(layout.local_shape(info.shape, self.mesh), type_.element_type)
