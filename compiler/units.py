@@ -36,17 +36,17 @@ def format_bytes(size: float) -> str:
     amount, power = float(size), 0
     while abs(amount) >= 999.5 and power < len(_BINARY) - 1:
         amount, power = amount / 1024, power + 1
-    return f"{_three_digits(amount)} {_BINARY[power]}"
+    return f"{_three_digits(amount) if power else round(amount)} {_BINARY[power]}"
 
 
 def format_seconds(time_s: float) -> str:
     """Return a time with the unit that suits it and three significant digits."""
+    if time_s == 0:
+        return "0 s"
     scale, unit = next((s for s in _SECONDS if abs(time_s) >= s[0] * 0.9995), _SECONDS[-1])
     return f"{_three_digits(time_s / scale)} {unit}"
 
 
 def _three_digits(amount: float) -> str:
-    if amount == int(amount) and abs(amount) < 1000:
-        return str(int(amount))
     decimals = 2 if abs(amount) < 9.995 else 1 if abs(amount) < 99.95 else 0
     return f"{amount:.{decimals}f}"

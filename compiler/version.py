@@ -1,8 +1,7 @@
-"""The version, in one place; the build reads it from here."""
+"""The version: the runtime's, which a serving machine has without the compiler."""
 
 from __future__ import annotations
 
-__all__ = ["TOOL", "__version__"]
+from tensoropt.runtime.version import TOOL, __version__
 
-__version__ = "0.1.0"
-TOOL = f"tensoropt {__version__}"
+__all__ = ["TOOL", "__version__"]

@@ -9,6 +9,8 @@ __all__ = ["Diagnostic", "describe", "line_of", "position_of"]
 
 Position = tuple[str, int, int]
 
+_REPRINT = "see current operation"
+
 
 @dataclass(frozen=True)
 class Diagnostic:
@@ -20,9 +22,13 @@ class Diagnostic:
 
     @staticmethod
     def unpack(info: Any) -> list[Diagnostic]:
-        """Return an MLIR diagnostic followed by its notes, read out while MLIR still holds it."""
+        """Return an MLIR diagnostic followed by its notes, read out while MLIR still holds it.
+
+        The note that prints the whole operation again is left out: the location says which it is.
+        """
         own = Diagnostic(info.severity.name.lower(), info.message, info.location)
-        return [own, *(part for note in info.notes for part in Diagnostic.unpack(note))]
+        notes = [note for note in info.notes if not note.message.startswith(_REPRINT)]
+        return [own, *(part for note in notes for part in Diagnostic.unpack(note))]
 
 
 def position_of(location: Any) -> Position | None:

@@ -78,7 +78,8 @@ class Pipeline:
     def _run_one(self, module: ir.Module, index: int, one: Pass) -> None:
         start = time.perf_counter()
         where = _where(self.passes, index)
-        _explained(lambda: one.run(module), where)
+        with module.context, ir.Location.unknown():
+            _explained(lambda: one.run(module), where)
         _explained(lambda: verify(module), f"{where}, which left an invalid module")
         self.seconds.append((one.name, time.perf_counter() - start))
         if self.print_after_all or one.name in self.print_after:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from tensoropt.compiler.choices import check_known
 from tensoropt.compiler.errors import UserError, did_you_mean
 from tensoropt.passes.base import Pass, option_fields
 
-__all__ = ["PASSES", "UPSTREAM", "check_known", "create", "pass_class", "unknown"]
+__all__ = ["PASSES", "UPSTREAM", "create", "pass_class", "unknown"]
 
 
 def _target(name: str) -> str:
@@ -62,15 +63,6 @@ def unknown(name: str) -> UserError:
         f"unknown pass '{name}', valid passes are {ours}, and those of MLIR such as {upstream}"
         f"{did_you_mean(name, [*PASSES, *UPSTREAM])}"
     )
-
-
-def check_known(what: str, word: str, choices: Iterable[str]) -> None:
-    """Raise the error that lists ``choices`` unless ``word`` is one of them."""
-    valid = list(choices)
-    if word not in valid:
-        listed = ", ".join(valid) or "none"
-        near = did_you_mean(word, valid)
-        raise UserError(f"{what} '{word}', valid choices are {listed}{near}")
 
 
 def _convert(what: str, annotation: Any, text: str) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["FIELDS", "Point", "as_dict", "fastest", "knee", "leanest", "marks"]
+from tensoropt.compiler.choices import check_known
+from tensoropt.compiler.errors import UserError
+
+__all__ = ["FIELDS", "Point", "as_dict", "fastest", "knee", "leanest", "marks", "pick_point"]
 
 FIELDS = (
     "time_s",
@@ -70,6 +73,24 @@ def knee(points: Sequence[_P]) -> _P:
 
     best = max(points, key=lambda point: (gain(point), -point.index))
     return best if gain(best) > 0 else first
+
+
+PICKS = {"time": fastest, "memory": leanest, "knee": knee}
+
+
+def pick_point(points: Sequence[_P], which: str) -> _P:
+    """Return the point that ``which`` names: an index, ``time``, ``memory`` or ``knee``."""
+    if which in PICKS:
+        return PICKS[which](points)
+    if not which.isdecimal():
+        check_known("--pick: unknown point", which, [*PICKS, "the index of a point"])
+    found = next((point for point in points if point.index == int(which)), None)
+    if found is None:
+        valid = ", ".join(str(point.index) for point in points)
+        raise UserError(
+            f"--pick: expected the index of a point that fits ({valid}), got: '{which}'"
+        )
+    return found
 
 
 def marks(points: Sequence[Point]) -> Mapping[int, str]:

@@ -62,16 +62,20 @@ def _plain(title: str, header: list[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _rich(title: str, header: list[str], rows: Sequence[Sequence[str]]) -> str:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=title, title_justify="left")
     for name in header[:-1]:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column(header[-1])
     for row in rows:
         table.add_row(*row, style="bold green" if "knee" in row[-1] else None)
-    console = Console(force_terminal=True)
+    # Rows as long as they are: a narrow terminal wraps them, which loses no figure.
+    console = Console(
+        force_terminal=True, width=max(map(len, _plain(title, header, rows).split("\n"))) + 40
+    )
     with console.capture() as capture:
         console.print(table)
     return capture.get()

@@ -1,0 +1,113 @@
+"""The flags of tensoropt-opt. Nothing is imported here that takes time."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.request import SEARCHES
+from tensoropt.compiler.version import TOOL
+
+__all__ = ["DEFAULT_DEVICES", "EMIT", "MAX_DEVICES", "Parser", "build_parser", "wants_planning"]
+
+DEFAULT_DEVICES = 4
+MAX_DEVICES = 64
+EMIT = ("import", "prepare", "search", "reshard", "partition")
+OBJECTIVES = ("time", "memory", "devices", "profile")
+FORMATS = ("table", "json", "csv")
+
+_EPILOG = """\
+exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr says which),
+130 interrupted, 141 the reader of stdout went away.
+
+  tensoropt-opt model.onnx                                   print the imported MLIR
+  tensoropt-opt model.onnx --pareto --devices 4              print the frontier
+  tensoropt-opt model.onnx --devices 8 --memory 16GiB -o plan/   write the fastest plan that fits
+  tensoropt-opt model.mlir -p 'insert-reshards,cse'          run passes over a text
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are ours: one line, exit status 1."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+    def parse(self, argv: list[str] | None) -> argparse.Namespace:
+        """Return the flags; an unknown one is answered with the nearest that exists."""
+        args, rest = self.parse_known_args(argv)
+        if rest:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            near = did_you_mean(rest[0].split("=")[0], flags)
+            self.error(f"unknown argument '{rest[0]}'{near}")
+        return args
+
+
+def build_parser() -> Parser:
+    """Return the parser of tensoropt-opt."""
+    parser = Parser(
+        prog="tensoropt-opt",
+        description="Spread an ONNX model over several devices: the memory/time frontier, "
+        "and one graph per rank. Or run compiler passes over MLIR text.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_general(parser)
+    _add_compiler(parser.add_argument_group("compiler flags, as in mlir-opt"))
+    _add_planning(parser.add_argument_group("planning"))
+    return parser
+
+
+def wants_planning(args: argparse.Namespace) -> bool:
+    """Say whether a flag was given that only makes sense with devices to plan for."""
+    given = (
+        args.devices,
+        args.mesh,
+        args.memory,
+        args.objective,
+        args.pick,
+        args.plot,
+        args.search,
+    )
+    return args.pareto or any(flag is not None for flag in given)
+
+
+def _add_general(parser: Parser) -> None:
+    add = parser.add_argument
+    add("input", nargs="?", help="an .onnx model, an .mlir file, or - for MLIR text on stdin")
+    add("-o", dest="output", type=Path, metavar="PATH", help="output file; the folder of the plan")
+    add("--dim", action="append", default=[], metavar="NAME=SIZE",
+        help="fix a symbolic dimension of the model's inputs (repeatable)")  # fmt: skip
+    add("--version", action="version", version=TOOL)
+    add("--list-passes", action="store_true", help="list the passes and what they do")
+
+
+def _add_compiler(group: Any) -> None:
+    add = group.add_argument
+    add("-p", "--pass-pipeline", metavar="TEXT", help="passes to run: 'a,b{option=value}'")
+    add("--emit", metavar="PHASE", help=f"print the IR after a phase: {', '.join(EMIT)}")
+    add("--split-input-file", action="store_true", help="handle parts between '// -----' apart")
+    add("--verify-diagnostics", action="store_true",
+        help="compare diagnostics with the 'expected-error {{...}}' comments")  # fmt: skip
+    add("--mlir-print-ir-after-all", action="store_true", help="print the IR after each pass")
+    add("--mlir-print-ir-after", action="append", default=[], metavar="PASS",
+        help="print the IR after PASS (repeatable)")  # fmt: skip
+    add("--mlir-timing", action="store_true", help="print the time of each pass")
+
+
+def _add_planning(group: Any) -> None:
+    add = group.add_argument
+    add("--pareto", action="store_true", help="print the frontier of memory and time")
+    add("--devices", metavar="N", help=f"number of devices (default {DEFAULT_DEVICES})")
+    add("--mesh", metavar="AxB", help="one mesh such as 2x4, in place of all that --devices allows")
+    add("--device", metavar="NAME|FILE.toml", help="description of one device (default cpu)")
+    add("--memory", metavar="SIZE", help="memory of one device, such as 16GiB")
+    add("--objective", metavar="WHAT", help=f"what to look for: {', '.join(OBJECTIVES)}")
+    add("--search", metavar="NAME", help=f"search engine: {', '.join(SEARCHES)} (default ft)")
+    add("--seed", metavar="K", help="seed of --search random (default 0)")
+    add("--pick", metavar="WHICH", help="the point to take: an index, time, memory or knee")
+    add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
+    add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")

@@ -1,0 +1,80 @@
+"""Prints the IR of a model: as imported, after a pipeline, or at the end of a phase."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.choices import check_known
+from tensoropt.compiler.cli.arguments import EMIT, wants_planning
+from tensoropt.compiler.cli.output import write_text
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.report.points import pick_point
+from tensoropt.compiler.request import Request, fitting, parse_dims
+from tensoropt.passes.base import PassError
+
+if TYPE_CHECKING:
+    from tensoropt.dialects.mlir import ir
+
+__all__ = ["printing", "run_emit", "run_model"]
+
+
+def printing(args: argparse.Namespace) -> dict[str, object]:
+    """Return what the flags say about printing while passes run."""
+    return {
+        "print_after_all": args.mlir_print_ir_after_all,
+        "print_after": args.mlir_print_ir_after,
+        "timing": args.mlir_timing,
+    }
+
+
+def run_model(args: argparse.Namespace) -> int:
+    """Import a model, run ``--pass-pipeline`` and write the IR."""
+    from tensoropt.compiler.driver import load
+    from tensoropt.passes.pipeline import Pipeline, parse_pipeline
+
+    module = load(Path(args.input), parse_dims(args.dim))
+    try:
+        passes = parse_pipeline(args.pass_pipeline or "", module.context)
+        Pipeline(passes, **printing(args)).run(module)
+    except PassError as error:
+        raise UserError(f"{args.input}: {error}") from error
+    write_text(args.output, _text(module))
+    return 0
+
+
+def run_emit(args: argparse.Namespace) -> int:
+    """Write the IR at the end of the phase that ``--emit`` names."""
+    check_known("--emit: unknown phase", args.emit, EMIT)
+    from tensoropt.compiler.cli.planning_flags import read_request
+    from tensoropt.compiler.driver import load
+
+    needs_point = EMIT.index(args.emit) >= EMIT.index("search")
+    if not needs_point and wants_planning(args):
+        raise UserError(f"--emit {args.emit} comes before the search, expected no planning flags")
+    request = read_request(args) if needs_point else None
+    module = load(Path(args.input), parse_dims(args.dim))
+    try:
+        _advance(module, args, request)
+    except PassError as error:
+        raise UserError(f"{args.input}: {error}") from error
+    write_text(args.output, _text(module))
+    return 0
+
+
+def _advance(module: ir.Module, args: argparse.Namespace, request: Request | None) -> None:
+    from tensoropt.compiler.driver import apply_point, frontier, run_phase
+
+    for phase in EMIT[1 : EMIT.index(args.emit) + 1]:
+        if phase == "search":
+            assert request is not None
+            points = fitting(frontier(module, request), request)
+            apply_point(module, pick_point(points, which_point(args)))
+        else:
+            run_phase(module, phase, **printing(args))
+
+
+def _text(module: ir.Module) -> str:
+    # Locations hold the names of the ONNX nodes; without them the text could not be resumed from.
+    return str(module.operation.get_asm(enable_debug_info=True))

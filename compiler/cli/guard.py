@@ -1,0 +1,55 @@
+"""How a command ends: one line for a user's mistake, silence for a broken pipe or Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from tensoropt.compiler.errors import UserError
+
+__all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
+
+FAILURE = 1
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """Run ``action`` and return the exit status of the command.
+
+    A :class:`UserError` or an ``OSError`` (a full disk, an unreadable file) is printed as
+    ``error: ...``; any other exception is a bug of ours and keeps its traceback.
+    """
+    try:
+        status = action()
+        sys.stdout.flush()
+        return status
+    except UserError as error:
+        return _refuse(str(error))
+    except BrokenPipeError:
+        _silence_stdout()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except MemoryError:
+        return _refuse("out of memory")
+    except OSError as error:
+        return _refuse(_os_error(error))
+
+
+def _refuse(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return FAILURE
+
+
+def _os_error(error: OSError) -> str:
+    reason = (error.strerror or str(error)).lower()
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _silence_stdout() -> None:
+    # What is still buffered would raise again when the interpreter flushes stdout at exit.
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,0 +1,69 @@
+"""tensoropt-opt: from a model to its frontier, a plan, or the IR of a phase."""
+
+from __future__ import annotations
+
+import argparse
+
+from tensoropt.compiler.cli.arguments import build_parser, wants_planning
+from tensoropt.compiler.cli.guard import guarded
+from tensoropt.compiler.errors import UserError
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run tensoropt-opt and return its exit status."""
+    return guarded(lambda: _run(build_parser().parse(argv)))
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.list_passes:
+        return _list_passes()
+    if args.input is None:
+        raise UserError("expected an .onnx model, an .mlir file, or - for stdin, got: no input")
+    _check_combination(args)
+    if args.emit:
+        from tensoropt.compiler.cli.emit_mode import run_emit
+
+        return run_emit(args)
+    if wants_planning(args):
+        from tensoropt.compiler.cli.planning_mode import run_planning
+
+        return run_planning(args)
+    return _run_passes(args)
+
+
+def _run_passes(args: argparse.Namespace) -> int:
+    if args.input.endswith(".onnx"):
+        from tensoropt.compiler.cli.emit_mode import run_model
+
+        return run_model(args)
+    if args.dim:
+        raise UserError(f"--dim needs an .onnx model, got: '{args.input}'")
+    from tensoropt.compiler.cli.text_mode import run_texts
+
+    return run_texts(args)
+
+
+def _check_combination(args: argparse.Namespace) -> None:
+    planning = wants_planning(args)
+    if args.pass_pipeline is not None and (planning or args.emit):
+        other = "--emit" if args.emit else "planning flags"
+        raise UserError(f"--pass-pipeline runs passes alone, expected it without {other}")
+    for flag in ("split_input_file", "verify_diagnostics"):
+        text = not (planning or args.emit or args.input.endswith(".onnx"))
+        if getattr(args, flag) and not text:
+            name = "--" + flag.replace("_", "-")
+            raise UserError(f"{name} needs MLIR text and passes, got: '{args.input}'")
+    if args.format is not None and not planning:
+        raise UserError("--format needs a report, expected --pareto or --objective profile as well")
+
+
+def _list_passes() -> int:
+    from tensoropt.passes.registry import PASSES, UPSTREAM, pass_class
+
+    width = max(map(len, PASSES))
+    for name in PASSES:
+        print(f"{name.ljust(width)}  {pass_class(name).summary}")
+    print(f"and the passes of MLIR, such as {', '.join(UPSTREAM)}")
+    return 0

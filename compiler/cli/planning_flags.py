@@ -1,0 +1,68 @@
+"""The planning flags of tensoropt-opt, checked and turned into a request."""
+
+from __future__ import annotations
+
+import argparse
+
+from tensoropt.compiler.choices import check_known, whole_number
+from tensoropt.compiler.cli.arguments import DEFAULT_DEVICES, FORMATS, MAX_DEVICES, OBJECTIVES
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
+from tensoropt.compiler.request import SEARCHES, Request
+from tensoropt.compiler.units import parse_bytes
+
+__all__ = ["read_request", "which_point"]
+
+
+def read_request(args: argparse.Namespace) -> Request:
+    """Return what the flags ask for; raises :class:`UserError` before anything is searched."""
+    check_known("--objective: unknown objective", args.objective or "time", OBJECTIVES)
+    check_known("--format: unknown form", args.format or "table", FORMATS)
+    search = args.search or "ft"
+    check_known("--search: unknown search", search, SEARCHES)
+    _check_objective(args)
+    devices, mesh = _devices(args)
+    return Request(
+        device=load_device(args.device or "cpu"),
+        devices=devices,
+        mesh=mesh,
+        search=search,
+        seed=_seed(args, search),
+        memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else None,
+    )
+
+
+def which_point(args: argparse.Namespace) -> str:
+    """Return the point to take: what ``--pick`` says, else what the objective asks for."""
+    return args.pick or ("memory" if args.objective == "memory" else "time")
+
+
+def _devices(args: argparse.Namespace) -> tuple[int, Mesh | None]:
+    count = None
+    if args.devices is not None:
+        count = whole_number("--devices", args.devices, 1, MAX_DEVICES)
+    if args.mesh is not None:
+        mesh = parse_mesh(args.mesh, count)
+        return mesh.size, mesh
+    default = MAX_DEVICES if args.objective == "devices" else DEFAULT_DEVICES
+    return count or default, None
+
+
+def _seed(args: argparse.Namespace, search: str) -> int | None:
+    if args.seed is None:
+        return 0 if search == "random" else None
+    if search != "random":
+        raise UserError(f"--seed belongs to --search random, got: --search {search}")
+    return whole_number("--seed", args.seed, 0, 2**32 - 1)
+
+
+def _check_objective(args: argparse.Namespace) -> None:
+    if args.objective == "devices" and args.memory is None:
+        raise UserError("--objective devices needs --memory SIZE, the memory of one device")
+    if args.objective in ("devices", "profile") and args.mesh is not None:
+        raise UserError(f"--objective {args.objective} tries many meshes, expected no --mesh")
+    if args.objective == "profile" and (args.output is not None or args.plot is not None):
+        raise UserError("--objective profile prints a table, expected no -o and no --plot")
+    if args.objective in ("memory", "profile") and args.pick is not None:
+        raise UserError(f"--objective {args.objective} picks by itself, expected no --pick")

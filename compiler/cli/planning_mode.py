@@ -1,0 +1,127 @@
+"""The person's side of tensoropt-opt: a frontier, a profile, a plan directory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.cli.output import Progress
+from tensoropt.compiler.cli.planning_flags import read_request, which_point
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.plan.writer import check_replaceable
+from tensoropt.compiler.report.frontier import Frontier, Profile
+from tensoropt.compiler.report.machine import (
+    frontier_csv,
+    frontier_json,
+    profile_csv,
+    profile_json,
+)
+from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
+from tensoropt.compiler.report.points import Point, pick_point
+from tensoropt.compiler.report.table import frontier_table, profile_table
+from tensoropt.compiler.request import Chosen, Request, fitting, parse_dims
+from tensoropt.passes.base import PassError
+
+if TYPE_CHECKING:
+    from tensoropt.dialects.mlir import ir
+
+__all__ = ["run_planning"]
+
+
+def run_planning(args: argparse.Namespace) -> int:
+    """Search, print what was asked for, and write the plan where ``-o`` says."""
+    request = read_request(args)
+    dims = parse_dims(args.dim)
+    _check_places(args)
+    say = Progress()
+    try:
+        say(f"reading {args.input}")
+        _plan(args, request, _prepared(args, dims), say)
+    except PassError as error:
+        raise UserError(f"{args.input}: {error}") from error
+    finally:
+        say.clear()
+    return 0
+
+
+def _check_places(args: argparse.Namespace) -> None:
+    """Refuse what could not be written in the end, before any time is spent."""
+    if args.plot is not None:
+        check_plot_path(args.plot)
+    if args.output is not None:
+        if not args.input.endswith(".onnx"):
+            raise UserError(
+                f"-o {args.output}: a plan holds the weights of the model, "
+                f"expected an .onnx input, got: '{args.input}'"
+            )
+        check_replaceable(args.output)
+
+
+def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:
+    from tensoropt.compiler.driver import load, run_phase
+
+    module = load(Path(args.input), dims)
+    run_phase(module, "prepare")
+    return module
+
+
+def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Progress) -> None:
+    if args.objective == "profile":
+        _print_profile(args, request, module, say)
+        return
+    request, points = _search(args, request, module, say)
+    fits = fitting(points, request)
+    point = pick_point(fits, which_point(args))
+    say.clear()
+    if args.plot is not None:
+        plot_frontier(_report(args, request, points), args.plot)
+    if args.pareto or args.output is None:
+        _print_frontier(args, _report(args, request, points if args.pareto else [point]))
+    if args.output is not None:
+        from tensoropt.compiler.driver import compile_plan
+
+        chosen = Chosen(Path(args.input), request, points, point)
+        compile_plan(module, chosen, args.output, say)
+
+
+def _search(
+    args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
+) -> tuple[Request, Sequence[Point]]:
+    from tensoropt.compiler.driver import fewest_devices, frontier
+
+    if args.objective == "devices":
+        return fewest_devices(module, request, say)
+    say(f"searching {request.devices} devices")
+    return request, frontier(module, request)
+
+
+def _report(args: argparse.Namespace, request: Request, points: Sequence[Point]) -> Frontier:
+    return Frontier(Path(args.input).name, request.device.name, request.devices, points)
+
+
+def _print_frontier(args: argparse.Namespace, frontier: Frontier) -> None:
+    if args.format == "json":
+        sys.stdout.write(frontier_json(frontier))
+    elif args.format == "csv":
+        sys.stdout.write(frontier_csv(frontier))
+    else:
+        sys.stdout.write(frontier_table(frontier, colour=sys.stdout.isatty()))
+
+
+def _print_profile(
+    args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
+) -> None:
+    from tensoropt.compiler.driver import profile as search_profile
+
+    rows = search_profile(module, request, say)
+    say.clear()
+    profile = Profile(Path(args.input).name, request.device.name, rows)
+    if args.format == "json":
+        sys.stdout.write(profile_json(profile))
+    elif args.format == "csv":
+        sys.stdout.write(profile_csv(profile))
+    else:
+        sys.stdout.write(profile_table(profile, colour=sys.stdout.isatty()))

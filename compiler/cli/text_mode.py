@@ -1,0 +1,111 @@
+"""The mlir-opt side of tensoropt-opt: texts in, passes over them, texts out."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.compiler.cli.emit_mode import printing
+from tensoropt.compiler.cli.expected import mismatches, parse_expectations
+from tensoropt.compiler.cli.guard import FAILURE
+from tensoropt.compiler.cli.output import write_text
+from tensoropt.compiler.errors import UserError
+from tensoropt.passes.base import PassError
+from tensoropt.passes.diagnostics import Diagnostic, describe
+
+if TYPE_CHECKING:
+    from tensoropt.dialects.mlir import ir
+
+__all__ = ["run_texts"]
+
+_SEPARATOR = re.compile(r"^// -----.*\n?", re.MULTILINE)
+_JOINT = "\n// -----\n"
+
+
+def run_texts(args: argparse.Namespace) -> int:
+    """Run ``args.pass_pipeline`` over every part of an MLIR text and write what comes out."""
+    name, text = _read(args.input)
+    parts = list(_parts(text)) if args.split_input_file else [(1, text)]
+    outputs, failed, expected = [], False, 0
+    for line, part in parts:
+        output, diagnostics = _run_part(args, part, line, name)
+        if args.verify_diagnostics:
+            expectations = parse_expectations(part, line, name)
+            expected += len(expectations)
+            failed |= _report_mismatches(name, mismatches(expectations, diagnostics))
+        else:
+            failed |= _report(name, diagnostics)
+        outputs += [] if output is None else [output]
+    if args.verify_diagnostics and not expected:
+        raise UserError(
+            f"{name}: --verify-diagnostics expected at least one 'expected-...' comment"
+        )
+    if failed:
+        return FAILURE
+    write_text(args.output, _JOINT.join(outputs))
+    return 0
+
+
+def _read(path: str) -> tuple[str, str]:
+    source = "<stdin>" if path == "-" else path
+    try:
+        return source, sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{source}: expected MLIR text in UTF-8, got: other bytes") from None
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    start = 0
+    for match in [*_SEPARATOR.finditer(text), None]:
+        end = match.start() if match else len(text)
+        yield text.count("\n", 0, start) + 1, text[start:end]
+        start = match.end() if match else end
+
+
+def _run_part(
+    args: argparse.Namespace, part: str, line: int, name: str
+) -> tuple[str | None, list[Diagnostic]]:
+    from tensoropt.compiler.driver import new_context
+
+    diagnostics: list[Diagnostic] = []
+    with new_context() as context:
+        context.attach_diagnostic_handler(lambda info: _collect(info, diagnostics))
+        try:
+            return _transform(args, part, line, context), diagnostics
+        except PassError as error:
+            own = Diagnostic("error", error.message, error.location)
+            return None, [*diagnostics, own, *error.attached]
+
+
+def _transform(args: argparse.Namespace, part: str, line: int, context: ir.Context) -> str:
+    from tensoropt.compiler.driver import parse_text
+    from tensoropt.passes.pipeline import Pipeline, parse_pipeline
+
+    passes = parse_pipeline(args.pass_pipeline or "", context)
+    # Blank lines in front keep the line numbers of the whole file.
+    module = parse_text("\n" * (line - 1) + part)
+    Pipeline(passes, **printing(args)).run(module)
+    return str(module)
+
+
+def _collect(info: Any, diagnostics: list[Diagnostic]) -> bool:
+    diagnostics += Diagnostic.unpack(info)
+    return True
+
+
+def _report(name: str, diagnostics: list[Diagnostic]) -> bool:
+    for one in diagnostics:
+        where = describe(one.location)
+        where = f"{name}{where[1:]}" if where.startswith("-:") else where or name
+        print(f"{where}: {one.severity}: {one.message}", file=sys.stderr)
+    return any(one.severity == "error" for one in diagnostics)
+
+
+def _report_mismatches(name: str, wrong: list[tuple[int | None, str]]) -> bool:
+    for line, message in wrong:
+        print(f"{name}:{line or 'unknown'}: error: {message}", file=sys.stderr)
+    return bool(wrong)

@@ -1,0 +1,133 @@
+"""From a model file to a frontier and a plan directory: the phases in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.report.points import Point, fastest, leanest
+from tensoropt.compiler.request import Chosen, Request, device_counts, nothing_fits
+from tensoropt.dialects.mlir import context, ir
+from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir
+
+__all__ = [
+    "PHASES",
+    "apply_point",
+    "compile_plan",
+    "fewest_devices",
+    "frontier",
+    "load",
+    "new_context",
+    "parse_text",
+    "profile",
+    "run_phase",
+]
+
+PHASES: Mapping[str, str] = {
+    "prepare": "verify-onnx,fold-constants,dce",
+    "reshard": "insert-reshards,optimize-reshards",
+    "partition": "partition",
+}
+"""The passes of each phase, as pipeline text; `search` lies between `prepare` and `reshard`."""
+
+Say = Callable[[str], None]
+
+
+def new_context() -> ir.Context:
+    """Return a context for one compilation; single-threaded, so that its order never varies."""
+    ctx = context()
+    ctx.enable_multithreading(False)
+    return ctx
+
+
+def parse_text(text: str) -> ir.Module:
+    """Return the module that MLIR ``text`` holds, in the current context."""
+    try:
+        return ir.Module.parse(text)
+    except ir.MLIRError as error:
+        raise raised_by_mlir(error) from None
+
+
+def load(path: Path, dims: Mapping[str, int]) -> ir.Module:
+    """Return the module of an ``.onnx`` model, or of MLIR text of any phase, in a new context."""
+    with new_context():
+        if path.suffix == ".mlir":
+            return parse_text(path.read_text(encoding="utf-8"))
+        from tensoropt.compiler.frontend.importer import import_model
+
+        return import_model(path, dims=dims)
+
+
+def run_phase(module: ir.Module, phase: str, **options: Any) -> None:
+    """Run the passes of one phase over ``module``; ``options`` are those of :class:`Pipeline`."""
+    Pipeline(parse_pipeline(PHASES[phase], module.context), **options).run(module)
+
+
+def frontier(module: ir.Module, request: Request) -> Sequence[Point]:
+    """Return the frontier of a prepared ``module``: its points sorted by time."""
+    from tensoropt.compiler.search.frontier import SearchOptions, search_frontier
+
+    options = SearchOptions(request.search, request.seed or 0)
+    return search_frontier(module, request.meshes, request.device, options).points
+
+
+def fewest_devices(
+    module: ir.Module, request: Request, say: Say
+) -> tuple[Request, Sequence[Point]]:
+    """Return the least number of devices on which something fits ``request.memory_bytes``.
+
+    Tries 1, 2, 4, ... up to ``request.devices``; raises :class:`UserError` when none is enough.
+    """
+    limit = request.memory_bytes or 0
+    for count in device_counts(request.devices):
+        say(f"searching {count} devices")
+        points = frontier(module, request.on(count))
+        best = leanest(points)
+        if best.memory_bytes <= limit:
+            return request.on(count), points
+    raise nothing_fits(limit, best, count)
+
+
+def profile(module: ir.Module, request: Request, say: Say) -> list[tuple[int, Point | None]]:
+    """Return the fastest point that fits for 1, 2, 4, ... devices; ``None`` where nothing fits."""
+    rows: list[tuple[int, Point | None]] = []
+    for count in device_counts(request.devices):
+        say(f"searching {count} devices")
+        limit = request.memory_bytes
+        points = frontier(module, request.on(count))
+        fits = [point for point in points if limit is None or point.memory_bytes <= limit]
+        rows.append((count, fastest(fits) if fits else None))
+    return rows
+
+
+def apply_point(module: ir.Module, point: Point) -> None:
+    """Write the strategies of ``point`` into ``module``, with its mesh and layouts."""
+    from tensoropt.passes.search_strategies import annotate
+
+    annotate(module, point)
+
+
+def compile_plan(module: ir.Module, chosen: Chosen, directory: Path, say: Say) -> None:
+    """Write ``directory``: one graph per rank, the weights, and plan.json.
+
+    ``module`` is prepared, and is spent afterwards. The folder appears only when it is complete;
+    an existing plan is replaced, anything else is refused.
+    """
+    from tensoropt.compiler.frontend.exporter import export_rank
+    from tensoropt.compiler.plan.describe import describe_module
+    from tensoropt.compiler.plan.document import plan_document
+    from tensoropt.compiler.plan.writer import plan_folder, write_plan
+
+    mesh = chosen.point.mesh
+    with plan_folder(directory) as folder:
+        apply_point(module, chosen.point)
+        described = describe_module(module)
+        for phase in ("reshard", "partition"):
+            say(f"phase {phase}")
+            run_phase(module, phase)
+        for rank in range(math.prod(mesh)):
+            say(f"writing rank {rank}")
+            export_rank(module, rank, mesh, folder, chosen.source)
+        write_plan(folder, plan_document(chosen, described))

@@ -1,0 +1,87 @@
+"""What plan.json says about a module after the search: its tensors, layouts and strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.dialects import onnx as onnx_ops
+from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import layout_of, strategy_of
+
+__all__ = ["describe_module"]
+
+
+def describe_module(module: ir.Module) -> dict[str, list[dict[str, Any]]]:
+    """Return the ``inputs``, ``outputs``, ``parameters`` and ``strategies`` of plan.json.
+
+    ``module`` carries layouts and strategies and is not yet partitioned, so shapes are global;
+    a symbolic dimension is given by its name, and an unnamed one by a name made from the tensor's.
+    """
+    main = onnx_ops.function(module)
+    kind = main.attributes["function_type"].value
+    arguments = list(_tensors(main, "arg_attrs", kind.inputs))
+    return {
+        "inputs": [tensor for tensor, is_parameter in arguments if not is_parameter],
+        "outputs": [tensor for tensor, _ in _tensors(main, "res_attrs", kind.results)],
+        "parameters": [tensor for tensor, is_parameter in arguments if is_parameter],
+        "strategies": [_strategy(op) for op in main.regions[0].blocks[0] if _has_strategy(op)],
+    }
+
+
+def _tensors(main: ir.Operation, side: str, types: Any) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield the description of each argument or result, and whether it is a parameter."""
+    for index, (held, type_) in enumerate(zip(main.attributes[side], types, strict=True)):
+        for wanted in ("topt.name", "topt.layout"):
+            if wanted not in held:
+                raise UserError(
+                    f"func @main: {side[:3]} {index} has no {wanted}, "
+                    "expected search-strategies to be run"
+                )
+        tensor = {
+            "name": held["topt.name"].value,
+            "dtype": _dtype(type_),
+            "shape": _shape(type_, held),
+            "layout": layout_of(held["topt.layout"]).texts,
+        }
+        yield tensor, "topt.param" in held
+
+
+def _dtype(type_: Any) -> str:
+    element = element_of(str(type_.element_type))
+    if element is None:
+        raise UserError(f"expected a tensor of an ONNX element type, got: {type_}")
+    return "string" if element.numpy == "object" else element.numpy
+
+
+def _shape(type_: Any, held: Any) -> list[int | str]:
+    names = [name.value for name in held["topt.dims"]] if "topt.dims" in held else []
+    names += [""] * (type_.rank - len(names))
+    unnamed = held["topt.name"].value
+    return [
+        (name or f"{unnamed}:{dim}") if type_.is_dynamic_dim(dim) else type_.get_dim_size(dim)
+        for dim, name in enumerate(names)
+    ]
+
+
+def _has_strategy(op: Any) -> bool:
+    return "topt.strategy" in op.operation.attributes
+
+
+def _strategy(op: Any) -> dict[str, Any]:
+    """Return the row of one node; an operand that holds no tensor has an empty layout."""
+    operation = op.operation
+    operands, results = strategy_of(operation)
+    return {
+        "node": onnx_ops.node_name(operation) or "",
+        "op": onnx_ops.split_name(operation.name)[1],
+        "operands": _texts(operation.operands, operands),
+        "results": _texts(operation.results, results),
+    }
+
+
+def _texts(values: Any, layouts: Any) -> list[list[str]]:
+    pairs = zip(values, layouts, strict=True)
+    return [[] if onnx_ops.is_no_value(value) else layout.texts for value, layout in pairs]

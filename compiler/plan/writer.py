@@ -1,0 +1,98 @@
+"""Writes the plan directory: plan.json last, the whole folder at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.files import replacing_folder
+
+__all__ = ["PLAN_FILE", "check_replaceable", "file_hashes", "plan_folder", "sha256", "write_plan"]
+
+PLAN_FILE = "plan.json"
+
+
+@contextmanager
+def plan_folder(directory: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill with a plan; it becomes ``directory`` on success.
+
+    A plan that is there is replaced in one step; anything else is refused, and untouched.
+    """
+    check_replaceable(directory)
+    with replacing_folder(directory.resolve()) as folder:
+        yield folder
+
+
+def check_replaceable(directory: Path) -> None:
+    """Raise :class:`UserError` unless ``directory`` is free, empty, or a plan and nothing else."""
+    if not directory.exists() and not directory.is_symlink():
+        return
+    if not directory.is_dir():
+        raise UserError(f"-o {directory}: expected a new folder or a plan, got: a file")
+    found = {str(p.relative_to(directory)) for p in directory.rglob("*") if not p.is_dir()}
+    if not found:
+        return
+    strange = sorted(found - {PLAN_FILE} - _listed(directory))
+    if strange:
+        raise UserError(
+            f"-o {directory}: expected a new folder or a plan, "
+            f"got: a folder with '{strange[0]}', which is not part of a plan"
+        )
+
+
+def write_plan(folder: Path, document: Mapping[str, Any]) -> None:
+    """Write plan.json into ``folder``, with the hashes of the files that are there already.
+
+    ``document`` has every entry but ``files``, in the order in which they are to appear. The same
+    document gives the same bytes. Raises :class:`UserError` for what the schema cannot say, such
+    as an input of strings.
+    """
+    whole = {**document, "files": file_hashes(folder)}
+    _check(whole)
+    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+    (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file under ``folder`` by its relative path, sorted."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _listed(directory: Path) -> set[str]:
+    """Return the files that the plan in ``directory`` names; none if it holds no plan."""
+    try:
+        document = json.loads((directory / PLAN_FILE).read_text(encoding="utf-8"))
+        if str(document["tool"]).startswith("tensoropt "):
+            return set(document["files"])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    return set()
+
+
+def _check(document: Mapping[str, Any]) -> None:
+    error = next(iter(_validator().iter_errors(document)), None)
+    if error is not None:
+        where = "/".join(map(str, error.absolute_path))
+        raise UserError(f"{PLAN_FILE}: {where or 'top level'}: {error.message}")
+
+
+@cache
+def _validator() -> Any:
+    import jsonschema
+
+    schema = files("tensoropt.runtime").joinpath("plan.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft202012Validator(json.loads(schema))

@@ -1,0 +1,101 @@
+"""What a person asks for: on which devices, how to search, and which point to take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tensoropt.compiler.choices import whole_number
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.layout.mesh import Mesh, factorisations
+from tensoropt.compiler.report.points import Point, leanest
+from tensoropt.compiler.units import format_bytes
+
+__all__ = [
+    "SEARCHES",
+    "Chosen",
+    "Request",
+    "device_counts",
+    "fitting",
+    "nothing_fits",
+    "parse_dims",
+]
+
+SEARCHES = ("ft", "random")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The devices to plan for and how to search.
+
+    ``mesh`` stands for itself; without one, every factorisation of ``devices`` is searched.
+    ``memory_bytes`` is what one device may use, ``None`` for no limit.
+    """
+
+    device: Device
+    devices: int
+    mesh: Mesh | None = None
+    search: str = "ft"
+    seed: int | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def meshes(self) -> list[Mesh]:
+        """The meshes to search."""
+        return [self.mesh] if self.mesh else list(factorisations(self.devices))
+
+    def on(self, devices: int) -> Request:
+        """Return the same request for another number of devices."""
+        return replace(self, devices=devices, mesh=None)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The point to compile, the frontier it comes from, and the model file with the weights."""
+
+    source: Path
+    request: Request
+    points: Sequence[Point]
+    point: Point
+
+
+def device_counts(most: int) -> list[int]:
+    """Return 1, 2, 4, 8, ... up to ``most``, and ``most`` itself."""
+    powers = [2**power for power in range(most.bit_length()) if 2**power <= most]
+    return powers if powers[-1] == most else [*powers, most]
+
+
+def fitting(points: Sequence[Point], request: Request) -> Sequence[Point]:
+    """Return the points within the memory limit; when there is none, say by how much."""
+    limit = request.memory_bytes
+    if limit is None:
+        return points
+    fits = [point for point in points if point.memory_bytes <= limit]
+    if not fits:
+        raise nothing_fits(limit, leanest(points), request.devices)
+    return fits
+
+
+def nothing_fits(limit_bytes: int, leanest_point: Point, devices: int) -> UserError:
+    """Return the error for a memory limit below the leanest plan."""
+    need = leanest_point.memory_bytes
+    return UserError(
+        f"--memory: nothing fits {format_bytes(limit_bytes)} on {devices} "
+        f"device{'' if devices == 1 else 's'}, the leanest plan needs {format_bytes(need)} "
+        f"({need} bytes), {format_bytes(need - limit_bytes)} more; expected more memory or devices"
+    )
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, int]:
+    """Return the sizes in ``batch=8`` texts by the name of the symbolic dimension."""
+    dims: dict[str, int] = {}
+    for text in texts:
+        name, equals, size = text.partition("=")
+        if not name or not equals:
+            raise UserError(f"--dim: expected NAME=SIZE such as batch=8, got: '{text}'")
+        if name in dims:
+            raise UserError(f"--dim: '{name}' is given twice, expected one size, got: '{text}'")
+        dims[name] = whole_number(f"--dim {name}", size, 1, 2**31)
+    return dims
