@@ -73,7 +73,11 @@ class LocalOp:
         values = list(self.operands)
         for index, value in (operands or {}).items():
             values[index] = value
-        kept = {name: held for name, held in self.op.attributes.items() if name != "topt.strategy"}
+        kept = {
+            name: held
+            for name, held in self.op.attributes.items()
+            if name not in ("topt.strategy", "topt.cost")
+        }
         copy = ir.Operation.create(
             self.op.name,
             results=self.result_types,

@@ -13,7 +13,7 @@ from tensoropt.compiler.sharding.rule import Dims, Factor, InnerReduction, Linea
 if TYPE_CHECKING:
     from tensoropt.compiler.sharding.local import LocalOp
 
-__all__ = ["SUMMABLE", "Loop", "axis_of", "kept_loops", "linear_in", "rule_of"]
+__all__ = ["SUMMABLE", "Loop", "adds_up", "axis_of", "kept_loops", "linear_in", "rule_of"]
 
 SUMMABLE = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
@@ -98,9 +98,14 @@ def kept_loops(info: OpInfo, dims: Iterable[int]) -> list[Loop]:
 
 def linear_in(info: OpInfo, *groups: Sequence[int]) -> tuple[Linear, ...]:
     """Return the groups of operands as linear ones if their types and the results' add up."""
-    if not all(result is None or result.dtype in SUMMABLE for result in info.results):
+    if not adds_up(info):
         return ()
     return tuple(Linear(tuple(group)) for group in groups if _add_up(info, group))
+
+
+def adds_up(info: OpInfo) -> bool:
+    """Say whether partial sums of every result can be reduced."""
+    return all(result is None or result.dtype in SUMMABLE for result in info.results)
 
 
 def _add_up(info: OpInfo, group: Sequence[int]) -> bool:

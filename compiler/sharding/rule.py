@@ -27,7 +27,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 if TYPE_CHECKING:
     from tensoropt.compiler.sharding.local import LocalOp
 
-__all__ = ["Dims", "Factor", "Linear", "Rule", "Strategy", "strategies"]
+__all__ = ["Dims", "Factor", "InnerReduction", "Linear", "Rule", "Strategy", "strategies"]
 
 Dims = tuple[int | None, ...]
 """Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
@@ -54,6 +54,18 @@ class Linear:
     operands: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class InnerReduction:
+    """An all-reduce that the op of one rank runs inside, over the axes that split ``factors``.
+
+    The tensor it reduces runs along ``dims`` and has ``item_bytes`` per element.
+    """
+
+    factors: tuple[int, ...]
+    dims: tuple[int, ...]
+    item_bytes: int
+
+
 Choice = int | Linear | None
 """What one mesh axis does to an op: split a factor, pass partial sums, or nothing."""
 
@@ -66,8 +78,8 @@ class Rule:
     ``additive`` lists the operands that are added to the reduced result (a bias): with a reduction
     factor split they are partial sums too. ``linear`` lists the groups of operands through which
     partial sums pass to every result. ``localize`` builds the op of one rank where it is more
-    than a copy with local shapes. ``flops_per_point`` times the product of the factor sizes is the
-    op's work, and ``extra_flops`` what no factor scales.
+    than a copy with local shapes; the all-reduces it builds are listed in ``inner``, so that they
+    can be priced. ``flops_per_point`` times the product of the factor sizes is the op's work.
     """
 
     factors: tuple[Factor, ...]
@@ -77,6 +89,23 @@ class Rule:
     linear: tuple[Linear, ...] = ()
     localize: Callable[[LocalOp], list[Any]] | None = None
     flops_per_point: float = 1.0
+    inner: tuple[InnerReduction, ...] = ()
+
+    def inner_all_reduces(
+        self, strategy: Strategy, mesh: Mesh
+    ) -> list[tuple[tuple[int, ...], int]]:
+        """Return (mesh axes, bytes per rank) of every all-reduce inside the op of one rank."""
+        found = []
+        for held in self.inner:
+            axes = sorted(axis for factor in held.factors for axis in strategy.axes_of(factor))
+            if axes:
+                found.append((tuple(axes), held.item_bytes * self._points(held, strategy, mesh)))
+        return found
+
+    def _points(self, held: InnerReduction, strategy: Strategy, mesh: Mesh) -> int:
+        """Return the elements of the reduced tensor on one rank; a symbolic size counts as 1."""
+        sizes = ((f, self.factors[f].size or 1) for f in held.dims)
+        return math.prod(size // mesh.extent(strategy.axes_of(f)) for f, size in sizes)
 
 
 @dataclass(frozen=True)
@@ -95,25 +124,36 @@ class Strategy:
 def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
     """Return every distinct strategy that ``rule`` offers on ``mesh``; the first replicates.
 
-    Cost: the product over axes of (splittable factors + linear groups + 1).
+    Cost: the product over axes of (factors that the axis divides + linear groups + 1).
     """
-    options: list[Choice] = [None, *range(len(rule.factors)), *rule.linear]
+    options = [_options(rule, extent) for extent in mesh.shape]
     found: dict[Strategy, None] = {}
-    for choices in itertools.product(options, repeat=len(mesh.shape)):
+    for choices in itertools.product(*options):
         if _divides(rule, mesh, choices):
             found.setdefault(_strategy(rule, choices), None)
     return tuple(found)
 
 
+def _options(rule: Rule, extent: int) -> list[Choice]:
+    """Return what an axis of ``extent`` ranks can do to the op; nothing where it is one rank."""
+    if extent == 1:
+        return [None]
+    splits = [index for index, factor in enumerate(rule.factors) if _cuts(factor, extent)]
+    return [None, *splits, *rule.linear]
+
+
+def _cuts(factor: Factor, pieces: int) -> bool:
+    """Say whether ``factor`` has a size that ``pieces`` divides; nothing to cut is no cut."""
+    return factor.can_split and factor.size not in (None, 0) and factor.size % pieces == 0
+
+
 def _divides(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> bool:
-    for index in {choice for choice in choices if isinstance(choice, int)}:
-        factor = rule.factors[index]
-        pieces = math.prod(
-            n for n, choice in zip(mesh.shape, choices, strict=True) if choice == index
-        )
-        if not factor.can_split or factor.size is None or factor.size % pieces:
-            return False
-    return True
+    """Say whether each factor is divided by all axes that split it together."""
+    pieces: dict[int, int] = {}
+    for extent, choice in zip(mesh.shape, choices, strict=True):
+        if isinstance(choice, int):
+            pieces[choice] = pieces.get(choice, 1) * extent
+    return all(_cuts(rule.factors[index], count) for index, count in pieces.items())
 
 
 def _strategy(rule: Rule, choices: tuple[Choice, ...]) -> Strategy:

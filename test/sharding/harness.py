@@ -21,7 +21,7 @@ from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import rule_for
 from tensoropt.compiler.sharding.rule import Rule, Strategy, strategies
 from tensoropt.dialects import onnx as views
-from tensoropt.dialects.literal import dense, element_type
+from tensoropt.dialects.elements import element_of_array, to_dense
 from tensoropt.dialects.mlir import context, func, ir
 from tensoropt.dialects.topt import set_mesh
 
@@ -249,13 +249,13 @@ def _module(case: Case, mesh: Mesh) -> ir.Module:
 def _held(array: Array | None) -> ir.Value:
     if array is None:
         return ir.Operation.create(views.NO_VALUE, [ir.NoneType.get()]).results[0]
-    value = dense(array)
+    value = to_dense(array)
     return ir.Operation.create(views.CONSTANT, [value.type], [], {"value": value}).results[0]
 
 
 def _type(array: Array, index: int, symbolic: frozenset[tuple[int, int]]) -> ir.Type:
     shape = [None if (index, d) in symbolic else n for d, n in enumerate(array.shape)]
-    return tensor_type(shape, element_type(array.dtype))
+    return tensor_type(shape, element_of_array(array).type())
 
 
 def _attribute(value: Any) -> ir.Attribute:
@@ -266,7 +266,7 @@ def _attribute(value: Any) -> ir.Attribute:
     if isinstance(value, str):
         return ir.StringAttr.get(value)
     if isinstance(value, np.ndarray):
-        return dense(value)
+        return to_dense(value)
     return _list_attribute(list(value))
 
 

@@ -27,7 +27,7 @@ REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
 def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> list[Array]:
     """Return the part of every rank; partial layouts get random parts that reduce to ``array``."""
     axes = _partial_axes(layout)
-    wholes = {(): array}
+    wholes: dict[tuple[int, ...], Array] = {(): array}
     for axis in axes:
         kind = layout.placements[axis].reduction
         wholes = {

@@ -12,7 +12,7 @@ from sharding.parts import REDUCTIONS
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.dialects import onnx as views
-from tensoropt.dialects.literal import array_of, element_dtype
+from tensoropt.dialects.elements import dense_to_array, element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 
@@ -77,7 +77,7 @@ class _Interpreter:
         if op.name in _COLLECTIVES:
             return [_collective(op, operands[0], self.mesh)]
         if op.name == views.CONSTANT and "value" in op.attributes:
-            return [[array_of(op.attributes["value"])] * self.mesh.size]
+            return [[dense_to_array(op.attributes["value"])] * self.mesh.size]
         if op.name == views.NO_VALUE:
             return [[None] * self.mesh.size]
         if op.name == "topt.axis_constant":
@@ -99,7 +99,7 @@ class _Interpreter:
 
 
 def _axis_constant(op: ir.Operation, mesh: Mesh) -> Ranks:
-    values, axes = array_of(op.attributes["values"]), tuple(op.attributes["axes"])
+    values, axes = dense_to_array(op.attributes["values"]), tuple(op.attributes["axes"])
     assert len(values) == mesh.extent(axes), f"axis_constant over {axes} holds {len(values)} values"
     parts = [np.ascontiguousarray(part).reshape(values.shape[1:]) for part in values]
     return [parts[mesh.linear(rank, axes)] for rank in range(mesh.size)]
@@ -174,8 +174,8 @@ def _check_type(value: ir.Value, ranks: Ranks) -> None:
 
 
 def _check_array(expected: ir.RankedTensorType, held: Array, where: str) -> None:
-    dtype, shape = element_dtype(expected.element_type), tuple(held.shape)
-    assert held.dtype == dtype, f"{where}: expected {dtype}, got: {held.dtype}"
+    element, shape = element_of(str(expected.element_type)), tuple(held.shape)
+    assert element and held.dtype == element.dtype, f"{where}: got: {held.dtype}"
     agree = len(shape) == expected.rank and all(
         expected.is_dynamic_dim(d) or expected.get_dim_size(d) == n for d, n in enumerate(shape)
     )
