@@ -14,10 +14,12 @@ from tensoropt.dialects.mlir import ext, ir
 __all__ = [
     "MESH",
     "AxisConstantOp",
+    "CostAttr",
     "LayoutAttr",
     "ReshardOp",
     "StrategyAttr",
     "Topt",
+    "cost_attr",
     "layout_attr",
     "layout_of",
     "mesh_of",
@@ -45,6 +47,17 @@ class StrategyAttr(Topt.Attribute, name="strategy"):  # type: ignore[name-define
 
     operands: ir.ArrayAttr
     results: ir.ArrayAttr
+
+
+class CostAttr(Topt.Attribute, name="cost"):  # type: ignore[name-defined,misc]
+    """`#topt.cost<time_s : f64, static_bytes : i64, transient_bytes : i64>` of one op on one rank.
+
+    Seconds of a step; bytes kept for the whole run; bytes read and written while the op runs.
+    """
+
+    time_s: ir.FloatAttr
+    static_bytes: ir.IntegerAttr
+    transient_bytes: ir.IntegerAttr
 
 
 class ReshardOp(Topt.Operation, name="reshard", traits=[ext.Pure]):  # type: ignore[name-defined,misc]
@@ -113,6 +126,15 @@ def layout_attr(layout: Layout) -> LayoutAttr:
     """Return the attribute of ``layout`` on the module's mesh."""
     texts = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in layout.texts])
     return LayoutAttr.get(ir.FlatSymbolRefAttr.get(MESH), texts)
+
+
+def cost_attr(time_s: float, static_bytes: int, transient_bytes: int) -> CostAttr:
+    """Return the attribute of a cost."""
+    sizes = [
+        ir.IntegerAttr.get(ir.IntegerType.get_signless(64), n)
+        for n in (static_bytes, transient_bytes)
+    ]
+    return CostAttr.get(ir.FloatAttr.get(ir.F64Type.get(), time_s), *sizes)
 
 
 def layout_of(attribute: ir.Attribute) -> Layout:

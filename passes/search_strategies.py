@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
-from tensoropt.compiler.search.graph import Graph, read_graph
+from tensoropt.compiler.search.graph import Graph, Node, read_graph
 from tensoropt.compiler.search.options import stored
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_attr, set_mesh, strategy_attr
+from tensoropt.dialects.topt import cost_attr, layout_attr, set_mesh, strategy_attr
 from tensoropt.passes.base import Pass
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier import FrontierPoint
+    from tensoropt.compiler.search.tables import MeshTables
     from tensoropt.compiler.sharding.rule import Strategy
 
 __all__ = ["SearchStrategiesPass", "annotate"]
@@ -65,10 +66,18 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
         module.operation.attributes["topt.device"] = ir.StringAttr.get(device)
         for index, node in enumerate(graph.nodes):
             if node.kind == "op":
-                assert node.op is not None
-                chosen = point.strategies[index]
-                node.op.attributes["topt.strategy"] = strategy_attr(chosen.operands, chosen.results)
+                _annotate_op(node, point.strategies[index], point.tables)
         _annotate_signature(module, graph, point.strategies)
+
+
+def _annotate_op(node: Node, chosen: Strategy, tables: MeshTables) -> None:
+    assert node.op is not None
+    node.op.attributes["topt.strategy"] = strategy_attr(chosen.operands, chosen.results)
+    node.op.attributes["topt.cost"] = cost_attr(
+        tables.op_time_s(node, chosen),
+        tables.static_bytes(node, chosen),
+        tables.transient_bytes(node, chosen),
+    )
 
 
 def _annotate_signature(

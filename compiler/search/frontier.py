@@ -28,6 +28,7 @@ class FrontierPoint:
     mesh: tuple[int, ...]
     cost: Cost
     strategies: Mapping[int, Strategy] = field(repr=False)
+    tables: MeshTables = field(repr=False, compare=False)
 
     @property
     def time_s(self) -> float:
@@ -137,7 +138,7 @@ def _point(tables: MeshTables, choice: Sequence[int]) -> FrontierPoint:
         node: tables.options[node][int(picked)]
         for node, picked in zip(tables.variables, choice, strict=True)
     }
-    return FrontierPoint(0, tables.mesh.shape, evaluate(tables, strategies), strategies)
+    return FrontierPoint(0, tables.mesh.shape, evaluate(tables, strategies), strategies, tables)
 
 
 def _prune(points: list[FrontierPoint]) -> list[FrontierPoint]:
