@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tensoropt.runtime.errors import UserError
 
-__all__ = ["Array", "ONNX_CODES", "dtype_of", "is_native"]
+__all__ = ["ONNX_CODES", "Array", "dtype_of", "is_native"]
 
 Array = NDArray[Any]
 
@@ -33,8 +33,9 @@ def dtype_of(name: str) -> np.dtype[Any]:
     if not is_native(name):
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        name = getattr(ml_dtypes, name)
     try:
-        return np.dtype(name)
+        dtype: np.dtype[Any] = np.dtype(name)
     except TypeError:
         raise UserError(f"unknown element type, got: {name}") from None
+    return dtype

@@ -70,9 +70,7 @@ class Layout:
         """Return where in a global array of ``shape`` the rank's part lies."""
         local = self.local_shape(shape)
         starts = [self._part(dim, rank) * size for dim, size in enumerate(local)]
-        return tuple(
-            slice(start, start + size) for start, size in zip(starts, local, strict=True)
-        )
+        return tuple(slice(start, start + size) for start, size in zip(starts, local, strict=True))
 
     def _part(self, dim: int, rank: int) -> int:
         part = 0

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.layout import Layout, parse_layout
@@ -21,6 +22,8 @@ from tensoropt.runtime.layout import Layout, parse_layout
 __all__ = ["SCHEMA", "Plan", "Tensor", "sha256_of"]
 
 SCHEMA = 1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -124,12 +127,12 @@ def _check_schema(folder: Path, document: dict[str, Any]) -> None:
 
 
 def _shortened(text: str, limit: int = 160) -> str:
-    """Cut the middle out: a schema's message begins with the value, which may be all of the file."""
+    """Cut the middle out: a schema's message begins with the value, maybe the whole file."""
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]} ... {text[-half:]}"
 
 
-def _with_place(place: Path | str, build: Any) -> Any:
+def _with_place(place: Path | str, build: Callable[[], T]) -> T:
     try:
         return build()
     except UserError as error:
@@ -155,7 +158,7 @@ def _build(folder: Path, document: dict[str, Any]) -> Plan:
 def _tensors(document: dict[str, Any], field: str, mesh: tuple[int, ...]) -> tuple[Tensor, ...]:
     singular = field.removesuffix("s")
     return tuple(
-        _with_place(f"{singular} '{entry['name']}'", lambda entry=entry: _tensor(entry, mesh))
+        _with_place(f"{singular} '{entry['name']}'", partial(_tensor, entry, mesh))
         for entry in document[field]
     )
 
@@ -171,9 +174,9 @@ def _check_counts(plan: Plan) -> None:
     expected = math.prod(plan.mesh)
     if plan.ranks != expected:
         raise UserError(f"{path}: ranks: expected the mesh's {expected}, got: {plan.ranks}")
-    partial = [t.name for t in plan.inputs if t.layout.is_partial]
-    if partial:
-        raise UserError(f"{path}: input '{partial[0]}': expected R or S, got: a partial layout")
+    unsliced = [t.name for t in plan.inputs if t.layout.is_partial]
+    if unsliced:
+        raise UserError(f"{path}: input '{unsliced[0]}': expected R or S, got: a partial layout")
     for rank in range(plan.ranks):
         if plan.graph(rank).name not in plan.files:
             raise UserError(f"{path}: files: expected {plan.graph(rank).name} among them")
@@ -192,7 +195,7 @@ def _check_files(plan: Plan) -> None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the file's path; a plan may come from elsewhere and must not reach out of its folder."""
+    """Return the file's path; a plan from elsewhere must not reach out of its folder."""
     relative = PurePosixPath(name)
     path = folder / name
     if relative.is_absolute() or ".." in relative.parts:

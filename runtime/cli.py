@@ -1,0 +1,161 @@
+"""``tensoropt-run``: run a plan on all its ranks, and check it against the one-device run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tensoropt.runtime.errors import UserError, did_you_mean
+from tensoropt.runtime.job import Job
+from tensoropt.runtime.version import TOOL
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Run a plan directory: one process per rank, inputs cut by layout, outputs put together again.
+Ranks are started here with mpiexec, unless mpiexec or srun has started this command already.
+Several plans of equal rank count run one after another in the same processes.
+Exit status 0: it ran, and passed where --check was given; 1 otherwise."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        raise UserError(message + (did_you_mean(unknown[1], flags) if unknown else ""))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    try:
+        _silence_other_ranks()
+        return _run(_parser().parse_args(argv))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _silence_other_ranks() -> None:
+    """Under mpiexec every rank comes here; one of them talks."""
+    from tensoropt.runtime.launcher import ranks_present
+
+    present = ranks_present()
+    if present is not None and present[0] > 0:
+        sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from tensoropt.runtime.check import run
+    from tensoropt.runtime.report import has_passed, to_json, to_text
+
+    results = run(_job(arguments), arguments.timeout)
+    if len(results) == 1 and results[0].error is not None:
+        raise UserError(f"{results[0].plan}: {results[0].error}")
+    sys.stdout.write(to_json(results) if arguments.format == "json" else to_text(results))
+    sys.stdout.flush()
+    return 0 if has_passed(results) else 1
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    return Job(
+        plans=tuple(arguments.plans),
+        model=arguments.check,
+        inputs=arguments.inputs,
+        outputs=arguments.outputs,
+        seed=arguments.seed,
+        int_range=arguments.int_range,
+        dims=dict(arguments.dim),
+        runs=arguments.runs,
+        rtol=arguments.rtol,
+        atol=arguments.atol,
+        threads=arguments.threads,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="tensoropt-run",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("plans", nargs="+", metavar="PLAN", help="plan directory")
+    add("--version", action="version", version=TOOL)
+    add("--check", metavar="MODEL", help="compare every output with MODEL on one device")
+    add("--rtol", type=_number(0.0), default=1e-3, help="relative tolerance (default 1e-3)")
+    add("--atol", type=_number(0.0), default=1e-4, help="absolute tolerance (default 1e-4)")
+    add("--runs", type=_integer(0), default=0, metavar="N", help="time N steps after a first one")
+    add("--threads", type=_integer(1), metavar="T", help="per rank (default: cores / ranks)")
+    add("--timeout", type=_number(1e-3), metavar="S", help="end all ranks after S seconds")
+    add("--format", choices=["text", "json"], default="text", help="default: text")
+    _add_data_flags(parser)
+    return parser
+
+
+def _add_data_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("inputs and outputs").add_argument
+    add("--inputs", metavar="NPZ", help="global inputs by name (default: drawn from the seed)")
+    add("--outputs", metavar="NPZ", help="write the global outputs here")
+    add("--seed", type=_integer(0), default=0, metavar="K", help="of drawn inputs (default 0)")
+    add(
+        "--int-range",
+        type=_int_range,
+        default=(0, 16),
+        metavar="LO:HI",
+        help="drawn integers lie in LO..HI-1 (default 0:16: valid token ids or class indices of "
+        "any usual model, while 0:2 would leave most rows of a table unread)",
+    )
+    add(
+        "--dim",
+        type=_dim,
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="size of a symbolic dimension of drawn inputs",
+    )
+
+
+def _number(low: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = float(text)
+        if not low <= value < float("inf"):
+            raise ValueError
+        return value
+
+    return number
+
+
+def _integer(low: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        value = int(text)
+        if value < low:
+            raise argparse.ArgumentTypeError(f"expected at least {low}, got: {value}")
+        return value
+
+    return integer
+
+
+def _int_range(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(-?\d+):(-?\d+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise argparse.ArgumentTypeError(f"expected LO:HI with LO below HI, got: {text}")
+    return int(match[1]), int(match[2])
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, _, size = text.rpartition("=")
+    if not name or not size.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected NAME=SIZE, got: {text}")
+    return name, int(size)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""The global inputs of a run: from an .npz file, or drawn from a seed.
+
+Every rank makes the same arrays by itself, one at a time, so that nothing is sent and a rank never
+holds more than one whole input.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.dtypes import Array, dtype_of, is_native
+from tensoropt.runtime.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.job import Job
+from tensoropt.runtime.plan import Tensor
+
+__all__ = ["Inputs", "make_inputs"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one job, their sizes known: ``shapes`` are global, by input name."""
+
+    job: Job
+    tensors: Mapping[str, Tensor]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def array(self, name: str) -> Array:
+        """Return one whole input."""
+        dtype = dtype_of(self.tensors[name].dtype)
+        if self.job.inputs is None:
+            return _drawn(self.job, name, dtype, self.shapes[name])
+        with np.load(self.job.inputs) as file:
+            return _as_dtype(file[name], dtype)
+
+
+def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:
+    """Return the inputs for a plan's input ``tensors``; raises `UserError` on a misfit."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    if job.inputs is None:
+        shapes = _shapes_from_dims(tensors, job.dims)
+    else:
+        shapes = _shapes_from_file(job, by_name)
+    for name, shape in shapes.items():
+        try:
+            by_name[name].layout.check(shape)
+        except UserError as error:
+            raise UserError(f"input '{name}': {error}") from None
+    return Inputs(job, by_name, shapes)
+
+
+def _shapes_from_dims(
+    tensors: Sequence[Tensor], dims: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    known = {size for tensor in tensors for size in tensor.shape if isinstance(size, str)}
+    for name in dims:
+        if name not in known:
+            raise UserError(
+                f"--dim {name}: no input has such a dimension{did_you_mean(name, known)}"
+            )
+    for tensor in tensors:
+        for size in tensor.shape:
+            if isinstance(size, str) and size not in dims:
+                raise UserError(
+                    f"input '{tensor.name}': dimension '{size}' has no size, "
+                    f"expected --dim {size}=N or --inputs"
+                )
+    return {t.name: tuple(_sized(size, dims) for size in t.shape) for t in tensors}
+
+
+def _sized(size: int | str, dims: Mapping[str, int]) -> int:
+    return dims[size] if isinstance(size, str) else size
+
+
+def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    headers = _headers(Path(str(job.inputs)))
+    for name in headers:
+        if name not in tensors:
+            raise UserError(
+                f"{job.inputs}: array '{name}' is not an input of the plan"
+                f"{did_you_mean(name, tensors)}"
+            )
+    dims = dict(job.dims)
+    for tensor in tensors.values():
+        if tensor.name not in headers:
+            raise UserError(f"{job.inputs}: input '{tensor.name}' is missing")
+        _match(str(job.inputs), tensor, *headers[tensor.name], dims)
+    return {name: headers[name][0] for name in tensors}
+
+
+def _headers(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Return shape and dtype of every array of an .npz file, without reading the arrays."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {
+                name.removesuffix(".npy"): _header(archive, name) for name in archive.namelist()
+            }
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: not an .npz file: {one_line(error)}") from None
+
+
+def _header(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    with archive.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_2_0
+        if version == (1, 0):
+            read = np.lib.format.read_array_header_1_0
+        shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def _match(
+    path: str, tensor: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any], dims: dict[str, int]
+) -> None:
+    expected = dtype_of(tensor.dtype)
+    # numpy writes types it does not know as raw bytes of their size.
+    raw = not is_native(tensor.dtype) and dtype == np.dtype(f"V{expected.itemsize}")
+    if dtype != expected and not raw:
+        raise UserError(f"{path}: input '{tensor.name}': expected {tensor.dtype}, got: {dtype}")
+    sized = tuple(
+        dims.setdefault(size, found) if isinstance(size, str) else size
+        for size, found in zip(tensor.shape, shape, strict=False)
+    )
+    if len(shape) != len(tensor.shape) or shape != sized:
+        wanted = "x".join(map(str, tensor.shape)) or "a scalar"
+        got = "x".join(map(str, shape)) or "a scalar"
+        known = ", ".join(f"{n}={v}" for n, v in dims.items() if n in tensor.shape)
+        where = f" with {known}" if known else ""
+        raise UserError(
+            f"{path}: input '{tensor.name}': expected shape {wanted}{where}, got: {got}"
+        )
+
+
+def _as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+    return array.view(dtype) if array.dtype.kind == "V" and array.dtype != dtype else array
+
+
+def _drawn(job: Job, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Floats are standard normal, booleans fair, integers small: they often index tables."""
+    random = np.random.default_rng([job.seed, zlib.crc32(name.encode())])
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        low, high = job.int_range
+        return random.integers(low, high, shape).astype(dtype)
+    if dtype == np.float64:
+        return random.standard_normal(shape)
+    return random.standard_normal(shape, dtype=np.float32).astype(dtype)

@@ -1,0 +1,96 @@
+"""What the starting process asks of the rank processes, and what they answer; both as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CheckResult", "Job", "OutputResult", "read_results", "write_results"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One launch: the plans to run, in order, and how.
+
+    ``model`` asks for a comparison with the one-device run. Inputs come from the .npz file
+    ``inputs`` or else from ``seed``: integers lie in ``int_range`` (low included, high excluded),
+    and ``dims`` sizes symbolic dimensions. ``runs`` steps are timed after one that is not.
+    ``threads`` per rank: None divides the machine's cores. ``launcher_pid`` is set where a launcher
+    started the ranks.
+    """
+
+    plans: tuple[str, ...]
+    model: str | None = None
+    inputs: str | None = None
+    outputs: str | None = None
+    seed: int = 0
+    int_range: tuple[int, int] = (0, 16)
+    dims: dict[str, int] = field(default_factory=dict)
+    runs: int = 0
+    rtol: float = 1e-3
+    atol: float = 1e-4
+    threads: int | None = None
+    launcher_pid: int | None = None
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Job:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values["plans"] = tuple(values["plans"])
+        values["int_range"] = tuple(values["int_range"])
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class OutputResult:
+    """One output: its global shape and, after a comparison, the largest differences.
+
+    ``relative`` is over elements larger than the absolute tolerance. ``note`` says what else is
+    wrong: a NaN on one side only, another shape or type. ``passed`` is None without a comparison.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    absolute: float | None = None
+    relative: float | None = None
+    passed: bool | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One plan's run. ``step_times_s``: the slowest rank's time of each timed step.
+
+    ``one_device_times_s``: the same for the one-device run, where both were asked for. ``error``:
+    why the plan could not be run. ``passed`` is None without a comparison.
+    """
+
+    plan: str
+    ranks: int
+    mesh: tuple[int, ...]
+    outputs: tuple[OutputResult, ...] = ()
+    step_times_s: tuple[float, ...] = ()
+    one_device_times_s: tuple[float, ...] = ()
+    error: str | None = None
+    passed: bool | None = None
+
+
+def write_results(results: list[CheckResult], path: Path) -> None:
+    path.write_text(json.dumps([asdict(result) for result in results]), encoding="utf-8")
+
+
+def read_results(path: Path) -> list[CheckResult]:
+    return [_result(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def _result(entry: dict[str, Any]) -> CheckResult:
+    outputs = tuple(
+        OutputResult(**{**output, "shape": tuple(output["shape"])}) for output in entry["outputs"]
+    )
+    tuples = {name: tuple(entry[name]) for name in ("mesh", "step_times_s", "one_device_times_s")}
+    return CheckResult(**{**entry, **tuples, "outputs": outputs})

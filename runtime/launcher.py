@@ -1,0 +1,170 @@
+"""Starting the ranks of a job, and telling which rank failed and why.
+
+Ranks are processes of MPICH's ``mpiexec``, which ends all of them as soon as one ends badly. What
+the ranks and this process tell each other goes through files in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.job import CheckResult, Job, read_results
+
+__all__ = ["launch", "ranks_present"]
+
+_GRACE_S = 5.0  # for mpiexec to end its ranks before they are killed one by one
+
+
+def ranks_present(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Return (rank, ranks) where mpiexec or srun started this process, else None."""
+    for rank, size in (
+        ("PMI_RANK", "PMI_SIZE"),
+        ("PMIX_RANK", "PMIX_SIZE"),
+        ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
+        ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ):
+        if rank in environment and size in environment:
+            return int(environment[rank]), int(environment[size])
+    if int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        raise UserError(
+            "srun started several tasks without MPI, expected: srun --mpi=pmi2 or --mpi=pmix"
+        )
+    return None
+
+
+def launch(job: Job, ranks: int, timeout_s: float | None = None) -> list[CheckResult]:
+    """Run the job on ``ranks`` new processes of this machine; returns rank 0's results.
+
+    Raises `UserError` saying which rank failed and why, or that ``timeout_s`` passed; by then
+    every rank has ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="tensoropt-run-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        replace(job, launcher_pid=os.getpid()).write(folder / "job.json")
+        code = _run_ranks(folder, ranks, timeout_s)
+        results = folder / "results.json"
+        if code == 0 and results.is_file():
+            return read_results(results)
+        raise UserError(_reason(folder, ranks, code))
+
+
+def _run_ranks(folder: Path, ranks: int, timeout_s: float | None) -> int:
+    command = [_mpiexec(), "-launcher", "fork", "-n", str(ranks)]
+    command += [sys.executable, "-P", "-m", "tensoropt.runtime.rank", str(folder)]
+    with (folder / "log").open("wb") as log, _terminable():
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a Ctrl-C reaches this process only, which then ends the ranks
+        )
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"no result within --timeout {timeout_s:g} s, the {ranks} ranks were ended"
+            ) from None
+        finally:
+            _end(process, folder)
+
+
+def _mpiexec() -> str:
+    """Return the mpiexec installed beside the Python interpreter, which mpi4py belongs to."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    found = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    if found is None:
+        raise UserError(f"{beside}: no mpiexec, expected it after: pip install mpich")
+    return found
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM into an exception meanwhile, so that the ranks are ended and files removed."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # not on the main thread: a signal is not ours to handle
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """End mpiexec and, through it, the ranks; after a while by force."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pid in _pids(folder):
+        if str(folder) in _command_line(pid):  # the number may belong to another process by now
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    _wait_gone(folder)
+
+
+def _wait_gone(folder: Path) -> None:
+    end = time.monotonic() + _GRACE_S
+    while time.monotonic() < end:
+        if not any(str(folder) in _command_line(pid) for pid in _pids(folder)):
+            return
+        time.sleep(0.01)
+
+
+def _pids(folder: Path) -> dict[int, int]:
+    """Return the ranks by process id, of the ranks that have come up."""
+    return {
+        int(path.read_text()): int(path.stem.removeprefix("rank"))
+        for path in folder.glob("rank*.pid")
+    }
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def _reason(folder: Path, ranks: int, code: int) -> str:
+    """Return why a job failed: the first rank's own words, else what mpiexec saw."""
+    errors = sorted(folder.glob("rank*.error"), key=lambda path: path.stat().st_mtime_ns)
+    if errors:
+        rank = errors[0].stem.removeprefix("rank")
+        return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
+    log = (folder / "log").read_text(encoding="utf-8", errors="replace")
+    found = re.search(r"PID (\d+) RUNNING AT.*?EXIT CODE: (\d+)", log, re.DOTALL)
+    if found is None:
+        last = log.strip().splitlines()[-1:] or ["no message"]
+        return f"mpiexec ended with exit code {code}: {last[0]}"
+    rank = str(_pids(folder).get(int(found[1]), "?"))
+    return f"rank {rank} of {ranks} {_fate(int(found[2]))}"
+
+
+def _fate(code: int) -> str:
+    """Return how a process ended; mpiexec reports a signal by its number or 128 more."""
+    number = code - 128 if code > 128 else code
+    hint = " (out of memory?)" if number == signal.SIGKILL else ""
+    known = number in {int(s) for s in signal.Signals} and (code > 128 or number > 2)
+    return f"was killed by signal {number}{hint}" if known else f"ended with exit code {code}"

@@ -1,0 +1,126 @@
+"""The results of a run as text or JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tensoropt.runtime.job import CheckResult, OutputResult
+
+__all__ = ["has_passed", "to_json", "to_text"]
+
+
+def has_passed(results: Sequence[CheckResult]) -> bool:
+    """Say whether every plan ran and, where it was compared, agreed."""
+    return all(result.error is None and result.passed is not False for result in results)
+
+
+def to_text(results: Sequence[CheckResult]) -> str:
+    """Return a table, and ``PASSED`` or ``FAILED`` on a last line where plans were compared."""
+    if len(results) == 1:
+        lines = _columns(_output_rows(results[0])) + _timing_lines(results[0])
+    else:
+        lines = _columns([_plan_row(result) for result in results])
+    if any(result.passed is not None for result in results):
+        lines.append("PASSED" if has_passed(results) else "FAILED")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _columns(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _output_rows(result: CheckResult) -> list[list[str]]:
+    if result.passed is None:
+        return [["output", "type", "shape"], *(_facts(output) for output in result.outputs)]
+    head = ["output", "type", "shape", "largest difference", "relative", ""]
+    return [head, *([*_facts(output), *_verdict(output)] for output in result.outputs)]
+
+
+def _facts(output: OutputResult) -> list[str]:
+    return [output.name, output.dtype, _shape(output.shape)]
+
+
+def _verdict(output: OutputResult) -> list[str]:
+    verdict = "ok" if output.passed else "FAILED"
+    note = f"{verdict}: {output.note}" if output.note else verdict
+    return [_number(output.absolute), _number(output.relative), note]
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _timing_lines(result: CheckResult) -> list[str]:
+    lines = []
+    for label, times in (
+        ("step time", result.step_times_s),
+        ("one device", result.one_device_times_s),
+    ):
+        if times:
+            lines.append(
+                f"{label}: median {_ms(statistics.median(times))}, "
+                f"fastest {_ms(min(times))}, slowest {_ms(max(times))} of {len(times)}"
+            )
+    return lines
+
+
+def _ms(time_s: float) -> str:
+    return f"{time_s * 1e3:.3f} ms"
+
+
+def _plan_row(result: CheckResult) -> list[str]:
+    verdict = "FAILED" if not has_passed([result]) else "ok" if result.passed is None else "PASSED"
+    times = result.step_times_s
+    step = f"step {_ms(statistics.median(times))}" if times else ""
+    return [result.plan, f"mesh {_shape(result.mesh)}", verdict, step, _remark(result)]
+
+
+def _remark(result: CheckResult) -> str:
+    """Return what to know about a plan in a few words: its error, or its worst output."""
+    if result.error is not None:
+        return result.error
+    compared = [output for output in result.outputs if output.passed is not None]
+    if not compared:
+        return ""
+    worst = max(compared, key=lambda output: (not output.passed, output.absolute or 0.0))
+    note = f" ({worst.note})" if worst.note else ""
+    return f"largest difference {_number(worst.absolute)} in '{worst.name}'{note}"
+
+
+def to_json(results: Sequence[CheckResult]) -> str:
+    """Return one object: the plan's facts, or ``plans`` and ``passed`` for several."""
+    compared = any(result.passed is not None for result in results)
+    passed = has_passed(results) if compared else None
+    whole: dict[str, Any] = {"plans": [_facts_of(result) for result in results], "passed": passed}
+    if len(results) == 1:
+        whole = _facts_of(results[0])
+    return json.dumps(whole, indent=2, allow_nan=False) + "\n"
+
+
+def _facts_of(result: CheckResult) -> dict[str, Any]:
+    facts = asdict(result)
+    for name in ("step", "one_device"):
+        times = facts.pop(f"{name}_times_s")
+        facts[f"{name}_time_s"] = _statistics(times) if times else None
+    return facts
+
+
+def _statistics(times: Sequence[float]) -> dict[str, float | int]:
+    return {
+        "median": statistics.median(times),
+        "min": min(times),
+        "max": max(times),
+        "runs": len(times),
+    }

@@ -1,0 +1,109 @@
+"""The ONNX Runtime session of one rank, and the one-device session it is compared with."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of
+from tensoropt.runtime.errors import UserError, one_line
+from tensoropt.runtime.ops import library_path
+
+__all__ = ["Session", "cores", "one_device_session", "rank_session"]
+
+_FATAL = 4  # ONNX Runtime also raises its errors; printing them as well would tell them twice
+
+
+class Session:
+    """An ONNX Runtime session whose inputs are set once and run many times."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._names = [output.name for output in session.get_outputs()]
+        self._feeds: dict[str, Any] = {}
+
+    def feed(self, name: str, array: Array) -> None:
+        """Set an input; the array is kept, not copied."""
+        self._feeds[name] = _to_ort(array)
+
+    def run(self) -> list[Any]:
+        """Run one step; returns what `fetch` takes. Raises `UserError`."""
+        try:
+            values: list[Any] = self._session.run_with_ort_values(self._names, self._feeds)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise UserError(one_line(error)) from None
+        return values
+
+    def fetch(self, values: Sequence[Any]) -> dict[str, Array]:
+        """Return the outputs of a step as arrays of their own, by name."""
+        return {name: _from_ort(value) for name, value in zip(self._names, values, strict=True)}
+
+
+def rank_session(graph: Path, threads: int) -> Session:
+    """Return the session of one rank's graph, with the collectives; MPI must be initialised."""
+    options = _options(threads)
+    library = str(library_path())
+    return _opened(graph, options, lambda: options.register_custom_ops_library(library))
+
+
+def one_device_session(model: Path) -> Session:
+    """Return stock ONNX Runtime's session of the whole model, on all cores."""
+    return _opened(model, _options(cores()), lambda: None)
+
+
+def cores() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _options(threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = _FATAL
+    # Idle threads that spin take the cores that other ranks need.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _opened(path: Path, options: Any, prepare: Callable[[], None]) -> Session:
+    import onnxruntime
+
+    try:
+        prepare()
+        return Session(
+            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        )
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise UserError(f"{path}: {one_line(error)}") from None
+
+
+def _to_ort(array: Array) -> Any:
+    from onnxruntime import OrtValue
+
+    code = ONNX_CODES.get(array.dtype.name)
+    if code is None:
+        return OrtValue.ortvalue_from_numpy(array)
+    raw = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    return OrtValue.ortvalue_from_numpy_with_onnx_type(raw, code)
+
+
+def _from_ort(value: Any) -> Array:
+    if not value.is_tensor():
+        raise UserError(f"an output is no tensor, got: {value.data_type()}")
+    names = {code: name for name, code in ONNX_CODES.items()}
+    name = names.get(value.element_type())
+    if name is None:
+        array: Array = value.numpy()
+        return array
+    shape = tuple(value.shape())
+    copy = np.empty(shape, dtype_of(name))
+    ctypes.memmove(copy.ctypes.data, value.data_ptr(), copy.nbytes)
+    return copy

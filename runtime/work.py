@@ -1,0 +1,193 @@
+"""What every rank does in a job: make its session, feed it its slices, run, gather, compare."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.compare import compare, describe
+from tensoropt.runtime.dtypes import Array
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.inputs import Inputs, make_inputs
+from tensoropt.runtime.job import CheckResult, Job, OutputResult
+from tensoropt.runtime.layout import Layout, gather_global
+from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.session import Session, cores, one_device_session, rank_session
+
+__all__ = ["check_job", "run_job"]
+
+
+def check_job(job: Job) -> list[Plan]:
+    """Return the job's plans after checking all that can be checked before ranks start.
+
+    Raises `UserError`: plans, the model's hash, inputs, and that the plans go together.
+    """
+    plans = [Plan.load(folder) for folder in job.plans]
+    for plan in plans[1:]:
+        if plan.ranks != plans[0].ranks:
+            raise UserError(
+                f"{plan.folder}: plans of one launch need equal numbers of ranks, "
+                f"expected {plans[0].ranks} as in {plans[0].folder}, got: {plan.ranks}"
+            )
+    for plan in plans:
+        if job.model is not None:
+            plan.check_model(Path(job.model))
+        make_inputs(job, plan.inputs)
+    _check_outputs_path(job)
+    return plans
+
+
+def _check_outputs_path(job: Job) -> None:
+    if job.outputs is None:
+        return
+    path = Path(job.outputs)
+    if len(job.plans) > 1:
+        raise UserError(f"--outputs {path}: expected one plan, got: {len(job.plans)}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UserError(f"--outputs {path}: expected a file in an existing folder")
+
+
+def run_job(job: Job, comm: Any) -> list[CheckResult]:
+    """Run the job's plans on the ranks of ``comm``; the results are whole on rank 0 only.
+
+    A plan whose sessions cannot be made is an error of that plan. A failure while running raises
+    `UserError`: the other ranks then wait for this one, so the job cannot go on.
+    """
+    threads = job.threads or _share_of_cores(comm)
+    expected: dict[str, Array] = {}
+    times: list[float] = []
+    if job.model is not None and comm.rank == 0:
+        expected, times = _one_device(job)
+    wait_idle(comm)
+    results = [_run_plan(job, Plan.read(p), comm, threads, expected) for p in job.plans]
+    return [replace(result, one_device_times_s=tuple(times)) for result in results]
+
+
+def _share_of_cores(comm: Any) -> int:
+    """Return the cores of this machine per rank on it, at least one."""
+    from mpi4py import MPI
+
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    ranks = here.size
+    here.Free()
+    return max(1, cores() // int(ranks))
+
+
+def wait_idle(comm: Any) -> None:
+    """Wait until every rank is here, asleep: MPI's own waiting would keep the cores busy."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.002)
+
+
+def _one_device(job: Job) -> tuple[dict[str, Array], list[float]]:
+    session = one_device_session(Path(str(job.model)))
+    inputs = make_inputs(job, Plan.read(job.plans[0]).inputs)
+    for name in inputs.tensors:
+        session.feed(name, inputs.array(name))
+    values = session.run()
+    times = [_timed(session.run) for _ in range(job.runs)]
+    return session.fetch(values), times
+
+
+def _timed(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _run_plan(
+    job: Job, plan: Plan, comm: Any, threads: int, expected: dict[str, Array]
+) -> CheckResult:
+    result = CheckResult(str(plan.folder), plan.ranks, plan.mesh)
+    session, error = _open(plan, comm.rank, threads)
+    wait_idle(comm)
+    errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
+    if session is None or errors:
+        return replace(result, error=errors[0], passed=False if job.model else None)
+    try:
+        outputs, times = _run(job, plan, session, make_inputs(job, plan.inputs), comm)
+    except UserError as failure:
+        raise UserError(f"{plan.folder}: {failure}") from None
+    judged = _judge(job, outputs, expected) if comm.rank == 0 else ()
+    wait_idle(comm)
+    passed = all(output.passed for output in judged) if job.model else None
+    return replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
+
+
+def _open(plan: Plan, rank: int, threads: int) -> tuple[Session | None, str | None]:
+    try:
+        return rank_session(plan.graph(rank), threads), None
+    except UserError as error:
+        return None, str(error)
+
+
+def _run(
+    job: Job, plan: Plan, session: Session, inputs: Inputs, comm: Any
+) -> tuple[dict[str, Array], list[float]]:
+    for name, tensor in inputs.tensors.items():
+        session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
+    values = session.run()
+    times = [_timed_step(session, comm) for _ in range(job.runs)]
+    local = session.fetch(values)
+    whole = {t.name: _gather(t.name, local[t.name], t.layout, comm) for t in plan.outputs}
+    if comm.rank == 0 and job.outputs is not None:
+        _write_outputs(Path(job.outputs), whole)
+    return whole, times
+
+
+def _timed_step(session: Session, comm: Any) -> float:
+    """Return the slowest rank's time of one step, in seconds."""
+    from mpi4py import MPI
+
+    comm.Barrier()
+    return float(comm.allreduce(_timed(session.run), MPI.MAX))
+
+
+def _gather(name: str, part: Array, layout: Layout, comm: Any) -> Array:
+    """Return the whole output on rank 0, elsewhere the rank's own part."""
+    facts = comm.gather((part.shape, part.dtype.name))
+    sources = layout.sources()
+    if comm.rank != 0:
+        if comm.rank in sources:
+            comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
+        return part
+    if len({facts[rank] for rank in sources}) > 1:
+        raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
+    parts = {rank: np.empty_like(part) if rank else part for rank in sources}
+    for rank in sources[1:]:
+        comm.Recv(_bytes_of(parts[rank]), rank)
+    return gather_global(parts, layout)
+
+
+def _bytes_of(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _judge(
+    job: Job, outputs: dict[str, Array], expected: dict[str, Array]
+) -> tuple[OutputResult, ...]:
+    if job.model is None:
+        return tuple(describe(name, array) for name, array in outputs.items())
+    return tuple(compare(name, array, expected[name], job) for name, array in outputs.items())
+
+
+def _write_outputs(path: Path, outputs: dict[str, Array]) -> None:
+    """Write an .npz file beside its place, then move it there: never half a file."""
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, **outputs)  # type: ignore[arg-type]
+        Path(aside).chmod(0o644)
+        Path(aside).replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(aside).unlink()
