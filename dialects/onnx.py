@@ -91,7 +91,7 @@ def is_no_value(value: ir.Value) -> bool:
 def node_name(op: ir.Operation) -> str | None:
     """Return the ONNX name of a node, which its location keeps, or ``None``."""
     location = op.location
-    return location.name_str if location.is_a_name() else None
+    return location.name_str if hasattr(location, "name_str") else None
 
 
 def attributes(op: ir.Operation) -> Iterator[str]:
