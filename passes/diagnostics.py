@@ -26,7 +26,9 @@ class Diagnostic:
 
         The note that prints the whole operation again is left out: the location says which it is.
         """
-        own = Diagnostic(info.severity.name.lower(), info.message, info.location)
+        # A diagnostic's location comes without its own class, which tells a name from a file.
+        location = info.location.from_attr(info.location.attr, info.location.context)
+        own = Diagnostic(info.severity.name.lower(), info.message, location)
         notes = [note for note in info.notes if not note.message.startswith(_REPRINT)]
         return [own, *(part for note in notes for part in Diagnostic.unpack(note))]
 

@@ -63,15 +63,8 @@ def build_parser() -> Parser:
 
 def wants_planning(args: argparse.Namespace) -> bool:
     """Say whether a flag was given that only makes sense with devices to plan for."""
-    given = (
-        args.devices,
-        args.mesh,
-        args.memory,
-        args.objective,
-        args.pick,
-        args.plot,
-        args.search,
-    )
+    names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search", "seed")
+    given = [getattr(args, name) for name in names]
     return args.pareto or any(flag is not None for flag in given)
 
 

@@ -64,6 +64,7 @@ def run_emit(args: argparse.Namespace) -> int:
 
 
 def _advance(module: ir.Module, args: argparse.Namespace, request: Request | None) -> None:
+    from tensoropt.compiler.cli.planning_flags import which_point
     from tensoropt.compiler.driver import apply_point, frontier, run_phase
 
     for phase in EMIT[1 : EMIT.index(args.emit) + 1]:

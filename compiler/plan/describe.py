@@ -9,7 +9,7 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_of, strategy_of
+from tensoropt.dialects.topt import layout_of, layouts_of_strategy
 
 __all__ = ["describe_module"]
 
@@ -73,7 +73,7 @@ def _has_strategy(op: Any) -> bool:
 def _strategy(op: Any) -> dict[str, Any]:
     """Return the row of one node; an operand that holds no tensor has an empty layout."""
     operation = op.operation
-    operands, results = strategy_of(operation)
+    operands, results = layouts_of_strategy(operation.attributes["topt.strategy"])
     return {
         "node": onnx_ops.node_name(operation) or "",
         "op": onnx_ops.split_name(operation.name)[1],
