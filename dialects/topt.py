@@ -22,10 +22,10 @@ __all__ = [
     "cost_attr",
     "layout_attr",
     "layout_of",
+    "layouts_of_strategy",
     "mesh_of",
     "set_mesh",
     "strategy_attr",
-    "strategy_of",
 ]
 
 MESH = "mesh"
@@ -150,15 +150,10 @@ def strategy_attr(operands: Sequence[Layout], results: Sequence[Layout]) -> Stra
     return StrategyAttr.get(*sides)
 
 
-def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
-    """Return the layouts that `topt.strategy` fixes for the operands and for the results."""
-    if "topt.strategy" not in op.attributes:
-        raise UserError(
-            f"'{op.name}' op has no topt.strategy, expected search-strategies to be run"
-        )
-    attribute = op.attributes["topt.strategy"]
+def layouts_of_strategy(attribute: ir.Attribute) -> tuple[list[Layout], list[Layout]]:
+    """Return the layouts of operands and of results that a `#topt.strategy` attribute holds."""
     if not isinstance(attribute, StrategyAttr):
-        raise UserError(f"'{op.name}' op expected #topt.strategy, got: {attribute}")
+        raise UserError(f"expected #topt.strategy, got: {attribute}")
     sides = (attribute.operands, attribute.results)
     operands, results = ([layout_of(a) for a in ir.ArrayAttr(side)] for side in sides)
     return operands, results

@@ -9,8 +9,9 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.graph import captured
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import ReshardOp, layout_attr, layout_of, strategy_of
+from tensoropt.dialects.topt import ReshardOp, layout_attr, layout_of
 from tensoropt.passes.base import Pass
+from tensoropt.passes.strategies import strategy_of
 
 __all__ = ["InsertReshardsPass"]
 

@@ -18,8 +18,9 @@ from tensoropt.compiler.sharding.registry import rule_for
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import func, ir
-from tensoropt.dialects.topt import layout_of, mesh_of, strategy_of
+from tensoropt.dialects.topt import layout_of, mesh_of
 from tensoropt.passes.base import Pass
+from tensoropt.passes.strategies import strategy_of
 
 __all__ = ["PartitionPass"]
 

@@ -74,7 +74,7 @@ def _annotate_op(node: Node, chosen: Strategy, tables: MeshTables) -> None:
     assert node.op is not None
     node.op.attributes["topt.strategy"] = strategy_attr(chosen.operands, chosen.results)
     node.op.attributes["topt.cost"] = cost_attr(
-        tables.op_time_s(node, chosen),
+        tables.op_time_s(node, chosen) + tables.inner_time_s(node, chosen),
         tables.static_bytes(node, chosen),
         tables.transient_bytes(node, chosen),
     )

@@ -14,7 +14,7 @@ import numpy as np
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.reshard import Path
 from tensoropt.compiler.search.graph import Node
-from tensoropt.compiler.search.tables import MeshTables, local_bytes
+from tensoropt.compiler.search.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule import Strategy
 
 __all__ = ["Cost", "evaluate"]
@@ -108,6 +108,7 @@ class _Evaluation:
             if not node.constant:
                 self._define(value, layout)
         self.compute_s += self.tables.op_time_s(node, strategy)
+        self.communication_s += self.tables.inner_time_s(node, strategy)
         if node.kind == "op":
             self.lifetimes.advance()
 
@@ -137,4 +138,4 @@ class _Evaluation:
 
     def _define_as(self, tensor: object, value: int, layout: Layout) -> None:
         info = self.graph.values[value].info
-        self.lifetimes.define(tensor, local_bytes(info, layout, self.tables.mesh))
+        self.lifetimes.define(tensor, tensor_bytes(info, layout, self.tables.mesh))

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.cost.compute import op_time_s
+from tensoropt.compiler.cost.communication import collective_time_s
+from tensoropt.compiler.cost.compute import local_bytes, op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
@@ -24,17 +25,14 @@ from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.sharding.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule import Strategy
 
-__all__ = ["MeshTables", "local_bytes"]
+__all__ = ["MeshTables", "tensor_bytes"]
 
 Array = npt.NDArray[np.float64]
 
 
-def local_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
-    """Return the bytes of one rank's part; a symbolic dimension counts as 1."""
-    if info is None:
-        return 0
-    pieces = mesh.extent(tuple(a for a in mesh.axes if layout.placements[a].is_split))
-    return info.memory_bytes // pieces
+def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
+    """Return the bytes of one rank's part; none where the rank of the tensor is unknown."""
+    return 0 if info is None else local_bytes(info, layout, mesh)
 
 
 @dataclass(eq=False)
@@ -81,15 +79,24 @@ class MeshTables:
         assert node.info is not None and node.rule is not None
         return op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
 
+    def inner_time_s(self, node: Node, strategy: Strategy) -> float:
+        """Return the time of the all-reduces inside the op of one rank."""
+        if node.constant or node.rule is None:
+            return 0.0
+        return sum(
+            collective_time_s("all_reduce", size, axes, self.mesh, self.device)
+            for axes, size in node.rule.inner_all_reduces(strategy, self.mesh)
+        )
+
     def static_bytes(self, node: Node, strategy: Strategy) -> int:
         """Return the bytes that ``node`` keeps: its parameters, and its result if constant."""
         total = 0
         for operand, info in self.graph.tied_operands(node):
-            total += local_bytes(info, stored(strategy.operands[operand]), self.mesh)
+            total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
         if node.constant:
             kept = [self.graph.values[v] for v in node.results]
             total += sum(
-                local_bytes(value.info, strategy.results[value.index], self.mesh)
+                tensor_bytes(value.info, strategy.results[value.index], self.mesh)
                 for value in kept
                 if self.graph.is_kept(value)
             )
@@ -104,9 +111,9 @@ class MeshTables:
             for operand, value in enumerate(node.operands)
             if value is not None and not self.graph.producer(value).constant
         }
-        total = sum(local_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
+        total = sum(tensor_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
         for value, layout in zip(node.results, strategy.results, strict=True):
-            total += local_bytes(self.graph.values[value].info, layout, self.mesh)
+            total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
         return total
 
     def _node_table(self, index: int) -> NodeTable:
@@ -115,7 +122,7 @@ class MeshTables:
         if key not in self._node_tables:
             options = self.options[index]
             self._node_tables[key] = NodeTable(
-                np.array([self.op_time_s(node, s) for s in options]),
+                np.array([self.op_time_s(node, s) + self.inner_time_s(node, s) for s in options]),
                 np.array([self.static_bytes(node, s) for s in options], dtype=np.float64),
                 np.array([self.transient_bytes(node, s) for s in options], dtype=np.float64),
             )

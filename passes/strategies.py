@@ -1,0 +1,22 @@
+"""Reading the strategies that the search wrote, with errors that point at the op."""
+
+from __future__ import annotations
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import layouts_of_strategy
+from tensoropt.passes.base import PassError
+
+__all__ = ["strategy_of"]
+
+
+def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
+    """Return the layouts of operands and of results that `topt.strategy` fixes for ``op``."""
+    where = f"'{op.name}' op"
+    if "topt.strategy" not in op.attributes:
+        raise PassError(f"{where} has no topt.strategy, run search-strategies first", op.location)
+    try:
+        return layouts_of_strategy(op.attributes["topt.strategy"])
+    except UserError as error:
+        raise PassError(f"{where} topt.strategy: {error}", op.location) from None
