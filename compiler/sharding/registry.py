@@ -14,7 +14,19 @@ __all__ = ["RuleMaker", "registered", "replicated_rule", "rule_for", "sharding_r
 
 RuleMaker = Callable[[OpInfo], Rule | None]
 
-_FAMILIES = ("linear_algebra",)
+_FAMILIES = (
+    "constants",
+    "convolution",
+    "elementwise",
+    "repetition",
+    "indexing",
+    "linear_algebra",
+    "movement",
+    "pooling",
+    "randomness",
+    "reshaping",
+    "resizing",
+)
 _MAKERS: dict[str, RuleMaker] = {}
 
 

@@ -1,0 +1,189 @@
+"""Operators that pick elements by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.local import LocalOp, ints_attr, tensor_type
+from tensoropt.compiler.sharding.loops import (
+    SUMMABLE,
+    Loop,
+    axis_of,
+    kept_loops,
+    linear_in,
+    rule_of,
+)
+from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.registry import sharding_rule
+from tensoropt.compiler.sharding.rule import Rule
+from tensoropt.dialects.mlir import ir
+
+__all__: list[str] = []
+
+_WHERE_SINCE = 9
+_AXES_OPERAND_SINCE = 13
+
+
+@sharding_rule("Gather")
+def _gather(info: OpInfo) -> Rule:
+    """The loops of the data but the axis, those of the indices, and the axis (the vocabulary) last.
+
+    A rank that holds a part of the axis gathers what it has and leaves zeros elsewhere, so that the
+    ranks' results add up; the types that do not add up keep the axis whole.
+    """
+    data, indices = info.shape(0), info.shape(1)
+    axis, count = axis_of(info, 0, len(data)), len(indices)
+    loops = [Loop({0: dim}, {0: dim}) for dim in range(axis)]
+    loops += [Loop({1: dim}, {0: axis + dim}) for dim in range(count)]
+    loops += [Loop({0: dim}, {0: dim - 1 + count}) for dim in range(axis + 1, len(data))]
+    if info.version >= _WHERE_SINCE and _adds_up(info.operands[0]):
+        loops.append(Loop({0: axis}, reduction="sum"))
+    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_gather_locally)
+
+
+def _adds_up(tensor: TensorInfo | None) -> bool:
+    return tensor is not None and tensor.dtype in SUMMABLE
+
+
+def _gather_locally(local: LocalOp) -> list[Any]:
+    axis = axis_of(local.info, 0, len(local.info.shape(0)))
+    factor = local.rule.operands[0][axis]
+    if factor is None or local.pieces(factor) == 1:
+        return local.clone()
+    size = local.info.shape(0)[axis]
+    assert size is not None
+    position = _position(local, size, factor)
+    inside = _inside(local, position, size // local.pieces(factor))
+    [gathered] = local.clone({1: _where(local, inside, position, _scalar(local, 1, 0))})
+    kept = _trailing_ones(local, inside, len(local.info.shape(0)) - axis - 1)
+    return [_where(local, kept, gathered, _scalar(local, 0, 0))]
+
+
+def _position(local: LocalOp, size: int, factor: int) -> ir.Value:
+    """Return the indices counted from the rank's first element; outside its part they are out of
+    0 to the size of the part."""
+    import numpy as np
+
+    indices, pieces = local.operands[1], local.pieces(factor)
+    negative = _compare(local, "Less", indices, _scalar(local, 1, 0))
+    wrapped = local.onnx("Add", [indices, _scalar(local, 1, size)], indices.type)
+    counted = _where(local, negative, wrapped, indices)
+    starts = np.arange(pieces) * (size // pieces)
+    start = local.axis_constant(starts.astype(_dtype(local, 1)), local.axes(factor))
+    return local.onnx("Sub", [counted, start], indices.type)
+
+
+def _inside(local: LocalOp, position: ir.Value, size: int) -> ir.Value:
+    below = _compare(local, "Less", position, _scalar(local, 1, 0))
+    from_start = local.onnx("Not", [below], below.type)
+    before_end = _compare(local, "Less", position, _scalar(local, 1, size))
+    return local.onnx("And", [from_start, before_end], below.type)
+
+
+def _compare(local: LocalOp, op_type: str, left: ir.Value, right: ir.Value) -> ir.Value:
+    flags = ir.RankedTensorType.get(left.type.shape, ir.IntegerType.get_signless(1))
+    return local.onnx(op_type, [left, right], flags)
+
+
+def _where(local: LocalOp, condition: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
+    return local.onnx("Where", [condition, left, right], left.type)
+
+
+def _dtype(local: LocalOp, operand: int) -> Any:
+    import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
+    import numpy as np
+
+    info = local.info.operand(operand)
+    assert info is not None
+    return np.dtype(info.dtype)
+
+
+def _scalar(local: LocalOp, operand: int, value: int) -> ir.Value:
+    """Return a scalar of the element type of ``operand``."""
+    import numpy as np
+
+    return local.constant(np.array(value, _dtype(local, operand)))
+
+
+def _trailing_ones(local: LocalOp, value: ir.Value, count: int) -> ir.Value:
+    """Return ``value`` with ``count`` dimensions of size 1 behind its own."""
+    import numpy as np
+
+    if count == 0:
+        return value
+    own = ir.RankedTensorType(value.type)
+    shape = [None if own.is_dynamic_dim(d) else own.get_dim_size(d) for d in range(own.rank)]
+    result = tensor_type([*shape, *[1] * count], own.element_type)
+    axes = list(range(own.rank, own.rank + count))
+    if local.info.version < _AXES_OPERAND_SINCE:
+        return local.onnx("Unsqueeze", [value], result, axes=ints_attr(axes))
+    return local.onnx("Unsqueeze", [value, local.constant(np.array(axes, np.int64))], result)
+
+
+@sharding_rule("GatherElements")
+def _gather_elements(info: OpInfo) -> Rule:
+    """The axis of the indices can be split with the data whole; other dimensions where all agree.
+
+    Indices shorter than the data read only its first part, which a split of both would change.
+    """
+    axis = axis_of(info, 0, len(info.shape(0)))
+    loops = [
+        Loop({1: dim} if dim == axis else {0: dim, 1: dim}, {0: dim})
+        for dim in range(len(info.shape(0)))
+    ]
+    return rule_of(info, loops, linear=linear_in(info, (0,)))
+
+
+@sharding_rule("GatherND")
+def _gather_nd(info: OpInfo) -> Rule | None:
+    """The last dimension of the indices says how many dimensions of the data they pick from."""
+    data, indices = info.shape(0), info.shape(1)
+    batch, depth = info.attribute("batch_dims", 0), indices[-1]
+    if depth is None:
+        return None
+    outer = len(indices) - 1
+    loops = [Loop({0: dim, 1: dim} if dim < batch else {1: dim}, {0: dim}) for dim in range(outer)]
+    rest = range(batch + depth, len(data))
+    loops += [Loop({0: dim}, {0: outer + at}) for at, dim in enumerate(rest)]
+    return rule_of(info, loops, linear=linear_in(info, (0,)))
+
+
+@sharding_rule("ScatterND")
+def _scatter_nd(info: OpInfo) -> Rule | None:
+    """Only the data's dimensions behind the indexed ones: the updates carry them whole."""
+    depth, outer = info.shape(1)[-1], len(info.shape(1)) - 1
+    if depth is None:
+        return None
+    rest = range(depth, len(info.shape(0)))
+    loops = [Loop({0: dim, 2: outer + at}, {0: dim}) for at, dim in enumerate(rest)]
+    return rule_of(info, loops, linear=linear_in(info, *_scatter_groups(info)))
+
+
+def _scatter_groups(info: OpInfo) -> list[tuple[int, ...]]:
+    """Return the data and the updates together: whether replaced or added, results add up."""
+    return [(0, 2)] if info.attribute("reduction", "none") in ("none", "add") else []
+
+
+@sharding_rule("ScatterElements", "Scatter")
+def _scatter_elements(info: OpInfo) -> Rule:
+    """Dimensions other than the axis, where the indices are as long as the data."""
+    rank = len(info.shape(0))
+    axis = axis_of(info, 0, rank)
+    loops = [Loop({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
+    return rule_of(info, loops, linear=linear_in(info, *_scatter_groups(info)))
+
+
+@sharding_rule("OneHot")
+def _one_hot(info: OpInfo) -> Rule:
+    rank = len(info.shape(0))
+    axis = axis_of(info, -1, rank + 1)
+    loops = [Loop({0: dim}, {0: dim + (dim >= axis)}) for dim in range(rank)]
+    return rule_of(info, loops)
+
+
+@sharding_rule("TopK")
+def _top_k(info: OpInfo) -> Rule:
+    """Every dimension but the axis, along which elements compete."""
+    rank = len(info.shape(0))
+    axis = axis_of(info, -1, rank)
+    return rule_of(info, kept_loops(info, [dim for dim in range(rank) if dim != axis]))

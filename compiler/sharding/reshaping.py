@@ -1,0 +1,159 @@
+"""Operators that keep the row-major order: Reshape, Flatten, Squeeze, Unsqueeze.
+
+A reshape cuts both shapes into blocks of equal size, the shortest ones that line up; within a block
+the major dimensions of both sides can be split into as many pieces as divide both, because every
+piece is then one contiguous run of the block's elements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tensoropt.compiler.sharding.local import LocalOp, ints_attr
+from tensoropt.compiler.sharding.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.op_info import OpInfo, Shape
+from tensoropt.compiler.sharding.registry import sharding_rule
+from tensoropt.compiler.sharding.rule import Rule
+from tensoropt.compiler.sharding.sizes import local_sizes
+
+__all__ = ["Block", "reshape_blocks"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Ranges of dimensions of the two shapes that hold the same elements in the same order."""
+
+    source: range
+    result: range
+
+
+def reshape_blocks(source: Shape, result: Shape) -> list[Block]:
+    """Return the blocks of a reshape from ``source`` to ``result``, in order.
+
+    Static dimensions line up from the front, then from the back; what symbolic dimensions leave
+    between them is one block.
+    """
+    front = _line_up(source, result)
+    start = front[-1] if front else Block(range(0), range(0))
+    rest_source, rest_result = source[start.source.stop :], result[start.result.stop :]
+    back = _line_up(rest_source[::-1], rest_result[::-1])
+    mirrored = [_mirror(block, len(source), len(result)) for block in reversed(back)]
+    stops = (mirrored[0].source.start, mirrored[0].result.start) if mirrored else None
+    stop_source, stop_result = stops or (len(source), len(result))
+    middle = Block(range(start.source.stop, stop_source), range(start.result.stop, stop_result))
+    return [*front, *([middle] if middle.source or middle.result else []), *mirrored]
+
+
+def _mirror(block: Block, source: int, result: int) -> Block:
+    return Block(
+        range(source - block.source.stop, source - block.source.start),
+        range(result - block.result.stop, result - block.result.start),
+    )
+
+
+def _line_up(source: Shape, result: Shape) -> list[Block]:
+    """Return the blocks that can be closed from the front, up to a dimension that is symbolic."""
+    blocks: list[Block] = []
+    block = _next_block(source, result, 0, 0)
+    while block is not None:
+        blocks.append(block)
+        block = _next_block(source, result, block.source.stop, block.result.stop)
+    return blocks
+
+
+def _next_block(source: Shape, result: Shape, i: int, j: int) -> Block | None:
+    first_i, first_j, held, wanted = i, j, 1, 1
+    while True:
+        take_source = held < wanted or (held == wanted and i < len(source))
+        side, at = (source, i) if take_source else (result, j)
+        size = side[at] if at < len(side) else None
+        if size is None:
+            return None
+        if take_source:
+            held, i = held * size, i + 1
+        else:
+            wanted, j = wanted * size, j + 1
+        if held == wanted:
+            return Block(range(first_i, i), range(first_j, j))
+
+
+def _loops(info: OpInfo) -> list[Loop]:
+    source, result = info.shape(0), info.result_shape()
+    if 0 in source:
+        return []
+    found = (_block_loop(source, result, b) for b in reshape_blocks(source, result))
+    return [loop for loop in found if loop is not None]
+
+
+def _block_loop(source: Shape, result: Shape, block: Block) -> Loop | None:
+    here, there = _major(source, block.source), _major(result, block.result)
+    if here is None or there is None:
+        return None
+    sizes = (source[here], result[there])
+    common = math.gcd(*(1 if size is None else size for size in sizes))
+    return Loop({0: here}, {0: there}, size=common)
+
+
+def _major(shape: Shape, dims: range) -> int | None:
+    """Return the first of ``dims`` that is not 1 in size."""
+    return next((dim for dim in dims if shape[dim] != 1), None)
+
+
+@sharding_rule("Flatten", "Unsqueeze")
+def _reshaping(info: OpInfo) -> Rule:
+    return rule_of(info, _loops(info), linear=linear_in(info, (0,)))
+
+
+@sharding_rule("Squeeze")
+def _squeeze(info: OpInfo) -> Rule | None:
+    """Axes left out mean every dimension of size 1, among which a split one must not fall."""
+    if _has_axes(info):
+        return rule_of(info, _loops(info), linear=linear_in(info, (0,)))
+    if None in info.shape(0):
+        return None
+    linear = linear_in(info, (0,))
+    return rule_of(info, _loops(info), linear=linear, localize=_squeeze_locally)
+
+
+def _has_axes(info: OpInfo) -> bool:
+    return info.operand(1) is not None or info.attribute("axes") is not None
+
+
+def _squeeze_locally(local: LocalOp) -> list[Any]:
+    import numpy as np
+
+    axes = [dim for dim, size in enumerate(local.info.shape(0)) if size == 1]
+    if local.info.version < 13:
+        return local.clone(attributes={"axes": ints_attr(axes)})
+    operands = [local.operands[0], local.constant(np.array(axes, np.int64))]
+    return replace(local, operands=operands).clone()
+
+
+@sharding_rule("Reshape")
+def _reshape(info: OpInfo) -> Rule | None:
+    """The shape is rewritten to the local one wherever it is known.
+
+    A symbolic dimension keeps its own entry, which is the same on every rank because such a
+    dimension is never split. An entry that is 0 copies a dimension of the operand, so where the
+    entries are unknown that dimension must not be split either.
+    """
+    if info.version < 5:
+        return None  # the shape is an attribute
+    loops = _loops(info)
+    if info.literal(1) is None:
+        loops = [loop for loop in loops if not _may_be_copied(info, loop.operands[0])]
+    linear = linear_in(info, (0,))
+    return rule_of(info, loops, linear=linear, localize=_reshape_locally)
+
+
+def _may_be_copied(info: OpInfo, dim: int) -> bool:
+    result = info.result_shape()
+    return dim < len(result) and result[dim] is None
+
+
+def _reshape_locally(local: LocalOp) -> list[Any]:
+    if not any(local.pieces(factor) > 1 for factor in range(len(local.rule.factors))):
+        return local.clone()
+    return local.clone({1: local_sizes(local, 1, local.local_result_shape())})

@@ -1,0 +1,31 @@
+"""Operands that hold sizes (of Reshape, Expand, Tile, ConstantOfShape), made local."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.local import LocalOp, tensor_type
+from tensoropt.compiler.sharding.op_info import Shape
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["local_sizes"]
+
+
+def local_sizes(local: LocalOp, operand: int, sizes: Shape) -> Any:
+    """Return ``operand`` with the entries that ``sizes`` knows replaced; int64, one per dimension.
+
+    A literal where that is all of them or the operand is one; else the other entries are taken from
+    the operand when it runs.
+    """
+    import numpy as np
+
+    known = np.array([size is not None for size in sizes], np.bool_)
+    values = np.array([size or 0 for size in sizes], np.int64)
+    if known.all():
+        return local.constant(values)
+    held = local.info.literal_ints(operand)
+    if held is not None:
+        return local.constant(np.where(known, values, np.array(held, np.int64)))
+    int64 = ir.IntegerType.get_signless(64)
+    operands = [local.constant(known), local.constant(values), local.operands[operand]]
+    return local.onnx("Where", operands, tensor_type([len(sizes)], int64))
