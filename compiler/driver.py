@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.report.points import Point, fastest, leanest
 from tensoropt.compiler.request import Chosen, Request, device_counts, nothing_fits
 from tensoropt.dialects.mlir import context, ir
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult
 
 __all__ = [
     "PHASES",
@@ -33,6 +36,10 @@ PHASES: Mapping[str, str] = {
 """The passes of each phase, as pipeline text; `search` lies between `prepare` and `reshard`."""
 
 Say = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    """Report nothing."""
 
 
 def new_context() -> ir.Context:
@@ -65,28 +72,25 @@ def run_phase(module: ir.Module, phase: str, **options: Any) -> None:
     Pipeline(parse_pipeline(PHASES[phase], module.context), **options).run(module)
 
 
-def frontier(module: ir.Module, request: Request) -> Sequence[Point]:
+def frontier(module: ir.Module, request: Request, say: Say = _silent) -> FrontierResult:
     """Return the frontier of a prepared ``module``: its points sorted by time."""
     from tensoropt.compiler.search.frontier import SearchOptions, search_frontier
 
     options = SearchOptions(request.search, request.seed or 0)
-    return search_frontier(module, request.meshes, request.device, options).points
+    return search_frontier(module, request.meshes, request.device, options, say)
 
 
-def fewest_devices(
-    module: ir.Module, request: Request, say: Say
-) -> tuple[Request, Sequence[Point]]:
+def fewest_devices(module: ir.Module, request: Request, say: Say) -> tuple[Request, FrontierResult]:
     """Return the least number of devices on which something fits ``request.memory_bytes``.
 
     Tries 1, 2, 4, ... up to ``request.devices``; raises :class:`UserError` when none is enough.
     """
     limit = request.memory_bytes or 0
     for count in device_counts(request.devices):
-        say(f"searching {count} devices")
-        points = frontier(module, request.on(count))
-        best = leanest(points)
+        result = frontier(module, request.on(count), say)
+        best = leanest(result.points)
         if best.memory_bytes <= limit:
-            return request.on(count), points
+            return request.on(count), result
     raise nothing_fits(limit, best, count)
 
 
@@ -94,19 +98,18 @@ def profile(module: ir.Module, request: Request, say: Say) -> list[tuple[int, Po
     """Return the fastest point that fits for 1, 2, 4, ... devices; ``None`` where nothing fits."""
     rows: list[tuple[int, Point | None]] = []
     for count in device_counts(request.devices):
-        say(f"searching {count} devices")
         limit = request.memory_bytes
-        points = frontier(module, request.on(count))
+        points = frontier(module, request.on(count), say).points
         fits = [point for point in points if limit is None or point.memory_bytes <= limit]
         rows.append((count, fastest(fits) if fits else None))
     return rows
 
 
-def apply_point(module: ir.Module, point: Point) -> None:
+def apply_point(module: ir.Module, point: FrontierPoint, request: Request) -> None:
     """Write the strategies of ``point`` into ``module``, with its mesh and layouts."""
     from tensoropt.passes.search_strategies import annotate
 
-    annotate(module, point)
+    annotate(module, point, request.device_spec)
 
 
 def compile_plan(module: ir.Module, chosen: Chosen, directory: Path, say: Say) -> None:
@@ -115,19 +118,25 @@ def compile_plan(module: ir.Module, chosen: Chosen, directory: Path, say: Say) -
     ``module`` is prepared, and is spent afterwards. The folder appears only when it is complete;
     an existing plan is replaced, anything else is refused.
     """
-    from tensoropt.compiler.frontend.exporter import export_rank
     from tensoropt.compiler.plan.describe import describe_module
     from tensoropt.compiler.plan.document import plan_document
     from tensoropt.compiler.plan.writer import plan_folder, write_plan
 
-    mesh = chosen.point.mesh
     with plan_folder(directory) as folder:
-        apply_point(module, chosen.point)
+        apply_point(module, chosen.point, chosen.request)
         described = describe_module(module)
         for phase in ("reshard", "partition"):
             say(f"phase {phase}")
             run_phase(module, phase)
-        for rank in range(math.prod(mesh)):
-            say(f"writing rank {rank}")
-            export_rank(module, rank, mesh, folder, chosen.source)
+        _export_ranks(module, chosen, folder, say)
         write_plan(folder, plan_document(chosen, described))
+
+
+def _export_ranks(module: ir.Module, chosen: Chosen, folder: Path, say: Say) -> None:
+    from tensoropt.compiler.frontend.exporter import export_rank
+    from tensoropt.compiler.frontend.weights import ParameterSource
+
+    source, mesh = ParameterSource(chosen.source), chosen.point.mesh
+    for rank in range(math.prod(mesh)):
+        say(f"writing rank {rank}")
+        export_rank(module, rank, mesh, folder, source)

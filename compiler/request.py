@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from tensoropt.compiler.choices import whole_number
 from tensoropt.compiler.cost.device import Device
@@ -12,6 +13,9 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, factorisations
 from tensoropt.compiler.report.points import Point, leanest
 from tensoropt.compiler.units import format_bytes
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult
 
 __all__ = [
     "SEARCHES",
@@ -25,16 +29,20 @@ __all__ = [
 
 SEARCHES = ("ft", "random")
 
+_P = TypeVar("_P", bound=Point)
+
 
 @dataclass(frozen=True)
 class Request:
     """The devices to plan for and how to search.
 
     ``mesh`` stands for itself; without one, every factorisation of ``devices`` is searched.
+    ``device_spec`` is what ``device`` was loaded from: its name or the path of its file.
     ``memory_bytes`` is what one device may use, ``None`` for no limit.
     """
 
     device: Device
+    device_spec: str
     devices: int
     mesh: Mesh | None = None
     search: str = "ft"
@@ -57,8 +65,8 @@ class Chosen:
 
     source: Path
     request: Request
-    points: Sequence[Point]
-    point: Point
+    result: FrontierResult
+    point: FrontierPoint
 
 
 def device_counts(most: int) -> list[int]:
@@ -67,7 +75,7 @@ def device_counts(most: int) -> list[int]:
     return powers if powers[-1] == most else [*powers, most]
 
 
-def fitting(points: Sequence[Point], request: Request) -> Sequence[Point]:
+def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
     """Return the points within the memory limit; when there is none, say by how much."""
     limit = request.memory_bytes
     if limit is None:

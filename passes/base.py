@@ -59,5 +59,7 @@ class Pass(ABC):
 
 def option_fields(cls: type[Pass]) -> dict[str, dataclasses.Field[Any]]:
     """Return the options of a pass class by the name a pipeline uses for them."""
-    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    fields: tuple[dataclasses.Field[Any], ...] = ()
+    if dataclasses.is_dataclass(cls):
+        fields = dataclasses.fields(cls)
     return {field.name.replace("_", "-"): field for field in fields}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.choices import check_known
 from tensoropt.compiler.cli.arguments import EMIT, wants_planning
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["printing", "run_emit", "run_model"]
 
 
-def printing(args: argparse.Namespace) -> dict[str, object]:
+def printing(args: argparse.Namespace) -> dict[str, Any]:
     """Return what the flags say about printing while passes run."""
     return {
         "print_after_all": args.mlir_print_ir_after_all,
@@ -70,8 +70,8 @@ def _advance(module: ir.Module, args: argparse.Namespace, request: Request | Non
     for phase in EMIT[1 : EMIT.index(args.emit) + 1]:
         if phase == "search":
             assert request is not None
-            points = fitting(frontier(module, request), request)
-            apply_point(module, pick_point(points, which_point(args)))
+            points = fitting(frontier(module, request).points, request)
+            apply_point(module, pick_point(points, which_point(args)), request)
         else:
             run_phase(module, phase, **printing(args))
 

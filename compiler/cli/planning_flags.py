@@ -23,8 +23,10 @@ def read_request(args: argparse.Namespace) -> Request:
     check_known("--search: unknown search", search, SEARCHES)
     _check_objective(args)
     devices, mesh = _devices(args)
+    spec = args.device or "cpu"
     return Request(
-        device=load_device(args.device or "cpu"),
+        device=load_device(spec),
+        device_spec=spec,
         devices=devices,
         mesh=mesh,
         search=search,

@@ -26,6 +26,7 @@ from tensoropt.compiler.request import Chosen, Request, fitting, parse_dims
 from tensoropt.passes.base import PassError
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.search.frontier import FrontierResult
     from tensoropt.dialects.mlir import ir
 
 __all__ = ["run_planning"]
@@ -72,7 +73,8 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     if args.objective == "profile":
         _print_profile(args, request, module, say)
         return
-    request, points = _search(args, request, module, say)
+    request, result = _search(args, request, module, say)
+    points = result.points
     fits = fitting(points, request)
     point = pick_point(fits, which_point(args))
     say.clear()
@@ -83,19 +85,18 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     if args.output is not None:
         from tensoropt.compiler.driver import compile_plan
 
-        chosen = Chosen(Path(args.input), request, points, point)
+        chosen = Chosen(Path(args.input), request, result, point)
         compile_plan(module, chosen, args.output, say)
 
 
 def _search(
     args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
-) -> tuple[Request, Sequence[Point]]:
+) -> tuple[Request, FrontierResult]:
     from tensoropt.compiler.driver import fewest_devices, frontier
 
     if args.objective == "devices":
         return fewest_devices(module, request, say)
-    say(f"searching {request.devices} devices")
-    return request, frontier(module, request)
+    return request, frontier(module, request, say)
 
 
 def _report(args: argparse.Namespace, request: Request, points: Sequence[Point]) -> Frontier:

@@ -26,9 +26,15 @@ def plan_document(chosen: Chosen, described: Mapping[str, Any]) -> dict[str, Any
         "device": request.device.name,
         "mesh": {"shape": list(point.mesh)},
         "ranks": math.prod(point.mesh),
-        "search": {"name": request.search, "seed": request.seed},
-        "frontier": [as_dict(one) for one in chosen.points],
+        "search": {"name": request.search, "seed": request.seed, "epsilon": _epsilon(chosen)},
+        "frontier": [as_dict(one) for one in chosen.result.points],
         "chosen": point.index,
         "predicted": {name: getattr(point, name) for name in FIELDS},
         **{key: described[key] for key in ("inputs", "outputs", "parameters", "strategies")},
     }
+
+
+def _epsilon(chosen: Chosen) -> float | None:
+    # A random search bounds nothing, and JSON has no infinity.
+    epsilon = chosen.result.epsilon
+    return epsilon if math.isfinite(epsilon) else None

@@ -1,0 +1,63 @@
+# Set-up and checks. Needs Python >= 3.11 and a C++ compiler; everything else comes into .venv.
+#   make demo    build, then a frontier, a plan and a checked run of a real model
+#   make test    lit, pytest, ruff and mypy
+#   make sweep   every model, many plans, run on ranks (long)
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+TYPES  := build/typecheck/tensoropt
+ROOMS  := compiler dialects passes runtime
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtime/ops/*.?pp runtime/ops/CMakeLists.txt)
+
+# A virtual environment of ours, whatever one is active.
+unexport PYTHONPATH VIRTUAL_ENV
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.PHONY: all build demo test lit pytest lint typecheck docs sweep clean
+
+all: build
+
+build: $(STAMP)
+
+# Repeated only when what is compiled, or what is depended upon, changes: an editable install
+# finds new Python files by itself.
+$(STAMP): $(NATIVE)
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("make: error: $(PYTHON): expected Python >= 3.11, got: %d.%d" % v)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: build
+	$(BIN)/python examples/demo.py
+
+test: build lint typecheck lit pytest
+
+lit: build
+	$(BIN)/lit --verbose --workers=2 test
+
+pytest: build
+	$(BIN)/python -m pytest -n 2 --dist loadfile test
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# The folders become the package tensoropt only when installed; mypy sees the same through links.
+typecheck: build $(TYPES)
+	MYPYPATH=$(dir $(TYPES)) $(BIN)/mypy $(ROOMS:%=-p tensoropt.%)
+
+$(TYPES): Makefile
+	rm -rf $@ && mkdir -p $@
+	for room in $(ROOMS); do ln -s $(CURDIR)/$$room $@/$$room; done
+
+docs: build
+	$(BIN)/python docs/generate.py
+
+sweep: build
+	$(BIN)/python bench/sweep.py
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(ROOMS) test -name '__pycache__' -o -name '*.so' -o -name Output | xargs rm -rf
