@@ -1,0 +1,131 @@
+"""Building several ops in place of one: arithmetic whose types follow from the operands."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.compiler.sharding.local import LocalOp, int_attr, ints_attr, tensor_type
+from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["BROADCAST_VERSION", "NARROW", "Arithmetic", "sum_bytes"]
+
+BROADCAST_VERSION = 7
+"""The first opset in which arithmetic broadcasts as NumPy does; what is built here needs it."""
+
+NARROW = frozenset(("float16", "bfloat16"))
+"""Element types too narrow to add up many values in."""
+
+# The first opset in which a reduction takes its axes as an operand; 18 for the others.
+_AXES_OPERAND = {"ReduceSum": 13}
+
+
+def sum_bytes(dtype: str, item_bytes: int) -> int:
+    """Return the bytes per element of a sum of ``dtype``, see :meth:`Arithmetic.wide`."""
+    return 4 if dtype in NARROW else item_bytes
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Builds ops for ``local``, whose op must be of the standard domain."""
+
+    local: LocalOp
+
+    def unary(self, op_type: str, x: Any) -> Any:
+        """Return an elementwise op of one operand."""
+        return self.local.onnx(op_type, [x], x.type)
+
+    def binary(self, op_type: str, a: Any, b: Any) -> Any:
+        """Return an elementwise op of two operands of one element type, broadcast."""
+        shape = _broadcast(_shape(a), _shape(b))
+        return self.local.onnx(op_type, [a, b], tensor_type(shape, _element(a)))
+
+    def scaled(self, x: Any, factor: float) -> Any:
+        """Return ``x`` times a constant."""
+        return self.binary("Mul", x, self.scalar(factor, x))
+
+    def scalar(self, value: float, like: Any) -> Any:
+        """Return a constant of the element type of ``like``."""
+        import numpy as np
+
+        element = element_of(str(_element(like)))
+        assert element is not None
+        return self.local.constant(np.array(value, element.dtype))
+
+    def reduce(self, op_type: str, x: Any, dims: Sequence[int]) -> Any:
+        """Return ``x`` reduced over ``dims``, which become 1."""
+        import numpy as np
+
+        shape = [1 if d in dims else size for d, size in enumerate(_shape(x))]
+        result, keep = tensor_type(shape, _element(x)), int_attr(1)
+        if self.local.info.version < _AXES_OPERAND.get(op_type, 18):
+            return self.local.onnx(op_type, [x], result, axes=ints_attr(dims), keepdims=keep)
+        axes = self.local.constant(np.array(dims, np.int64))
+        return self.local.onnx(op_type, [x, axes], result, keepdims=keep)
+
+    def sum(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
+        """Return the sum of ``x`` over tensor dimensions ``dims`` and the ranks along ``axes``."""
+        return self.local.all_reduce(self.reduce("ReduceSum", x, dims), axes, "sum")
+
+    def max(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
+        """Return the maximum over tensor dimensions ``dims`` and the ranks along ``axes``."""
+        return self.local.all_reduce(self.reduce("ReduceMax", x, dims), axes, "max")
+
+    def mean(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
+        """Return the mean over static dimensions ``dims`` and the ranks along ``axes``."""
+        sizes = [size for d, size in enumerate(_shape(x)) if d in dims and size is not None]
+        assert len(sizes) == len(dims), f"{x.type}: the mean of a symbolic dimension"
+        count = math.prod(sizes) * self.local.mesh.extent(tuple(axes))
+        return self.scaled(self.sum(x, dims, axes), 1.0 / count)
+
+    def reshape(self, x: Any, shape: Sequence[int]) -> Any:
+        """Return ``x`` with a static ``shape``."""
+        import numpy as np
+
+        sizes = self.local.constant(np.array(shape, np.int64))
+        return self.local.onnx("Reshape", [x, sizes], tensor_type(list(shape), _element(x)))
+
+    def wide(self, x: Any) -> Any:
+        """Return ``x`` as float32 if its own type is too narrow for sums."""
+        element = element_of(str(_element(x)))
+        narrow = element is not None and element.numpy in NARROW
+        return self.cast(x, ir.F32Type.get()) if narrow else x
+
+    def cast(self, x: Any, element: Any) -> Any:
+        """Return ``x`` with elements of type ``element``; itself if it has them already."""
+        held = element_of(str(element))
+        assert held is not None
+        if _element(x) == element:
+            return x
+        to = int_attr(held.number)
+        return self.local.onnx("Cast", [x], tensor_type(_shape(x), element), to=to)
+
+    def as_result(self, x: Any, index: int = 0) -> Any:
+        """Return ``x`` cast to the element type of result ``index`` of the op."""
+        return self.cast(x, ir.RankedTensorType(self.local.result_types[index]).element_type)
+
+
+def _element(x: Any) -> Any:
+    return ir.RankedTensorType(x.type).element_type
+
+
+def _shape(x: Any) -> list[int | None]:
+    kind = ir.RankedTensorType(x.type)
+    return [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+
+
+def _broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> list[int | None]:
+    sizes = itertools.zip_longest(reversed(a), reversed(b), fillvalue=1)
+    return [_stretched(*pair) for pair in sizes][::-1]
+
+
+def _stretched(a: int | None, b: int | None) -> int | None:
+    """Return the size of two broadcast together; a symbolic one gives way to one above 1."""
+    known = [size for size in (a, b) if size is not None and size != 1]
+    if known:
+        return known[0]
+    return None if None in (a, b) else 1

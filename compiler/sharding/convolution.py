@@ -1,0 +1,69 @@
+"""Convolutions over any number of spatial dimensions, with groups, and their transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.local import LocalOp, int_attr
+from tensoropt.compiler.sharding.loops import Loop, adds_up, linear_in, rule_of
+from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.registry import sharding_rule
+from tensoropt.compiler.sharding.rule import Rule
+from tensoropt.compiler.sharding.windows import count, spatial_loops, window_loop
+
+__all__ = ["convolution", "transposed_convolution"]
+
+# The place of the channel loop among the loops, whose groups the attribute `group` counts.
+_CHANNELS = 1
+
+
+@sharding_rule("Conv")
+def convolution(info: OpInfo) -> Rule:
+    """Return `n c i, m c k, m -> n m o`; several groups are split as wholes."""
+    kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
+    spatial = spatial_loops(info, kernel, windows, side="result")
+    return _rule(info, [*_channels(info, outputs=0, inputs=1), *spatial, window_loop(kernel)])
+
+
+@sharding_rule("ConvTranspose")
+def transposed_convolution(info: OpInfo) -> Rule:
+    """Return `n c i, c m k, m -> n m o`, where every input element is one window of the result."""
+    kernel, windows = info.shape(1)[2:], info.shape(0)[2:]
+    if info.attribute("output_shape") or any(info.attribute("output_padding", ())):
+        spatial = [Loop({0: dim + 2}, can_split=False) for dim in range(len(kernel))]
+    else:
+        spatial = spatial_loops(info, kernel, windows, side="operand", exact=True)
+    return _rule(info, [*_channels(info, outputs=1, inputs=0), *spatial, window_loop(kernel)])
+
+
+def _channels(info: OpInfo, *, outputs: int, inputs: int) -> list[Loop]:
+    """Return the loops over the batch and the channels.
+
+    ``outputs`` and ``inputs`` are the dimensions of the weight along which the channels run. With
+    several groups the first is merged with the groups and can be split as far as there are any.
+    """
+    batch, bias = Loop({0: 0}, {0: 0}), dict.fromkeys(_bias(info), 0)
+    groups = int(info.attribute("group", 1))
+    if groups == 1:
+        reduced = Loop({0: 1, 1: inputs}, reduction="sum", can_split=adds_up(info))
+        return [batch, Loop({1: outputs, **bias}, {0: 1}), reduced]
+    pairs = count(info.shape(1)[:2]) // groups  # of an output and an input channel of one group
+    return [batch, Loop({0: 1, 1: 0, **bias}, {0: 1}, size=groups), window_loop([pairs])]
+
+
+def _bias(info: OpInfo) -> tuple[int, ...]:
+    return (2,) if info.operand(2) is not None else ()
+
+
+def _rule(info: OpInfo, loops: list[Loop]) -> Rule:
+    bias = _bias(info)
+    linear = linear_in(info, (0, *bias), (1, *bias))
+    localize = _divide_groups if info.attribute("group", 1) > 1 else None
+    return rule_of(
+        info, loops, linear=linear, additive=bias, localize=localize, flops_per_point=2.0
+    )
+
+
+def _divide_groups(local: LocalOp) -> list[Any]:
+    groups = int(local.info.attribute("group", 1))
+    return local.clone(attributes={"group": int_attr(groups // local.pieces(_CHANNELS))})

@@ -1,0 +1,156 @@
+"""Conv and ConvTranspose: every strategy is right, and the expected ones are offered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharding.harness import Case, check, normal, offered
+
+MESHES = [(2,), (4,), (2, 2)]
+ODD_3X3 = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+
+
+def test_conv_offers_batch_and_both_channels() -> None:
+    case = Case("Conv", [normal(2, 4, 5, 5), normal(6, 4, 3, 3), normal(6)], ODD_3X3)
+    assert offered(case) == {
+        "R R R -> R",
+        "S(0) R R -> S(0)",
+        "R S(0) S(0) -> S(1)",
+        "S(1) S(1) P(sum) -> P(sum)",
+        "P(sum) R P(sum) -> P(sum)",
+        "R P(sum) P(sum) -> P(sum)",
+    }
+
+
+def test_conv_without_bias() -> None:
+    found = offered(Case("Conv", [normal(2, 4, 5, 5), normal(6, 4, 3, 3)], ODD_3X3))
+    assert "S(1) S(1) -> P(sum)" in found
+    assert "P(sum) R -> P(sum)" in found
+
+
+def test_depthwise_conv_splits_its_groups_on_all_operands() -> None:
+    case = Case(
+        "Conv", [normal(2, 4, 5, 5), normal(4, 1, 3, 3), normal(4)], {**ODD_3X3, "group": 4}
+    )
+    assert offered(case) == {
+        "R R R -> R",
+        "S(0) R R -> S(0)",
+        "S(1) S(0) S(0) -> S(1)",
+        "P(sum) R P(sum) -> P(sum)",
+        "R P(sum) P(sum) -> P(sum)",
+    }
+
+
+@pytest.mark.parametrize(("groups", "splits"), [(2, True), (3, False), (4, True)])
+def test_groups_are_split_as_wholes(groups: int, splits: bool) -> None:
+    case = Case("Conv", [normal(1, 12, 5), normal(24, 12 // groups, 3)], {"group": groups})
+    assert ("S(1) S(0) -> S(1)" in offered(case)) == splits
+
+
+def test_pointwise_conv_splits_space() -> None:
+    found = offered(Case("Conv", [normal(1, 4, 4, 6), normal(6, 4, 1, 1)]))
+    assert {"S(2) R -> S(2)", "S(3) R -> S(3)"} <= found
+
+
+def test_patches_that_tile_the_image_split_space() -> None:
+    image, weight = normal(1, 3, 16, 12), normal(8, 3, 4, 4)
+    found = offered(Case("Conv", [image, weight], {"strides": [4, 4]}))
+    assert "S(2) R -> S(2)" in found
+    assert "S(3) R -> S(3)" not in found  # three patches
+    same = offered(Case("Conv", [image, weight], {"strides": [4, 4], "auto_pad": "SAME_UPPER"}))
+    assert same == found
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"pads": [0, 1]}, {"strides": [2]}, {"auto_pad": "SAME_LOWER"}, {"dilations": [2]}],
+)
+def test_windows_that_overlap_or_are_padded_keep_space_whole(attributes: dict[str, object]) -> None:
+    found = offered(Case("Conv", [normal(1, 2, 8), normal(2, 2, 3)], attributes))
+    assert not any(text.startswith("S(2)") for text in found)
+
+
+def test_a_strided_window_with_gaps_splits_space() -> None:
+    found = offered(Case("Conv", [normal(1, 2, 8), normal(2, 2, 1)], {"strides": [2]}))
+    assert "S(2) R -> S(2)" in found
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    rank=st.integers(1, 3),
+    groups=st.sampled_from([1, 2, 4]),
+    per_group=st.tuples(*[st.sampled_from([1, 2, 4])] * 2),
+    kernel=st.sampled_from([1, 2, 3]),
+    stride=st.sampled_from([1, 2]),
+    padding=st.sampled_from(["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", "pads"]),
+    bias=st.booleans(),
+    transposed=st.booleans(),
+)
+def test_convolutions_of_any_shape(
+    mesh: tuple[int, ...],
+    rank: int,
+    groups: int,
+    per_group: tuple[int, int],
+    kernel: int,
+    stride: int,
+    padding: str,
+    bias: bool,
+    transposed: bool,
+) -> None:
+    inputs, outputs = (groups * size for size in per_group)
+    leading = (inputs, per_group[1]) if transposed else (outputs, per_group[0])
+    operands = [normal(2, inputs, *[4] * rank), normal(*leading, *[kernel] * rank)]
+    operands += [normal(outputs)] if bias else []
+    attributes: dict[str, object] = {"group": groups, "strides": [stride] * rank}
+    attributes |= {"pads": [0, 1] * rank} if padding == "pads" else {"auto_pad": padding}
+    check(Case("ConvTranspose" if transposed else "Conv", operands, attributes), mesh)
+
+
+def test_transpose_offers_batch_and_both_channels() -> None:
+    case = Case("ConvTranspose", [normal(2, 4, 5), normal(4, 6, 3), normal(6)], {"strides": [2]})
+    assert offered(case) == {
+        "R R R -> R",
+        "S(0) R R -> S(0)",
+        "R S(1) S(0) -> S(1)",
+        "S(1) S(0) P(sum) -> P(sum)",
+        "P(sum) R P(sum) -> P(sum)",
+        "R P(sum) P(sum) -> P(sum)",
+    }
+
+
+def test_transpose_that_tiles_its_result_splits_space() -> None:
+    operands = [normal(1, 2, 4), normal(2, 2, 2)]
+    assert "S(2) R -> S(2)" in offered(Case("ConvTranspose", operands, {"strides": [2]}))
+    shaped = {"strides": [2], "output_shape": [8]}
+    assert "S(2) R -> S(2)" not in offered(Case("ConvTranspose", operands, shaped))
+    longer = {"strides": [2], "output_padding": [1]}
+    assert "S(2) R -> S(2)" not in offered(Case("ConvTranspose", operands, longer))
+
+
+def test_a_symbolic_batch_is_never_split() -> None:
+    hidden = frozenset({(0, 0)})
+    case = Case(
+        "Conv",
+        [normal(2, 4, 5, 5), normal(6, 4, 3, 3)],
+        ODD_3X3,
+        symbolic=hidden,
+        symbolic_results=hidden,
+    )
+    found = offered(case)
+    assert "S(0) R -> S(0)" not in found
+    assert "R S(0) -> S(1)" in found
+
+
+def test_work_is_two_per_multiply_add() -> None:
+    image, weight = normal(2, 4, 8, 8), normal(6, 4, 3, 3)
+    assert check(Case("Conv", [image, weight], ODD_3X3), (2,)).flops == 2 * 2 * 6 * 4 * 64 * 9
+    pointwise = Case("Conv", [image, normal(6, 4, 1, 1)])
+    assert check(pointwise, (2,)).flops == 2 * 2 * 6 * 4 * 64
+    depthwise = Case("Conv", [image, normal(4, 1, 3, 3)], {**ODD_3X3, "group": 4})
+    assert check(depthwise, (2,)).flops == 2 * 2 * 4 * 64 * 9
+    grouped = Case("Conv", [image, normal(6, 2, 3, 3)], {**ODD_3X3, "group": 2})
+    assert check(grouped, (2,)).flops == 2 * 2 * 6 * 2 * 64 * 9
+    transposed = Case("ConvTranspose", [image, normal(4, 6, 2, 2)], {"strides": [2, 2]})
+    assert check(transposed, (2,)).flops == 2 * 2 * 4 * 6 * 64 * 4

@@ -1,0 +1,121 @@
+"""Pooling: every strategy is right, and the expected ones are offered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sharding.harness import Case, check, normal, offered
+
+MESHES = [(2,), (4,), (2, 2)]
+OVERLAP = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+TILES = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+
+def test_overlapping_windows_split_batch_and_channels() -> None:
+    image = normal(2, 4, 8, 8)
+    assert offered(Case("MaxPool", [image], OVERLAP)) == {"R -> R", "S(0) -> S(0)", "S(1) -> S(1)"}
+    average = offered(Case("AveragePool", [image], OVERLAP))
+    assert average == {"R -> R", "S(0) -> S(0)", "S(1) -> S(1)", "P(sum) -> P(sum)"}
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_that_tile_split_space(op_type: str) -> None:
+    found = offered(Case(op_type, [normal(2, 4, 8, 6)], TILES))
+    assert "S(2) -> S(2)" in found
+    assert "S(3) -> S(3)" not in found  # three windows
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("storage_order", [0, 1])
+def test_indices_count_from_the_start_of_the_whole_input(
+    mesh: tuple[int, ...], storage_order: int
+) -> None:
+    case = Case(
+        "MaxPool",
+        [normal(4, 4, 6, 4)],
+        {**OVERLAP, "storage_order": storage_order},
+        results=(True, True),
+    )
+    assert len(check(case, mesh).tried) == 3 ** len(mesh)
+
+
+def test_indices_keep_space_and_symbolic_shapes_whole() -> None:
+    both = (True, True)
+    found = offered(Case("MaxPool", [normal(2, 4, 8, 8)], TILES, results=both))
+    assert found == {"R -> R R", "S(0) -> S(0) S(0)", "S(1) -> S(1) S(1)"}
+    hidden = {"symbolic": frozenset({(0, 3)})}
+    case = Case("MaxPool", [normal(2, 4, 8, 8)], TILES, results=both, **hidden)  # type: ignore[arg-type]
+    assert offered(case) == {"R -> R R"}
+
+
+def test_omitted_indices_do_not_matter() -> None:
+    case = Case("MaxPool", [normal(2, 4, 8, 8)], TILES, results=(True, False))
+    assert "S(2) -> S(2) R" in offered(case)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    op_type=st.sampled_from(["MaxPool", "AveragePool", "LpPool"]),
+    rank=st.integers(1, 3),
+    kernel=st.sampled_from([1, 2, 3]),
+    stride=st.sampled_from([1, 2, 3]),
+    padding=st.sampled_from(["NOTSET", "VALID", "SAME_UPPER", "pads"]),
+    ceil_mode=st.integers(0, 1),
+    include_pad=st.integers(0, 1),
+)
+def test_pooling_of_any_shape(
+    mesh: tuple[int, ...],
+    op_type: str,
+    rank: int,
+    kernel: int,
+    stride: int,
+    padding: str,
+    ceil_mode: int,
+    include_pad: int,
+) -> None:
+    assume(padding != "SAME_UPPER" or kernel >= stride)  # else ONNX Runtime refuses
+    attributes: dict[str, object] = {"kernel_shape": [kernel] * rank, "strides": [stride] * rank}
+    pads = {"pads": ([0] * rank + [1] * rank) if kernel > 1 else [0] * 2 * rank}
+    attributes |= pads if padding == "pads" else {"auto_pad": padding}
+    if padding in ("pads", "NOTSET"):
+        attributes["ceil_mode"] = ceil_mode
+    if op_type == "AveragePool":
+        attributes["count_include_pad"] = include_pad
+    check(Case(op_type, [normal(2, 4, *[12, 4, 4][:rank])], attributes), mesh)
+
+
+def test_pooling_of_bytes() -> None:
+    image = np.arange(2 * 2 * 4, dtype=np.uint8).reshape(2, 2, 4)
+    assert "S(2) -> S(2)" in offered(Case("MaxPool", [image], {"kernel_shape": [1]}))
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_global_average_leaves_partial_sums_of_space(mesh: tuple[int, ...]) -> None:
+    report = check(Case("GlobalAveragePool", [normal(4, 4, 8, 12)]), mesh)
+    assert ",".join(["S(2)"] * len(mesh)) + " -> " + ",".join(["P(sum)"] * len(mesh)) in (
+        report.offered
+    )
+    assert len(report.tried) == 6 ** len(mesh)
+
+
+def test_global_maximum_leaves_partial_maxima_of_space() -> None:
+    assert offered(Case("GlobalMaxPool", [normal(2, 4, 6, 4)])) == {
+        "R -> R",
+        "S(0) -> S(0)",
+        "S(1) -> S(1)",
+        "S(2) -> P(max)",
+        "S(3) -> P(max)",
+    }
+
+
+def test_global_norm_keeps_space_whole() -> None:
+    case = Case("GlobalLpPool", [normal(2, 4, 6, 4)], {"p": 2})
+    assert offered(case) == {"R -> R", "S(0) -> S(0)", "S(1) -> S(1)"}
+
+
+def test_work_is_one_per_element_of_a_window() -> None:
+    assert check(Case("MaxPool", [normal(2, 4, 8, 8)], OVERLAP), (2,)).flops == 2 * 4 * 16 * 9
+    assert check(Case("GlobalAveragePool", [normal(2, 4, 8, 8)]), (2,)).flops == 2 * 4 * 64
