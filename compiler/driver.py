@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 PHASES: Mapping[str, str] = {
-    "prepare": "verify-onnx,fold-constants,dce",
+    "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,dce",
     "reshard": "insert-reshards,optimize-reshards",
     "partition": "partition",
 }

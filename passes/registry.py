@@ -20,7 +20,9 @@ def _target(name: str) -> str:
 
 _NAMES = (
     "verify-onnx",
+    "infer-shapes",
     "fold-constants",
+    "simplify",
     "dce",
     "search-strategies",
     "insert-reshards",

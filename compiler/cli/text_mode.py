@@ -89,7 +89,8 @@ def _transform(args: argparse.Namespace, part: str, line: int, context: ir.Conte
     # Blank lines in front keep the line numbers of the whole file.
     module = parse_text("\n" * (line - 1) + part)
     Pipeline(passes, **printing(args)).run(module)
-    return str(module)
+    # Locations hold the names of ONNX nodes: a text that has them keeps them.
+    return str(module.operation.get_asm(enable_debug_info=" loc(" in part))
 
 
 def _collect(info: Any, diagnostics: list[Diagnostic]) -> bool:
