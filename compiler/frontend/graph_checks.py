@@ -79,9 +79,7 @@ class _Checker:
             seen.add(name)
         return seen
 
-    def _produced(
-        self, graph: onnx.GraphProto, given: frozenset[str]
-    ) -> dict[str, onnx.NodeProto]:
+    def _produced(self, graph: onnx.GraphProto, given: frozenset[str]) -> dict[str, onnx.NodeProto]:
         """Return the node that computes each value."""
         produced: dict[str, onnx.NodeProto] = {}
         for node in graph.node:
@@ -136,7 +134,9 @@ class _Checker:
     def _attributes(self, node: onnx.NodeProto) -> None:
         for held in node.attribute:
             if held.type in _SPARSE:
-                raise self._error(node, f"attribute '{held.name}' is sparse, expected dense tensors")
+                raise self._error(
+                    node, f"attribute '{held.name}' is sparse, expected dense tensors"
+                )
             if held.type in _UNSUPPORTED:
                 what = _UNSUPPORTED[held.type]
                 raise self._error(node, f"attribute '{held.name}' holds {what}, expected one value")

@@ -30,9 +30,7 @@ __all__ = ["import_model"]
 Values = dict[str, ir.Value]
 
 
-def import_model(
-    path: str | PathLike[str], *, dims: Mapping[str, int] | None = None
-) -> ir.Module:
+def import_model(path: str | PathLike[str], *, dims: Mapping[str, int] | None = None) -> ir.Module:
     """Return the model in the file ``path`` as a module in the current MLIR context.
 
     No weight is read: external data is only checked to be there. ``dims`` gives sizes to symbolic
@@ -141,9 +139,7 @@ class _Importer:
             if tensor.name in used:
                 self._constant(tensor, tensor.name, scope, values)
 
-    def _constant(
-        self, tensor: onnx.TensorProto, name: str, scope: Scope, values: Values
-    ) -> None:
+    def _constant(self, tensor: onnx.TensorProto, name: str, scope: Scope, values: Values) -> None:
         if (scope, tensor.name) in self.model.parameters:
             return
         literal = self._try(None, lambda: self.attributes.tensor(tensor))
@@ -245,9 +241,7 @@ def _tensor_type(tensor: onnx.TensorProto) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
 
 
-def _record(
-    order: dict[tuple[Scope, str], None], keys: Iterable[tuple[Scope, str] | None]
-) -> None:
+def _record(order: dict[tuple[Scope, str], None], keys: Iterable[tuple[Scope, str] | None]) -> None:
     order.update((key, None) for key in keys if key is not None)
 
 

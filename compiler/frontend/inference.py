@@ -80,11 +80,25 @@ def _weights_as_inputs(proto: onnx.ModelProto) -> None:
 
 def _infer(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
-        return shape_inference.infer_shapes(
-            proto, check_type=True, strict_mode=True, data_prop=True
-        )
+        return _run(proto, strict=True, values=True)
     except shape_inference.InferenceError as error:
-        raise UserError(f"{path}: {_explain(str(error))}") from None
+        return _without_values(path, proto, error)
+
+
+def _without_values(path: Path, proto: onnx.ModelProto, first: Exception) -> onnx.ModelProto:
+    """Infer again after a failure: the propagation of values (not of shapes) fails on valid models,
+    where it takes a matrix for a vector. If shapes alone fit, its failures are skipped."""
+    try:
+        _run(proto, strict=True, values=False)
+    except shape_inference.InferenceError:
+        raise UserError(f"{path}: {_explain(str(first))}") from None
+    return _run(proto, strict=False, values=True)
+
+
+def _run(proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
+    return shape_inference.infer_shapes(
+        proto, check_type=True, strict_mode=strict, data_prop=values
+    )
 
 
 def _explain(text: str) -> str:

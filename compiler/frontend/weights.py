@@ -150,7 +150,9 @@ def _read_run(descriptor: int, stored: Stored, first: int, count: int) -> Array:
 
 
 def _little_endian(part: Array) -> Array:
-    return part.astype(part.dtype.newbyteorder("<"), copy=False) if part.dtype.kind in "iuf" else part
+    return (
+        part.astype(part.dtype.newbyteorder("<"), copy=False) if part.dtype.kind in "iuf" else part
+    )
 
 
 def _unpack(raw: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:

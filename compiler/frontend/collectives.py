@@ -1,0 +1,117 @@
+"""What one rank runs for `shard.*` and `topt.axis_constant` (domain `tensoropt`, version 1).
+
+Every collective takes and gives a token; the chain of tokens fixes their order, so that all ranks
+run them in the same one whatever ONNX Runtime's scheduler does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.emitter import Emitter, Lowering
+from tensoropt.compiler.frontend.types import static_shape, type_proto
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.dialects.elements import dense_to_array
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import node_name
+
+__all__ = ["DOMAIN", "RankLowerings"]
+
+DOMAIN = "tensoropt"
+
+# Operation -> operator, and its attributes: ONNX name <- name in the `shard` dialect.
+_COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {
+    "shard.all_reduce": ("AllReduce", {"reduction": "reduction"}),
+    "shard.all_gather": ("AllGather", {"dim": "gather_axis"}),
+    "shard.reduce_scatter": ("ReduceScatter", {"dim": "scatter_dim", "reduction": "reduction"}),
+    "shard.all_to_all": ("AllToAll", {"split_dim": "split_axis", "concat_dim": "concat_axis"}),
+}
+
+
+class RankLowerings:
+    """Lowers the operations that differ between ranks, for one rank of ``mesh``."""
+
+    def __init__(self, mesh: Mesh, rank: int) -> None:
+        self.mesh = mesh
+        self.rank = rank
+        self.token: str | None = None
+
+    def table(self) -> dict[str, Lowering]:
+        """Return the lowering of each operation name."""
+        return {
+            **dict.fromkeys(_COLLECTIVES, self._collective),
+            "shard.all_slice": self._slice,
+            "topt.axis_constant": self._axis_constant,
+            "shard.grid": lambda emitter, op: None,
+        }
+
+    def _collective(self, emitter: Emitter, op: ir.Operation) -> None:
+        if op.parent is None or op.parent.name != "func.func":
+            raise UserError(f"'{op.name}' op is inside a region, expected it in @main")
+        op_type, names = _COLLECTIVES[op.name]
+        held = {name: _plain(op.attributes[source]) for name, source in names.items()}
+        if self.token is None:
+            self.token = emitter.constant("tensoropt.token", np.zeros(1, np.int64))
+        name = _name(op, op_type)
+        results = emitter.results(op, name)
+        next_token = emitter.value_names.unique(f"{name}_token")
+        emitter.node(
+            op_type,
+            [emitter.name(op.operands[0]), self.token],
+            name=name,
+            results=[*results, next_token],
+            domain=DOMAIN,
+            group=list(self.mesh.group(self.rank, _axes(op))),
+            **held,
+        )
+        self.token = next_token
+        _declare(emitter, results[0], op.results[0])
+
+    def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
+        axes, axis = _axes(op), int(op.attributes["slice_axis"].value)
+        shape = static_shape(op.results[0].type)
+        if shape is None:
+            raise UserError(f"'{op.name}' op expected a static shape, got: {op.results[0].type}")
+        start = shape[axis] * self.mesh.linear(self.rank, axes)
+        name = _name(op, "Slice")
+        bounds = {"starts": [start], "ends": [start + shape[axis]], "axes": [axis]}
+        operands, held = [emitter.name(op.operands[0])], bounds
+        if emitter.opsets[""] >= 10:  # from then on the bounds are operands
+            operands += [
+                emitter.constant(f"{name}_{key}", np.array(value, np.int64))
+                for key, value in bounds.items()
+            ]
+            held = {}
+        emitter.node("Slice", operands, name=name, results=emitter.results(op, name), **held)
+
+    def _axis_constant(self, emitter: Emitter, op: ir.Operation) -> None:
+        values = dense_to_array(op.attributes["values"])
+        axes = tuple(int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["axes"]))
+        own = values[self.mesh.linear(self.rank, axes)]
+        name = node_name(op) or "axis_constant"
+        emitter.values[op.results[0]] = emitter.constant(name, np.asarray(own))
+
+
+def _axes(op: ir.Operation) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
+
+
+def _name(op: ir.Operation, op_type: str) -> str:
+    source = node_name(op)
+    return f"{source}.{op_type}" if source else op_type
+
+
+def _plain(attribute: ir.Attribute) -> Any:
+    """Return a dimension as int and a reduction (`#shard<partial sum>`) as text."""
+    if isinstance(attribute, ir.IntegerAttr):
+        return int(attribute.value)
+    return str(attribute).removesuffix(">").split()[-1]
+
+
+def _declare(emitter: Emitter, name: str, value: ir.Value) -> None:
+    """Write down the type of a collective's result: no tool can infer it."""
+    if name not in {output.name for output in emitter.graph.output}:
+        emitter.graph.value_info.add(name=name).type.CopyFrom(type_proto(value.type))

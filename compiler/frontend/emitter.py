@@ -1,0 +1,252 @@
+"""MLIR -> ONNX: walks `func.func @main` and writes one node per operation.
+
+Everything that leaves the module goes through here: whole models, per-rank graphs, and the
+skeletons on which shapes are inferred and constants folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.attributes import attribute_proto, tensor_proto
+from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION
+from tensoropt.compiler.frontend.names import Namer
+from tensoropt.compiler.frontend.types import type_proto
+from tensoropt.dialects.elements import dense_to_array
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import (
+    CONSTANT,
+    NO_VALUE,
+    attributes,
+    function,
+    is_no_value,
+    is_onnx,
+    node_name,
+    opsets,
+    region_names,
+    split_name,
+)
+
+__all__ = ["MIN_IR_VERSION", "Argument", "Emitter", "Lowering", "Store", "arguments", "dims_of"]
+
+MIN_IR_VERSION = 8  # from 4 on, initializers need not be inputs; 8 is what opset 15 came with
+
+Lowering = Callable[["Emitter", ir.Operation], None]
+Store = Callable[["Argument"], onnx.TensorProto | None]
+
+
+class Argument:
+    """An argument of `@main`: its value, ONNX name, and its attributes."""
+
+    def __init__(self, value: ir.Value, held: ir.DictAttr, index: int) -> None:
+        self.value = value
+        self.held = held
+        self.name = held["topt.name"].value if "topt.name" in held else f"arg{index}"
+        self.is_parameter = "topt.param" in held
+
+
+def arguments(main: ir.Operation) -> list[Argument]:
+    """Return the arguments of `@main` in order."""
+    values = main.regions[0].blocks[0].arguments
+    held = _attribute_list(main, "arg_attrs", len(values))
+    return [
+        Argument(value, own, i) for i, (value, own) in enumerate(zip(values, held, strict=True))
+    ]
+
+
+def dims_of(held: ir.DictAttr) -> list[str] | None:
+    """Return the names of symbolic dimensions that an argument or result carries."""
+    return [item.value for item in held["topt.dims"]] if "topt.dims" in held else None
+
+
+def _attribute_list(main: ir.Operation, key: str, count: int) -> list[ir.DictAttr]:
+    if key in main.attributes:
+        return list(main.attributes[key])
+    return [ir.DictAttr.get({}, context=main.context)] * count
+
+
+class Emitter:
+    """Builds one ModelProto. ``lowerings`` say what becomes of operations that are not ONNX's."""
+
+    def __init__(self, module: ir.Module, lowerings: Mapping[str, Lowering] | None = None) -> None:
+        self.module = module
+        self.lowerings = lowerings or {}
+        self.main = self.graph = onnx.GraphProto(name="main")  # graph: the one being filled
+        self.opsets = opsets(module)
+        self.values: dict[ir.Value, str] = {}
+        self.value_names = Namer([""])
+        self.node_names = Namer()
+
+    def function(self, store: Store) -> None:
+        """Emit `@main`; ``store`` makes the initializer of a parameter, or ``None``: an input."""
+        main = function(self.module)
+        block = main.regions[0].blocks[0]
+        given = arguments(main)
+        returned = list(block.operations[len(block.operations) - 1].operation.operands)
+        held = _attribute_list(main, "res_attrs", len(returned))
+        ends = [
+            own["topt.name"].value if "topt.name" in own else f"result{i}"
+            for i, own in enumerate(held)
+        ]
+        self._reserve(given, ends)
+        for argument in given:
+            self._argument(argument, store)
+        copies = self._name_results(returned, ends)
+        for op in list(block)[:-1]:
+            self.operation(op.operation)
+        for value, name in copies:
+            self.node("Identity", [self.name(value)], results=[name])
+        for value, name, own in zip(returned, ends, held, strict=True):
+            info = self.graph.output.add(name=name)
+            info.type.CopyFrom(type_proto(value.type, dims_of(own)))
+
+    def _reserve(self, given: Sequence[Argument], ends: Sequence[str]) -> None:
+        for argument in given:
+            self.values[argument.value] = self.value_names.unique(argument.name)
+            if self.values[argument.value] != argument.name:
+                raise UserError(f"{self._where()}: two arguments are named '{argument.name}'")
+        for name in ends:
+            if self.value_names.unique(name) != name:
+                raise UserError(f"{self._where()}: result '{name}' has the name of another value")
+
+    def _where(self) -> str:
+        held = self.module.operation.attributes
+        return held["topt.model"].value if "topt.model" in held else "module"
+
+    def _argument(self, argument: Argument, store: Store) -> None:
+        tensor = store(argument) if argument.is_parameter else None
+        if tensor is not None:
+            self.graph.initializer.append(tensor)
+            return
+        info = self.graph.input.add(name=argument.name)
+        info.type.CopyFrom(type_proto(argument.value.type, dims_of(argument.held)))
+
+    def _name_results(
+        self, returned: Sequence[ir.Value], ends: Sequence[str]
+    ) -> list[tuple[ir.Value, str]]:
+        """Name the values that are returned; return those that need a copy under the name."""
+        copies = []
+        for value, name in zip(returned, ends, strict=True):
+            made_here = not isinstance(value.owner, ir.Block) and self._is_node(value.owner)
+            if made_here and value not in self.values:
+                self.values[value] = name
+            else:
+                copies.append((value, name))
+        return copies
+
+    @staticmethod
+    def _is_node(op: Any) -> bool:
+        return op.operation.name not in (CONSTANT, NO_VALUE)
+
+    def operation(self, op: ir.Operation) -> None:
+        """Emit one operation."""
+        if op.name in self.lowerings:
+            self.lowerings[op.name](self, op)
+        elif op.name == CONSTANT:
+            array = dense_to_array(op.attributes["value"])
+            self.values[op.results[0]] = self.constant(node_name(op) or "constant", array)
+        elif op.name == NO_VALUE:
+            self.values[op.results[0]] = ""
+        elif is_onnx(op):
+            self._onnx(op)
+        else:
+            raise UserError(f"{self._where()}: '{op.name}' op has no ONNX form at this stage")
+
+    def _onnx(self, op: ir.Operation) -> None:
+        domain, op_type = split_name(op.name)
+        held = [attribute_proto(name, op.attributes[name]) for name in attributes(op)]
+        name = self.node_names.unique(node_name(op) or f"{op_type}_{len(self.graph.node)}")
+        for attribute, region in zip(region_names(op), op.regions, strict=True):
+            inner = onnx.AttributeProto(name=attribute, type=onnx.AttributeProto.GRAPH)
+            inner.g.CopyFrom(self._region(region, f"{name}.{attribute}"))
+            held.append(inner)
+        node = self.graph.node.add(op_type=op_type, domain=domain, name=name)
+        node.input.extend(_trimmed([self.name(value) for value in op.operands]))
+        node.output.extend(_trimmed(self.results(op, name)))
+        node.attribute.extend(sorted(held, key=lambda attribute: attribute.name))
+
+    def results(self, op: ir.Operation, name: str) -> list[str]:
+        """Name the results of ``op`` after its node, unless they are named already."""
+        many = len(op.results) > 1
+        for index, value in enumerate(op.results):
+            if is_no_value(value):
+                self.values[value] = ""
+            elif value not in self.values:
+                wanted = f"{name}_out{index if many else ''}"
+                self.values[value] = self.value_names.unique(wanted)
+        return [self.values[value] for value in op.results]
+
+    def _region(self, region: ir.Region, name: str) -> onnx.GraphProto:
+        """Emit a region as a graph of its own, which sees the values around it."""
+        outer, self.graph = self.graph, onnx.GraphProto(name=name)
+        try:
+            self._body(region.blocks[0], name)
+            return self.graph
+        finally:
+            self.graph = outer
+
+    def _body(self, block: ir.Block, name: str) -> None:
+        for index, value in enumerate(block.arguments):
+            self.values[value] = self.value_names.unique(f"{name}_in{index}")
+            self.graph.input.add(name=self.values[value]).type.CopyFrom(type_proto(value.type))
+        operations = list(block)
+        for op in operations[:-1]:
+            self.operation(op.operation)
+        own = {name for node in self.graph.node for name in node.output}
+        for value in operations[-1].operation.operands:
+            inner = self.name(value)
+            if inner not in own:  # a graph must compute what it returns, once
+                inner = self.node("Identity", [inner], name=f"{name}.Identity")[0]
+            own.discard(inner)
+            self.graph.output.add(name=inner).type.CopyFrom(type_proto(value.type))
+
+    def name(self, value: ir.Value) -> str:
+        """Return the ONNX name of ``value``, which must have been emitted."""
+        return self.values[value]
+
+    def constant(self, name: str, array: npt.NDArray[Any]) -> str:
+        """Add ``array`` as an initializer of the main graph; return its name."""
+        unique = self.value_names.unique(name)
+        self.main.initializer.append(tensor_proto(array, unique))
+        return unique
+
+    def node(
+        self,
+        op_type: str,
+        operands: Sequence[str],
+        *,
+        name: str | None = None,
+        results: Sequence[str] | None = None,
+        domain: str = "",
+        **held: Any,
+    ) -> list[str]:
+        """Add a node that no operation stands for; return the names of its results."""
+        unique = self.node_names.unique(name or f"{op_type}_{len(self.graph.node)}")
+        results = results or [self.value_names.unique(f"{unique}_out")]
+        made = onnx.helper.make_node(op_type, operands, results, name=unique, domain=domain, **held)
+        self.graph.node.append(made)
+        return list(results)
+
+    def model(self) -> onnx.ModelProto:
+        """Return the model with the graph emitted so far."""
+        held = self.module.operation.attributes
+        version = held["topt.ir_version"].value if "topt.ir_version" in held else MAX_IR_VERSION
+        made = onnx.ModelProto(
+            ir_version=min(max(version, MIN_IR_VERSION), MAX_IR_VERSION), producer_name="tensoropt"
+        )
+        made.graph.CopyFrom(self.graph)
+        for domain, number in sorted(self.opsets.items()):
+            made.opset_import.add(domain=domain, version=number)
+        return made
+
+
+def _trimmed(names: list[str]) -> list[str]:
+    """Drop the omitted names at the end, where ONNX lets them be left out."""
+    while names and not names[-1]:
+        names.pop()
+    return names

@@ -1,0 +1,67 @@
+"""Shape inference over a module: what has become known of shapes reaches every value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tensoropt.compiler.frontend.emitter import Emitter
+from tensoropt.compiler.frontend.inference import Types, infer_types, value_types
+from tensoropt.compiler.frontend.model_file import subgraphs
+from tensoropt.compiler.frontend.types import TypeTable
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import function
+
+__all__ = ["refine_types", "update_signature"]
+
+
+def refine_types(module: ir.Module) -> bool:
+    """Give the values of an unpartitioned ``module`` their inferred types; say whether any changed.
+
+    A dimension that is known stays known. Raises :class:`UserError` where types do not fit.
+    """
+    with module.context, ir.Location.unknown():
+        emitter = Emitter(module)
+        emitter.function(lambda argument: None)
+        held = module.operation.attributes
+        name = held["topt.model"].value if "topt.model" in held else "module"
+        inferred = infer_types(Path(name), emitter.model())
+        types: Types = {}
+        for graph, _ in subgraphs(inferred.graph):
+            types.update(value_types(graph))
+        changed = _apply(emitter.values, types)
+        update_signature(module)
+    return changed
+
+
+def _apply(values: dict[ir.Value, str], types: Types) -> bool:
+    table, changed = TypeTable(), False
+    for value, name in values.items():
+        if name not in types:
+            continue
+        new = _merge(value.type, table.type(types[name]))
+        if new != value.type:
+            value.set_type(new)
+            changed = True
+    return changed
+
+
+def _merge(old: ir.Type, new: ir.Type) -> ir.Type:
+    """Return ``new`` with the dimensions that only ``old`` knows."""
+    if isinstance(new, ir.UnrankedTensorType) and isinstance(old, ir.RankedTensorType):
+        return old
+    if not isinstance(old, ir.RankedTensorType) or not isinstance(new, ir.RankedTensorType):
+        return new
+    if old.rank != new.rank or new.has_static_shape:
+        return new
+    dims = [old.shape[i] if new.is_dynamic_dim(i) else new.shape[i] for i in range(new.rank)]
+    return ir.RankedTensorType.get(dims, new.element_type)
+
+
+def update_signature(module: ir.Module) -> None:
+    """Make the type of `@main` that of its arguments and of what it returns."""
+    main = function(module)
+    block = main.regions[0].blocks[0]
+    returned = block.operations[len(block.operations) - 1].operation
+    inputs = [value.type for value in block.arguments]
+    kind = ir.FunctionType.get(inputs, [value.type for value in returned.operands], module.context)
+    main.attributes["function_type"] = ir.TypeAttr.get(kind)

@@ -1,0 +1,137 @@
+"""`fold-constants`: compute what depends on nothing but constants and static shapes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.frontend.evaluate import evaluate
+from tensoropt.compiler.frontend.refine import refine_types
+from tensoropt.compiler.frontend.types import static_shape, tensor_element
+from tensoropt.dialects.elements import to_dense
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import (
+    CONSTANT,
+    attribute,
+    constant_value,
+    function,
+    is_no_value,
+    walk,
+)
+from tensoropt.passes.base import Pass
+
+__all__ = ["FoldConstantsPass"]
+
+# Deterministic operators that occur in the arithmetic of shapes, indices and masks.
+_FOLDABLE = frozenset(
+    f"onnx.{name}"
+    for name in (
+        "Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast "
+        "CastLike Ceil Clip Compress Concat ConstantOfShape CumSum Div Equal Exp Expand EyeLike "
+        "Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity Less "
+        "LessOrEqual Log Max Mean Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal "
+        "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements "
+        "ScatterND Shape Sign Size Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu "
+        "Unsqueeze Where Xor"
+    ).split()
+)
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class FoldConstantsPass(Pass):
+    """Replaces the arithmetic of shapes, indices and masks by literals, and refines shapes after.
+
+    Folds an operation whose operands are literals, and `Shape` and `Size` of a static tensor, where
+    every result has at most ``limit`` elements and is of an integer type, or is a single number.
+    Weights are never folded. Repeats until nothing changes; each round infers all shapes anew.
+    Values come from ONNX Runtime; what it refuses stays. Refuses a partitioned module.
+    """
+
+    name: ClassVar[str] = "fold-constants"
+    summary: ClassVar[str] = "Fold the arithmetic of shapes, indices and masks into literals."
+
+    limit: int = 4096
+
+    def run(self, module: ir.Module) -> None:
+        with module.context, ir.Location.unknown():
+            while _Round(module, self.limit).fold():
+                refine_types(module)
+
+
+class _Round:
+    """One walk over the module: everything that can be folded with the shapes known now."""
+
+    def __init__(self, module: ir.Module, limit: int) -> None:
+        self.module = module
+        self.limit = limit
+        self.known: dict[ir.Value, Array | None] = {}  # None: evaluated at the end of the walk
+        self.pending: list[ir.Operation] = []
+        self.folded: dict[ir.Value, Array] = {}
+
+    def fold(self) -> bool:
+        """Fold; return whether there was anything to fold."""
+        for op in walk(function(self.module)):
+            self._visit(op)
+        if self.pending:
+            literals = {value: array for value, array in self.known.items() if array is not None}
+            self.folded.update(evaluate(self.module, self.pending, literals))
+        done = {value.owner for value in self.folded}
+        for value, array in self.folded.items():
+            _replace(value, array)
+        for op in done:
+            op.operation.erase()
+        return bool(done)
+
+    def _visit(self, op: ir.Operation) -> None:
+        if op.name == CONSTANT:
+            self.known[op.results[0]] = constant_value(op.results[0])
+        elif (array := _of_shape(op)) is not None:
+            self.known[op.results[0]] = self.folded[op.results[0]] = array
+        elif op.name in _FOLDABLE and all(v in self.known or is_no_value(v) for v in op.operands):
+            if all(self._is_small(op, value.type) for value in op.results):
+                self.pending.append(op)
+                self.known.update((value, None) for value in op.results)
+
+    def _is_small(self, op: ir.Operation, kind: ir.Type) -> bool:
+        shape = static_shape(kind)
+        if shape is None:
+            return False
+        if tensor_element(kind).is_integer:
+            return math.prod(shape) <= self.limit
+        # A float made from a shape alone is a weight in disguise; it stays with the other weights.
+        return math.prod(shape) == 1 and op.name != "onnx.ConstantOfShape"
+
+
+def _of_shape(op: ir.Operation) -> Array | None:
+    """Return the value of `Shape` or `Size` of a tensor whose dimensions in question are known."""
+    if op.name == "onnx.Size":
+        shape = static_shape(op.operands[0].type)
+        return None if shape is None else np.array(math.prod(shape), np.int64)
+    kind = op.operands[0].type if op.name == "onnx.Shape" else None
+    if not isinstance(kind, ir.RankedTensorType):
+        return None
+    start, stop = attribute(op, "start", 0), attribute(op, "end")
+    wanted = range(kind.rank)[slice(start, stop)]
+    if any(kind.is_dynamic_dim(dim) for dim in wanted):
+        return None
+    return np.array([kind.shape[dim] for dim in wanted], np.int64)
+
+
+def _replace(value: ir.Value, array: Array) -> None:
+    op = value.owner.operation
+    literal = to_dense(array)
+    kind = ir.RankedTensorType.get(list(array.shape), tensor_element(value.type).type())
+    made = ir.Operation.create(
+        CONSTANT,
+        results=[kind],
+        attributes={"value": literal},
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
+    )
+    value.replace_all_uses_with(made.result)

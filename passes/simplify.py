@@ -1,0 +1,66 @@
+"""`simplify`: remove operations that return their operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tensoropt.compiler.frontend.refine import update_signature
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import (
+    attribute,
+    constant_value,
+    function,
+    is_no_value,
+    opsets,
+    walk,
+)
+from tensoropt.passes.base import Pass
+
+__all__ = ["SimplifyPass"]
+
+
+@dataclass(frozen=True)
+class SimplifyPass(Pass):
+    """Removes `Identity`, `Dropout` outside training, and casts and transposes that do nothing.
+
+    A `Dropout` whose mask is used, or whose training mode is not known to be off, stays.
+    """
+
+    name: ClassVar[str] = "simplify"
+    summary: ClassVar[str] = "Remove operations that return their operand."
+
+    def run(self, module: ir.Module) -> None:
+        version = opsets(module).get("", 1)
+        with module.context, ir.Location.unknown():
+            for op in list(walk(function(module))):
+                test = _RETURNS_OPERAND.get(op.name)
+                if test is not None and test(op, version):
+                    op.results[0].replace_all_uses_with(op.operands[0])
+                    op.erase()
+            update_signature(module)
+
+
+def _dropout(op: ir.Operation, version: int) -> bool:
+    if len(op.results) > 1 and next(iter(op.results[1].uses), None) is not None:
+        return False
+    if version < 7:
+        return bool(attribute(op, "is_test", 0))
+    if version < 12 or len(op.operands) < 3 or is_no_value(op.operands[2]):
+        return True
+    training = constant_value(op.operands[2])
+    return training is not None and not training.any()
+
+
+def _transpose(op: ir.Operation, version: int) -> bool:
+    order = attribute(op, "perm")
+    return order is not None and list(order) == sorted(order)
+
+
+_RETURNS_OPERAND: dict[str, Callable[[ir.Operation, int], bool]] = {
+    "onnx.Identity": lambda op, version: True,
+    "onnx.Dropout": _dropout,
+    "onnx.Cast": lambda op, version: bool(op.operands[0].type == op.results[0].type),
+    "onnx.Transpose": _transpose,
+}
