@@ -9,9 +9,9 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.graph import captured
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import ReshardOp, layout_attr, layout_of
+from tensoropt.dialects.topt import ReshardOp, layout_attr
 from tensoropt.passes.base import Pass
-from tensoropt.passes.strategies import strategy_of
+from tensoropt.passes.strategies import signature_layouts, strategy_of
 
 __all__ = ["InsertReshardsPass"]
 
@@ -36,15 +36,7 @@ class InsertReshardsPass(Pass):
 
     def _arguments(self, function: ir.Operation) -> dict[ir.Value, Layout]:
         arguments = function.regions[0].blocks[0].arguments
-        return dict(zip(arguments, self._signature(function, "arg_attrs"), strict=True))
-
-    def _signature(self, function: ir.Operation, key: str) -> list[Layout]:
-        held = list(function.attributes[key]) if key in function.attributes else []
-        for number, attributes in enumerate(held):
-            if "topt.layout" not in attributes:
-                side = "argument" if key == "arg_attrs" else "result"
-                raise self.fail(function, f"{side} {number} has no topt.layout, search first")
-        return [layout_of(attributes["topt.layout"]) for attributes in held]
+        return dict(zip(arguments, signature_layouts(function, "arg_attrs"), strict=True))
 
     def _op(
         self, function: ir.Operation, op: ir.Operation, layouts: dict[ir.Value, Layout]
@@ -52,7 +44,7 @@ class InsertReshardsPass(Pass):
         if op.name == onnx.NO_VALUE:
             return
         if op.name == "func.return":
-            wanted, made = self._signature(function, "res_attrs"), []
+            wanted, made = signature_layouts(function, "res_attrs"), []
         else:
             wanted, made = strategy_of(op)
         operands = [*op.operands, *captured(op)]

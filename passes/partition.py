@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import layout_of, mesh_of
 from tensoropt.passes.base import Pass
-from tensoropt.passes.strategies import strategy_of
+from tensoropt.passes.strategies import signature_layouts, strategy_of
 
 __all__ = ["PartitionPass"]
 
@@ -46,11 +47,13 @@ class PartitionPass(Pass):
 class _Partition:
     def __init__(self, owner: PartitionPass, module: ir.Module) -> None:
         self.owner = owner
+        self.old = onnx.function(module)
         self.versions = onnx.opsets(module)
         self.mesh: Mesh = mesh_of(module.operation)
-        device = module.operation.attributes["topt.device"].value
-        self.resharder = Resharder(self.mesh, load_device(device))
-        self.old = onnx.function(module)
+        if "topt.device" not in module.operation.attributes:
+            raise owner.fail(self.old, "the module has no topt.device, run search-strategies first")
+        device = load_device(module.operation.attributes["topt.device"].value)
+        self.resharder = Resharder(self.mesh, device)
         self.local: dict[ir.Value, ir.Value] = {}
 
     def run(self) -> None:
@@ -65,23 +68,19 @@ class _Partition:
     def _signature(self) -> func.FuncOp:
         """Return an empty function of local types beside the old one."""
         kind = ir.FunctionType(self.old.attributes["function_type"].value)
-        sides = [
-            [
-                self._local_type(type_, layout_of(held["topt.layout"]))
-                for type_, held in zip(types, self._held(key), strict=True)
-            ]
-            for types, key in ((kind.inputs, "arg_attrs"), (kind.results, "res_attrs"))
-        ]
+        inputs = self._local_types(kind.inputs, "arg_attrs")
+        results = self._local_types(kind.results, "res_attrs")
         with ir.InsertionPoint(self.old):
-            new = func.FuncOp("main", ir.FunctionType.get(*sides), loc=self.old.location)
+            new = func.FuncOp("main", ir.FunctionType.get(inputs, results), loc=self.old.location)
         for name, attribute in self.old.attributes.items():
             if name != "function_type":
                 new.attributes[name] = attribute
         new.add_entry_block([a.location for a in self.old.regions[0].blocks[0].arguments])
         return new
 
-    def _held(self, key: str) -> list[ir.DictAttr]:
-        return list(self.old.attributes[key]) if key in self.old.attributes else []
+    def _local_types(self, types: Sequence[ir.Type], key: str) -> list[ir.Type]:
+        layouts = signature_layouts(self.old, key)
+        return [self._local_type(t, layout) for t, layout in zip(types, layouts, strict=True)]
 
     def _op(self, op: ir.Operation) -> None:
         if op.name == "topt.reshard":

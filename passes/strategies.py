@@ -5,10 +5,10 @@ from __future__ import annotations
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layouts_of_strategy
+from tensoropt.dialects.topt import layout_of, layouts_of_strategy
 from tensoropt.passes.base import PassError
 
-__all__ = ["strategy_of"]
+__all__ = ["signature_layouts", "strategy_of"]
 
 
 def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
@@ -20,3 +20,14 @@ def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
         return layouts_of_strategy(op.attributes["topt.strategy"])
     except UserError as error:
         raise PassError(f"{where} topt.strategy: {error}", op.location) from None
+
+
+def signature_layouts(function: ir.Operation, key: str) -> list[Layout]:
+    """Return the `topt.layout` of every argument (`arg_attrs`) or result (`res_attrs`)."""
+    held = list(function.attributes[key]) if key in function.attributes else []
+    for number, attributes in enumerate(held):
+        if "topt.layout" not in attributes:
+            side = "argument" if key == "arg_attrs" else "result"
+            text = f"'{function.name}' op {side} {number} has no topt.layout"
+            raise PassError(f"{text}, run search-strategies first", function.location)
+    return [layout_of(attributes["topt.layout"]) for attributes in held]

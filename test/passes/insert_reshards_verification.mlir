@@ -1,7 +1,7 @@
 // RUN: tensoropt-opt %s -p insert-reshards --split-input-file --verify-diagnostics
 
 shard.grid @mesh(shape = 2)
-// expected-error@+1 {{'func.func' op argument 0 has no topt.layout, search first}}
+// expected-error@+1 {{'func.func' op argument 0 has no topt.layout, run search-strategies first}}
 func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}) -> (tensor<4x8xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["R"]>}) {
   return %x : tensor<4x8xf32>
 }

@@ -1,0 +1,34 @@
+// RUN: tensoropt-opt %s -p partition | filecheck %s
+
+// A product split along its inner dimension: partial sums pass through the addition of the bias,
+// which is kept on one rank and zero on the other, and are reduced once, before the nonlinearity.
+
+// CHECK: shard.grid @mesh(shape = 2x2)
+// CHECK: func.func @main(%arg0: tensor<4x8xf32> {topt.layout = #topt.layout<@mesh, ["S(0)", "S(1)"]>, topt.name = "x"}
+// CHECK-SAME: %arg1: tensor<8x32xf32> {topt.layout = #topt.layout<@mesh, ["R", "S(0)"]>, topt.name = "w", topt.param}
+// CHECK-SAME: -> (tensor<4x16xf32> {topt.layout = #topt.layout<@mesh, ["S(0)", "S(1)"]>, topt.name = "y"})
+// CHECK-NEXT: %0 = "onnx.MatMul"(%arg0, %arg1) : (tensor<4x8xf32>, tensor<8x32xf32>) -> tensor<4x32xf32>
+// CHECK-NEXT: %1 = "onnx.Constant"() {value = dense<0.000000e+00> : tensor<f32>}
+// CHECK-NEXT: %2 = "topt.axis_constant"() {axes = array<i64: 1>, values = dense<[true, false]> : tensor<2xi1>}
+// CHECK-NEXT: %3 = "onnx.Where"(%2, %arg2, %1)
+// CHECK-NEXT: %4 = "onnx.Add"(%0, %3) : (tensor<4x32xf32>, tensor<32xf32>) -> tensor<4x32xf32>
+// CHECK-NEXT: %all_reduce = shard.all_reduce %4 on @mesh grid_axes = [1]
+// CHECK-NEXT: %5 = "onnx.Relu"(%all_reduce)
+// CHECK-NEXT: %all_slice = shard.all_slice %5 on @mesh grid_axes = [1] slice_axis = 1 : tensor<4x32xf32> -> tensor<4x16xf32>
+// CHECK-NEXT: return %all_slice
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 2x2)
+  func.func @main(
+      %x: tensor<8x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)", "S(1)"]>},
+      %w: tensor<16x32xf32> {topt.name = "w", topt.param, topt.layout = #topt.layout<@mesh, ["R", "S(0)"]>},
+      %b: tensor<32xf32> {topt.name = "b", topt.param, topt.layout = #topt.layout<@mesh, ["R", "R"]>})
+      -> (tensor<8x32xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)", "S(1)"]>}) {
+    %0 = "onnx.MatMul"(%x, %w) {topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S(0)", "S(1)"]>, #topt.layout<@mesh, ["R", "S(0)"]>], [#topt.layout<@mesh, ["S(0)", "P(sum)"]>]>} : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32> loc("product")
+    %1 = "topt.reshard"(%b) {src = #topt.layout<@mesh, ["R", "R"]>, dst = #topt.layout<@mesh, ["R", "P(sum)"]>} : (tensor<32xf32>) -> tensor<32xf32> loc("bias")
+    %2 = "onnx.Add"(%0, %1) {topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S(0)", "P(sum)"]>, #topt.layout<@mesh, ["R", "P(sum)"]>], [#topt.layout<@mesh, ["S(0)", "P(sum)"]>]>} : (tensor<8x32xf32>, tensor<32xf32>) -> tensor<8x32xf32> loc("bias")
+    %3 = "topt.reshard"(%2) {src = #topt.layout<@mesh, ["S(0)", "P(sum)"]>, dst = #topt.layout<@mesh, ["S(0)", "R"]>} : (tensor<8x32xf32>) -> tensor<8x32xf32> loc("act")
+    %4 = "onnx.Relu"(%3) {topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S(0)", "R"]>], [#topt.layout<@mesh, ["S(0)", "R"]>]>} : (tensor<8x32xf32>) -> tensor<8x32xf32> loc("act")
+    %5 = "topt.reshard"(%4) {src = #topt.layout<@mesh, ["S(0)", "R"]>, dst = #topt.layout<@mesh, ["S(0)", "S(1)"]>} : (tensor<8x32xf32>) -> tensor<8x32xf32>
+    return %5 : tensor<8x32xf32>
+  }
+}

@@ -1,0 +1,30 @@
+// RUN: tensoropt-opt %s -p partition --split-input-file --verify-diagnostics
+
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 4)
+  func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) -> (tensor<8x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(1)"]>}) {
+    // expected-error@+1 {{'onnx.Relu' op has a strategy its sharding rule does not offer on mesh 4: [S(0)], ->, [S(1)]}}
+    %0 = "onnx.Relu"(%x) {topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S(0)"]>], [#topt.layout<@mesh, ["S(1)"]>]>} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+    return %0 : tensor<8x16xf32>
+  }
+}
+
+// -----
+
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 4)
+  func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) -> (tensor<8x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(1)"]>}) {
+    // expected-error@-1 {{'func.func' op the module has no topt.device, run search-strategies first}}
+    return %x : tensor<8x16xf32>
+  }
+}
+
+// -----
+
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 4)
+  func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) -> (tensor<8x16xf32> {topt.name = "y"}) {
+    // expected-error@-1 {{'func.func' op result 0 has no topt.layout, run search-strategies first}}
+    return %x : tensor<8x16xf32>
+  }
+}
