@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (registers bfloat16, float8 and int4 with numpy)
 import numpy as np
 import numpy.typing as npt
+
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["ELEMENTS", "Element", "dense_to_array", "element_of", "element_of_array", "to_dense"]

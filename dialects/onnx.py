@@ -75,7 +75,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 def is_onnx(op: ir.Operation) -> bool:
     """Say whether ``op`` is an ONNX operator or one of `onnx.Constant`, `NoValue`, `Yield`."""
-    return op.name.startswith(_PREFIX)
+    return bool(op.name.startswith(_PREFIX))
 
 
 def owner(value: ir.Value) -> ir.Operation | None:
@@ -95,7 +95,7 @@ def node_name(op: ir.Operation) -> str | None:
 
 
 def attributes(op: ir.Operation) -> Iterator[str]:
-    """Yield the names of the ONNX attributes of ``op``, in alphabetical order; ours are left out."""
+    """Yield the names of the ONNX attributes of ``op`` in alphabetical order, without ours."""
     return (name for name in op.attributes if not name.startswith("topt."))
 
 

@@ -27,18 +27,15 @@ from tensoropt.passes.base import Pass
 __all__ = ["FoldConstantsPass"]
 
 # Deterministic operators that occur in the arithmetic of shapes, indices and masks.
-_FOLDABLE = frozenset(
-    f"onnx.{name}"
-    for name in (
-        "Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast "
-        "CastLike Ceil Clip Compress Concat ConstantOfShape CumSum Div Equal Exp Expand EyeLike "
-        "Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity Less "
-        "LessOrEqual Log Max Mean Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal "
-        "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements "
-        "ScatterND Shape Sign Size Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu "
-        "Unsqueeze Where Xor"
-    ).split()
-)
+_FOLDABLE = """
+    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil
+    Clip Compress Concat ConstantOfShape CumSum Div Equal Exp Expand EyeLike Flatten Floor Gather
+    GatherElements GatherND Greater GreaterOrEqual Identity Less LessOrEqual Log Max Mean Min Mod
+    Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum Reshape Round ScatterElements ScatterND Shape Sign Size Slice Split Sqrt Squeeze Sub
+    Sum Tile TopK Transpose Trilu Unsqueeze Where Xor
+"""
+_FOLDABLE_NAMES = frozenset(f"onnx.{name}" for name in _FOLDABLE.split())
 
 Array = npt.NDArray[Any]
 
@@ -93,10 +90,16 @@ class _Round:
             self.known[op.results[0]] = constant_value(op.results[0])
         elif (array := _of_shape(op)) is not None:
             self.known[op.results[0]] = self.folded[op.results[0]] = array
-        elif op.name in _FOLDABLE and all(v in self.known or is_no_value(v) for v in op.operands):
-            if all(self._is_small(op, value.type) for value in op.results):
-                self.pending.append(op)
-                self.known.update((value, None) for value in op.results)
+        elif self._is_foldable(op):
+            self.pending.append(op)
+            self.known.update((value, None) for value in op.results)
+
+    def _is_foldable(self, op: ir.Operation) -> bool:
+        return (
+            op.name in _FOLDABLE_NAMES
+            and all(value in self.known or is_no_value(value) for value in op.operands)
+            and all(self._is_small(op, value.type) for value in op.results)
+        )
 
     def _is_small(self, op: ir.Operation, kind: ir.Type) -> bool:
         shape = static_shape(kind)

@@ -78,7 +78,8 @@ class RankLowerings:
         start = shape[axis] * self.mesh.linear(self.rank, axes)
         name = _name(op, "Slice")
         bounds = {"starts": [start], "ends": [start + shape[axis]], "axes": [axis]}
-        operands, held = [emitter.name(op.operands[0])], bounds
+        operands = [emitter.name(op.operands[0])]
+        held: dict[str, Any] = {**bounds}
         if emitter.opsets[""] >= 10:  # from then on the bounds are operands
             operands += [
                 emitter.constant(f"{name}_{key}", np.array(value, np.int64))

@@ -20,8 +20,8 @@ from tensoropt.compiler.frontend.model_file import (
     load_model,
 )
 from tensoropt.compiler.frontend.names import Namer
-from tensoropt.compiler.frontend.types import TypeTable, dim_names
 from tensoropt.compiler.frontend.stored import check_stored
+from tensoropt.compiler.frontend.types import TypeTable, dim_names
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, op_name
 

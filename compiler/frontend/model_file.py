@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.graph_checks import check_graph

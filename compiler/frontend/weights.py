@@ -137,7 +137,7 @@ def _read_run(descriptor: int, stored: Stored, first: int, count: int) -> Array:
     begin = first * bits // 8
     end = (first + count) * bits // 8 + ((first + count) * bits % 8 > 0)
     raw = np.empty(end - begin, np.uint8)
-    view, done = memoryview(raw), 0
+    view, done = raw.data, 0
     while done < len(raw):
         got = os.preadv(descriptor, [view[done:]], stored.offset + begin + done)
         if not got:
@@ -146,7 +146,7 @@ def _read_run(descriptor: int, stored: Stored, first: int, count: int) -> Array:
     if bits % 8 == 0:
         return raw.view(dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype)
     skipped = (first * bits - begin * 8) // bits
-    return _unpack(raw, bits)[skipped : skipped + count].view(np.uint8).astype(np.uint8).view(dtype)
+    return _unpack(raw, bits)[skipped : skipped + count].view(dtype)
 
 
 def _little_endian(part: Array) -> Array:
