@@ -1,0 +1,322 @@
+#include "lists.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <thread>
+
+#include "memory.hpp"
+
+namespace topt::search {
+
+namespace {
+
+constexpr double kBytesPerPoint = 36;
+
+// The lists of all cells of a table, one after the other, and where each point came from: the value
+// of the eliminated variable and the point of each input of the step (`width` of them).
+struct Lists {
+    std::vector<std::uint32_t> begin{0};
+    std::vector<double> time, fixed;
+    std::vector<std::int32_t> level, v;
+    std::vector<std::uint32_t> from;
+    std::size_t width = 0;
+
+    List at(std::size_t cell) const {
+        const std::uint32_t b = begin[cell];
+        return {time.data() + b, fixed.data() + b, level.empty() ? nullptr : level.data() + b,
+                begin[cell + 1] - b};
+    }
+
+    // What is left is enough to trace a point back.
+    void forget_costs() {
+        time = fixed = {};
+        level = {};
+    }
+
+    void append(Lists&& other) {
+        const std::uint32_t shift = begin.back();
+        for (std::size_t i = 1; i < other.begin.size(); ++i) begin.push_back(other.begin[i] + shift);
+        auto extend = [](auto& to, const auto& more) { to.insert(to.end(), more.begin(), more.end()); };
+        extend(time, other.time);
+        extend(fixed, other.fixed);
+        extend(level, other.level);
+        extend(v, other.v);
+        extend(from, other.from);
+    }
+};
+
+// Sum of the lists of all inputs but the last, for steps with three inputs and more.
+struct Partial {
+    std::vector<double> time, fixed;
+    std::vector<std::int32_t> level;
+    std::vector<std::vector<std::uint32_t>> from;
+    List view() const {
+        return {time.data(), fixed.data(), level.data(), std::uint32_t(time.size())};
+    }
+};
+
+class Eliminator {
+  public:
+    Eliminator(const Model& model, const Plan& plan, const Box& box, const Bounds& bounds,
+               const std::vector<double>& levels, int threads, const Token& token)
+        : model_(model), plan_(plan), box_(box), bounds_(bounds), levels_(levels),
+          threads_(threads), token_(token), tables_(plan.scope.size()) {}
+
+    std::vector<Solution> run() {
+        for (std::size_t id = 0; id < plan_.base.size(); ++id) load(static_cast<int>(id));
+        for (const Step& step : plan_.steps) {
+            tables_[step.output] = eliminate_step(step);
+            for (int id : step.inputs) tables_[id].forget_costs();
+        }
+        return solutions();
+    }
+
+  private:
+    std::int32_t level_of(double transient) const {
+        auto it = std::lower_bound(levels_.begin(), levels_.end(), transient);
+        return static_cast<std::int32_t>(it - levels_.begin());
+    }
+
+    // The limits of one cell: what is left of the box after the best of everything else.
+    void set_limits(int table, std::size_t cell, Limits& limits) const {
+        const Cost& base = model_.base;
+        limits.time = box_.time == INF ? INF : box_.time - base.time - bounds_.time[table][cell];
+        limits.slope = box_.mixed.limit == INF ? 0 : box_.mixed.memory;
+        limits.fixed.assign(levels_.size(), INF);
+        limits.mixed.assign(levels_.size(), INF);
+        for (std::size_t l = 0; l < levels_.size(); ++l) {
+            const double fixed = base.fixed + levels_[l];
+            if (box_.memory != INF)
+                limits.fixed[l] = box_.memory - fixed - bounds_.memory[table][cell] + 1;
+            if (box_.mixed.limit != INF)
+                limits.mixed[l] = loosen(box_.mixed.limit) - base.time - limits.slope * fixed -
+                                  bounds_.mixed[table][cell];
+        }
+    }
+
+    bool within(const Limits& limits, double time, double fixed, std::int32_t level) const {
+        return time <= limits.time && fixed < limits.fixed[level] &&
+               time + limits.slope * fixed <= limits.mixed[level];
+    }
+
+    void load(int id) {
+        const Table& table = plan_.base[id];
+        Lists& lists = tables_[id];
+        Limits limits;
+        for (std::size_t i = 0; i < table.size(); ++i) {
+            const std::int32_t level = level_of(table.transient[i]);
+            if (table.time[i] != INF && level < static_cast<std::int32_t>(levels_.size())) {
+                set_limits(id, i, limits);
+                if (within(limits, table.time[i], table.fixed[i], level)) {
+                    lists.time.push_back(table.time[i]);
+                    lists.fixed.push_back(table.fixed[i]);
+                    if (levels_.size() > 1) lists.level.push_back(level);
+                }
+            }
+            lists.begin.push_back(static_cast<std::uint32_t>(lists.time.size()));
+        }
+    }
+
+    Lists eliminate_step(const Step& step) {
+        const std::size_t rows = rows_of(step);
+        const std::size_t parts = std::min<std::size_t>(threads_, rows);
+        if (parts <= 1 || work_of(step) < 2e6) return eliminate_rows(step, 0, rows);
+        return in_parallel(step, rows, parts);
+    }
+
+    // Counts the bytes of all points kept, this step's share of them included.
+    void check_points(double here) const {
+        double points = here * threads_;
+        for (const Lists& lists : tables_) points += double(lists.v.size());
+        if (points * kBytesPerPoint > memory_budget())
+            throw TooLarge("the lists of the search need more than " +
+                           std::to_string(int(memory_budget() / (1 << 30))) +
+                           " GiB, allow a larger epsilon or set a time limit");
+    }
+
+    // A rough count of the sums to form: every list of average length.
+    double work_of(const Step& step) const {
+        double work = double(plan_.cells[step.output]) * double(step.values);
+        for (int id : step.inputs)
+            work *= std::max(1.0, double(tables_[id].time.size()) / double(plan_.cells[id]));
+        return work;
+    }
+
+    Lists in_parallel(const Step& step, std::size_t rows, std::size_t parts) {
+        const std::size_t pieces = std::min<std::size_t>(rows, 8 * parts);
+        std::vector<Lists> done(pieces);
+        std::vector<std::exception_ptr> failed(parts);
+        std::atomic<std::size_t> next{0};
+        auto work = [&](std::size_t thread) {
+            try {
+                for (std::size_t p; (p = next++) < pieces;)
+                    done[p] = eliminate_rows(step, rows * p / pieces, rows * (p + 1) / pieces);
+            } catch (...) {
+                failed[thread] = std::current_exception();
+            }
+        };
+        {
+            std::vector<std::jthread> helpers;
+            for (std::size_t t = 1; t < parts; ++t) helpers.emplace_back(work, t);
+            work(0);
+        }
+        for (auto& error : failed)
+            if (error) std::rethrow_exception(error);
+        for (std::size_t p = 1; p < pieces; ++p) done[0].append(std::move(done[p]));
+        return std::move(done[0]);
+    }
+
+    Lists eliminate_rows(const Step& step, std::size_t first, std::size_t last) const {
+        Lists out;
+        out.width = step.inputs.size();
+        CellMerger merger(levels_.size() > 1), inner(levels_.size() > 1);
+        Limits limits;
+        each_row(step, first, last, [&](std::size_t to, const std::size_t* offset) {
+            for (std::size_t x = 0; x < step.row; ++x) {
+                set_limits(step.output, to + x, limits);
+                eliminate_cell(step, offset, x, limits, merger, inner, out);
+            }
+            if (merger.candidates + inner.candidates > (1u << 20)) {
+                token_.check();
+                check_points(double(out.time.size()));
+                merger.candidates = inner.candidates = 0;
+            }
+        });
+        return out;
+    }
+
+    List input_at(const Step& step, const std::size_t* offset, std::size_t x, std::size_t v,
+                  std::size_t i) const {
+        const Access& access = step.access[i];
+        return tables_[step.inputs[i]].at(offset[i] + v * access.stride_v + (access.row ? x : 0));
+    }
+
+    void eliminate_cell(const Step& step, const std::size_t* offset, std::size_t x,
+                        const Limits& limits, CellMerger& merger, CellMerger& inner,
+                        Lists& out) const {
+        static constexpr double zero = 0;
+        static constexpr std::int32_t first = 0;
+        const List nothing{&zero, &zero, &first, 1};
+        const std::size_t inputs = step.inputs.size();
+        std::vector<Partial> partials(inputs > 2 ? step.values : 0);
+        merger.begin(limits);
+        for (std::size_t v = 0; v < step.values; ++v) {
+            const auto value = static_cast<std::int32_t>(v);
+            if (inputs == 0) merger.add(value, nothing, nothing);
+            else if (inputs == 1) merger.add(value, input_at(step, offset, x, v, 0), nothing);
+            else {
+                List left = input_at(step, offset, x, v, 0);
+                if (inputs > 2) {
+                    partials[v] = join_all(step, offset, x, v, inner);
+                    left = partials[v].view();
+                }
+                merger.add(value, left, input_at(step, offset, x, v, inputs - 1));
+            }
+        }
+        for (const Joined& point : merger.finish(token_)) store(step, point, partials, out);
+        out.begin.push_back(static_cast<std::uint32_t>(out.time.size()));
+    }
+
+    void store(const Step& step, const Joined& point, const std::vector<Partial>& partials,
+               Lists& out) const {
+        out.time.push_back(point.time);
+        out.fixed.push_back(point.fixed);
+        if (levels_.size() > 1) out.level.push_back(point.level);
+        out.v.push_back(point.v);
+        const std::size_t inputs = step.inputs.size();
+        if (inputs == 0) return;
+        if (inputs > 2)
+            for (const auto& from : partials[point.v].from) out.from.push_back(from[point.left]);
+        else out.from.push_back(point.left);
+        if (inputs > 1) out.from.push_back(point.right);
+    }
+
+    // The frontier of the sums of all inputs but the last, without limits.
+    Partial join_all(const Step& step, const std::size_t* offset, std::size_t x, std::size_t v,
+                     CellMerger& inner) const {
+        Limits none{INF, std::vector<double>(levels_.size(), INF),
+                    std::vector<double>(levels_.size(), INF), 0};
+        const List first = input_at(step, offset, x, v, 0);
+        Partial total;
+        total.from.emplace_back();
+        for (std::uint32_t i = 0; i < first.size; ++i) {
+            total.time.push_back(first.time[i]);
+            total.fixed.push_back(first.fixed[i]);
+            total.level.push_back(first.level ? first.level[i] : 0);
+            total.from[0].push_back(i);
+        }
+        for (std::size_t i = 1; i + 1 < step.inputs.size(); ++i) {
+            inner.begin(none);
+            inner.add(0, total.view(), input_at(step, offset, x, v, i));
+            total = joined(total, inner.finish(token_));
+        }
+        return total;
+    }
+
+    static Partial joined(const Partial& old, const std::vector<Joined>& points) {
+        Partial next;
+        next.from.resize(old.from.size() + 1);
+        for (const Joined& point : points) {
+            next.time.push_back(point.time);
+            next.fixed.push_back(point.fixed);
+            next.level.push_back(point.level);
+            for (std::size_t k = 0; k < old.from.size(); ++k)
+                next.from[k].push_back(old.from[k][point.left]);
+            next.from.back().push_back(point.right);
+        }
+        return next;
+    }
+
+    // Follows the points back; `index[table]` is the point's place among all points of the table.
+    std::vector<int> choice_of(std::uint32_t root) const {
+        std::vector<int> choice(plan_.domain.size(), 0);
+        std::vector<std::uint32_t> index(plan_.scope.size(), 0);
+        index[plan_.last().output] = root;
+        for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
+            const Lists& lists = tables_[step->output];
+            const std::uint32_t at = index[step->output];
+            if (step->var >= 0) choice[step->var] = lists.v[at];
+            for (std::size_t i = 0; i < step->inputs.size(); ++i) {
+                const int id = step->inputs[i];
+                index[id] = tables_[id].begin[offset_of(plan_, id, choice)] +
+                            lists.from[at * lists.width + i];
+            }
+        }
+        return choice;
+    }
+
+    // Decodes the result, checks each decoded choice against its point, and drops those that a
+    // point of a lower level beats once the transient maximum is added.
+    std::vector<Solution> solutions() const {
+        const Lists& root = tables_[plan_.last().output];
+        std::vector<Solution> found;
+        for (std::uint32_t i = 0; i < root.time.size(); ++i) {
+            const std::vector<int> choice = choice_of(i);
+            const Cost cost = cost_of(model_, choice);
+            if (cost.time != root.time[i] + model_.base.time ||
+                cost.fixed != root.fixed[i] + model_.base.fixed)
+                throw std::logic_error("a decoded choice does not cost what its point says");
+            found.push_back({cost, expand(model_, choice)});
+        }
+        return found;
+    }
+
+    const Model& model_;
+    const Plan& plan_;
+    const Box& box_;
+    const Bounds& bounds_;
+    const std::vector<double>& levels_;
+    const int threads_;
+    const Token& token_;
+    std::vector<Lists> tables_;
+};
+
+}  // namespace
+
+std::vector<Solution> frontier_of(const Model& model, const Plan& plan, const Box& box,
+                                  const Bounds& bounds, const std::vector<double>& levels,
+                                  int threads, const Token& token) {
+    return Eliminator(model, plan, box, bounds, levels, threads, token).run();
+}
+
+}  // namespace topt::search

@@ -1,0 +1,45 @@
+// Variable elimination over frontiers: every point of use inside a box.
+#pragma once
+
+#include <vector>
+
+#include "merge.hpp"
+#include "minplus.hpp"
+
+namespace topt::search {
+
+// One lower-bound line: no point of use has time * t + memory * M above `limit`. An infinite limit
+// switches it off.
+struct Line {
+    double time = 1, memory = 0, limit = INF;
+};
+
+// The points asked for: time and memory at most these (whole units), and below the mixed line.
+struct Box {
+    double time = INF, memory = INF;
+    Line mixed{1, 0, INF};
+    Line fastest() const { return {1, 0, time}; }
+    Line leanest() const { return {0, 1, memory}; }
+};
+
+// What everything outside a table costs at least, for the three lines of a box.
+struct Bounds {
+    Outside time, memory, mixed;
+};
+
+struct Solution {
+    Cost cost;
+    std::vector<int> choice;  // per user variable
+};
+
+// All Pareto points of the model inside the box, each with a choice, none left out. `levels` are the
+// values the transient maximum is charged as (ascending; a smaller transient counts as the first).
+// Throws Stopped at the token's end.
+std::vector<Solution> frontier_of(const Model& model, const Plan& plan, const Box& box,
+                                  const Bounds& bounds, const std::vector<double>& levels,
+                                  int threads, const Token& token);
+
+// Allowance for rounding where a bound is not a whole number.
+inline double loosen(double limit) { return limit + 1e-10 * limit; }
+
+}  // namespace topt::search

@@ -1,0 +1,177 @@
+#include "minplus.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+// One build serves old and new processors: the loader picks the clone.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CLONES
+#endif
+
+namespace topt::search {
+
+namespace {
+
+double smaller(double a, double b) { return b < a ? b : a; }
+
+CLONES void min_scalar(double* out, double sum, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) out[x] = smaller(out[x], sum);
+}
+
+CLONES void min_one(double* out, const double* a, double sum, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) out[x] = smaller(out[x], a[x] + sum);
+}
+
+CLONES void min_two(double* out, const double* a, const double* b, double sum, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) out[x] = smaller(out[x], a[x] + b[x] + sum);
+}
+
+CLONES void add_row(double* into, const double* a, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] += a[x];
+}
+
+CLONES void min_row(double* into, const double* a, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] = smaller(into[x], a[x]);
+}
+
+CLONES double least(const double* a, std::size_t n) {
+    double low = INF;
+    for (std::size_t x = 0; x < n; ++x) low = smaller(low, a[x]);
+    return low;
+}
+
+// The rows of the inputs of a step at one cell and one v, and the sum of its single values.
+struct Rows {
+    std::vector<const double*> tables, rows;
+    double sum = 0;
+
+    Rows(const Step& step, const Values& values) {
+        for (int id : step.inputs) tables.push_back(values.of(id));
+    }
+
+    void at(const Step& step, const std::size_t* offset, std::size_t v) {
+        rows.clear();
+        sum = 0;
+        for (std::size_t i = 0; i < tables.size(); ++i) {
+            const double* p = tables[i] + offset[i] + v * step.access[i].stride_v;
+            if (step.access[i].row) rows.push_back(p);
+            else sum += *p;
+        }
+    }
+
+    void minimise(double* out, std::vector<double>& temporary, std::size_t n) const {
+        if (sum == INF) return;
+        if (rows.empty()) return min_scalar(out, sum, n);
+        if (rows.size() == 1) return min_one(out, rows[0], sum, n);
+        if (rows.size() == 2) return min_two(out, rows[0], rows[1], sum, n);
+        total(temporary, n);
+        min_row(out, temporary.data(), n);
+    }
+
+    void total(std::vector<double>& into, std::size_t n) const {
+        into.assign(n, sum);
+        for (const double* row : rows) add_row(into.data(), row, n);
+    }
+};
+
+std::vector<double> step_up(const Plan& plan, const Step& step, const Values& values) {
+    std::vector<double> out(plan.cells[step.output], INF), temporary;
+    Rows rows(step, values);
+    each_row(step, 0, rows_of(step), [&](std::size_t to, const std::size_t* offset) {
+        for (std::size_t v = 0; v < step.values; ++v) {
+            rows.at(step, offset, v);
+            rows.minimise(&out[to], temporary, step.row);
+        }
+    });
+    return out;
+}
+
+// Lowers the joint minimum of every input entry of one row by the row of totals.
+void lower(const Step& step, const std::size_t* offset, std::size_t v,
+           const std::vector<double>& total, Outside& joint) {
+    const double low = least(total.data(), total.size());
+    if (low == INF) return;
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+        double* p = joint[step.inputs[i]].data() + offset[i] + v * step.access[i].stride_v;
+        if (step.access[i].row) min_row(p, total.data(), total.size());
+        else *p = smaller(*p, low);
+    }
+}
+
+void step_down(const Plan& plan, const Step& step, const Values& values, Outside& result) {
+    std::vector<double> total;
+    Rows rows(step, values);
+    for (int id : step.inputs) result[id].assign(plan.cells[id], INF);
+    each_row(step, 0, rows_of(step), [&](std::size_t to, const std::size_t* offset) {
+        const double* above = &result[step.output][to];
+        for (std::size_t v = 0; v < step.values; ++v) {
+            rows.at(step, offset, v);
+            if (rows.sum == INF) continue;
+            rows.total(total, step.row);
+            add_row(total.data(), above, step.row);
+            lower(step, offset, v, total, result);
+        }
+    });
+    for (int id : step.inputs) {
+        const double* own = values.of(id);
+        for (std::size_t i = 0; i < plan.cells[id]; ++i)
+            if (result[id][i] != INF) result[id][i] -= own[i];
+    }
+}
+
+int best_value(const Step& step, const Values& values, const std::vector<std::size_t>& at) {
+    double low = INF;
+    int best = 0;
+    for (std::size_t v = 0; v < step.values; ++v) {
+        double sum = 0;
+        for (std::size_t i = 0; i < step.inputs.size(); ++i)
+            sum += values.of(step.inputs[i])[at[i] + v * step.access[i].stride_v];
+        if (sum < low) low = sum, best = static_cast<int>(v);
+    }
+    return best;
+}
+
+}  // namespace
+
+std::vector<double> weigh(const Table& table, const Weights& weights) {
+    std::vector<double> out(table.size(), INF);
+    for (std::size_t i = 0; i < out.size(); ++i)
+        if (table.time[i] != INF && table.transient[i] <= weights.limit)
+            out[i] = weights.time * table.time[i] + weights.fixed * table.fixed[i];
+    return out;
+}
+
+Values eliminate(const Plan& plan, const Weights& weights) {
+    Values values{std::vector<std::vector<double>>(plan.scope.size()), &plan};
+    for (std::size_t id = 0; id < plan.base.size(); ++id)
+        if (plan.same[id] == static_cast<int>(id)) values.tables[id] = weigh(plan.base[id], weights);
+    for (const Step& step : plan.steps)
+        if (plan.same[step.output] == step.output)
+            values.tables[step.output] = step_up(plan, step, values);
+    return values;
+}
+
+std::vector<int> decode(const Plan& plan, const Values& values) {
+    std::vector<int> choice(plan.domain.size(), 0);
+    std::vector<std::size_t> at;
+    for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step) {
+        if (step->var < 0) continue;
+        choice[step->var] = 0;
+        at.clear();
+        for (int id : step->inputs) at.push_back(offset_of(plan, id, choice));
+        choice[step->var] = best_value(*step, values, at);
+    }
+    return choice;
+}
+
+Outside outside(const Plan& plan, const Values& values) {
+    Outside result(plan.scope.size());
+    result[plan.last().output] = {0.0};
+    for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step)
+        step_down(plan, *step, values, result);
+    return result;
+}
+
+}  // namespace topt::search

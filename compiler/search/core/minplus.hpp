@@ -1,0 +1,37 @@
+// Variable elimination over numbers: smallest sums, and what every entry costs at best.
+#pragma once
+
+#include <vector>
+
+#include "plan.hpp"
+
+namespace topt::search {
+
+// A weighted sum of the objectives, over the choices whose transient memory is at most `limit`.
+struct Weights {
+    double time = 1, fixed = 0;
+    double limit = INF;
+};
+
+// Values of the tables; tables that are the same share the first one's.
+struct Values {
+    std::vector<std::vector<double>> tables;
+    const Plan* plan = nullptr;
+    const double* of(int table) const { return tables[plan->same[table]].data(); }
+    double total() const { return *of(plan->last().output); }
+};
+
+// The values of the node and edge tables under the weights.
+std::vector<double> weigh(const Table& table, const Weights& weights);
+
+// out[scope] = min over v of the sum of the inputs, for every step.
+Values eliminate(const Plan& plan, const Weights& weights);
+
+// A choice (configuration per node) that reaches `values.total()`.
+std::vector<int> decode(const Plan& plan, const Values& values);
+
+// Per table and entry, the smallest sum of everything outside that table (INF when there is none).
+using Outside = std::vector<std::vector<double>>;
+Outside outside(const Plan& plan, const Values& values);
+
+}  // namespace topt::search

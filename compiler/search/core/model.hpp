@@ -1,0 +1,76 @@
+// The problem as the engine sees it: one cost table per variable and per edge.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace topt::search {
+
+inline constexpr double INF = std::numeric_limits<double>::infinity();
+
+// Times and bytes are held as whole numbers in doubles (see `Scale`), so that sums are exact in any
+// order: ties stay ties, and a bound can be compared with a cost without a tolerance.
+struct Cost {
+    double time = 0, fixed = 0, transient = 0;
+    double memory() const { return fixed + transient; }
+};
+
+// Costs of one factor, row-major over its scope. An infinite time forbids the entry.
+struct Table {
+    std::vector<double> time, fixed, transient;
+    std::size_t size() const { return time.size(); }
+    Cost at(std::size_t i) const { return {time[i], fixed[i], transient[i]}; }
+    bool operator==(const Table&) const = default;
+};
+
+struct Edge {
+    int a, b;     // nodes, a < b
+    Table table;  // [K_a][K_b]
+};
+
+struct Model {
+    std::vector<Table> nodes;
+    std::vector<Edge> edges;
+    Cost base;                               // what the variables already fixed cost
+    std::vector<int> source;                 // node -> variable of the user's problem
+    std::vector<std::vector<int>> configs;   // node -> the user's configuration of each entry
+    std::vector<int> choice;                 // user's variable -> configuration once fixed, else -1
+
+    int size(int node) const { return static_cast<int>(nodes[node].size()); }
+};
+
+// One whole unit of the engine is `time` seconds or `memory` bytes; both are powers of two.
+struct Scale {
+    double time = 1, memory = 1;
+};
+
+using Keep = std::vector<std::vector<char>>;
+
+void add(Cost& into, const Cost& cost);
+void add(Table& into, std::size_t at, const Cost& cost);
+
+// Chooses the scale from the largest totals and rounds every cost to it.
+Scale quantise(Model& model);
+
+// Adds up parallel edges, so that every pair of nodes has at most one.
+void merge_parallel(Model& model);
+
+// Drops the entries not in `keep` and absorbs nodes with one entry left; nothing if no choice is left.
+std::optional<Model> reduce(const Model& model, const Keep& keep);
+
+Keep keep_all(const Model& model);
+std::size_t count(const Keep& keep);
+
+// Drops configurations that another one of the same node beats or equals in time, static and
+// transient memory whatever the neighbours choose.
+Keep undominated(const Model& model);
+
+// Cost of a choice given per node of this model.
+Cost cost_of(const Model& model, const std::vector<int>& choice);
+
+// The user's choice (one configuration per user variable) for a choice per node.
+std::vector<int> expand(const Model& model, const std::vector<int>& choice);
+
+}  // namespace topt::search

@@ -1,0 +1,164 @@
+// The Python face of the engine: tensoropt.compiler.search._core.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "sweep.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace topt::search {
+
+namespace {
+
+using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+
+std::vector<double> copy(const Array& array) { return {array.data(), array.data() + array.size()}; }
+
+// Runs f on another thread, so that Ctrl-C is seen meanwhile; its exception comes back.
+template <class F>
+void interruptible(Token& token, F f) {
+    std::mutex mutex;
+    std::condition_variable condition;
+    bool done = false;
+    std::exception_ptr failed;
+    std::jthread worker([&] {
+        try {
+            f();
+        } catch (...) {
+            failed = std::current_exception();
+        }
+        std::scoped_lock lock(mutex);
+        done = true;
+        condition.notify_one();
+    });
+    for (bool finished = false; !finished;) {
+        {
+            nb::gil_scoped_release released;
+            std::unique_lock lock(mutex);
+            finished = condition.wait_for(lock, std::chrono::milliseconds(50), [&] { return done; });
+        }
+        if (!finished && !token.cancelled() && PyErr_CheckSignals() != 0) {
+            token.cancel();
+            nb::gil_scoped_release released;
+            worker.join();
+            break;
+        }
+    }
+    if (PyErr_Occurred()) throw nb::python_error();
+    if (failed) std::rethrow_exception(failed);
+}
+
+template <class T>
+nb::object to_numpy(std::vector<T> values, std::vector<std::size_t> shape) {
+    auto* kept = new std::vector<T>(std::move(values));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.data(), owner));
+}
+
+class Engine {
+  public:
+    void add_node(const Array& time, const Array& fixed, const Array& transient) {
+        const int id = static_cast<int>(model_.nodes.size());
+        model_.nodes.push_back({copy(time), copy(fixed), copy(transient)});
+        model_.source.push_back(id);
+        model_.choice.push_back(-1);
+        auto& configs = model_.configs.emplace_back(time.size());
+        for (std::size_t i = 0; i < configs.size(); ++i) configs[i] = static_cast<int>(i);
+    }
+
+    void add_edge(int a, int b, const Array& time, const Array& fixed, const Array& transient) {
+        model_.edges.push_back({a, b, {copy(time), copy(fixed), copy(transient)}});
+    }
+
+    // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
+    bool prepare() {
+        quantise(model_);
+        merge_parallel(model_);
+        auto reduced = reduce(model_, keep_all(model_));
+        if (!reduced) return false;
+        whole_.model = std::move(*reduced);
+        whole_.plan = make_plan(whole_.model);
+        check_size(whole_.plan);
+        return true;
+    }
+
+    nb::object min_time() {
+        std::vector<int> choice;
+        Token token(INF);
+        interruptible(token, [&] {
+            const Values values = eliminate(whole_.plan, {1, 0, INF});
+            if (values.total() != INF) choice = expand(whole_.model, decode(whole_.plan, values));
+        });
+        const std::size_t size = choice.size();
+        return to_numpy(std::vector<std::int32_t>(choice.begin(), choice.end()), {size});
+    }
+
+    nb::dict frontier(double epsilon, double time_limit_s, int threads, bool plain) {
+        Token token(time_limit_s);
+        Result result;
+        interruptible(token, [&] {
+            screen();
+            const Values values = eliminate(whole_.plan, {1, 0, INF});
+            if (values.total() == INF) return;
+            whole_.bounds.time = outside(whole_.plan, values);
+            whole_.bounds.memory = outside(whole_.plan, eliminate(whole_.plan, {0, 1, INF}));
+            result = solve_frontier(whole_, {epsilon, threads, plain}, token);
+        });
+        return to_dict(result);
+    }
+
+    double work() const { return whole_.plan.work; }
+    std::size_t entries() const { return count(keep_all(whole_.model)); }
+
+  private:
+    void screen() {
+        if (auto reduced = reduce(whole_.model, undominated(whole_.model))) {
+            whole_.model = std::move(*reduced);
+            whole_.plan = make_plan(whole_.model);
+        }
+    }
+
+    nb::dict to_dict(const Result& result) const {
+        const std::size_t width = model_.nodes.size();
+        std::vector<std::int32_t> choices;
+        for (const Solution& point : result.points)
+            choices.insert(choices.end(), point.choice.begin(), point.choice.end());
+        nb::dict out;
+        out["choices"] = to_numpy(std::move(choices), {result.points.size(), width});
+        out["epsilon"] = result.epsilon;
+        out["supported"] = result.supported;
+        out["hull_epsilon"] = result.hull_epsilon;
+        out["gaps"] = result.gaps;
+        out["open_gaps"] = result.open_gaps;
+        return out;
+    }
+
+    Model model_;
+    Prepared whole_;
+};
+
+}  // namespace
+
+}  // namespace topt::search
+
+NB_MODULE(_core, m) {
+    using namespace topt::search;
+    m.doc() = "Exact variable elimination over pairwise cost tables.";
+    nb::exception<TooLarge>(m, "TooLargeError");
+    nb::class_<Engine>(m, "Engine")
+        .def(nb::init<>())
+        .def("add_node", &Engine::add_node, "time"_a, "static"_a, "transient"_a)
+        .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "time"_a, "static"_a, "transient"_a)
+        .def("prepare", &Engine::prepare)
+        .def("min_time", &Engine::min_time)
+        .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a, "plain"_a)
+        .def("entries", &Engine::entries)
+        .def("work", &Engine::work);
+}

@@ -1,0 +1,29 @@
+// Search of one box of the (time, memory) plane.
+#pragma once
+
+#include <vector>
+
+#include "lists.hpp"
+
+namespace topt::search {
+
+// A model with its plan, and the bounds of the time and memory lines if they are known already.
+struct Prepared {
+    Model model;
+    Plan plan;
+    Bounds bounds;
+};
+
+// The values that the transient maximum can take, ascending: none below `lowest` or below what every
+// choice reaches, none above `highest`.
+std::vector<double> transient_levels(const Model& model, double lowest = 0, double highest = INF);
+
+// Throws TooLarge when the tables of the plan do not fit into half of the machine's memory.
+void check_size(const Plan& plan);
+
+// All Pareto points in the box. Narrows the model to the configurations that can be part of one,
+// range of transient levels by range, until elimination of what is left is cheap.
+std::vector<Solution> search_box(const Prepared& whole, const Box& box, int threads,
+                                 const Token& token);
+
+}  // namespace topt::search

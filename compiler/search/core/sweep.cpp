@@ -1,0 +1,262 @@
+#include "sweep.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <thread>
+
+namespace topt::search {
+
+namespace {
+
+constexpr std::size_t kBatch = 4;  // gaps taken at once: fixed, so that results do not depend on threads
+
+// What is known to hold of every choice: time * t + memory * M >= bound.
+struct Support {
+    double time, memory, bound;
+};
+
+// Two neighbouring points found so far, as (time, memory), left one faster.
+struct Gap {
+    double left_time, left_memory, right_time, right_memory;
+    double slope = 0, error = INF;
+    bool refined = false;  // the line through both points is known to support the frontier
+};
+
+// Runs f(0..count-1) on several threads; the first exception comes back.
+void parallel(std::size_t count, int threads, const std::function<void(std::size_t)>& f) {
+    std::atomic<std::size_t> next{0};
+    std::vector<std::exception_ptr> failed(std::max(1, threads));
+    auto work = [&](std::size_t thread) {
+        try {
+            for (std::size_t i; (i = next++) < count;) f(i);
+        } catch (...) {
+            failed[thread] = std::current_exception();
+        }
+    };
+    {
+        std::vector<std::jthread> helpers;
+        for (int t = 1; t < threads && std::size_t(t) < count; ++t)
+            helpers.emplace_back(work, std::size_t(t));
+        work(0);
+    }
+    for (auto& error : failed)
+        if (error) std::rethrow_exception(error);
+}
+
+void keep_best(std::vector<Solution>& points) {
+    std::stable_sort(points.begin(), points.end(), [](const Solution& a, const Solution& b) {
+        return std::pair(a.cost.time, a.cost.memory()) < std::pair(b.cost.time, b.cost.memory());
+    });
+    double low = INF;
+    std::erase_if(points, [&](const Solution& point) {
+        if (point.cost.memory() >= low) return true;
+        low = point.cost.memory();
+        return false;
+    });
+}
+
+class Frontier {
+  public:
+    Frontier(const Prepared& whole, const Options& options, const Token& token)
+        : whole_(whole), options_(options), token_(token),
+          levels_(transient_levels(whole.model)) {}
+
+    Result run() {
+        find_extremes();
+        if (options_.plain) search_plainly();
+        else {
+            sweep();
+            search_gaps();
+        }
+        for (const Gap& gap : gaps_) result_.epsilon = std::max(result_.epsilon, gap.error);
+        keep_best(result_.points);
+        return std::move(result_);
+    }
+
+  private:
+    // The best point of a box that holds one value of one objective; never cut short by the clock.
+    Solution corner(const Box& box) const {
+        auto found = search_box(whole_, box, options_.threads, Token(INF));
+        keep_best(found);
+        return box.memory < INF && box.time == INF ? found.back() : found.front();
+    }
+
+    void find_extremes() {
+        const Supported fast = minimise(whole_, levels_, 1, 0);
+        const Supported lean = minimise(whole_, levels_, 0, 1);
+        const Cost at_fast = fast.solution.cost, at_lean = lean.solution.cost;
+        add_point(corner({at_fast.time, at_fast.memory(), {}}));
+        const Cost left = result_.points[0].cost;
+        supports_ = {{1, 0, fast.bound}, {0, 1, lean.bound}};
+        if (left.memory() <= lean.bound) return;
+        add_point(corner({at_lean.time, at_lean.memory(), {}}));
+        const Cost right = result_.points[1].cost;
+        gaps_.push_back(make_gap(left.time, left.memory(), right.time, right.memory()));
+    }
+
+    void add_point(Solution point) { result_.points.push_back(std::move(point)); }
+
+    Gap make_gap(double left_time, double left_memory, double right_time, double right_memory) const {
+        Gap gap{left_time, left_memory, right_time, right_memory};
+        gap.slope = (right_time - left_time) / (left_memory - right_memory);
+        gap.error = error_of(gap);
+        return gap;
+    }
+
+    // A choice not within e of either point lies below the corner (right_time, left_memory) / (1 + e),
+    // and above every support; so the largest e that leaves room is the least over the supports.
+    double error_of(const Gap& gap) const {
+        double error = INF;
+        for (const Support& line : supports_)
+            error = std::min(error, error_under(gap, line));
+        return std::max(0.0, error);
+    }
+
+    static double error_under(const Gap& gap, const Support& line) {
+        if (line.bound <= 0) return INF;
+        return (line.time * gap.right_time + line.memory * gap.left_memory) / line.bound - 1;
+    }
+
+    // The open gaps with the largest errors.
+    std::vector<std::size_t> worst(std::size_t most, const std::function<bool(const Gap&)>& open) const {
+        std::vector<std::size_t> picked;
+        for (std::size_t g = 0; g < gaps_.size(); ++g)
+            if (open(gaps_[g]) && gaps_[g].error > options_.epsilon) picked.push_back(g);
+        std::stable_sort(picked.begin(), picked.end(), [&](std::size_t a, std::size_t b) {
+            return gaps_[a].error > gaps_[b].error;
+        });
+        if (picked.size() > most) picked.resize(most);
+        return picked;
+    }
+
+    // Minimises along the line through both ends of the worst gaps, until each gap is either small
+    // enough or known to have no supported point inside.
+    void sweep() {
+        auto open = [](const Gap& gap) { return !gap.refined; };
+        for (;;) {
+            const auto batch = worst(kBatch, open);
+            if (batch.empty() || token_.expired()) break;
+            std::vector<Supported> best(batch.size());
+            parallel(batch.size(), options_.threads, [&](std::size_t i) {
+                best[i] = minimise(whole_, levels_, 1, gaps_[batch[i]].slope);
+            });
+            for (std::size_t i = 0; i < batch.size(); ++i) settle(batch[i], std::move(best[i]));
+        }
+        result_.supported = static_cast<int>(result_.points.size());
+        for (const Gap& gap : gaps_) result_.hull_epsilon = std::max(result_.hull_epsilon, gap.error);
+    }
+
+    // Takes in what minimising along a gap's line gave: a new point that splits it, or a certificate.
+    void settle(std::size_t at, Supported best) {
+        Gap& gap = gaps_[at];
+        supports_.push_back({1, gap.slope, best.bound});
+        const double time = best.solution.cost.time, memory = best.solution.cost.memory();
+        const double line = gap.left_time + gap.slope * gap.left_memory;
+        if (best.bound < line - 1e-12 * line && time > gap.left_time && time < gap.right_time &&
+            memory < gap.left_memory && memory > gap.right_memory) {
+            const Gap right = make_gap(time, memory, gap.right_time, gap.right_memory);
+            gap = make_gap(gap.left_time, gap.left_memory, time, memory);
+            gaps_.push_back(right);
+            add_point(std::move(best.solution));
+        } else {
+            gap.refined = true;
+            gap.error = error_of(gap);
+        }
+    }
+
+    // The part of a gap that neither of its ends covers within epsilon.
+    Box box_of(const Gap& gap) const {
+        const double shrink = 1 + options_.epsilon * (1 - 1e-9);
+        Box box;
+        box.time = std::min(gap.right_time - 1, std::floor(gap.right_time / shrink));
+        box.memory = std::min(gap.left_memory - 1, std::floor(gap.left_memory / shrink));
+        box.mixed = {1, gap.slope, box.time + gap.slope * box.memory};
+        return box;
+    }
+
+    void search_gaps() {
+        const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
+        result_.gaps = static_cast<int>(todo.size());
+        std::vector<std::vector<Solution>> found(todo.size());
+        std::vector<char> done(todo.size(), 0);
+        const int inner = todo.size() == 1 ? options_.threads : 1;
+        parallel(todo.size(), options_.threads, [&](std::size_t i) {
+            if (token_.expired()) return;
+            try {
+                found[i] = search_box(whole_, box_of(gaps_[todo[i]]), inner, token_);
+                done[i] = 1;
+            } catch (const Stopped&) {
+            }
+        });
+        for (std::size_t i = 0; i < todo.size(); ++i) take(gaps_[todo[i]], done[i], found[i]);
+    }
+
+    void take(Gap& gap, bool done, std::vector<Solution>& found) {
+        if (!done) {
+            ++result_.open_gaps;
+            return;
+        }
+        gap.error = options_.epsilon;
+        for (Solution& point : found) add_point(std::move(point));
+    }
+
+    void search_plainly() {
+        if (gaps_.empty()) return;
+        Box box;
+        box.time = gaps_[0].right_time - 1;
+        box.memory = gaps_[0].left_memory - 1;
+        take(gaps_[0], true, *std::make_unique<std::vector<Solution>>(
+                                 search_box(whole_, box, options_.threads, token_)));
+        gaps_[0].error = 0;
+    }
+
+    const Prepared& whole_;
+    const Options& options_;
+    const Token& token_;
+    const std::vector<double> levels_;
+    std::vector<Support> supports_;
+    std::vector<Gap> gaps_;
+    Result result_;
+};
+
+// Least weighted sum over a range of levels, dividing the range where it can still hold the best.
+struct LevelSearch {
+    const Prepared& whole;
+    const std::vector<double>& levels;
+    double time, memory;
+    Supported best{};
+
+    void search(std::ptrdiff_t low, std::ptrdiff_t high, std::ptrdiff_t probe, double known) {
+        if (low > high || known + memory * levels[low] >= best.bound) return;
+        const Values values = eliminate(whole.plan, {time, memory, levels[probe]});
+        if (values.total() == INF) return search(probe + 1, high, high, known);
+        const std::vector<int> choice = decode(whole.plan, values);
+        const Cost cost = cost_of(whole.model, choice);
+        const double base = time * whole.model.base.time + memory * whole.model.base.fixed;
+        const double bound = values.total() + base;
+        const double transient = std::max(cost.transient, levels[0]);
+        if (bound + memory * transient < best.bound)
+            best = {bound + memory * transient, {cost, expand(whole.model, choice)}};
+        const auto reached =
+            std::lower_bound(levels.begin(), levels.end(), transient) - levels.begin();
+        search(probe + 1, high, (probe + 1 + high) / 2, known);
+        search(low, reached - 1, (low + reached - 1) / 2, bound);
+    }
+};
+
+}  // namespace
+
+Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
+                   double memory) {
+    const auto last = static_cast<std::ptrdiff_t>(levels.size()) - 1;
+    LevelSearch search{whole, levels, time, memory};
+    search.search(0, last, last, 0);
+    return std::move(search.best);
+}
+
+Result solve_frontier(const Prepared& whole, const Options& options, const Token& token) {
+    return Frontier(whole, options, token).run();
+}
+
+}  // namespace topt::search

@@ -1,0 +1,41 @@
+// When to stop: a deadline, or someone who cancels.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <stdexcept>
+
+namespace topt::search {
+
+struct Stopped : std::exception {
+    const char* what() const noexcept override { return "stopped before the search was complete"; }
+};
+
+// The problem needs more memory than there is; `what` says how much.
+struct TooLarge : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+class Token {
+  public:
+    using Clock = std::chrono::steady_clock;
+
+    explicit Token(double limit_s) : end_(Clock::time_point::max()) {
+        if (limit_s < 1e9)
+            end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(limit_s));
+    }
+    void cancel() { cancelled_ = true; }
+    bool cancelled() const { return cancelled_; }
+    bool expired() const { return cancelled_ || Clock::now() >= end_; }
+    void check() const {
+        if (expired()) throw Stopped();
+    }
+
+  private:
+    Clock::time_point end_;
+    std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace topt::search

@@ -1,0 +1,118 @@
+"""Frontier tracking: the whole (memory, time) frontier by exact variable elimination.
+
+The frontier is the one of TensorOpt (arXiv 2004.10856); the order of elimination and the numbers-only
+case follow PaSE (arXiv 2407.04001). See ``core/`` for the engine and DESIGN in ``docs``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from .problem import Frontier, Point, Problem
+
+__all__ = ["solve_frontier", "solve_min_time"]
+
+
+def solve_frontier(
+    problem: Problem,
+    *,
+    epsilon: float = 0.0,
+    time_limit_s: float | None = None,
+    threads: int = 2,
+) -> Frontier:
+    """Return the Pareto points of a problem in (memory, time), each with a choice that reaches it.
+
+    With ``epsilon`` 0 every Pareto point is returned (one choice each). Otherwise every choice is
+    within a factor ``1 + epsilon`` of a returned point in both objectives; the fastest and the
+    leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than asked for only if
+    ``time_limit_s`` ran out first. The same arguments give the same points unless time ran out.
+
+    Raises UserError for options out of range, when no choice is allowed (every one has an infinite
+    time), and when the tables do not fit into memory.
+    """
+    _check_options(epsilon, time_limit_s, threads)
+    result = _run(problem, epsilon, time_limit_s, threads)
+    return Frontier(_points(problem, result["choices"]), float(result["epsilon"]))
+
+
+def solve_min_time(problem: Problem) -> Point:
+    """Return a choice of least time, whatever its memory.
+
+    Raises UserError when no choice is allowed and when the tables do not fit into memory.
+    """
+    engine = _engine(problem)
+    return problem.cost(_some(engine.min_time()))
+
+
+def _check_options(epsilon: float, time_limit_s: float | None, threads: int) -> None:
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise UserError(f"search: epsilon is out of range, expected at least 0, got: {epsilon}")
+    if time_limit_s is not None and not time_limit_s >= 0:
+        raise UserError(
+            f"search: time limit is out of range, expected at least 0 seconds, got: {time_limit_s}"
+        )
+    if threads < 1:
+        raise UserError(f"search: threads is out of range, expected at least 1, got: {threads}")
+
+
+def _engine(problem: Problem) -> Any:
+    from . import _core
+
+    engine = _core.Engine()
+    for node in problem.nodes:
+        engine.add_node(node.time_s, node.static_bytes, node.transient_bytes)
+    for edge in problem.edges:
+        a, b, tables = edge.a, edge.b, (edge.time_s, edge.static_bytes, edge.transient_bytes)
+        if a > b:
+            a, b, tables = b, a, tuple(np.ascontiguousarray(table.T) for table in tables)
+        engine.add_edge(a, b, *tables)
+    try:
+        feasible = engine.prepare()
+    except _core.TooLargeError as error:
+        raise UserError(f"search: {error}") from None
+    if not feasible:
+        raise _no_choice()
+    return engine
+
+
+def _run(
+    problem: Problem, epsilon: float, time_limit_s: float | None, threads: int, plain: bool = False
+) -> dict[str, Any]:
+    from . import _core
+
+    engine = _engine(problem)
+    limit = math.inf if time_limit_s is None else time_limit_s
+    try:
+        result: dict[str, Any] = engine.frontier(epsilon, limit, threads, plain)
+    except _core.TooLargeError as error:
+        raise UserError(f"search: {error}") from None
+    _some(result["choices"])
+    return result
+
+
+def _some(choices: NDArray[np.int32]) -> NDArray[np.int32]:
+    if len(choices) == 0:
+        raise _no_choice()
+    return choices
+
+
+def _no_choice() -> UserError:
+    return UserError("search: no choice is allowed, expected one of finite time, got: inf for all")
+
+
+def _points(problem: Problem, choices: NDArray[np.int32]) -> list[Point]:
+    """Cost the choices anew from the user's tables and drop what rounding made equal or worse."""
+    time, static, transient = problem.costs(choices)
+    memory = static + transient
+    points, low = [], math.inf
+    for index in np.lexsort((memory, time)):
+        if memory[index] < low:
+            low = float(memory[index])
+            parts = (float(static[index]), float(transient[index]), float(time[index]))
+            points.append(Point(low, *parts, choices[index]))
+    return points

@@ -1,0 +1,176 @@
+"""What a search is given: cost tables over the choices of single nodes and of pairs of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import UserError
+
+__all__ = ["EdgeTable", "Floats", "Frontier", "NodeTable", "Point", "Problem"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable:
+    """Costs of the K configurations of one node, each an array of shape [K].
+
+    An infinite time forbids a configuration. Left out, a memory table is zero.
+    """
+
+    time_s: Floats
+    static_bytes: Floats = field(default=None)  # type: ignore[assignment]
+    transient_bytes: Floats = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        _fill(self)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeTable:
+    """Costs of an edge for each pair of configurations of nodes ``a`` and ``b``: shape [K_a, K_b].
+
+    Several edges may join the same nodes; their times and static bytes add up.
+    """
+
+    a: int
+    b: int
+    time_s: Floats
+    static_bytes: Floats = field(default=None)  # type: ignore[assignment]
+    transient_bytes: Floats = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        _fill(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One choice and what it costs: bytes, seconds, and a configuration per node (int32, shape [n])."""
+
+    memory: float
+    static: float
+    transient: float
+    time: float
+    choice: NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """Points sorted by time, none beaten by another in both time and memory.
+
+    Every other choice is within a factor ``1 + epsilon`` of one of them in time and in memory; with
+    ``epsilon`` 0 the points are all there are. The first and the last point are exact in any case.
+    """
+
+    points: list[Point]
+    epsilon: float
+
+
+class Problem:
+    """A choice of one configuration per node, paid for by node and by edge.
+
+    Time and static bytes are sums over nodes and edges; transient bytes are the maximum over them;
+    memory is static plus transient bytes. ``nodes[i]`` is the table of node i.
+
+    Raises UserError when a table has a wrong shape or a value that is no cost.
+    """
+
+    def __init__(self, nodes: Sequence[NodeTable], edges: Sequence[EdgeTable] = ()) -> None:
+        self.nodes = list(nodes)
+        self.edges = list(edges)
+        for index, node in enumerate(self.nodes):
+            _check_node(index, node)
+        for index, edge in enumerate(self.edges):
+            _check_edge(index, edge, self.nodes)
+
+    def cost(self, choice: ArrayLike) -> Point:
+        """Cost a choice (configuration per node, shape [n]) from the tables alone."""
+        chosen = np.asarray(choice, dtype=np.int32)
+        self._check_choice(chosen)
+        time, static, transient = (float(part[0]) for part in self.costs(chosen[None, :]))
+        return Point(static + transient, static, transient, time, chosen)
+
+    def costs(self, choices: NDArray[np.int32]) -> tuple[Floats, Floats, Floats]:
+        """Time (s), static and transient bytes of many choices, shape [p, n]; each of shape [p]."""
+        time, static, transient = (np.zeros(len(choices)) for _ in range(3))
+        for table, at in self._selected(choices):
+            time += table.time_s[at]
+            static += table.static_bytes[at]
+            np.maximum(transient, table.transient_bytes[at], out=transient)
+        return time, static, transient
+
+    def _selected(
+        self, choices: NDArray[np.int32]
+    ) -> Iterator[tuple[NodeTable | EdgeTable, tuple[NDArray[np.int32], ...]]]:
+        for index, node in enumerate(self.nodes):
+            yield node, (choices[:, index],)
+        for edge in self.edges:
+            yield edge, (choices[:, edge.a], choices[:, edge.b])
+
+    def _check_choice(self, choice: NDArray[np.int32]) -> None:
+        if choice.shape != (len(self.nodes),):
+            raise UserError(
+                f"choice: wrong shape, expected ({len(self.nodes)},), got: {choice.shape}"
+            )
+        for index, (node, at) in enumerate(zip(self.nodes, choice, strict=True)):
+            if not 0 <= at < len(node.time_s):
+                raise UserError(
+                    f"choice of node {index}: no such configuration, "
+                    f"expected 0 to {len(node.time_s) - 1}, got: {at}"
+                )
+
+
+def _fill(table: NodeTable | EdgeTable) -> None:
+    """Turn the tables of a frozen dataclass into contiguous float64 arrays, None into zeros."""
+    time = np.ascontiguousarray(table.time_s, dtype=np.float64)
+    object.__setattr__(table, "time_s", time)
+    for name in ("static_bytes", "transient_bytes"):
+        value = getattr(table, name)
+        array = np.zeros(time.shape) if value is None else np.ascontiguousarray(value, np.float64)
+        object.__setattr__(table, name, array)
+
+
+def _check_node(index: int, node: NodeTable) -> None:
+    where = f"node {index}"
+    if node.time_s.ndim != 1 or node.time_s.size == 0:
+        raise UserError(
+            f"{where}: time_s has a wrong shape, expected one dimension of at least one "
+            f"configuration, got: {node.time_s.shape}"
+        )
+    _check_values(where, node, node.time_s.shape)
+
+
+def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable]) -> None:
+    where = f"edge {index}"
+    for end in (edge.a, edge.b):
+        if not 0 <= end < len(nodes):
+            raise UserError(
+                f"{where}: no such node, expected 0 to {len(nodes) - 1}, got: {end}"
+            )
+    if edge.a == edge.b:
+        raise UserError(f"{where}: joins a node to itself, expected two nodes, got: {edge.a} twice")
+    _check_values(
+        f"{where} from node {edge.a} to node {edge.b}",
+        edge,
+        (len(nodes[edge.a].time_s), len(nodes[edge.b].time_s)),
+    )
+
+
+def _check_values(where: str, table: NodeTable | EdgeTable, shape: tuple[int, ...]) -> None:
+    for name in ("time_s", "static_bytes", "transient_bytes"):
+        array: Floats = getattr(table, name)
+        if array.shape != shape:
+            raise UserError(
+                f"{where}: {name} has a wrong shape, expected {shape}, got: {array.shape}"
+            )
+        usable = array >= 0 if name == "time_s" else (array >= 0) & np.isfinite(array)
+        if not usable.all():
+            want = "seconds, not negative" if name == "time_s" else "finite bytes, not negative"
+            at = tuple(int(i) for i in np.argwhere(~usable)[0])
+            raise UserError(
+                f"{where}: {name}{list(at)} is no cost, expected {want}, got: {array[at]}"
+            )
