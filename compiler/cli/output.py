@@ -9,11 +9,16 @@ from tensoropt.compiler.files import replacing
 
 __all__ = ["Progress", "write_text"]
 
+_PIECE = 1 << 14
+
 
 def write_text(path: Path | None, text: str) -> None:
     """Write ``text`` to ``path``, or to stdout for ``None`` and ``-``."""
     if path is None or str(path) == "-":
-        sys.stdout.write(text)
+        # An unbuffered stdout drops the rest of a write whose reader leaves, without an error;
+        # the next write then says so.
+        for start in range(0, len(text), _PIECE):
+            sys.stdout.write(text[start : start + _PIECE])
         return
     with replacing(path) as aside:
         aside.write_text(text, encoding="utf-8")

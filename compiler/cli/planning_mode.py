@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.cli.output import Progress
+from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.planning_flags import read_request, which_point
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.plan.writer import check_replaceable
@@ -105,11 +105,11 @@ def _report(args: argparse.Namespace, request: Request, points: Sequence[Point])
 
 def _print_frontier(args: argparse.Namespace, frontier: Frontier) -> None:
     if args.format == "json":
-        sys.stdout.write(frontier_json(frontier))
+        write_text(None, frontier_json(frontier))
     elif args.format == "csv":
-        sys.stdout.write(frontier_csv(frontier))
+        write_text(None, frontier_csv(frontier))
     else:
-        sys.stdout.write(frontier_table(frontier, colour=sys.stdout.isatty()))
+        write_text(None, frontier_table(frontier, colour=sys.stdout.isatty()))
 
 
 def _print_profile(
@@ -121,8 +121,8 @@ def _print_profile(
     say.clear()
     profile = Profile(Path(args.input).name, request.device.name, rows)
     if args.format == "json":
-        sys.stdout.write(profile_json(profile))
+        write_text(None, profile_json(profile))
     elif args.format == "csv":
-        sys.stdout.write(profile_csv(profile))
+        write_text(None, profile_csv(profile))
     else:
-        sys.stdout.write(profile_table(profile, colour=sys.stdout.isatty()))
+        write_text(None, profile_table(profile, colour=sys.stdout.isatty()))

@@ -1,0 +1,84 @@
+"""How the command ends: versions, pipes, interrupts, full disks."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tensoropt.compiler.cli.guard import BROKEN_PIPE, INTERRUPTED, guarded
+from tensoropt.compiler.version import TOOL
+
+COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
+           "sys.exit(main())"]  # fmt: skip
+HEAVY = {"torch_mlir", "onnx", "onnxruntime", "numpy", "matplotlib", "rich", "jsonschema"}
+
+
+def test_version_is_quick() -> None:
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        result = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - start)
+    assert result.stdout == f"{TOOL}\n"
+    assert min(times) < 0.25
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_nothing_heavy_is_imported(flag: str) -> None:
+    code = (
+        "import sys\nfrom tensoropt.compiler.cli.opt import main\n"
+        f"try: main([{flag!r}])\nexcept SystemExit: pass\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not HEAVY & set(result.stderr.split())
+
+
+def test_a_reader_that_leaves_early(tmp_path) -> None:
+    source = tmp_path / "a.mlir"
+    bodies = "".join(f"func.func @f{index}() {{ return }}\n" for index in range(4000))
+    source.write_text(bodies)
+    process = subprocess.Popen(
+        [*COMMAND, str(source)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == BROKEN_PIPE
+    assert errors == b""
+
+
+def _raise(error: BaseException) -> int:
+    raise error
+
+
+def test_interrupt_is_quiet(capsys) -> None:
+    assert guarded(lambda: _raise(KeyboardInterrupt())) == INTERRUPTED
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "error: no space left on device\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "a"), "error: a: permission denied\n"),
+        (MemoryError(), "error: out of memory\n"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(capsys, error: Exception, line: str) -> None:
+    assert guarded(lambda: _raise(error)) == 1
+    assert capsys.readouterr().err == line
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        guarded(lambda: 1 // 0)
