@@ -1,0 +1,79 @@
+"""Tables, JSON, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+from tensoropt.compiler.report.machine import (
+    frontier_csv,
+    frontier_json,
+    profile_csv,
+    profile_json,
+)
+from tensoropt.compiler.report.table import frontier_table, profile_table
+
+FIGURES = [
+    "time_s",
+    "compute_s",
+    "communication_s",
+    "memory_bytes",
+    "static_bytes",
+    "transient_bytes",
+]
+
+
+def test_table(frontier) -> None:
+    assert frontier_table(frontier).splitlines() == [
+        "model.onnx on 4 x cpu: 4 points, per device",
+        "index  mesh     time  compute  communication    memory    static  transient",
+        "    0     4  1.00 ms   750 us         250 us  4.00 MiB  4.00 MiB        0 B  fastest",
+        "    1   2x2  2.00 ms  1.50 ms         500 us  2.00 MiB  2.00 MiB        0 B  knee",
+        "    2   2x2  5.00 ms  3.75 ms        1.25 ms  1.50 MiB  1.50 MiB        0 B",
+        "    3     4  9.00 ms  6.75 ms        2.25 ms  1.00 MiB  1.00 MiB        0 B  leanest",
+    ]
+
+
+def test_coloured_table_holds_every_figure(frontier) -> None:
+    text = frontier_table(frontier, colour=True)
+    assert "\x1b[" in text
+    for cell in ("fastest", "knee", "leanest", "4.00 MiB", "2.25 ms", "2x2"):
+        assert cell in text
+
+
+def test_json(frontier) -> None:
+    document = json.loads(frontier_json(frontier))
+    assert list(document) == ["schema", "model", "device", "points"]
+    assert document["schema"] == 1
+    assert (document["model"], document["device"]) == ("model.onnx", "cpu")
+    assert list(document["points"][0]) == ["index", "mesh", *FIGURES]
+    assert [point["mesh"] for point in document["points"]] == [[4], [2, 2], [2, 2], [4]]
+    times = [point["time_s"] for point in document["points"]]
+    assert times == [point.time_s for point in frontier.points]
+
+
+def test_csv(frontier) -> None:
+    rows = list(csv.reader(io.StringIO(frontier_csv(frontier))))
+    assert rows[0] == ["index", "mesh", *FIGURES]
+    assert rows[2] == ["1", "2x2", "0.002", "0.0015", "0.0005", "2097152", "2097152", "0"]
+    assert len(rows) == 5
+
+
+def test_profile_table(profile) -> None:
+    lines = profile_table(profile).splitlines()
+    assert lines[0] == "model.onnx on cpu: fastest, per device"
+    assert lines[2].endswith("does not fit")
+    assert lines[3].endswith("1.00x")
+    assert lines[4].endswith("2.00x")
+
+
+def test_profile_for_machines(profile) -> None:
+    rows = json.loads(profile_json(profile))["profile"]
+    assert [row["devices"] for row in rows] == [1, 2, 4]
+    assert rows[0]["point"] is None
+    assert rows[1]["point"]["mesh"] == [2, 2]
+    lines = profile_csv(profile).splitlines()
+    assert lines[0] == "devices,mesh," + ",".join(FIGURES)
+    assert lines[1] == "1,,,,,,,"
+    assert lines[3].startswith("4,4,0.001,")
