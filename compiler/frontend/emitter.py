@@ -93,7 +93,7 @@ class Emitter:
             own["topt.name"].value if "topt.name" in own else f"result{i}"
             for i, own in enumerate(held)
         ]
-        self._reserve(given, ends)
+        self._reserve(given, list(zip(returned, ends, strict=True)))
         for argument in given:
             self._argument(argument, store)
         copies = self._name_results(returned, ends)
@@ -105,13 +105,14 @@ class Emitter:
             info = self.graph.output.add(name=name)
             info.type.CopyFrom(type_proto(value.type, dims_of(own)))
 
-    def _reserve(self, given: Sequence[Argument], ends: Sequence[str]) -> None:
+    def _reserve(self, given: Sequence[Argument], ends: Sequence[tuple[ir.Value, str]]) -> None:
+        """Fix the names that the outside knows, before any other name is given."""
         for argument in given:
             self.values[argument.value] = self.value_names.unique(argument.name)
             if self.values[argument.value] != argument.name:
                 raise UserError(f"{self._where()}: two arguments are named '{argument.name}'")
-        for name in ends:
-            if self.value_names.unique(name) != name:
+        for value, name in ends:
+            if self.values.get(value) != name and self.value_names.unique(name) != name:
                 raise UserError(f"{self._where()}: result '{name}' has the name of another value")
 
     def _where(self) -> str:
@@ -132,30 +133,31 @@ class Emitter:
         """Name the values that are returned; return those that need a copy under the name."""
         copies = []
         for value, name in zip(returned, ends, strict=True):
-            made_here = not isinstance(value.owner, ir.Block) and self._is_node(value.owner)
-            if made_here and value not in self.values:
+            if not isinstance(value.owner, ir.Block) and value not in self.values:
                 self.values[value] = name
-            else:
+            elif self.values.get(value) != name:
                 copies.append((value, name))
         return copies
-
-    @staticmethod
-    def _is_node(op: Any) -> bool:
-        return op.operation.name not in (CONSTANT, NO_VALUE)
 
     def operation(self, op: ir.Operation) -> None:
         """Emit one operation."""
         if op.name in self.lowerings:
             self.lowerings[op.name](self, op)
         elif op.name == CONSTANT:
-            array = dense_to_array(op.attributes["value"])
-            self.values[op.results[0]] = self.constant(node_name(op) or "constant", array)
+            self._constant(op)
         elif op.name == NO_VALUE:
             self.values[op.results[0]] = ""
         elif is_onnx(op):
             self._onnx(op)
         else:
             raise UserError(f"{self._where()}: '{op.name}' op has no ONNX form at this stage")
+
+    def _constant(self, op: ir.Operation) -> None:
+        value, array = op.results[0], dense_to_array(op.attributes["value"])
+        if value in self.values:  # it is returned
+            self.main.initializer.append(tensor_proto(array, self.values[value]))
+        else:
+            self.values[value] = self.constant(node_name(op) or "constant", array)
 
     def _onnx(self, op: ir.Operation) -> None:
         domain, op_type = split_name(op.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.graph_checks import check_graph
@@ -143,18 +143,17 @@ def _normalise(graph: onnx.GraphProto) -> None:
 
 def _bind(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
     """Replace the symbolic dimensions that ``dims`` names by their sizes."""
-    known: set[str] = set()
-    for graph, _ in subgraphs(proto.graph):
-        for info in (*graph.input, *graph.output, *graph.value_info):
-            for dim in info.type.tensor_type.shape.dim:
-                if dim.dim_param:
-                    known.add(dim.dim_param)
-                if dim.dim_param in dims:
-                    dim.dim_value = dims[dim.dim_param]
+    given = [dim for info in proto.graph.input for dim in info.type.tensor_type.shape.dim]
+    known = {dim.dim_param for dim in given if dim.dim_param}
     for name in dims:
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
             raise UserError(f"{path}: no symbolic dimension '{name}', expected one of: {names}")
+    for graph, _ in subgraphs(proto.graph):
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.dim_param in dims:
+                    dim.dim_value = dims[dim.dim_param]
 
 
 def _prune_opsets(model: Model) -> None:

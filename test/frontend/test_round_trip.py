@@ -42,9 +42,7 @@ def test_the_exported_model_computes_the_same(name: str, tmp_path: Path) -> None
     files = export_model(module, tmp_path / "out.onnx", ParameterSource(path_of(name)))
     onnx.checker.check_model(files[0], full_check=True)
     inputs = feeds(path_of(name), sizes=SIZES)
-    for expected, got in zip(
-        run(path_of(name), inputs), run(files[0], inputs), strict=True
-    ):
+    for expected, got in zip(run(path_of(name), inputs), run(files[0], inputs), strict=True):
         assert np.isfinite(expected).all()
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
 
@@ -55,9 +53,7 @@ def test_without_passes_the_outputs_are_bit_for_bit_the_same(name: str, tmp_path
         import_model(path_of(name)), tmp_path / "out.onnx", ParameterSource(path_of(name))
     )
     inputs = feeds(path_of(name))
-    for expected, got in zip(
-        run(path_of(name), inputs), run(files[0], inputs), strict=True
-    ):
+    for expected, got in zip(run(path_of(name), inputs), run(files[0], inputs), strict=True):
         assert np.array_equal(got, expected)
 
 
