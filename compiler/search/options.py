@@ -34,6 +34,8 @@ def node_options(graph: Graph, node: Node, mesh: Mesh) -> tuple[Strategy, ...]:
     if node.kind == "op":
         assert node.rule is not None
         return op_options(node.rule, len(node.operands), mesh)
+    if node.whole:
+        return (Strategy((), (), (Layout.replicated(mesh),)),)
     if node.kind == "argument":
         value = graph.values[node.results[0]]
         return tuple(Strategy((), (), (x,)) for x in stored_layouts(value.info, mesh))
