@@ -16,6 +16,9 @@ __all__ = ["Device", "Link", "device_names", "load_device"]
 
 _FOLDER = Path(__file__).with_name("devices")
 
+# Every step takes a time that rounding cannot swallow, so that paths of steps never go in circles.
+_LEAST_LAUNCH_S = 1e-9
+
 
 @dataclass(frozen=True)
 class Link:
@@ -104,7 +107,7 @@ def _device(table: Table) -> Device:
         contraction_efficiency=efficiency.number("contraction", at_most=1.0),
         memory_bandwidth_bytes_per_s=memory.number("bandwidth_bytes_per_s"),
         memory_capacity_bytes=int(memory.number("capacity_bytes")),
-        launch_overhead_s=table.number("launch_overhead_s"),
+        launch_overhead_s=table.number("launch_overhead_s", at_least=_LEAST_LAUNCH_S),
         devices_per_node=table.count("devices_per_node"),
         intra_node=_link(links.table("intra_node")),
         network=_link(links.table("network")),

@@ -34,13 +34,14 @@ class Table:
             raise self._wrong(key, "a text", value)
         return value
 
-    def number(self, key: str, at_most: float = math.inf) -> float:
-        """Return the number under ``key``, which must be positive, finite and not above a bound."""
-        bound = "" if at_most == math.inf else f" up to {at_most:g}"
-        wanted = f"a positive number{bound}"
+    def number(self, key: str, at_least: float = 0.0, at_most: float = math.inf) -> float:
+        """Return the number under ``key``: positive, finite and within the bounds."""
+        wanted = "a positive number"
+        wanted += f" of at least {at_least:g}" if at_least else ""
+        wanted += f" up to {at_most:g}" if at_most < math.inf else ""
         value = self._value(key, wanted)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 < value <= at_most or value == math.inf:
+        if not is_number or not 0 < value < math.inf or not at_least <= value <= at_most:
             raise self._wrong(key, wanted, value)
         return float(value)
 

@@ -1,0 +1,86 @@
+"""Collectives: the formulas, and that more never costs less."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.compiler.cost.communication import Collective, collective_time_s
+from tensoropt.compiler.cost.device import Device, Link, load_device
+from tensoropt.compiler.layout.mesh import Mesh
+
+KINDS: list[Collective] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+
+# 1 s a message, 1 byte/s, and a launch that is told apart by its size.
+UNIT = dataclasses.replace(
+    load_device("cpu"),
+    launch_overhead_s=1000.0,
+    devices_per_node=4,
+    intra_node=Link(1.0, 1.0),
+    network=Link(10.0, 0.5),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "small", "large"),
+    [
+        # p = 4, so L = 2; 0 bytes leave the messages, 800 bytes take the algorithm of least volume.
+        ("all_reduce", 2, 4 + 2 * 3 / 4 * 800),
+        ("all_gather", 2, 2 + 3 * 800),
+        ("reduce_scatter", 2, 2 + 3 / 4 * 800),
+        ("all_to_all", 2, 3 + 3 / 4 * 800),
+    ],
+)
+def test_formulas(kind: Collective, small: float, large: float) -> None:
+    mesh = Mesh((4,))
+    assert collective_time_s(kind, 0, (0,), mesh, UNIT) == 1000 + small
+    assert collective_time_s(kind, 800, (0,), mesh, UNIT) == 1000 + large
+
+
+def test_the_faster_algorithm_counts() -> None:
+    mesh = Mesh((4,))
+    assert collective_time_s("all_reduce", 2, (0,), mesh, UNIT) == 1000 + 2 + 2 * 2
+    assert collective_time_s("all_to_all", 2, (0,), mesh, UNIT) == 1000 + 2 + 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_slowest_link_carries_a_group_over_several_axes(kind: Collective) -> None:
+    mesh = Mesh((2, 2, 2))
+    slow = dataclasses.replace(UNIT, intra_node=UNIT.network)
+    inside = collective_time_s(kind, 80, (1, 2), mesh, UNIT)
+    across = collective_time_s(kind, 80, (0, 2), mesh, UNIT)
+    assert inside < across == collective_time_s(kind, 80, (0, 2), mesh, slow)
+    assert across == collective_time_s(kind, 80, (0,), Mesh((4, 4)), UNIT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_of_one_is_free(kind: Collective) -> None:
+    assert collective_time_s(kind, 1 << 30, (0,), Mesh((1, 4)), UNIT) == 0
+    assert collective_time_s(kind, 1 << 30, (), Mesh((4,)), UNIT) == 0
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.integers(0, 1 << 34),
+    st.integers(0, 1 << 34),
+    st.integers(1, 64),
+    st.sampled_from([load_device(name) for name in ("cpu", "h200", "gtx1080ti")]),
+)
+def test_more_bytes_or_ranks_never_take_less(
+    kind: Collective, size: int, more: int, p: int, device: Device
+) -> None:
+    time_s = collective_time_s(kind, size, (0,), Mesh((p,)), device)
+    assert time_s <= collective_time_s(kind, size + more, (0,), Mesh((p,)), device)
+    assert time_s <= collective_time_s(kind, size, (0,), Mesh((p + 1,)), device)
+
+
+@given(st.integers(0, 1 << 34), st.integers(2, 64))
+def test_all_reduce_takes_no_longer_than_its_two_halves(size: int, p: int) -> None:
+    mesh, device = Mesh((p,)), load_device("h200")
+    halves = collective_time_s("reduce_scatter", size, (0,), mesh, device) + collective_time_s(
+        "all_gather", size / p, (0,), mesh, device
+    )
+    assert collective_time_s("all_reduce", size, (0,), mesh, device) <= halves * (1 + 1e-12)

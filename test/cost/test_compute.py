@@ -1,0 +1,82 @@
+"""The roofline of an op."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensoropt.compiler.cost.compute import op_bytes, op_flops, op_time_s
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule import Factor, Rule, Strategy, strategies
+
+DEVICE = load_device("h200")
+MESH = Mesh((2, 2))
+
+
+def f32(*shape: int | None) -> TensorInfo:
+    return TensorInfo(shape, "float32", 4)
+
+
+def matmul(m: int | None, k: int, n: int, dtype: str = "float32") -> tuple[OpInfo, Rule]:
+    a, b, c = (TensorInfo(s, dtype, 4) for s in ((m, k), (k, n), (m, n)))
+    factors = (Factor(m), Factor(k, reduction="sum"), Factor(n))
+    rule = Rule(factors, ((0, 1), (1, 2)), ((0, 2),), flops_per_point=2.0)
+    return OpInfo("MatMul", 13, (a, b), (c,)), rule
+
+
+def pick(rule: Rule, *choices: int | None) -> Strategy:
+    return next(s for s in strategies(rule, MESH) if s.choices == choices)
+
+
+def test_a_large_product_is_bound_by_arithmetic() -> None:
+    info, rule = matmul(4096, 4096, 4096)
+    rate = 0.6 * 494e12
+    for choices, pieces in (((None, None), 1), ((0, None), 2), ((0, 2), 4), ((1, 1), 4)):
+        expected = 2 * 4096**3 / pieces / rate + DEVICE.launch_overhead_s
+        assert op_time_s(info, rule, pick(rule, *choices), MESH, DEVICE) == pytest.approx(expected)
+
+
+def test_a_thin_product_is_bound_by_memory() -> None:
+    info, rule = matmul(1, 4096, 4096)
+    moved = 4 * (4096 + 4096 * 4096 / 2 + 4096 / 2)
+    expected = moved / 4.8e12 + DEVICE.launch_overhead_s
+    strategy = pick(rule, 2, None)
+    assert op_time_s(info, rule, strategy, MESH, DEVICE) == pytest.approx(expected)
+    assert op_bytes(info, strategy, MESH) == moved
+
+
+def test_the_type_of_the_operands_sets_the_rate() -> None:
+    info, rule = matmul(4096, 4096, 4096, "float16")
+    expected = 2 * 4096**3 / (0.6 * 989e12) + DEVICE.launch_overhead_s
+    assert op_time_s(info, rule, pick(rule, None, None), MESH, DEVICE) == pytest.approx(expected)
+
+
+def test_symbolic_dimensions_count_as_one() -> None:
+    info, rule = matmul(None, 8, 16)
+    strategy = pick(rule, 2, None)
+    assert op_flops(rule, strategy, MESH) == 2 * 8 * 16 / 2
+    assert op_bytes(info, strategy, MESH) == 4 * (8 + 8 * 8 + 8)
+
+
+def test_omitted_operands_and_results_move_nothing() -> None:
+    info = OpInfo("Clip", 13, (f32(8), None), (f32(8), None))
+    rule = Rule((Factor(8),), ((0,), ()), ((0,), ()))
+    assert op_bytes(info, pick(rule, 0, None), MESH) == 2 * 16
+
+
+def op(name: str, *operands: TensorInfo) -> float:
+    info = OpInfo(name, 13, operands, (f32(4, 64),))
+    rule = Rule((Factor(4), Factor(64)), tuple(() for _ in operands), ((0, 1),))
+    return op_time_s(info, rule, pick(rule, None, None), MESH, DEVICE)
+
+
+def test_removed_ops_are_free_and_views_are_a_launch() -> None:
+    assert op("Constant") == op("Identity", f32(4, 64)) == 0.0
+    assert op("Reshape", f32(1 << 20, 64)) == DEVICE.launch_overhead_s
+    assert op("Transpose", f32(4, 64)) > DEVICE.launch_overhead_s
+
+
+def test_a_lookup_reads_only_what_it_returns() -> None:
+    moved = op("Gather", f32(1 << 20, 64), TensorInfo((4,), "int64", 8)) - DEVICE.launch_overhead_s
+    assert moved == pytest.approx((2 * 4 * 64 * 4 + 4 * 8) / 4.8e12)

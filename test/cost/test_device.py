@@ -1,0 +1,155 @@
+"""Devices: the built-in ones, their links on a mesh, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tensoropt.compiler.cost.device import Device, device_names, load_device
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.layout.mesh import Mesh
+
+GOOD = """
+name = "toy"
+launch_overhead_s = 1e-6
+devices_per_node = 4
+[peak_flop_per_s]
+float32 = 1e12
+float16 = 2e12
+[efficiency]
+contraction = 0.5
+[memory]
+bandwidth_bytes_per_s = 1e11
+capacity_bytes = 1e9
+[link.intra_node]
+latency_s = 1e-6
+bandwidth_bytes_per_s = 1e10
+[link.network]
+latency_s = 1e-5
+bandwidth_bytes_per_s = 1e9
+"""
+
+
+def load(folder: Path, text: str) -> Device:
+    path = folder / "toy.toml"
+    path.write_text(text)
+    return load_device(str(path))
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_built_in_devices_are_plausible(name: str) -> None:
+    device = load_device(name)
+    assert device.name == name
+    assert device.intra_node.latency_s < device.network.latency_s
+    assert device.intra_node.bandwidth_bytes_per_s > device.network.bandwidth_bytes_per_s
+    assert device.memory_bandwidth_bytes_per_s > device.intra_node.bandwidth_bytes_per_s
+    assert device.peak_flop_per_s("float32") >= device.peak_flop_per_s("float64")
+
+
+def test_built_in_names() -> None:
+    assert device_names() == ["a100", "cpu", "gtx1080ti", "h200", "v100"]
+
+
+def test_a_device_of_ones_own(tmp_path: Path) -> None:
+    device = load(tmp_path, GOOD)
+    assert (device.name, device.devices_per_node) == ("toy", 4)
+    assert device.memory_capacity_bytes == 10**9
+    assert device.network.latency_s == 1e-5
+    assert device.peak_flop_per_s("float16") == 2e12
+    assert device.peak_flop_per_s("bool") == device.peak_flop_per_s("float32") == 1e12
+    assert hash(device) == hash(load(tmp_path, GOOD))
+
+
+@pytest.mark.parametrize(
+    ("shape", "inside"),
+    [
+        ((4,), [True]),
+        ((8,), [False]),
+        ((2, 4), [False, True]),
+        ((4, 2), [False, True]),
+        ((2, 2), [True, True]),
+        ((2, 2, 2), [False, True, True]),
+        ((3,), [True]),
+        ((2, 3), [False, False]),
+        ((8, 1), [False, True]),
+    ],
+)
+def test_minor_axes_stay_within_a_node(
+    tmp_path: Path, shape: tuple[int, ...], inside: list[bool]
+) -> None:
+    device, mesh = load(tmp_path, GOOD), Mesh(shape)
+    assert [link == device.intra_node for link in device.axis_links(mesh)] == inside
+    for axis, is_inside in enumerate(inside):
+        groups = [mesh.group(rank, (axis,)) for rank in range(mesh.size)]
+        assert is_inside == all(len({rank // 4 for rank in group}) == 1 for group in groups)
+
+
+def test_unknown_name() -> None:
+    expected = (
+        "--device: expected one of a100, cpu, gtx1080ti, h200, v100 or the path of a .toml file, "
+        "got: 'h20', did you mean 'h200'?"
+    )
+    with pytest.raises(UserError, match=re.escape(expected)):
+        load_device("h20")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    expected = f"--device {path}: expected a readable file, got: No such file or directory"
+    with pytest.raises(UserError, match=re.escape(expected)):
+        load_device(str(path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "toy"', "name = ", ": expected TOML, got: Invalid value (at line 2, column 8)"),
+        ('name = "toy"', "", ": 'name': expected a text, got: nothing"),
+        ('"toy"', "3", ": 'name': expected a text, got: 3"),
+        ("float32", "float31", ": 'peak_flop_per_s.float32': expected a positive number, got: no"),
+        ("2e12", "-2e12", ": 'peak_flop_per_s.float16': expected a positive number, got: -2"),
+        ("2e12", "nan", ": 'peak_flop_per_s.float16': expected a positive number, got: nan"),
+        ("2e12", "inf", ": 'peak_flop_per_s.float16': expected a positive number, got: inf"),
+        ("1e11", "true", ": 'memory.bandwidth_bytes_per_s': expected a positive number, got: True"),
+        ("0.5", "1.5", "'efficiency.contraction': expected a positive number up to 1, got: 1.5"),
+        ("node = 4", "node = 4.5", ": 'devices_per_node': expected a positive whole number, go"),
+        ("node = 4", "node = 0", ": 'devices_per_node': expected a positive whole number, got: 0"),
+        ("[link.network]", "[link.net]", ": 'link.network': expected a table, got: nothing"),
+        ("1e-5", "0", ": 'link.network.latency_s': expected a positive number, got: 0"),
+        ("[link.network]", "lat_s = 1\n[link.network]", "got: 'link.intra_node.lat_s', did you me"),
+        (
+            'name = "toy"',
+            'name = "toy"\nefficency = 1',
+            ": unknown key, expected one of memory, efficiency, link, name, peak_flop_per_s, "
+            "launch_overhead_s, devices_per_node, got: 'efficency', did you mean 'efficiency'?",
+        ),
+        ("[efficiency]\ncontraction = 0.5", "", ": 'efficiency': expected a table, got: nothing"),
+        (
+            "overhead_s = 1e-6",
+            "overhead_s = 0",
+            ": 'launch_overhead_s': expected a positive number of at least 1e-09, got: 0",
+        ),
+    ],
+)
+def test_wrong_files(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = GOOD.replace(old, new, 1)
+    assert text != GOOD
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        load(tmp_path, text)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_value_in_place_of_a_table(tmp_path: Path) -> None:
+    text = "efficiency = 0.5\n" + GOOD.replace("[efficiency]\ncontraction = 0.5", "")
+    with pytest.raises(UserError, match=r"'efficiency': expected a table, got: 0\.5"):
+        load(tmp_path, text)
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"binary\.toml: expected TOML, got: "):
+        load_device(str(path))

@@ -1,0 +1,90 @@
+"""Layouts: their text, what they cut, and that the parts cover a tensor exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.layout.layout import Layout, Placement
+from tensoropt.compiler.layout.mesh import Mesh
+
+TEXTS = ["R", "S(0)", "S(1)", "S(12)", "P(sum)", "P(max)", "P(min)"]
+
+
+@given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4))
+def test_text_round_trips(texts: list[str]) -> None:
+    layout = Layout.parse(texts)
+    assert layout.texts == texts
+    assert str(layout) == "[" + ", ".join(texts) + "]"
+    assert layout.has_partial == any(text.startswith("P") for text in texts)
+    assert layout.is_replicated == all(text == "R" for text in texts)
+
+
+@pytest.mark.parametrize("text", ["", "s(0)", "S()", "S(-1)", "P", "P(prod)", "R "])
+def test_wrong_placement_text(text: str) -> None:
+    with pytest.raises(UserError, match=r"placement: expected R, S\(<dim>\) or P\(sum\|max\|min\)"):
+        Placement.parse(text)
+
+
+@st.composite
+def cut_tensors(draw: st.DrawFn) -> tuple[Mesh, Layout, tuple[int, ...]]:
+    """A mesh, a layout without partials, and a shape that it divides."""
+    mesh = Mesh(tuple(draw(st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=3))))
+    rank = draw(st.integers(1, 3))
+    texts = st.sampled_from(["R", *(f"S({dim})" for dim in range(rank))])
+    layout = Layout.parse([draw(texts) for _ in mesh.axes])
+    shape = tuple(draw(st.integers(0, 2)) * layout.pieces(dim, mesh) for dim in range(rank))
+    return mesh, layout, shape
+
+
+@given(cut_tensors())
+def test_parts_cover_every_element_once_per_replica(
+    case: tuple[Mesh, Layout, tuple[int, ...]],
+) -> None:
+    mesh, layout, shape = case
+    assert layout.fits(shape, mesh)
+    held = np.zeros(shape, dtype=int)
+    for rank in range(mesh.size):
+        slices = layout.local_slices(shape, mesh, rank)
+        assert held[slices].shape == layout.local_shape(shape, mesh)
+        held[slices] += 1
+    replicas = mesh.extent(layout.axes_of(Placement.parse("R")))
+    assert (held == replicas).all()
+
+
+def test_axes_split_major_to_minor_in_mesh_order() -> None:
+    mesh, layout = Mesh((2, 3)), Layout.parse(["S(0)", "S(0)"])
+    starts = [layout.local_slices((12,), mesh, rank)[0].start for rank in range(6)]
+    assert starts == [0, 2, 4, 6, 8, 10]
+    assert layout.axes_splitting(0) == (0, 1)
+    assert layout.pieces(0, mesh) == 6
+
+
+@pytest.mark.parametrize(
+    ("texts", "shape", "fits"),
+    [
+        (["S(0)", "R"], (4,), True),
+        (["S(0)", "S(0)"], (2,), False),
+        (["S(0)", "R"], (3,), False),
+        (["S(1)", "R"], (4,), False),
+        (["S(0)", "R"], (None,), False),
+        (["P(sum)", "R"], (None,), True),
+        (["R", "R"], (), True),
+    ],
+)
+def test_fits(texts: list[str], shape: tuple[int | None, ...], fits: bool) -> None:
+    assert Layout.parse(texts).fits(shape, Mesh((2, 2))) is fits
+
+
+def test_local_shape_keeps_symbolic_dimensions() -> None:
+    layout = Layout.parse(["S(1)", "R"])
+    assert layout.local_shape((None, 8), Mesh((4, 2))) == (None, 2)
+
+
+def test_replace() -> None:
+    layout = Layout.parse(["S(0)", "R", "R"]).replace([1, 2], Placement.parse("P(max)"))
+    assert layout.texts == ["S(0)", "P(max)", "P(max)"]
+    assert Layout.replicated(Mesh((2, 2))).texts == ["R", "R"]
