@@ -1,0 +1,197 @@
+"""Operators that pick elements by index: every strategy is right, and the expected are offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharding.harness import Case, check, normal, offered
+
+from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.registry import rule_for
+
+MESHES = [(2,), (4,), (2, 2)]
+
+
+def indices(
+    *shape: int, below: int, seed: int = 0, negative: bool = True, dtype: Any = np.int64
+) -> Any:
+    low = -below if negative else 0
+    return np.random.default_rng([seed, *shape]).integers(low, below, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("version", [9, 13, 20])
+def test_gather_splits_data_indices_and_vocabulary(dtype: Any, version: int) -> None:
+    held = indices(6, 4, below=8, dtype=dtype)
+    case = Case("Gather", [normal(2, 8, 4), held], {"axis": 1}, version)
+    assert offered(case) == {
+        "R R -> R",
+        "S(0) R -> S(0)",
+        "R S(0) -> S(1)",
+        "R S(1) -> S(2)",
+        "S(2) R -> S(3)",
+        "S(1) R -> P(sum)",
+        "P(sum) R -> P(sum)",
+    }
+
+
+def test_gather_on_two_axes() -> None:
+    report = check(Case("Gather", [normal(8, 4), indices(4, below=8)]), (2, 2))
+    assert {
+        "S(0),S(0) R,R -> P(sum),P(sum)",
+        "S(0),S(1) R,R -> P(sum),S(1)",
+        "S(0),R R,S(0) -> P(sum),S(0)",
+        "S(0),P(sum) R,R -> P(sum),P(sum)",
+    } <= report.offered
+    assert report.flops == 0
+
+
+@pytest.mark.parametrize("index", [0, 5, -1, -6])
+@pytest.mark.parametrize("shape", [(6,), (6, 4), (6, 2, 4)])
+def test_gather_by_a_scalar(shape: tuple[int, ...], index: int) -> None:
+    found = offered(Case("Gather", [normal(*shape), np.array(index)]))
+    assert "S(0) R -> P(sum)" in found
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, np.int64, np.uint8])
+def test_gather_of_types_that_add_up(dtype: Any) -> None:
+    table = (normal(8, 4) * 10).astype(dtype) if dtype != np.uint8 else np.arange(32).reshape(8, 4)
+    case = Case("Gather", [table.astype(dtype), indices(4, below=8)])
+    assert "S(0) R -> P(sum)" in check(case, (2,), rtol=1e-2, atol=1e-2).offered
+
+
+def test_gather_of_flags_keeps_the_vocabulary_whole() -> None:
+    found = offered(Case("Gather", [normal(8, 4) > 0, indices(4, below=8)]))
+    assert found == {"R R -> R", "S(1) R -> S(1)", "R S(0) -> S(0)"}
+
+
+def test_gather_before_where_keeps_the_vocabulary_whole() -> None:
+    found = offered(Case("Gather", [normal(8, 4), indices(4, below=8, negative=False)], version=7))
+    assert "S(0) R -> P(sum)" not in found
+    assert "S(1) R -> S(1)" in found
+
+
+def test_gather_by_symbolic_indices() -> None:
+    case = Case(
+        "Gather",
+        [normal(8, 4), indices(3, 5, below=8)],
+        symbolic=frozenset({(1, 0), (1, 1)}),
+        symbolic_results=frozenset({(0, 0), (0, 1)}),
+    )
+    assert offered(case) == {
+        "R R -> R",
+        "S(0) R -> P(sum)",
+        "S(1) R -> S(2)",
+        "P(sum) R -> P(sum)",
+    }
+
+
+def test_gather_elements_splits_where_data_and_indices_agree() -> None:
+    case = Case("GatherElements", [normal(4, 8, 6), indices(4, 2, 4, below=8)], {"axis": 1})
+    assert offered(case) == {
+        "R R -> R",
+        "S(0) S(0) -> S(0)",
+        "R S(1) -> S(1)",
+        "P(sum) R -> P(sum)",
+    }
+
+
+def test_gather_nd() -> None:
+    picks = indices(4, 2, 1, below=3)
+    case = Case("GatherND", [normal(4, 3, 6), picks], {"batch_dims": 1})
+    assert offered(case) == {
+        "R R -> R",
+        "S(0) S(0) -> S(0)",
+        "R S(1) -> S(1)",
+        "S(2) R -> S(2)",
+        "P(sum) R -> P(sum)",
+    }
+    whole = Case("GatherND", [normal(4, 3), indices(6, 2, below=3)])
+    assert offered(whole) == {"R R -> R", "R S(0) -> S(0)", "P(sum) R -> P(sum)"}
+
+
+def test_gather_nd_of_unknown_depth_is_declined() -> None:
+    data, picks = TensorInfo((4, 4), "float32", 4), TensorInfo((4, None), "int64", 8)
+    rule = rule_for(OpInfo("GatherND", 20, (data, picks), (data,)))
+    assert not any(factor.can_split for factor in rule.factors)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul"])
+def test_scatter_nd_splits_what_updates_carry_whole(reduction: str) -> None:
+    where = np.array([[0], [2], [-1]])
+    operands = [normal(4, 6, 8), where, normal(3, 6, 8, seed=1)]
+    found = offered(Case("ScatterND", operands, {"reduction": reduction}))
+    partial = set() if reduction == "mul" else {"P(sum) R P(sum) -> P(sum)"}
+    assert found == partial | {"R R R -> R", "S(1) R S(1) -> S(1)", "S(2) R S(2) -> S(2)"}
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "max"])
+def test_scatter_elements_splits_where_all_agree(reduction: str) -> None:
+    where = np.argsort(normal(4, 8, 2), axis=1)[:, :2]
+    operands = [normal(4, 8, 4), where, normal(4, 2, 2, seed=1)]
+    attributes: dict[str, Any] = {"axis": 1, "reduction": reduction}
+    found = offered(Case("ScatterElements", operands, attributes))
+    partial = set() if reduction == "max" else {"P(sum) R P(sum) -> P(sum)"}
+    assert found == partial | {"R R R -> R", "S(0) S(0) S(0) -> S(0)"}
+
+
+def test_scatter_under_its_old_name() -> None:
+    operands = [normal(4, 6), indices(4, 6, below=4, negative=False), normal(4, 6, seed=1)]
+    operands[1] = np.argsort(operands[0], axis=0)
+    found = offered(Case("Scatter", operands, version=9))
+    assert found == {"R R R -> R", "S(1) S(1) S(1) -> S(1)", "P(sum) R P(sum) -> P(sum)"}
+
+
+@pytest.mark.parametrize(("axis", "moved"), [(-1, (0, 1)), (0, (1, 2)), (1, (0, 2))])
+def test_one_hot_splits_its_indices(axis: int, moved: tuple[int, int]) -> None:
+    values = np.array([0.5, 2], np.float32)
+    case = Case("OneHot", [indices(4, 6, below=3), np.array(3), values], {"axis": axis})
+    assert offered(case) == {
+        "R R R -> R",
+        f"S(0) R R -> S({moved[0]})",
+        f"S(1) R R -> S({moved[1]})",
+    }
+
+
+def test_top_k_keeps_its_axis_whole() -> None:
+    case = Case("TopK", [normal(4, 6, 8), np.array([3])], {"axis": 1}, results=(True, True))
+    assert offered(case) == {"R R -> R R", "S(0) R -> S(0) S(0)", "S(2) R -> S(2) S(2)"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    data=st.lists(st.sampled_from([2, 3, 4, 8]), min_size=1, max_size=3),
+    picks=st.lists(st.sampled_from([1, 2, 4]), min_size=0, max_size=2),
+    axis=st.integers(-3, 2),
+    seed=st.integers(0, 9),
+    mesh=st.sampled_from(MESHES),
+)
+def test_gather_of_any_shapes(
+    data: list[int], picks: list[int], axis: int, seed: int, mesh: tuple[int, ...]
+) -> None:
+    axis = max(-len(data), min(axis, len(data) - 1))
+    held = np.asarray(indices(*picks, below=data[axis], seed=seed))
+    check(Case("Gather", [normal(*data), held], {"axis": axis}), mesh)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    data=st.lists(st.sampled_from([2, 4]), min_size=2, max_size=4),
+    batch=st.integers(0, 2),
+    depth=st.integers(1, 2),
+    outer=st.lists(st.sampled_from([1, 2, 4]), min_size=0, max_size=2),
+    mesh=st.sampled_from(MESHES),
+)
+def test_gather_nd_of_any_shapes(
+    data: list[int], batch: int, depth: int, outer: list[int], mesh: tuple[int, ...]
+) -> None:
+    batch = min(batch, len(data) - 1)
+    depth = min(depth, len(data) - batch)
+    picks = indices(*data[:batch], *outer, depth, below=2)
+    if picks.ndim <= batch:  # the standard wants more dimensions than batches
+        return
+    check(Case("GatherND", [normal(*data), picks], {"batch_dims": batch}), mesh)

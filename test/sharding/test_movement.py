@@ -1,0 +1,214 @@
+"""Operators that move elements: every strategy is right, and the expected ones are offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharding.harness import Case, check, normal, offered
+
+MESHES = [(2,), (4,), (2, 2)]
+INT64_MAX = 2**63 - 1
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def test_transpose_moves_the_splits() -> None:
+    case = Case("Transpose", [normal(4, 6, 8)], {"perm": [2, 0, 1]})
+    found = {"R -> R", "S(0) -> S(1)", "S(1) -> S(2)", "S(2) -> S(0)", "P(sum) -> P(sum)"}
+    assert offered(case) == found
+    assert "S(0) -> S(2)" in offered(Case("Transpose", [normal(4, 6, 8)]))
+
+
+def test_flags_move_but_do_not_add_up() -> None:
+    assert offered(Case("Transpose", [normal(4, 6) > 0])) == {
+        "R -> R",
+        "S(0) -> S(1)",
+        "S(1) -> S(0)",
+    }
+
+
+def test_concat_keeps_its_axis_whole() -> None:
+    operands = [normal(4, 2, 6), normal(4, 4, 6), normal(4, 6, 6)]
+    found = {"R R R -> R", "S(0) S(0) S(0) -> S(0)", "S(2) S(2) S(2) -> S(2)"}
+    partial = "P(sum) P(sum) P(sum) -> P(sum)"
+    assert offered(Case("Concat", operands, {"axis": -2})) == found | {partial}
+
+
+def test_concat_beside_a_symbolic_dimension() -> None:
+    case = Case("Concat", [normal(4, 2), normal(4, 4)], {"axis": 1}, symbolic=frozenset({(1, 0)}))
+    assert offered(case) == {"R R -> R", "P(sum) P(sum) -> P(sum)"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("Split", [normal(4, 6)], {"axis": 1, "num_outputs": 2}, results=(True,) * 2),
+        Case("Split", [normal(4, 6), ints(2, 4)], {"axis": -1}, 13, results=(True,) * 2),
+        Case("Split", [normal(4, 6)], {"axis": 1, "split": [2, 4]}, 11, results=(True,) * 2),
+    ],
+)
+def test_split_keeps_its_axis_whole(case: Case) -> None:
+    rest = " R" * (len(case.operands) - 1)
+    assert offered(case) == {
+        f"R{rest} -> R R",
+        f"S(0){rest} -> S(0) S(0)",
+        f"P(sum){rest} -> P(sum) P(sum)",
+    }
+
+
+def slice_case(bounds: dict[str, Any], literal: bool = True) -> Case:
+    operands = [ints(*bounds[name]) if name in bounds else None for name in SLICE_OPERANDS]
+    held = frozenset(range(1, 5)) if literal else frozenset({3})
+    return Case("Slice", [normal(4, 6, 8), *operands], literals=held)
+
+
+SLICE_OPERANDS = ("starts", "ends", "axes", "steps")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "split"),
+    [
+        ({"starts": [2], "ends": [INT64_MAX], "axes": [2]}, {0, 1}),
+        ({"starts": [0], "ends": [INT64_MAX], "axes": [2]}, {0, 1, 2}),
+        ({"starts": [0], "ends": [8], "axes": [-1]}, {0, 1, 2}),
+        ({"starts": [-8], "ends": [8], "axes": [2]}, {0, 1, 2}),
+        ({"starts": [-9], "ends": [9], "axes": [2]}, {0, 1, 2}),
+        ({"starts": [0], "ends": [-1], "axes": [2]}, {0, 1}),
+        ({"starts": [0, 1], "ends": [4, 5]}, {0, 2}),
+        ({"starts": [0], "ends": [8], "axes": [2], "steps": [2]}, {0, 1}),
+        ({"starts": [-1], "ends": [-9], "axes": [2], "steps": [-1]}, {0, 1}),
+        ({"starts": [0], "ends": [8], "axes": [2], "steps": [1]}, {0, 1, 2}),
+    ],
+)
+def test_slice_splits_what_it_takes_whole(bounds: dict[str, Any], split: set[int]) -> None:
+    found = offered(slice_case(bounds), (2,))
+    splits = {f"S({dim}) R R R R -> S({dim})" for dim in split}
+    assert found == splits | {"R R R R R -> R", "P(sum) R R R R -> P(sum)"}
+
+
+def test_slice_with_unknown_bounds_keeps_their_axes_whole() -> None:
+    found = offered(slice_case({"starts": [0], "ends": [8], "axes": [2]}, literal=False))
+    assert {text for text in found if "S" in text} == {
+        "S(0) R R R R -> S(0)",
+        "S(1) R R R R -> S(1)",
+    }
+
+
+def test_slice_with_unknown_axes_is_declined() -> None:
+    case = Case("Slice", [normal(4, 6), ints(0), ints(4), ints(1)])
+    assert offered(case) == {"R R R R -> R"}
+
+
+def test_slice_with_attributes() -> None:
+    attributes = {"starts": [0, 1], "ends": [4, 3], "axes": [0, 1]}
+    case = Case("Slice", [normal(4, 6, 8)], attributes, version=9)
+    splits = {"S(0) -> S(0)", "S(2) -> S(2)"}
+    assert offered(case) == splits | {"R -> R", "P(sum) -> P(sum)"}
+    without_axes = Case("Slice", [normal(4, 6)], {"starts": [1], "ends": [3]}, version=9)
+    assert "S(1) -> S(1)" in offered(without_axes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    bounds=st.lists(
+        st.tuples(st.integers(-9, 9), st.integers(-9, 9), st.sampled_from([-2, -1, 1, 2])),
+        min_size=3,
+        max_size=3,
+    ),
+    order=st.permutations([0, 1, 2]),
+    count=st.integers(1, 3),
+    mesh=st.sampled_from(MESHES),
+)
+def test_slices_of_any_bounds(
+    bounds: list[tuple[int, int, int]], order: list[int], count: int, mesh: tuple[int, ...]
+) -> None:
+    columns = dict(
+        zip(("starts", "ends", "steps"), map(list, zip(*bounds, strict=True)), strict=True)
+    )
+    held = {name: values[:count] for name, values in columns.items()}
+    check(slice_case({**held, "axes": order[:count]}), mesh)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "linear"),
+    [
+        ("constant", None, True),
+        ("constant", 0.0, True),
+        ("constant", 2.0, False),
+        ("edge", None, True),
+        ("reflect", None, True),
+    ],
+)
+def test_pad_splits_what_it_does_not_pad(mode: str, value: float | None, linear: bool) -> None:
+    fill = [] if value is None else [np.array(value, np.float32)]
+    case = Case(
+        "Pad",
+        [normal(2, 4, 6), ints(0, 0, 1, 0, 0, 2), *fill],
+        {"mode": mode},
+        literals=frozenset(range(1, 2 + len(fill))),
+    )
+    rest = " R" * (1 + len(fill))
+    partial = {f"P(sum){rest} -> P(sum)"} if linear else set()
+    assert offered(case) == partial | {
+        f"R{rest} -> R",
+        f"S(0){rest} -> S(0)",
+        f"S(1){rest} -> S(1)",
+    }
+
+
+def test_pad_with_axes_or_unknown_pads() -> None:
+    operands = [normal(2, 4, 6), ints(1, 1), None, ints(-1)]
+    known = offered(Case("Pad", operands, literals=frozenset({3})))
+    assert {text for text in known if "S" in text} == {
+        "S(0) R R R -> S(0)",
+        "S(1) R R R -> S(1)",
+    }
+    assert offered(Case("Pad", operands)) == {"R R R R -> R"}
+
+
+def test_pad_with_an_unknown_value_is_not_linear() -> None:
+    operands = [normal(2, 4), ints(0, 1, 0, 0), np.array(0, np.float32)]
+    found = offered(Case("Pad", operands, literals=frozenset({1})))
+    assert found == {"R R R -> R", "S(0) R R -> S(0)"}
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_pad_with_attributes(value: float) -> None:
+    attributes = {"pads": [0, 1, 0, 0], "value": value}
+    found = offered(Case("Pad", [normal(2, 4)], attributes, version=9))
+    assert ("P(sum) -> P(sum)" in found) == (value == 0.0)
+    assert "S(0) -> S(0)" in found
+    assert "S(1) -> S(1)" not in found
+
+
+def test_cumsum_splits_the_other_dimensions() -> None:
+    case = Case("CumSum", [normal(4, 6, 8), np.array(-2)], literals=frozenset({1}))
+    assert offered(case) == {
+        "R R -> R",
+        "S(0) R -> S(0)",
+        "S(2) R -> S(2)",
+        "P(sum) R -> P(sum)",
+    }
+    assert offered(Case("CumSum", [normal(4, 6), np.array(0)])) == {"R R -> R"}
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+def test_trilu_splits_the_batch(upper: int) -> None:
+    case = Case("Trilu", [normal(4, 6, 6)], {"upper": upper})
+    assert offered(case) == {"R -> R", "S(0) -> S(0)", "P(sum) -> P(sum)"}
+
+
+def test_reverse_sequence_keeps_time_whole() -> None:
+    case = Case("ReverseSequence", [normal(4, 6, 8), ints(1, 2, 3, 4, 4, 3)])
+    assert offered(case) == {
+        "R R -> R",
+        "S(1) S(0) -> S(1)",
+        "S(2) R -> S(2)",
+        "P(sum) R -> P(sum)",
+    }

@@ -1,0 +1,214 @@
+"""Reshape and its kin: every strategy is right, and the expected ones are offered."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharding.harness import Case, check, normal, offered
+
+from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.registry import rule_for
+from tensoropt.compiler.sharding.reshaping import reshape_blocks
+
+MESHES = [(2,), (4,), (2, 2), (2, 3)]
+LITERAL = frozenset({1})
+Shape = tuple[int | None, ...]
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def reshape(source: tuple[int, ...], *shape: int, **more: Any) -> Case:
+    more.setdefault("literals", LITERAL)
+    return Case("Reshape", [normal(*source), ints(*shape)], **more)
+
+
+def splits(case: Case, mesh: tuple[int, ...] = (2,)) -> set[str]:
+    """Return the splits that are right, as pairs of the operand's and the result's."""
+    found = offered(case, mesh)
+    rest = " R" * (len(case.operands) - 1)
+    assert {f"R{rest} -> R", f"P(sum){rest} -> P(sum)"} <= found
+    return {text.replace(f"{rest} ->", " ->") for text in found if "S" in text}
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "expected"),
+    [
+        ((4, 6), (4, 6), [((0,), (0,)), ((1,), (1,))]),
+        ((4, 6), (24,), [((0, 1), (0,))]),
+        ((24,), (4, 6), [((0,), (0, 1))]),
+        ((4, 6, 2), (4, 2, 6), [((0,), (0,)), ((1, 2), (1, 2))]),
+        ((4, 6), (1, 4, 6), [((0,), (0, 1)), ((1,), (2,))]),
+        ((4, 6), (6, 4), [((0, 1), (0, 1))]),
+        ((2, 3, 4, 5), (6, 20), [((0, 1), (0,)), ((2, 3), (1,))]),
+        ((4, 1), (4,), [((0,), (0,)), ((1,), ())]),
+        ((None, 8), (None, 2, 4), [((0,), (0,)), ((1,), (1, 2))]),
+        ((3, None, 8), (3, None, 4, 2), [((0,), (0,)), ((1,), (1,)), ((2,), (2, 3))]),
+        ((None, 6), (6, None), [((0, 1), (0, 1))]),
+        ((), (1,), [((), (0,))]),
+    ],
+)
+def test_blocks(source: Shape, result: Shape, expected: list[Any]) -> None:
+    blocks = [(tuple(b.source), tuple(b.result)) for b in reshape_blocks(source, result)]
+    assert blocks == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "shape", "expected"),
+    [
+        ((4, 32), (4, 8, 4), {"S(0) -> S(0)", "S(1) -> S(1)"}),
+        ((4, 8, 4), (4, 32), {"S(0) -> S(0)", "S(1) -> S(1)"}),
+        ((4, 8, 3), (32, 3), {"S(0) -> S(0)"}),
+        ((32, 3), (4, 8, 3), {"S(0) -> S(0)"}),
+        ((4, 6), (6, 4), {"S(0) -> S(0)"}),
+        ((1, 8, 3), (8, 1, 3), {"S(1) -> S(0)"}),
+        ((3, 8), (24,), set()),
+        ((24,), (3, 8), set()),
+        ((4, 6), (0, -1), {"S(0) -> S(0)", "S(1) -> S(1)"}),
+        ((4, 6), (-1, 3, 2), {"S(0) -> S(0)"}),
+        ((4, 6), (0, -1, 2), {"S(0) -> S(0)"}),
+        ((4, 1, 8), (0, 0, 2, -1), {"S(0) -> S(0)", "S(2) -> S(2)"}),
+    ],
+)
+@pytest.mark.parametrize("literals", [LITERAL, frozenset()])
+def test_the_major_dimension_of_each_block_splits(
+    source: tuple[int, ...],
+    shape: tuple[int, ...],
+    expected: set[str],
+    literals: frozenset[int],
+) -> None:
+    assert splits(reshape(source, *shape, literals=literals)) == expected
+
+
+def test_pieces_divide_both_major_dimensions() -> None:
+    assert splits(reshape((4, 6), 6, 4), (4,)) == set()
+    assert splits(reshape((8, 6), 4, 12), (4,)) == {"S(0) -> S(0)"}
+    assert "S(0),S(0) R,R -> S(0),S(0)" in offered(reshape((8, 6), 12, 4), (2, 2))
+
+
+def test_zero_is_a_size_where_allowed() -> None:
+    case = reshape((0, 4), 4, 0, attributes={"allowzero": 1})
+    assert splits(case) == set()
+
+
+@pytest.mark.parametrize(
+    ("shape", "literals", "expected"),
+    [
+        ((-1, 4, 2), LITERAL, {"S(1) -> S(1)"}),
+        ((0, 4, 2), LITERAL, {"S(1) -> S(1)"}),
+        ((0, 4, -1), LITERAL, {"S(1) -> S(1)"}),
+        ((-1, 4, 2), frozenset(), {"S(1) -> S(1)"}),
+        ((0, 4, 2), frozenset(), {"S(1) -> S(1)"}),
+        ((5, 4, 2), frozenset(), {"S(1) -> S(1)"}),
+    ],
+)
+def test_a_symbolic_batch_stays_whole(
+    shape: tuple[int, ...], literals: frozenset[int], expected: set[str]
+) -> None:
+    hidden = frozenset({(0, 0)})
+    case = reshape((5, 8), *shape, literals=literals, symbolic=hidden, symbolic_results=hidden)
+    assert splits(case) == expected
+
+
+def test_a_dimension_that_may_be_copied_stays_whole() -> None:
+    """[?, 4, 8] by an unknown shape to [?, ?, 2, 4]: an entry of 0 would copy a local size."""
+    case = reshape(
+        (3, 4, 8),
+        3, 0, 2, 4,
+        literals=frozenset(),
+        symbolic=frozenset({(0, 0)}),
+        symbolic_results=frozenset({(0, 0), (0, 1)}),
+    )  # fmt: skip
+    assert splits(case) == {"S(2) -> S(2)"}
+
+
+def test_a_shape_in_an_attribute_is_declined() -> None:
+    held = TensorInfo((4, 6), "float32", 4)
+    rule = rule_for(OpInfo("Reshape", 4, (held,), (held,), (("shape", (4, 6)),)))
+    assert not any(factor.can_split for factor in rule.factors)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_flatten(axis: int) -> None:
+    found = splits(Case("Flatten", [normal(4, 6, 8)], {"axis": axis}))
+    front = {"S(0) -> S(0)"} if axis else {"S(0) -> S(1)"}
+    back = {1: {"S(1) -> S(1)"}, 2: {"S(2) -> S(1)"}, -1: {"S(2) -> S(1)"}}
+    assert found == front | back.get(axis, set())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("Squeeze", [normal(1, 4, 1, 6), ints(0, 2)], literals=LITERAL),
+        Case("Squeeze", [normal(1, 4, 1, 6), ints(0, -2)]),
+        Case("Squeeze", [normal(1, 4, 1, 6)], {"axes": [0, 2]}, version=11),
+        Case("Squeeze", [normal(1, 4, 1, 6)]),
+        Case("Squeeze", [normal(1, 4, 1, 6)], version=11),
+    ],
+)
+def test_squeeze(case: Case) -> None:
+    assert splits(case) == {"S(1) -> S(0)", "S(3) -> S(1)"}
+
+
+def test_squeeze_keeps_a_dimension_that_splitting_made_one() -> None:
+    for version in (11, 20):
+        case = Case("Squeeze", [normal(1, 2, 6)], version=version)
+        assert splits(case) == {"S(1) -> S(0)", "S(2) -> S(1)"}
+
+
+def test_squeeze_of_unknown_axes_is_declined() -> None:
+    hidden = frozenset({(0, 0)})
+    case = Case("Squeeze", [normal(5, 1, 6)], symbolic=hidden, symbolic_results=hidden)
+    assert offered(case) == {"R -> R"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("Unsqueeze", [normal(4, 6), ints(0, 2)], literals=LITERAL),
+        Case("Unsqueeze", [normal(4, 6), ints(0, -2)]),
+        Case("Unsqueeze", [normal(4, 6)], {"axes": [0, 2]}, version=11),
+    ],
+)
+def test_unsqueeze(case: Case) -> None:
+    assert splits(case) == {"S(0) -> S(1)", "S(1) -> S(3)"}
+
+
+factors = st.lists(st.sampled_from([1, 2, 2, 3]), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    primes=factors,
+    cuts=st.tuples(st.integers(0, 63), st.integers(0, 63)),
+    style=st.sampled_from(["plain", "inferred", "copied"]),
+    literal=st.booleans(),
+    mesh=st.sampled_from(MESHES),
+)
+def test_reshape_of_any_shapes(
+    primes: list[int], cuts: tuple[int, int], style: str, literal: bool, mesh: tuple[int, ...]
+) -> None:
+    source, result = (merged(primes, cut) for cut in cuts)
+    entries = list(result)
+    if style == "inferred":
+        entries[-1] = -1
+    if style == "copied" and source[0] == result[0]:
+        entries[0] = 0
+    check(reshape(source, *entries, literals=LITERAL if literal else frozenset()), mesh)
+
+
+def merged(primes: list[int], cut: int) -> tuple[int, ...]:
+    """Return a shape of the primes in order, neighbours multiplied where a bit of ``cut`` is 0."""
+    groups = [[primes[0]]]
+    for index, prime in enumerate(primes[1:]):
+        if cut >> index & 1:
+            groups.append([prime])
+        else:
+            groups[-1].append(prime)
+    return tuple(math.prod(group) for group in groups)
