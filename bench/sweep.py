@@ -1,0 +1,169 @@
+"""Compile every model for many plans, run each on ranks, and compare with the one-device run.
+
+Per model and number of devices: the fastest, the leanest and the knee plan, and random ones. Also
+holds the predicted memory against what the emitted graphs imply. Prints a table and ends in
+``N passed, M failed``; exit status 1 if any plan failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import zoo
+
+from tensoropt.compiler import driver
+from tensoropt.compiler.plan.document import Chosen
+from tensoropt.compiler.report.points import fastest, knee, leanest
+from tensoropt.compiler.request import Request
+from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult
+from tensoropt.runtime.check import check_plans
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "test"))
+from emitted_memory import emitted_memory
+
+__all__ = ["Row", "sweep_model"]
+
+
+@dataclass
+class Row:
+    """What happened to one model on one number of devices."""
+
+    model: str
+    devices: int
+    points: int = 0
+    plans: int = 0
+    passed: int = 0
+    worst: float = 0.0
+    memory_error: float = 0.0
+    seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)
+
+
+def sweep_model(path: Path, devices: int, plans: int, batch: int, seed: int = 0) -> Row:
+    """Compile, run and check the plans of one model; ``batch`` plans are on disk at a time."""
+    row = Row(path.stem, devices)
+    started = time.perf_counter()
+    chosen = list(_choices(path, devices, plans, seed, row))
+    for first in range(0, len(chosen), batch):
+        with tempfile.TemporaryDirectory(prefix="tensoropt-sweep-") as folder:
+            _run(path, Path(folder), chosen[first : first + batch], row)
+    row.seconds = time.perf_counter() - started
+    return row
+
+
+def _choices(
+    path: Path, devices: int, plans: int, seed: int, row: Row
+) -> Iterator[tuple[str, Request, FrontierResult, FrontierPoint]]:
+    module = _prepared(path)
+    request = Request(devices)
+    result = driver.frontier(module, request)
+    row.points = len(result.points)
+    for name, pick in (("fastest", fastest), ("leanest", leanest), ("knee", knee)):
+        yield name, request, result, pick(result.points)
+    for number in range(seed, seed + plans):
+        own = replace(request, search="random", seed=number)
+        # One point per mesh, none pruned by the others: the meshes take turns.
+        meshes = own.meshes
+        own = replace(own, mesh=meshes[number % len(meshes)])
+        drawn = driver.frontier(module, own)
+        yield f"random {number}", own, drawn, drawn.points[0]
+
+
+def _prepared(path: Path) -> driver.ir.Module:
+    module = driver.load(path, zoo.DIMS.get(path.stem, {}))
+    driver.run_phase(module, "prepare")
+    return module
+
+
+def _run(
+    path: Path,
+    folder: Path,
+    chosen: list[tuple[str, Request, FrontierResult, FrontierPoint]],
+    row: Row,
+) -> None:
+    directories = []
+    for name, request, result, point in chosen:
+        directory = folder / name.replace(" ", "-")
+        plan = Chosen(path, request, result, point)
+        driver.compile_plan(_prepared(path), plan, directory, lambda text: None)
+        directories.append(directory)
+        _compare_memory(directory, point, row)
+    results = check_plans(directories, path, dims=zoo.DIMS.get(path.stem, {}), int_range=(0, 200))
+    for held in results:
+        row.plans += 1
+        row.passed += bool(held.passed)
+        row.worst = max([row.worst, *(o.absolute or 0.0 for o in held.outputs)])
+        if not held.passed:
+            row.failures.append(f"{row.model} on {row.devices}: {held}")
+
+
+def _compare_memory(directory: Path, point: FrontierPoint, row: Row) -> None:
+    implied = max(emitted_memory(p).memory_bytes for p in sorted(directory.glob("rank*.onnx")))
+    error = abs(point.memory_bytes - implied) / implied
+    row.memory_error = max(row.memory_error, error)
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    names = arguments.models or [*zoo.CNNS, *zoo.TRANSFORMERS]
+    folder = Path(tempfile.mkdtemp(prefix="tensoropt-zoo-"))
+    rows = []
+    print(
+        f"{'model':20} {'devices':>7} {'points':>6} {'passed':>8} {'max diff':>9} "
+        f"{'memory':>7} {'seconds':>8}"
+    )
+    try:
+        for name in names:
+            path = _model(name, folder)
+            for devices in arguments.devices:
+                rows.append(sweep_model(path, devices, arguments.random, arguments.batch))
+                _print(rows[-1])
+            for held in folder.glob(f"{name}.onnx*"):
+                held.unlink()
+    finally:
+        shutil.rmtree(folder)
+    return _summary(rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", help="names from bench/zoo.py; default all")
+    parser.add_argument("--devices", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--random", type=int, default=20, help="random plans per model and count")
+    parser.add_argument("--batch", type=int, default=6, help="plans run in one launch")
+    return parser
+
+
+def _model(name: str, folder: Path) -> Path:
+    if name in zoo.TRANSFORMERS:
+        return zoo.transformer_path(name)
+    zoo.randomise(zoo.cnn_path(name), folder / f"{name}.onnx")
+    return folder / f"{name}.onnx"
+
+
+def _print(row: Row) -> None:
+    print(
+        f"{row.model:20} {row.devices:7} {row.points:6} {row.passed:4}/{row.plans:<3} "
+        f"{row.worst:9.1e} {row.memory_error:7.2%} {row.seconds:8.1f}",
+        flush=True,
+    )
+    for failure in row.failures:
+        print(f"  FAILED {failure}", flush=True)
+
+
+def _summary(rows: list[Row]) -> int:
+    passed = sum(row.passed for row in rows)
+    failed = sum(row.plans - row.passed for row in rows)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
