@@ -92,8 +92,7 @@ class RankLowerings:
         values = dense_to_array(op.attributes["values"])
         axes = tuple(int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["axes"]))
         own = values[self.mesh.linear(self.rank, axes)]
-        name = node_name(op) or "axis_constant"
-        emitter.values[op.results[0]] = emitter.constant(name, np.asarray(own))
+        emitter.literal(op, np.asarray(own))
 
 
 def _axes(op: ir.Operation) -> tuple[int, ...]:

@@ -144,7 +144,7 @@ class Emitter:
         if op.name in self.lowerings:
             self.lowerings[op.name](self, op)
         elif op.name == CONSTANT:
-            self._constant(op)
+            self.literal(op, dense_to_array(op.attributes["value"]))
         elif op.name == NO_VALUE:
             self.values[op.results[0]] = ""
         elif is_onnx(op):
@@ -152,9 +152,10 @@ class Emitter:
         else:
             raise UserError(f"{self._where()}: '{op.name}' op has no ONNX form at this stage")
 
-    def _constant(self, op: ir.Operation) -> None:
-        value, array = op.results[0], dense_to_array(op.attributes["value"])
-        if value in self.values:  # it is returned
+    def literal(self, op: ir.Operation, array: npt.NDArray[Any]) -> None:
+        """Emit an operation whose one result is ``array``."""
+        value = op.results[0]
+        if value in self.values:  # it is returned, and named after the output
             self.main.initializer.append(tensor_proto(array, self.values[value]))
         else:
             self.values[value] = self.constant(node_name(op) or "constant", array)

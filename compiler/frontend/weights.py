@@ -145,8 +145,7 @@ def _read_run(descriptor: int, stored: Stored, first: int, count: int) -> Array:
         done += got
     if bits % 8 == 0:
         return raw.view(dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype)
-    skipped = (first * bits - begin * 8) // bits
-    return _unpack(raw, bits)[skipped : skipped + count].view(dtype)
+    return _unpack(raw, bits, first * bits - begin * 8, count).view(dtype)
 
 
 def _little_endian(part: Array) -> Array:
@@ -155,11 +154,12 @@ def _little_endian(part: Array) -> Array:
     )
 
 
-def _unpack(raw: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
-    """Return one byte per element of 2, 4 or 6 bits, low bits first."""
-    places = np.unpackbits(raw, bitorder="little")
-    whole = places[: len(places) // bits * bits].reshape(-1, bits)
-    return np.packbits(whole, axis=1, bitorder="little").reshape(-1)
+def _unpack(
+    raw: npt.NDArray[np.uint8], bits: int, skipped: int, count: int
+) -> npt.NDArray[np.uint8]:
+    """Return one byte for each of ``count`` elements of 2, 4 or 6 bits, low bits first."""
+    places = np.unpackbits(raw, bitorder="little")[skipped : skipped + count * bits]
+    return np.packbits(places.reshape(-1, bits), axis=1, bitorder="little").reshape(-1)
 
 
 def _packed(parts: Iterator[Array], bits: int) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
 from tensoropt.compiler.frontend.importer import import_model
 from tensoropt.dialects.mlir import ir
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from frontend.models import BOOL, F32, MODELS, model, node, saved, untyped, value
 from onnx import TensorProto, helper, numpy_helper
+
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.importer import import_model
 from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION, MAX_OPSET

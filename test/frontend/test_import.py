@@ -10,6 +10,7 @@ import onnx
 import pytest
 from frontend.models import BOOL, F32, I64, imported, model, node, run, saved, text, untyped, value
 from onnx import TensorProto, helper, numpy_helper
+
 from tensoropt.compiler.frontend.exporter import export_model
 from tensoropt.compiler.frontend.importer import import_model
 from tensoropt.compiler.frontend.weights import ParameterSource

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from frontend.models import LIGHT, MODELS, feeds, run, text
+
 from tensoropt.compiler.frontend.exporter import export_model
 from tensoropt.compiler.frontend.importer import import_model
 from tensoropt.compiler.frontend.weights import ParameterSource
