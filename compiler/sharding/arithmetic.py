@@ -14,8 +14,8 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["BROADCAST_VERSION", "NARROW", "Arithmetic", "sum_bytes"]
 
-BROADCAST_VERSION = 7
-"""The first opset in which arithmetic broadcasts as NumPy does; what is built here needs it."""
+BROADCAST_VERSION = 8
+"""The first opset in which arithmetic, Max and Min included, broadcasts as NumPy does."""
 
 NARROW = frozenset(("float16", "bfloat16"))
 """Element types too narrow to add up many values in."""
@@ -56,6 +56,16 @@ class Arithmetic:
         assert element is not None
         return self.local.constant(np.array(value, element.dtype))
 
+    def finite(self, x: Any) -> Any:
+        """Return ``x`` with infinities replaced by the largest finite values."""
+        import numpy as np
+
+        element = element_of(str(_element(x)))
+        assert element is not None
+        largest = float(np.finfo(element.dtype).max)
+        below = self.binary("Min", x, self.scalar(largest, x))
+        return self.binary("Max", below, self.scalar(-largest, x))
+
     def reduce(self, op_type: str, x: Any, dims: Sequence[int]) -> Any:
         """Return ``x`` reduced over ``dims``, which become 1."""
         import numpy as np
@@ -88,6 +98,17 @@ class Arithmetic:
 
         sizes = self.local.constant(np.array(shape, np.int64))
         return self.local.onnx("Reshape", [x, sizes], tensor_type(list(shape), _element(x)))
+
+    def squeeze(self, x: Any, dims: Sequence[int]) -> Any:
+        """Return ``x`` without ``dims``, which are 1."""
+        import numpy as np
+
+        shape = [size for d, size in enumerate(_shape(x)) if d not in dims]
+        result = tensor_type(shape, _element(x))
+        if self.local.info.version < 13:
+            return self.local.onnx("Squeeze", [x], result, axes=ints_attr(dims))
+        axes = self.local.constant(np.array(dims, np.int64))
+        return self.local.onnx("Squeeze", [x, axes], result)
 
     def wide(self, x: Any) -> Any:
         """Return ``x`` as float32 if its own type is too narrow for sums."""

@@ -18,14 +18,16 @@ _FAMILIES = (
     "constants",
     "convolution",
     "elementwise",
-    "repetition",
     "indexing",
     "linear_algebra",
     "movement",
     "pooling",
     "randomness",
+    "reduction",
+    "repetition",
     "reshaping",
     "resizing",
+    "softmax",
 )
 _MAKERS: dict[str, RuleMaker] = {}
 
