@@ -19,6 +19,7 @@ from pathlib import Path
 import zoo
 
 from tensoropt.compiler import driver
+from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.plan.document import Chosen
 from tensoropt.compiler.report.points import fastest, knee, leanest
 from tensoropt.compiler.request import Request
@@ -62,16 +63,13 @@ def _choices(
     path: Path, devices: int, plans: int, seed: int, row: Row
 ) -> Iterator[tuple[str, Request, FrontierResult, FrontierPoint]]:
     module = _prepared(path)
-    request = Request(devices)
+    request = Request(load_device("cpu"), "cpu", devices)
     result = driver.frontier(module, request)
     row.points = len(result.points)
     for name, pick in (("fastest", fastest), ("leanest", leanest), ("knee", knee)):
         yield name, request, result, pick(result.points)
     for number in range(seed, seed + plans):
         own = replace(request, search="random", seed=number)
-        # One point per mesh, none pruned by the others: the meshes take turns.
-        meshes = own.meshes
-        own = replace(own, mesh=meshes[number % len(meshes)])
         drawn = driver.frontier(module, own)
         yield f"random {number}", own, drawn, drawn.points[0]
 

@@ -105,6 +105,15 @@ class Emitter:
             info = self.graph.output.add(name=name)
             info.type.CopyFrom(type_proto(value.type, dims_of(own)))
 
+    def describe_values(self) -> None:
+        """Write down the type of every value inside `@main`, so that a reader need not infer it."""
+        known = {v.name for v in (*self.graph.output, *self.graph.initializer)}
+        for op in function(self.module).regions[0].blocks[0]:
+            for value in op.operation.results:
+                name = self.values.get(value)
+                if name and name not in known and isinstance(value.type, ir.RankedTensorType):
+                    self.graph.value_info.add(name=name).type.CopyFrom(type_proto(value.type))
+
     def _reserve(self, given: Sequence[Argument], ends: Sequence[tuple[ir.Value, str]]) -> None:
         """Fix the names that the outside knows, before any other name is given."""
         for argument in given:

@@ -72,6 +72,7 @@ def _write(
         try:
             with weights:
                 emitter.function(store)
+            emitter.describe_values()
             target.write_bytes(emitter.model().SerializeToString(deterministic=True))
         except BaseException:  # a file is kept only on success
             weights.path.unlink(missing_ok=True)

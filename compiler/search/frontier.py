@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -95,13 +96,19 @@ def search_frontier(
     graph = read_graph(module)
     found: list[FrontierPoint] = []
     epsilon = 0.0
-    for mesh in _distinct(meshes, device):
+    for mesh in _meshes(meshes, device, options):
         say(f"searching mesh {mesh}")
         tables = MeshTables(graph, mesh, device)
         choices, reached = _search(tables, options)
         epsilon = max(epsilon, reached)
         found += [_point(tables, choice) for choice in choices]
     return FrontierResult(_prune(found), epsilon)
+
+
+def _meshes(meshes: Iterable[Mesh], device: Device, options: SearchOptions) -> list[Mesh]:
+    """Return the meshes to search: all that differ, or for a random strategy one of them."""
+    distinct = _distinct(meshes, device)
+    return [random.Random(options.seed).choice(distinct)] if options.name == "random" else distinct
 
 
 def _distinct(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
