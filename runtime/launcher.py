@@ -61,7 +61,7 @@ def launch(job: Job, ranks: int, timeout_s: float | None = None) -> list[CheckRe
 
 
 def _run_ranks(folder: Path, ranks: int, timeout_s: float | None) -> int:
-    command = [_mpiexec(), "-launcher", "fork", "-n", str(ranks)]
+    command = [_mpiexec(), "-launcher", "fork", "-print-all-exitcodes", "-n", str(ranks)]
     command += [sys.executable, "-P", "-m", "tensoropt.runtime.rank", str(folder)]
     with (folder / "log").open("wb") as log, _terminable():
         process = subprocess.Popen(
@@ -154,17 +154,27 @@ def _reason(folder: Path, ranks: int, code: int) -> str:
         rank = errors[0].stem.removeprefix("rank")
         return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
     log = (folder / "log").read_text(encoding="utf-8", errors="replace")
-    found = re.search(r"PID (\d+) RUNNING AT.*?EXIT CODE: (\d+)", log, re.DOTALL)
+    return _killed(log, folder, ranks) or _ended(log, ranks) or _unknown(log, code)
+
+
+def _killed(log: str, folder: Path, ranks: int) -> str | None:
+    """Read mpiexec's message about the first process that a signal ended."""
+    found = re.search(r"PID (\d+) RUNNING AT.*?EXIT STRING: .*?\(signal (\d+)\)", log, re.DOTALL)
     if found is None:
-        last = log.strip().splitlines()[-1:] or ["no message"]
-        return f"mpiexec ended with exit code {code}: {last[0]}"
-    rank = str(_pids(folder).get(int(found[1]), "?"))
-    return f"rank {rank} of {ranks} {_fate(int(found[2]))}"
+        return None
+    rank = _pids(folder).get(int(found[1]), "?")
+    hint = " (out of memory?)" if int(found[2]) == signal.SIGKILL else ""
+    return f"rank {rank} of {ranks} was killed by signal {found[2]}{hint}"
 
 
-def _fate(code: int) -> str:
-    """Return how a process ended; mpiexec reports a signal by its number or 128 more."""
-    number = code - 128 if code > 128 else code
-    hint = " (out of memory?)" if number == signal.SIGKILL else ""
-    known = number in {int(s) for s in signal.Signals} and (code > 128 or number > 2)
-    return f"was killed by signal {number}{hint}" if known else f"ended with exit code {code}"
+def _ended(log: str, ranks: int) -> str | None:
+    """Read mpiexec's list of exit codes: by rank, as the system's wait gives them."""
+    found = re.search(r"Exit codes: \[[^]]*\] ([\d,]+)", log)
+    codes = [int(code) for code in found[1].split(",")] if found else []
+    bad = [(rank, code) for rank, code in enumerate(codes) if code]
+    return f"rank {bad[0][0]} of {ranks} ended with exit code {bad[0][1] >> 8}" if bad else None
+
+
+def _unknown(log: str, code: int) -> str:
+    last = log.strip().splitlines()[-1:] or ["no message"]
+    return f"mpiexec ended with exit code {code}: {last[0]}"

@@ -21,19 +21,31 @@ __all__ = ["main"]
 
 
 def main(folder: Path) -> None:
+    rank = os.environ.get("PMI_RANK", "0")  # known before MPI is, which may be what fails
+    _write(folder / f"rank{rank}.pid", str(os.getpid()))
+    try:
+        _work(folder)
+    except BaseException as error:
+        _write(folder / f"rank{rank}.error", one_line(error))
+        _abort()
+
+
+def _work(folder: Path) -> None:
     job = Job.read(folder / "job.json")
     _end_with_launcher(job.launcher_pid, folder)
     from mpi4py import MPI
 
-    comm = MPI.COMM_WORLD
-    _write(folder / f"rank{comm.rank}.pid", str(os.getpid()))
-    try:
-        results = run_job(job, comm)
-        if comm.rank == 0:
-            write_results(results, folder / "results.json")
-    except BaseException as error:
-        _write(folder / f"rank{comm.rank}.error", one_line(error))
-        comm.Abort(1)
+    results = run_job(job, MPI.COMM_WORLD)
+    if MPI.COMM_WORLD.rank == 0:
+        write_results(results, folder / "results.json")
+
+
+def _abort() -> None:
+    """End every rank: the others would wait for this one."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None:
+        mpi.COMM_WORLD.Abort(1)
+    os._exit(1)
 
 
 def _write(path: Path, text: str) -> None:
