@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.emitter import Emitter, Lowering
@@ -67,6 +68,7 @@ class RankLowerings:
             group=list(self.mesh.group(self.rank, _axes(op))),
             **held,
         )
+        emitter.main.value_info.append(_token_info(next_token))
         self.token = next_token
         _declare(emitter, results[0], op.results[0])
 
@@ -97,6 +99,10 @@ class RankLowerings:
 
 def _axes(op: ir.Operation) -> tuple[int, ...]:
     return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
+
+
+def _token_info(name: str) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1])
 
 
 def _name(op: ir.Operation, op_type: str) -> str:
