@@ -21,7 +21,7 @@ from tensoropt.dialects.elements import Element
 
 __all__ = ["CHUNK_BYTES", "ParameterSource"]
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 4 << 20
 
 Array = npt.NDArray[Any]
 
