@@ -43,40 +43,26 @@ def _keeping(info: OpInfo, dims: Sequence[int], *, linear: bool = True) -> Rule:
 
 @sharding_rule("Slice")
 def _slice(info: OpInfo) -> Rule | None:
-    """Dimensions taken whole can be split: their bounds hold on a shorter dimension too."""
-    axes = _slice_axes(info)
+    """Dimensions that keep their size can be split: their bounds are clamped to a shorter one too.
+
+    A negative step reverses a dimension that keeps its size; ``None`` where one may be.
+    """
+    backward, rank = _backward(info), len(info.shape(0))
+    if backward is None:
+        return None
+    return _keeping(info, [dim for dim in range(rank) if dim not in backward])
+
+
+def _backward(info: OpInfo) -> set[int] | None:
+    if info.operand(4) is None:
+        return set()
+    steps, rank = info.literal_ints(4), len(info.shape(0))
+    if steps is None or all(step > 0 for step in steps):
+        return None if steps is None else set()
+    axes = list(range(len(steps))) if info.operand(3) is None else info.literal_ints(3)
     if axes is None:
         return None
-    rank = len(info.shape(0))
-    touched = {axis % rank for position, axis in enumerate(axes) if _cuts(info, position, axis)}
-    return _keeping(info, [dim for dim in range(rank) if dim not in touched])
-
-
-def _slice_axes(info: OpInfo) -> list[int] | None:
-    if info.version < 10:
-        return list(info.attribute("axes", range(len(info.attribute("starts")))))
-    if info.operand(3) is not None:
-        return info.literal_ints(3)
-    count = info.shape(1)[0]
-    return None if count is None else list(range(count))
-
-
-def _cuts(info: OpInfo, position: int, axis: int) -> bool:
-    """Say whether the bounds at ``position`` may leave out or reverse something of ``axis``."""
-    size = info.shape(0)[axis]
-    starts, ends, steps = _bounds(info)
-    if size is None or starts is None or ends is None or steps is None:
-        return True
-    start = starts[position] + (size if starts[position] < 0 else 0)
-    return start > 0 or ends[position] < size or (bool(steps) and steps[position] != 1)
-
-
-def _bounds(info: OpInfo) -> tuple[list[int] | None, list[int] | None, list[int] | None]:
-    """Return starts, ends and steps, ``None`` where unknown; no steps mean 1."""
-    if info.version < 10:
-        return list(info.attribute("starts")), list(info.attribute("ends")), []
-    steps = [] if info.operand(4) is None else info.literal_ints(4)
-    return info.literal_ints(1), info.literal_ints(2), steps
+    return {axis % rank for axis, step in zip(axes, steps, strict=True) if step < 0}
 
 
 @sharding_rule("Pad")

@@ -62,10 +62,9 @@ def test_split_keeps_its_axis_whole(case: Case) -> None:
     }
 
 
-def slice_case(bounds: dict[str, Any], literal: bool = True) -> Case:
+def slice_case(bounds: dict[str, Any], literals: frozenset[int] = frozenset(range(1, 5))) -> Case:
     operands = [ints(*bounds[name]) if name in bounds else None for name in SLICE_OPERANDS]
-    held = frozenset(range(1, 5)) if literal else frozenset({3})
-    return Case("Slice", [normal(4, 6, 8), *operands], literals=held)
+    return Case("Slice", [normal(4, 6, 8), *operands], literals=literals)
 
 
 SLICE_OPERANDS = ("starts", "ends", "axes", "steps")
@@ -92,17 +91,24 @@ def test_slice_splits_what_it_takes_whole(bounds: dict[str, Any], split: set[int
     assert found == splits | {"R R R R R -> R", "P(sum) R R R R -> P(sum)"}
 
 
-def test_slice_with_unknown_bounds_keeps_their_axes_whole() -> None:
-    found = offered(slice_case({"starts": [0], "ends": [8], "axes": [2]}, literal=False))
+def test_slice_with_unknown_bounds_of_a_known_result() -> None:
+    bounds = {"starts": [0, 1], "ends": [INT64_MAX, 5], "axes": [2, 1]}
+    found = offered(slice_case(bounds, frozenset()))
     assert {text for text in found if "S" in text} == {
         "S(0) R R R R -> S(0)",
-        "S(1) R R R R -> S(1)",
+        "S(2) R R R R -> S(2)",
     }
 
 
-def test_slice_with_unknown_axes_is_declined() -> None:
-    case = Case("Slice", [normal(4, 6), ints(0), ints(4), ints(1)])
-    assert offered(case) == {"R R R R -> R"}
+@pytest.mark.parametrize("literals", [frozenset({4}), frozenset({3})])
+def test_slice_that_may_go_backward_is_declined(literals: frozenset[int]) -> None:
+    bounds = {"starts": [-1], "ends": [-9], "axes": [2], "steps": [-1]}
+    assert offered(slice_case(bounds, literals)) == {"R R R R R -> R"}
+
+
+def test_slice_forward_by_unknown_axes() -> None:
+    bounds = {"starts": [1], "ends": [7], "axes": [2], "steps": [2]}
+    assert "S(1) R R R R -> S(1)" in offered(slice_case(bounds, frozenset({4})))
 
 
 def test_slice_with_attributes() -> None:
@@ -170,6 +176,11 @@ def test_pad_with_axes_or_unknown_pads() -> None:
         "S(1) R R R -> S(1)",
     }
     assert offered(Case("Pad", operands)) == {"R R R R -> R"}
+
+
+def test_pad_that_shifts_keeps_the_dimension_whole() -> None:
+    case = Case("Pad", [normal(4, 4), ints(1, 0, -1, 0)], literals=frozenset({1}))
+    assert {text for text in offered(case) if "S" in text} == {"S(1) R -> S(1)"}
 
 
 def test_pad_with_an_unknown_value_is_not_linear() -> None:

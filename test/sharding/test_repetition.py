@@ -51,6 +51,18 @@ def test_expand_with_a_symbolic_dimension(literals: frozenset[int]) -> None:
     assert offered(case) == splits | {"R R -> R", "P(sum) R -> P(sum)"}
 
 
+@pytest.mark.parametrize("literals", [LITERAL, frozenset()])
+def test_expand_by_fewer_entries_than_symbolic_dimensions(literals: frozenset[int]) -> None:
+    case = Case(
+        "Expand",
+        [normal(5, 3, 1), ints(1, 6)],
+        literals=literals,
+        symbolic=frozenset({(0, 0), (0, 1)}),
+        symbolic_results=frozenset({(0, 0), (0, 1)}),
+    )
+    assert offered(case) == {"R R -> R", "R R -> S(2)", "P(sum) R -> P(sum)"}
+
+
 def test_expand_of_a_dimension_that_may_be_one() -> None:
     case = Case("Expand", [normal(1, 8), ints(4, 8)], symbolic=frozenset({(0, 0)}))
     assert offered(case) == {"R R -> R", "S(1) R -> S(1)", "P(sum) R -> P(sum)"}
