@@ -1,0 +1,59 @@
+"""Quantization: every strategy is right, and the expected ones are offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sharding.harness import Case, check, normal, offered
+from sharding.onnx_node import Array
+
+MESHES = [(2,), (4,), (2, 2)]
+OPERATORS = ("QuantizeLinear", "DequantizeLinear")
+
+
+def case_of(name: str, *scale: int, zero_point: bool = True, **attributes: Any) -> Case:
+    rng = np.random.default_rng(0)
+    floats, bytes_ = normal(4, 8, 4), rng.integers(0, 255, (4, 8, 4)).astype(np.uint8)
+    operands: list[Array] = [
+        floats if name == "QuantizeLinear" else bytes_,
+        np.asarray(rng.uniform(0.01, 0.1, scale), np.float32),
+    ]
+    if zero_point:
+        operands.append(np.asarray(rng.integers(100, 150, scale), np.uint8))
+    return Case(name, operands, attributes, version=21)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("scale", [(), (1,)])
+def test_one_scale_for_all(name: str, scale: tuple[int, ...], mesh: tuple[int, ...]) -> None:
+    report = check(case_of(name, *scale), mesh)
+    if mesh == (2,):
+        splits = {f"S({dim}) R R -> S({dim})" for dim in range(3)}
+        assert report.offered == splits | {"R R R -> R"}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(("axis", "size"), [(1, 8), (-1, 4), (0, 4)])
+def test_a_scale_per_channel(name: str, axis: int, size: int) -> None:
+    found = offered(case_of(name, size, axis=axis))
+    dim = axis % 3
+    rest = {f"S({other}) R R -> S({other})" for other in range(3) if other != dim}
+    assert found == rest | {"R R R -> R", f"S({dim}) S(0) S(0) -> S({dim})"}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_without_zero_point(name: str) -> None:
+    found = offered(case_of(name, 8, zero_point=False, axis=1))
+    assert "S(1) S(0) -> S(1)" in found
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(("blocks", "size"), [(4, 2), (2, 4), (3, 3)])
+def test_a_scale_per_block(name: str, blocks: int, size: int) -> None:
+    found = offered(case_of(name, 4, blocks, 4, axis=1, block_size=size), (2,))
+    kept = {"R R R -> R", "S(0) S(0) S(0) -> S(0)", "S(2) S(2) S(2) -> S(2)"}
+    assert found == (kept if blocks == 3 else kept | {"S(1) S(1) S(1) -> S(1)"})
+    check(case_of(name, 4, blocks, 4, axis=1, block_size=size), (4,))
