@@ -81,7 +81,7 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     if args.plot is not None:
         plot_frontier(_report(args, request, points), args.plot)
     if args.pareto or args.output is None:
-        _print_frontier(args, _report(args, request, points if args.pareto else [point]))
+        _print_frontier(args, _report(args, request, points, None if args.pareto else point))
     if args.output is not None:
         from tensoropt.compiler.driver import compile_plan
 
@@ -99,8 +99,13 @@ def _search(
     return request, frontier(module, request, say)
 
 
-def _report(args: argparse.Namespace, request: Request, points: Sequence[Point]) -> Frontier:
-    return Frontier(Path(args.input).name, request.device.name, request.devices, points)
+def _report(
+    args: argparse.Namespace,
+    request: Request,
+    points: Sequence[Point],
+    chosen: Point | None = None,
+) -> Frontier:
+    return Frontier(Path(args.input).name, request.device.name, request.devices, points, chosen)
 
 
 def _print_frontier(args: argparse.Namespace, frontier: Frontier) -> None:

@@ -12,12 +12,21 @@ __all__ = ["Frontier", "Profile"]
 
 @dataclass(frozen=True)
 class Frontier:
-    """The points of a model on ``devices`` devices, sorted by time."""
+    """The points of a model on ``devices`` devices, sorted by time.
+
+    ``chosen`` narrows a report to one of them; the names of points stay those of the whole.
+    """
 
     model: str
     device: str
     devices: int
     points: Sequence[Point]
+    chosen: Point | None = None
+
+    @property
+    def shown(self) -> Sequence[Point]:
+        """The points that a report lists."""
+        return self.points if self.chosen is None else [self.chosen]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ SCHEMA = 1
 
 def frontier_json(frontier: Frontier) -> str:
     """Return the frontier as one JSON object, with a line end."""
-    points = [as_dict(point) for point in frontier.points]
+    points = [as_dict(point) for point in frontier.shown]
     return _json(frontier, {"points": points})
 
 
@@ -29,7 +29,7 @@ def profile_json(profile: Profile) -> str:
 
 def frontier_csv(frontier: Frontier) -> str:
     """Return the frontier as CSV with a header line; a mesh is written ``2x4``."""
-    rows = [[point.index, *_cells(point)] for point in frontier.points]
+    rows = [[point.index, *_cells(point)] for point in frontier.shown]
     return _csv(["index", "mesh", *FIELDS], rows)
 
 

@@ -86,10 +86,9 @@ def pick_point(points: Sequence[_P], which: str) -> _P:
         check_known("--pick: unknown point", which, [*PICKS, "the index of a point"])
     found = next((point for point in points if point.index == int(which)), None)
     if found is None:
-        valid = ", ".join(str(point.index) for point in points)
-        raise UserError(
-            f"--pick: expected the index of a point that fits ({valid}), got: '{which}'"
-        )
+        # Sorted by time, the points within a memory limit have consecutive indices.
+        valid = f"from {points[0].index} to {points[-1].index}"
+        raise UserError(f"--pick: expected the index of a point that fits, {valid}, got: '{which}'")
     return found
 
 

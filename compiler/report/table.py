@@ -16,12 +16,8 @@ _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 def frontier_table(frontier: Frontier, *, colour: bool = False) -> str:
     """Return one row per point, with the fastest, the leanest and the knee marked."""
     named = marks(frontier.points)
-    rows = [[str(p.index), *_cells(p), named.get(p.index, "")] for p in frontier.points]
-    count = len(rows)
-    title = (
-        f"{frontier.model} on {frontier.devices} x {frontier.device}: "
-        f"{count} point{'' if count == 1 else 's'}, per device"
-    )
+    rows = [[str(p.index), *_cells(p), named.get(p.index, "")] for p in frontier.shown]
+    title = f"{frontier.model} on {frontier.devices} x {frontier.device}: {_count(frontier)}"
     return _render(title, ["index", "mesh", *_FIGURES, ""], rows, colour)
 
 
@@ -38,6 +34,12 @@ def profile_table(profile: Profile, *, colour: bool = False) -> str:
     return _render(
         f"{profile.model} on {profile.device}: fastest, per device", header, rows, colour
     )
+
+
+def _count(frontier: Frontier) -> str:
+    count = len(frontier.points)
+    whole = f"{count} point{'' if count == 1 else 's'}"
+    return f"{whole if frontier.chosen is None else 'one of ' + whole}, per device"
 
 
 def _cells(point: Point) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 from tensoropt.compiler.report.machine import (
     frontier_csv,
@@ -77,3 +78,13 @@ def test_profile_for_machines(profile) -> None:
     assert lines[0] == "devices,mesh," + ",".join(FIGURES)
     assert lines[1] == "1,,,,,,,"
     assert lines[3].startswith("4,4,0.001,")
+
+
+def test_one_point_of_a_frontier_keeps_its_name(frontier) -> None:
+    one = replace(frontier, chosen=frontier.points[1])
+    lines = frontier_table(one).splitlines()
+    assert lines[0] == "model.onnx on 4 x cpu: one of 4 points, per device"
+    assert [line.split()[0] for line in lines[1:]] == ["index", "1"]
+    assert lines[2].endswith("  knee")
+    assert len(json.loads(frontier_json(one))["points"]) == 1
+    assert len(frontier_csv(one).splitlines()) == 2

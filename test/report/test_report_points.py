@@ -50,7 +50,7 @@ def test_picks(frontier, which: str, index: int) -> None:
 
 
 def test_a_pick_outside_of_the_frontier(frontier) -> None:
-    with pytest.raises(UserError, match=r"that fits \(0, 1, 2, 3\), got: '4'"):
+    with pytest.raises(UserError, match=r"that fits, from 0 to 3, got: '4'"):
         pick_point(frontier.points, "4")
     with pytest.raises(UserError, match=r"valid choices are time.*did you mean 'knee'"):
         pick_point(frontier.points, "kne")

@@ -1,0 +1,215 @@
+"""Frontiers, picks, profiles and plans of a small model, through the command."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from tensoropt.compiler import files
+from tensoropt.compiler.units import format_bytes
+from tensoropt.runtime.plan import Plan
+
+FIELDS = [
+    "index",
+    "mesh",
+    "time_s",
+    "compute_s",
+    "communication_s",
+    "memory_bytes",
+    "static_bytes",
+    "transient_bytes",
+]
+
+
+def points(outcome) -> list[dict[str, float]]:
+    assert outcome.status == 0
+    assert outcome.err == ""
+    found: list[dict[str, float]] = json.loads(outcome.out)["points"]
+    return found
+
+
+def test_json_of_a_frontier(opt, mlp: Path) -> None:
+    outcome = opt(mlp, "--pareto", "--devices", "4", "--format", "json")
+    document = json.loads(outcome.out)
+    assert {key: document[key] for key in ("schema", "model", "device")} == {
+        "schema": 1,
+        "model": "mlp.onnx",
+        "device": "cpu",
+    }
+    found = points(outcome)
+    assert len(found) > 1
+    assert [list(point) for point in found] == [FIELDS] * len(found)
+    assert [point["index"] for point in found] == list(range(len(found)))
+    for a, b in itertools.pairwise(found):
+        assert a["time_s"] < b["time_s"]
+        assert a["memory_bytes"] > b["memory_bytes"]
+    for point in found:
+        assert point["memory_bytes"] == point["static_bytes"] + point["transient_bytes"]
+        assert point["time_s"] == pytest.approx(point["compute_s"] + point["communication_s"])
+
+
+def test_same_input_same_text(opt, mlp: Path) -> None:
+    runs = [opt(mlp, "--pareto", "--devices", "4", "--format", "json") for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_table_csv_and_plot(opt, mlp: Path, tmp_path: Path) -> None:
+    drawn = tmp_path / "frontier.svg"
+    table = opt(mlp, "--pareto", "--mesh", "2x2", "--plot", drawn)
+    assert table.out.startswith("mlp.onnx on 4 x cpu: ")
+    assert "knee" in table.out
+    assert "\x1b" not in table.out
+    assert "<svg" in drawn.read_text()
+    csv = opt(mlp, "--pareto", "--mesh", "2x2", "--format", "csv")
+    assert csv.out.splitlines()[0] == ",".join(FIELDS)
+
+
+def test_without_pareto_one_point_is_printed(opt, mlp: Path) -> None:
+    whole = points(opt(mlp, "--pareto", "--devices", "2", "--format", "json"))
+    for which, index in (("time", 0), ("memory", len(whole) - 1), ("1", 1)):
+        (one,) = points(opt(mlp, "--devices", "2", "--pick", which, "--format", "json"))
+        assert one == whole[index]
+    (leanest,) = points(opt(mlp, "--devices", "2", "--objective", "memory", "--format", "json"))
+    assert leanest == whole[-1]
+
+
+def test_memory_takes_the_fastest_that_fits(opt, refused, mlp: Path) -> None:
+    whole = points(opt(mlp, "--pareto", "--devices", "2", "--format", "json"))
+    limit = str(int(whole[1]["memory_bytes"]))
+    (one,) = points(opt(mlp, "--devices", "2", "--memory", limit, "--format", "json"))
+    assert one == whole[1]
+    message = refused(mlp, "--devices", "2", "--memory", limit, "--pick", "0")
+    assert "expected the index of a point that fits, from 1 to" in message
+
+
+def test_nothing_fits(refused, opt, mlp: Path) -> None:
+    leanest = points(opt(mlp, "--devices", "2", "--pick", "memory", "--format", "json"))[0]
+    need = int(leanest["memory_bytes"])
+    message = refused(mlp, "--devices", "2", "--memory", str(need - 100))
+    assert message.startswith("--memory: nothing fits ")
+    assert f" on 2 devices, the leanest plan needs {format_bytes(need)} ({need} bytes), " in message
+    assert message.endswith("100 B more; expected more memory or devices")
+
+
+def test_fewest_devices(opt, refused, mlp: Path) -> None:
+    needs = {}
+    for count in (1, 2, 4):
+        flags = ["--devices", str(count), "--pick", "memory", "--format", "json"]
+        needs[count] = int(points(opt(mlp, *flags))[0]["memory_bytes"])
+    assert needs[1] > needs[2] > needs[4]
+    for count, need in needs.items():
+        outcome = opt(mlp, "--objective", "devices", "--memory", str(need), "--devices", "4")
+        assert outcome.out.startswith(f"mlp.onnx on {count} x cpu:")
+    limit = str(needs[4] - 1)
+    message = refused(mlp, "--objective", "devices", "--memory", limit, "--devices", "4")
+    assert "nothing fits" in message
+    assert "on 4 devices" in message
+
+
+def test_profile(opt, mlp: Path) -> None:
+    outcome = opt(mlp, "--objective", "profile", "--devices", "4", "--format", "json")
+    rows = json.loads(outcome.out)["profile"]
+    assert [row["devices"] for row in rows] == [1, 2, 4]
+    assert rows[0]["point"]["communication_s"] == 0
+    need = rows[0]["point"]["memory_bytes"]
+    limited = ["--objective", "profile", "--devices", "3", "--memory", str(need - 1)]
+    table = opt(mlp, *limited)
+    assert [line.split()[0] for line in table.out.splitlines()[2:]] == ["1", "2", "3"]
+    assert "does not fit" in table.out.splitlines()[2]
+    assert opt(mlp, *limited, "--format", "csv").out.splitlines()[1] == "1,,,,,,,"
+
+
+def test_plan(opt, mlp: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        outcome = opt(mlp, "--devices", "2", "--pick", "knee", "-o", tmp_path / name)
+        assert outcome == (0, "", "")
+    plan = Plan.load(tmp_path / "a")
+    assert (plan.ranks, plan.model_name) == (2, "mlp.onnx")
+    assert [tensor.name for tensor in plan.parameters] == ["w1", "w2"]
+    written = {p.relative_to(tmp_path / "a"): p for p in (tmp_path / "a").rglob("*") if p.is_file()}
+    for relative, path in written.items():
+        assert path.read_bytes() == (tmp_path / "b" / relative).read_bytes()
+
+
+def test_random_plans_differ_by_seed(opt, mlp: Path, tmp_path: Path) -> None:
+    def strategies(seed: int) -> str:
+        flags = ["--mesh", "2x2", "--search", "random", "--seed", str(seed)]
+        assert opt(mlp, *flags, "-o", tmp_path / "plan").status == 0
+        document = json.loads((tmp_path / "plan" / "plan.json").read_text())
+        assert document["search"] == {"name": "random", "seed": seed, "epsilon": None}
+        return json.dumps(document["strategies"])
+
+    assert strategies(1) == strategies(1)
+    assert len({strategies(seed) for seed in range(6)}) > 1
+
+
+def test_plan_and_report_at_once(opt, mlp: Path, tmp_path: Path) -> None:
+    outcome = opt(mlp, "--devices", "2", "--pareto", "-o", tmp_path / "plan")
+    assert outcome.out.startswith("mlp.onnx on 2 x cpu:")
+    assert (tmp_path / "plan" / "plan.json").exists()
+
+
+def test_a_folder_of_somebody_is_refused_before_the_search(refused, mlp, tmp_path, monkeypatch):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    monkeypatch.setattr("tensoropt.compiler.driver.frontier", None)
+    message = refused(mlp, "--devices", "2", "-o", tmp_path)
+    assert "got: a folder with 'thesis.tex', which is not part of a plan" in message
+
+
+def test_a_full_disk_leaves_nothing(refused, mlp: Path, tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "rank0.onnx")
+
+    monkeypatch.setattr("tensoropt.compiler.frontend.exporter.export_rank", full)
+    message = refused(mlp, "--devices", "2", "-o", tmp_path / "plan")
+    assert message == "rank0.onnx: no space left on device"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_at_the_last_file(refused, mlp: Path, tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "_swap", full)
+    message = refused(mlp, "--devices", "2", "-o", tmp_path / "plan")
+    assert message == "no space left on device"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("phase", ["import", "prepare", "search", "reshard", "partition"])
+def test_every_phase_is_printed_and_read_back(opt, mlp: Path, tmp_path: Path, phase: str) -> None:
+    flags = [] if phase in ("import", "prepare") else ["--mesh", "2"]
+    text = opt(mlp, "--emit", phase, *flags)
+    assert text.status == 0
+    assert 'loc("first")' in text.out
+    path = tmp_path / "phase.mlir"
+    path.write_text(text.out)
+    again = opt(path)
+    assert again.status == 0
+    assert 'loc("first")' in again.out
+
+
+def test_no_flag_prints_the_imported_module(opt, mlp: Path) -> None:
+    outcome = opt(mlp)
+    assert outcome == opt(mlp, "--emit", "import")
+    assert '"onnx.MatMul"' in outcome.out
+    assert "topt.param" in outcome.out
+
+
+def test_passes_over_a_model(opt, refused, mlp: Path) -> None:
+    flags = ["-p", "search-strategies{mesh=2},insert-reshards,optimize-reshards,partition"]
+    assert opt(mlp, *flags).out == opt(mlp, "--emit", "partition", "--mesh", "2").out
+    message = refused(mlp, "-p", "insert-reshards")
+    assert message.startswith(f"{mlp}: ")
+    assert "(in pass 'insert-reshards')" in message
+
+
+def test_resuming_from_a_phase_gives_the_same(opt, mlp: Path, tmp_path: Path) -> None:
+    path = tmp_path / "search.mlir"
+    assert opt(mlp, "--emit", "search", "--mesh", "2", "-o", path).status == 0
+    rest = opt(path, "-p", "insert-reshards,optimize-reshards,partition")
+    assert rest.out == opt(mlp, "--emit", "partition", "--mesh", "2").out
