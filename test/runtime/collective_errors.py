@@ -1,0 +1,61 @@
+"""Run on two ranks under mpiexec: what a wrong node says. Rank 0 prints name -> message as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from handmade import collective, model_of, value_info
+from mpi4py import MPI
+
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.session import rank_session
+
+RANK = MPI.COMM_WORLD.rank
+BOTH = [0, 1]
+
+
+def message(op: str, x, **attributes) -> str:
+    """Return the error of one node, run on ``x``, without the path of its file."""
+    x = np.asarray(x)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "g.onnx"
+        node = collective(op, "x", "y", 0, "the_node", **attributes)
+        shape = [f"d{i}" for i in range(x.ndim)]
+        info = [value_info(name, x.dtype.name, shape) for name in "xy"]
+        onnx.save(model_of([node], info[:1], [value_info("y", x.dtype.name, None)]), path)
+        try:
+            session = rank_session(path, 1)
+            session.feed("x", x)
+            session.run()
+        except UserError as error:
+            return str(error).replace(f"{path}: ", "")
+    return "no error"
+
+
+def main() -> None:
+    x = np.ones((3, 4), np.float32)
+    found = {
+        "absent": message("AllReduce", x, group=[0, 2], reduction="sum"),
+        "twice": message("AllReduce", x, group=[0, 0], reduction="sum"),
+        "other": message("AllReduce", x, group=[1 - RANK], reduction="sum"),
+        "reduction": message("AllReduce", x, group=BOTH, reduction="mean"),
+        "missing": message("AllGather", x, group=BOTH),
+        "dim": message("AllGather", x, group=BOTH, dim=2),
+        "divide": message("ReduceScatter", x, group=BOTH, reduction="sum", dim=0),
+        "split": message("AllToAll", x, group=BOTH, split_dim=0, concat_dim=1),
+        "type": message("AllReduce", x.astype(np.uint16), group=BOTH, reduction="sum"),
+        "shape": message("AllReduce", np.ones(3 + RANK, np.float32), group=BOTH, reduction="sum"),
+        "op": message("AllGather", x, group=BOTH, dim=RANK),
+        "right": message("AllGather", x, group=BOTH, dim=0),
+    }
+    MPI.COMM_WORLD.Barrier()
+    if RANK == 0:
+        json.dump(found, sys.stdout)
+
+
+main()

@@ -1,0 +1,85 @@
+"""The collectives as ONNX Runtime runs them, on real ranks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+
+
+def under_mpi(ranks: int, script: str) -> dict:
+    command = [MPIEXEC, "-launcher", "fork", "-n", str(ranks), sys.executable, HERE / script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# Per type and group: 3 gathers, 3 reductions, 9 scatters and 9 exchanges, on each of its ranks.
+@pytest.mark.parametrize(("ranks", "memberships"), [(2, 6), (4, 20)])
+def test_every_collective_type_dimension_and_group(ranks: int, memberships: int) -> None:
+    found = under_mpi(ranks, "collective_cases.py")
+    assert found["wrong"] == []
+    assert found["count"] == memberships * 24 * 9
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict:
+    return under_mpi(2, "collective_errors.py")
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("absent", "group names ranks that do not exist, expected ranks below 2, got: [0, 2]"),
+        ("twice", "group names a rank twice, got: [0, 0]"),
+        ("other", "group does not hold this rank, expected rank 0 in it, got: [1]"),
+        ("reduction", "unknown reduction, expected sum, max or min, got: mean"),
+        ("dim", "dim must be a dimension of the input of shape [3, 4], got: 2"),
+        ("divide", "dimension 0 of the input of shape [3, 4] does not divide by the group's 2 rank"),
+        ("split", "dimension 0 of the input of shape [3, 4] does not divide by the group's 2 rank"),
+        ("type", "unsupported element type, expected one of float32, float16,"),
+        ("shape", "the ranks of the group disagree here, this rank has: AllReduce of float32[3]"),
+        ("op", "the ranks of the group disagree here, this rank has: AllGather of float32[3, 4]"),
+    ],
+)
+def test_a_wrong_node_is_named(errors: dict, case: str, text: str) -> None:
+    assert "node 'the_node': " in errors[case]
+    assert text in errors[case]
+
+
+def test_an_attribute_that_is_missing(errors: dict) -> None:
+    assert "AllGather node 'the_node'" in errors["missing"]
+    assert "dim" in errors["missing"]
+
+
+def test_errors_leave_the_ranks_usable(errors: dict) -> None:
+    assert errors["right"] == "no error"
+
+
+def test_mpi_must_be_initialised(tmp_path: Path) -> None:
+    script = tmp_path / "uninitialised.py"
+    script.write_text(
+        "import sys, mpi4py\n"
+        "mpi4py.rc.initialize = False\n"
+        "from mpi4py import MPI\n"
+        f"sys.path.insert(0, {str(HERE)!r})\n"
+        "import onnx\n"
+        "from pathlib import Path\n"
+        "from handmade import *\n"
+        "from tensoropt.runtime.session import rank_session\n"
+        "path = Path(sys.argv[1])\n"
+        "node = collective('AllReduce', 'x', 'y', 0, group=[0], reduction='sum')\n"
+        "info = [value_info(n, 'float32', [2]) for n in 'xy']\n"
+        "onnx.save(model_of([node], info[:1], info[1:]), path)\n"
+        "rank_session(path, 1)\n"
+    )
+    command = [sys.executable, script, tmp_path / "g.onnx"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "MPI is not initialised, call MPI_Init_thread" in done.stderr
