@@ -1,0 +1,49 @@
+// RUN: tensoropt-opt %s -p infer-shapes --split-input-file | filecheck %s
+
+// CHECK-LABEL: func.func @main
+// CHECK-SAME: -> (tensor<4x8xf32>
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4x32xf32> {topt.name = "x"}, %w: tensor<32x8xf32> {topt.name = "w", topt.param}) -> (tensor<*xf32> {topt.name = "y"}) {
+    // CHECK-NEXT: "onnx.MatMul"(%arg0, %arg1) : (tensor<4x32xf32>, tensor<32x8xf32>) -> tensor<4x8xf32>
+    %0 = "onnx.MatMul"(%x, %w) : (tensor<4x32xf32>, tensor<32x8xf32>) -> tensor<*xf32>
+    // CHECK-NEXT: "onnx.Relu"(%0) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %1 = "onnx.Relu"(%0) : (tensor<*xf32>) -> tensor<*xf32>
+    return %1 : tensor<*xf32>
+  }
+}
+
+// -----
+
+// What is known stays known: inference alone cannot tell how many elements are not zero.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4xf32> {topt.name = "x"}) -> (tensor<1x3xi64> {topt.name = "y"}) {
+    // CHECK-NEXT: "onnx.NonZero"(%arg0) : (tensor<4xf32>) -> tensor<1x3xi64>
+    %0 = "onnx.NonZero"(%x) : (tensor<4xf32>) -> tensor<1x3xi64>
+    // CHECK-NEXT: "onnx.Neg"(%0) : (tensor<1x3xi64>) -> tensor<1x?xi64>
+    %1 = "onnx.Neg"(%0) : (tensor<1x3xi64>) -> tensor<?x?xi64>
+    return %0 : tensor<1x3xi64>
+  }
+}
+
+// -----
+
+// Regions, and operators of ONNX Runtime's own domain.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64, com.microsoft = 1 : i64}} {
+  func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %c: tensor<i1> {topt.name = "c"}) -> (tensor<*xf32> {topt.name = "y"}) {
+    // CHECK: "onnx.com.microsoft.Gelu"(%arg0) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %0 = "onnx.com.microsoft.Gelu"(%x) : (tensor<4x8xf32>) -> tensor<*xf32>
+    // CHECK: "onnx.If"(%arg1) ({
+    %1 = "onnx.If"(%c) ({
+      // CHECK-NEXT: "onnx.Neg"(%0) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+      %2 = "onnx.Neg"(%0) : (tensor<*xf32>) -> tensor<*xf32>
+      "onnx.Yield"(%2) : (tensor<*xf32>) -> ()
+    }, {
+      %2 = "onnx.Abs"(%0) : (tensor<*xf32>) -> tensor<*xf32>
+      "onnx.Yield"(%2) : (tensor<*xf32>) -> ()
+    // CHECK: }) {topt.regions = ["else_branch", "then_branch"]} : (tensor<i1>) -> tensor<4x8xf32>
+    }) {topt.regions = ["else_branch", "then_branch"]} : (tensor<i1>) -> tensor<*xf32>
+    return %1 : tensor<*xf32>
+  }
+}

@@ -1,0 +1,39 @@
+// RUN: tensoropt-opt %s -p simplify --split-input-file | filecheck %s
+
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %t: tensor<i1> {topt.name = "t"}) -> (tensor<4x8xf32> {topt.name = "a"}, tensor<4x8xf32> {topt.name = "b"}, tensor<4x8xi1> {topt.name = "c"}, tensor<8x4xf32> {topt.name = "d"}, tensor<4x8xf16> {topt.name = "e"}) {
+    %n = "onnx.NoValue"() : () -> none
+    %off = "onnx.Constant"() {value = dense<false> : tensor<i1>} : () -> tensor<i1>
+    %0 = "onnx.Identity"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %1 = "onnx.Dropout"(%0) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %2 = "onnx.Dropout"(%1, %n, %off) : (tensor<4x8xf32>, none, tensor<i1>) -> tensor<4x8xf32>
+    %3 = "onnx.Cast"(%2) {to = 1 : i64} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %4 = "onnx.Transpose"(%3) {perm = array<i64: 0, 1>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    // A mask that is used, a training mode that is not known, a change of order or type: they stay.
+    // CHECK: %[[B:.*]] = "onnx.Dropout"(%arg0, %{{.*}}, %arg1)
+    %5 = "onnx.Dropout"(%x, %n, %t) : (tensor<4x8xf32>, none, tensor<i1>) -> tensor<4x8xf32>
+    // CHECK-NEXT: %[[C:.*]]:2 = "onnx.Dropout"(%arg0)
+    %6:2 = "onnx.Dropout"(%x) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xi1>)
+    // CHECK-NEXT: %[[D:.*]] = "onnx.Transpose"(%arg0)
+    %7 = "onnx.Transpose"(%x) : (tensor<4x8xf32>) -> tensor<8x4xf32>
+    // CHECK-NEXT: %[[E:.*]] = "onnx.Cast"(%arg0)
+    %8 = "onnx.Cast"(%x) {to = 10 : i64} : (tensor<4x8xf32>) -> tensor<4x8xf16>
+    // CHECK-NEXT: return %arg0, %[[B]], %[[C]]#1, %[[D]], %[[E]]
+    return %4, %5, %6#1, %7, %8 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xi1>, tensor<8x4xf32>, tensor<4x8xf16>
+  }
+}
+
+// -----
+
+// Before opset 7 an attribute said whether Dropout is off.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 6 : i64}} {
+  func.func @main(%x: tensor<4xf32> {topt.name = "x"}) -> (tensor<4xf32> {topt.name = "a"}, tensor<4xf32> {topt.name = "b"}) {
+    // CHECK-NEXT: %[[A:.*]] = "onnx.Dropout"(%arg0) :
+    %0 = "onnx.Dropout"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = "onnx.Dropout"(%x) {is_test = 1 : i64} : (tensor<4xf32>) -> tensor<4xf32>
+    // CHECK-NEXT: return %[[A]], %arg0
+    return %0, %1 : tensor<4xf32>, tensor<4xf32>
+  }
+}
