@@ -9,7 +9,7 @@ from tensoropt.compiler.sharding.loops import Loop, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
-from tensoropt.compiler.sharding.sizes import local_sizes
+from tensoropt.compiler.sharding.sizes import has_local_sizes, local_sizes
 
 __all__: list[str] = []
 
@@ -17,7 +17,8 @@ __all__: list[str] = []
 @sharding_rule("Expand")
 def _expand(info: OpInfo) -> Rule | None:
     """A dimension that broadcasting creates can be split without its operand being split."""
-    if info.shape(1)[0] is None and None in info.result_shape():
+    unknown_rank = info.shape(1)[0] is None and None in info.result_shape()
+    if unknown_rank or not has_local_sizes(info, 1):
         return None
     source, rank = info.shape(0), len(info.result_shape())
     shift = rank - len(source)
@@ -38,18 +39,18 @@ def _expand_locally(local: LocalOp) -> list[Any]:
 @sharding_rule("Tile")
 def _tile(info: OpInfo) -> Rule | None:
     """Where a dimension is repeated, the repetition is the major loop and can be split."""
-    repeats = _repeats(info)
-    if info.version < 6 or repeats is None:
-        return None
+    if info.version < 6 or not has_local_sizes(info, 1):
+        return None  # before 6 it takes one axis
     loops = [
         Loop({0: dim}, {0: dim}) if count == 1 else Loop({}, {0: dim}, size=count)
-        for dim, count in enumerate(repeats)
+        for dim, count in enumerate(_repeats(info))
         if count is not None and count > 0
     ]
     return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_tile_locally)
 
 
-def _repeats(info: OpInfo) -> list[int | None] | None:
+def _repeats(info: OpInfo) -> list[int | None]:
+    """Return how often each dimension is repeated, ``None`` where it is not known."""
     held: list[int] | None = info.literal_ints(1)
     if held is not None:
         return list(held)
@@ -58,10 +59,8 @@ def _repeats(info: OpInfo) -> list[int | None] | None:
 
 
 def _tile_locally(local: LocalOp) -> list[Any]:
-    repeats = _repeats(local.info)
-    assert repeats is not None
-    pieces = _repetition_pieces(local)
-    counts = [None if n is None else n // p for n, p in zip(repeats, pieces, strict=True)]
+    both = zip(_repeats(local.info), _repetition_pieces(local), strict=True)
+    counts = [None if count is None else count // pieces for count, pieces in both]
     return local.clone({1: local_sizes(local, 1, tuple(counts))})
 
 

@@ -16,7 +16,7 @@ from tensoropt.compiler.sharding.loops import Loop, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
-from tensoropt.compiler.sharding.sizes import local_sizes
+from tensoropt.compiler.sharding.sizes import has_local_sizes, local_sizes
 
 __all__ = ["Block", "reshape_blocks"]
 
@@ -139,8 +139,8 @@ def _reshape(info: OpInfo) -> Rule | None:
     dimension is never split. An entry that is 0 copies a dimension of the operand, so where the
     entries are unknown that dimension must not be split either.
     """
-    if info.version < 5:
-        return None  # the shape is an attribute
+    if info.version < 5 or not has_local_sizes(info, 1):
+        return None  # before 5 the shape is an attribute
     loops = _loops(info)
     if info.literal(1) is None:
         loops = [loop for loop in loops if not _may_be_copied(info, loop.operands[0])]

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.local import LocalOp, tensor_type
-from tensoropt.compiler.sharding.op_info import Shape
+from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["local_sizes"]
+__all__ = ["has_local_sizes", "local_sizes"]
+
+_WHERE_SINCE = 9
+
+
+def has_local_sizes(info: OpInfo, operand: int) -> bool:
+    """Say whether :func:`local_sizes` can be built: an unknown operand is merged by `Where`."""
+    known = info.literal(operand) is not None or None not in info.result_shape()
+    return known or info.version >= _WHERE_SINCE
 
 
 def local_sizes(local: LocalOp, operand: int, sizes: Shape) -> Any:

@@ -102,6 +102,18 @@ def test_tile_by_an_axis_is_declined() -> None:
     assert not any(factor.can_split for factor in rule.factors)
 
 
+def test_unknown_sizes_before_where_are_declined() -> None:
+    hidden = frozenset({(0, 0)})
+    case = Case(
+        "Expand",
+        [normal(5, 8), ints(5, 8)],
+        version=8,
+        symbolic=hidden,
+        symbolic_results=hidden,
+    )
+    assert offered(case) == {"R R -> R"}
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     sizes=st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=4),

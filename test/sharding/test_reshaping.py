@@ -180,6 +180,18 @@ def test_unsqueeze(case: Case) -> None:
     assert splits(case) == {"S(0) -> S(1)", "S(1) -> S(3)"}
 
 
+def test_unknown_sizes_before_where_are_declined() -> None:
+    hidden = frozenset({(0, 0)})
+    case = Case(
+        "Reshape",
+        [normal(5, 8), ints(0, 4, 2)],
+        version=8,
+        symbolic=hidden,
+        symbolic_results=hidden,
+    )
+    assert offered(case) == {"R R -> R"}
+
+
 factors = st.lists(st.sampled_from([1, 2, 2, 3]), min_size=1, max_size=6)
 
 

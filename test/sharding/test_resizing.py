@@ -9,7 +9,7 @@ import pytest
 from sharding.harness import Case, check, normal, offered
 
 MESHES = [(2,), (4,), (2, 2)]
-REPEAT = {
+REPEAT: dict[str, Any] = {
     "mode": "nearest",
     "coordinate_transformation_mode": "asymmetric",
     "nearest_mode": "floor",
