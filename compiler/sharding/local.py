@@ -101,6 +101,10 @@ class LocalOp:
         )
         return op.results[0]
 
+    def no_value(self) -> ir.Value:
+        """Return what stands for an omitted operand or result."""
+        return self.onnx("NoValue", [], ir.NoneType.get())
+
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
         """Return a literal, the same on every rank."""
         value = to_dense(array)
