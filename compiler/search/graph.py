@@ -17,7 +17,7 @@ from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
-# A shared parameter below this part of all parameter bytes is not worth a choice: it would couple
+# A shared constant below this part of all parameter bytes is not worth a choice: it would couple
 # all its uses (the angles of rotary embeddings couple every layer) to save next to nothing.
 _WHOLE_BELOW = 0.01
 
@@ -31,7 +31,7 @@ class Node:
     ``operands`` and ``results`` hold value indices, ``None`` for an omitted operand. A ``tied``
     argument is a parameter with one use: it is stored as that use wants it and chooses nothing.
     A ``constant`` node depends on no graph input; ONNX Runtime folds it when the model is loaded.
-    A ``whole`` parameter is shared by several uses and so small that every rank keeps all of it.
+    A ``whole`` constant is shared by several uses and so small that every rank keeps all of it.
     """
 
     kind: Literal["argument", "op", "result"]
@@ -134,7 +134,7 @@ class _Reader:
             self._append(Node("argument", name, constant="topt.param" in attributes), [argument])
         for op in block:
             self._op(op.operation)
-        _classify_parameters(self.graph)
+        _classify_constants(self.graph)
         return self.graph
 
     def _argument_attributes(self) -> Sequence[ir.DictAttr]:
@@ -173,14 +173,19 @@ class _Reader:
             self.graph.values.append(Value(position, number, tensor_info(value.type)))
 
 
-def _classify_parameters(graph: Graph) -> None:
-    """Tie each parameter with one use to that use, and keep small shared ones whole."""
-    values = {node.results[0]: node for node in graph.nodes if node.is_parameter}
-    sizes = {v: info.memory_bytes for v in values if (info := graph.values[v].info) is not None}
-    limit = _WHOLE_BELOW * sum(sizes.values())
-    for value, node in values.items():
-        node.tied = len(graph.values[value].uses) == 1
-        node.whole = not node.tied and sizes.get(value, 0) < limit
+def _classify_constants(graph: Graph) -> None:
+    """Tie each parameter with one use to that use, and keep small shared constants whole."""
+    constants = [node for node in graph.nodes if node.constant]
+    limit = _WHOLE_BELOW * sum(_bytes(graph, node) for node in constants if node.is_parameter)
+    for node in constants:
+        uses = sum(len(graph.values[value].uses) for value in node.results)
+        node.tied = node.is_parameter and uses == 1
+        node.whole = uses > 1 and _bytes(graph, node) < limit
+
+
+def _bytes(graph: Graph, node: Node) -> int:
+    infos = [graph.values[value].info for value in node.results]
+    return sum(info.memory_bytes for info in infos if info is not None)
 
 
 def _is_pure(info: OpInfo) -> bool:

@@ -33,8 +33,9 @@ def node_options(graph: Graph, node: Node, mesh: Mesh) -> tuple[Strategy, ...]:
     """Return the strategies of ``node`` on ``mesh``; an argument or result is any stored layout."""
     if node.kind == "op":
         assert node.rule is not None
-        return op_options(node.rule, len(node.operands), mesh)
-    if node.whole:
+        offered = op_options(node.rule, len(node.operands), mesh)
+        return offered[:1] if node.whole else offered  # the first replicates
+    if node.kind == "argument" and node.whole:
         return (Strategy((), (), (Layout.replicated(mesh),)),)
     if node.kind == "argument":
         value = graph.values[node.results[0]]
