@@ -17,6 +17,7 @@ RuleMaker = Callable[[OpInfo], Rule | None]
 _FAMILIES = (
     "constants",
     "convolution",
+    "einsum",
     "elementwise",
     "indexing",
     "linear_algebra",

@@ -134,7 +134,7 @@ def test_a_value_that_is_not_of_its_type_fails() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_parts_combine_to_what_was_cut(texts: list[str], dtype: type) -> None:
-    whole = (10 * normal(4, 8)).astype(dtype)
+    whole: Any = (10 * normal(4, 8)).astype(dtype)
     layout = Layout.parse(texts)
     parts = cut(whole, layout, MESH, np.random.default_rng(0))
     assert all(part.shape == layout.local_shape((4, 8), MESH) for part in parts)
