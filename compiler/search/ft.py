@@ -1,19 +1,20 @@
 """Frontier tracking: the whole (memory, time) frontier by exact variable elimination.
 
-The frontier is the one of TensorOpt (arXiv 2004.10856); the order of elimination and the numbers-only
-case follow PaSE (arXiv 2407.04001). See ``core/`` for the engine and DESIGN in ``docs``.
+The frontier is the one of TensorOpt (arXiv 2004.10856), the numbers-only case that of PaSE
+(arXiv 2407.04001). The engine is in ``core/``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from .problem import Frontier, Point, Problem
+from .problem import Floats, Frontier, Point, Problem, no_choice
 
 __all__ = ["solve_frontier", "solve_min_time"]
 
@@ -46,7 +47,10 @@ def solve_min_time(problem: Problem) -> Point:
     Raises UserError when no choice is allowed and when the tables do not fit into memory.
     """
     engine = _engine(problem)
-    return problem.cost(_some(engine.min_time()))
+    choice = engine.min_time()
+    if choice is None:
+        raise no_choice()
+    return problem.cost(choice)
 
 
 def _check_options(epsilon: float, time_limit_s: float | None, threads: int) -> None:
@@ -61,48 +65,40 @@ def _check_options(epsilon: float, time_limit_s: float | None, threads: int) -> 
 
 
 def _engine(problem: Problem) -> Any:
-    from . import _core
+    from ._core import Engine, TooLargeError
 
-    engine = _core.Engine()
+    engine = Engine()
     for node in problem.nodes:
         engine.add_node(node.time_s, node.static_bytes, node.transient_bytes)
     for edge in problem.edges:
+        tables: Iterable[Floats]
         a, b, tables = edge.a, edge.b, (edge.time_s, edge.static_bytes, edge.transient_bytes)
         if a > b:
             a, b, tables = b, a, tuple(np.ascontiguousarray(table.T) for table in tables)
         engine.add_edge(a, b, *tables)
     try:
         feasible = engine.prepare()
-    except _core.TooLargeError as error:
+    except TooLargeError as error:
         raise UserError(f"search: {error}") from None
     if not feasible:
-        raise _no_choice()
+        raise no_choice()
     return engine
 
 
 def _run(
     problem: Problem, epsilon: float, time_limit_s: float | None, threads: int, plain: bool = False
 ) -> dict[str, Any]:
-    from . import _core
+    from ._core import TooLargeError
 
     engine = _engine(problem)
     limit = math.inf if time_limit_s is None else time_limit_s
     try:
         result: dict[str, Any] = engine.frontier(epsilon, limit, threads, plain)
-    except _core.TooLargeError as error:
+    except TooLargeError as error:
         raise UserError(f"search: {error}") from None
-    _some(result["choices"])
+    if len(result["choices"]) == 0:
+        raise no_choice()
     return result
-
-
-def _some(choices: NDArray[np.int32]) -> NDArray[np.int32]:
-    if len(choices) == 0:
-        raise _no_choice()
-    return choices
-
-
-def _no_choice() -> UserError:
-    return UserError("search: no choice is allowed, expected one of finite time, got: inf for all")
 
 
 def _points(problem: Problem, choices: NDArray[np.int32]) -> list[Point]:

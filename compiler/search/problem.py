@@ -3,53 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UserError
 
-__all__ = ["EdgeTable", "Floats", "Frontier", "NodeTable", "Point", "Problem"]
+__all__ = ["EdgeTable", "Floats", "Frontier", "NodeTable", "Point", "Problem", "no_choice"]
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
 class NodeTable:
     """Costs of the K configurations of one node, each an array of shape [K].
 
     An infinite time forbids a configuration. Left out, a memory table is zero.
     """
 
-    time_s: Floats
-    static_bytes: Floats = field(default=None)  # type: ignore[assignment]
-    transient_bytes: Floats = field(default=None)  # type: ignore[assignment]
+    def __init__(
+        self,
+        time_s: ArrayLike,
+        static_bytes: ArrayLike | None = None,
+        transient_bytes: ArrayLike | None = None,
+    ) -> None:
+        self.time_s = _floats(time_s, None)
+        self.static_bytes = _floats(static_bytes, self.time_s)
+        self.transient_bytes = _floats(transient_bytes, self.time_s)
 
-    def __post_init__(self) -> None:
-        _fill(self)
 
-
-@dataclass(frozen=True, eq=False)
-class EdgeTable:
+class EdgeTable(NodeTable):
     """Costs of an edge for each pair of configurations of nodes ``a`` and ``b``: shape [K_a, K_b].
 
     Several edges may join the same nodes; their times and static bytes add up.
     """
 
-    a: int
-    b: int
-    time_s: Floats
-    static_bytes: Floats = field(default=None)  # type: ignore[assignment]
-    transient_bytes: Floats = field(default=None)  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        _fill(self)
+    def __init__(
+        self,
+        a: int,
+        b: int,
+        time_s: ArrayLike,
+        static_bytes: ArrayLike | None = None,
+        transient_bytes: ArrayLike | None = None,
+    ) -> None:
+        super().__init__(time_s, static_bytes, transient_bytes)
+        self.a = a
+        self.b = b
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """One choice and what it costs: bytes, seconds, and a configuration per node (int32, shape [n])."""
+    """One choice (a configuration per node, int32, shape [n]) and what it costs: bytes, seconds."""
 
     memory: float
     static: float
@@ -105,7 +109,7 @@ class Problem:
 
     def _selected(
         self, choices: NDArray[np.int32]
-    ) -> Iterator[tuple[NodeTable | EdgeTable, tuple[NDArray[np.int32], ...]]]:
+    ) -> Iterator[tuple[NodeTable, tuple[NDArray[np.int32], ...]]]:
         for index, node in enumerate(self.nodes):
             yield node, (choices[:, index],)
         for edge in self.edges:
@@ -124,14 +128,16 @@ class Problem:
                 )
 
 
-def _fill(table: NodeTable | EdgeTable) -> None:
-    """Turn the tables of a frozen dataclass into contiguous float64 arrays, None into zeros."""
-    time = np.ascontiguousarray(table.time_s, dtype=np.float64)
-    object.__setattr__(table, "time_s", time)
-    for name in ("static_bytes", "transient_bytes"):
-        value = getattr(table, name)
-        array = np.zeros(time.shape) if value is None else np.ascontiguousarray(value, np.float64)
-        object.__setattr__(table, name, array)
+def no_choice() -> UserError:
+    """What a search raises when every choice has an infinite time."""
+    return UserError("search: no choice is allowed, expected one of finite time, got: inf for all")
+
+
+def _floats(values: ArrayLike | None, like: Floats | None) -> Floats:
+    """Contiguous float64 values; zeros in the shape of ``like`` for None."""
+    if values is None and like is not None:
+        return np.zeros(like.shape)
+    return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def _check_node(index: int, node: NodeTable) -> None:
@@ -148,9 +154,7 @@ def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable]) -> None:
     where = f"edge {index}"
     for end in (edge.a, edge.b):
         if not 0 <= end < len(nodes):
-            raise UserError(
-                f"{where}: no such node, expected 0 to {len(nodes) - 1}, got: {end}"
-            )
+            raise UserError(f"{where}: no such node, expected 0 to {len(nodes) - 1}, got: {end}")
     if edge.a == edge.b:
         raise UserError(f"{where}: joins a node to itself, expected two nodes, got: {edge.a} twice")
     _check_values(
@@ -160,7 +164,7 @@ def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable]) -> None:
     )
 
 
-def _check_values(where: str, table: NodeTable | EdgeTable, shape: tuple[int, ...]) -> None:
+def _check_values(where: str, table: NodeTable, shape: tuple[int, ...]) -> None:
     for name in ("time_s", "static_bytes", "transient_bytes"):
         array: Floats = getattr(table, name)
         if array.shape != shape:

@@ -58,9 +58,9 @@ struct Partial {
 class Eliminator {
   public:
     Eliminator(const Model& model, const Plan& plan, const Box& box, const Bounds& bounds,
-               const std::vector<double>& levels, int threads, const Token& token)
+               const std::vector<double>& levels, const Effort& effort, const Token& token)
         : model_(model), plan_(plan), box_(box), bounds_(bounds), levels_(levels),
-          threads_(threads), token_(token), tables_(plan.scope.size()) {}
+          effort_(effort), token_(token), tables_(plan.scope.size()) {}
 
     std::vector<Solution> run() {
         for (std::size_t id = 0; id < plan_.base.size(); ++id) load(static_cast<int>(id));
@@ -119,14 +119,14 @@ class Eliminator {
 
     Lists eliminate_step(const Step& step) {
         const std::size_t rows = rows_of(step);
-        const std::size_t parts = std::min<std::size_t>(threads_, rows);
+        const std::size_t parts = std::min<std::size_t>(effort_.threads, rows);
         if (parts <= 1 || work_of(step) < 2e6) return eliminate_rows(step, 0, rows);
         return in_parallel(step, rows, parts);
     }
 
     // Counts the bytes of all points kept, this step's share of them included.
     void check_points(double here) const {
-        double points = here * threads_;
+        double points = here * effort_.threads;
         for (const Lists& lists : tables_) points += double(lists.v.size());
         if (points * kBytesPerPoint > memory_budget())
             throw TooLarge("the lists of the search need more than " +
@@ -179,10 +179,17 @@ class Eliminator {
             if (merger.candidates + inner.candidates > (1u << 20)) {
                 token_.check();
                 check_points(double(out.time.size()));
-                merger.candidates = inner.candidates = 0;
+                account(merger, inner);
             }
         });
+        account(merger, inner);
         return out;
+    }
+
+    void account(CellMerger& merger, CellMerger& inner) const {
+        sums_ += merger.candidates + inner.candidates;
+        merger.candidates = inner.candidates = 0;
+        if (sums_ > effort_.sums) throw OverBudget();
     }
 
     List input_at(const Step& step, const std::size_t* offset, std::size_t x, std::size_t v,
@@ -213,8 +220,30 @@ class Eliminator {
                 merger.add(value, left, input_at(step, offset, x, v, inputs - 1));
             }
         }
-        for (const Joined& point : merger.finish(token_)) store(step, point, partials, out);
+        const auto& points = merger.finish(token_);
+        if (points.size() <= effort_.cap)
+            for (const Joined& point : points) store(step, point, partials, out);
+        else store_some(step, points, partials, out);
         out.begin.push_back(static_cast<std::uint32_t>(out.time.size()));
+    }
+
+    // Keeps, of each of `cap` slices of the range of time, the point nearest to the mixed line.
+    void store_some(const Step& step, const std::vector<Joined>& points,
+                    const std::vector<Partial>& partials, Lists& out) const {
+        const double first = points.front().time, span = points.back().time - first + 1;
+        auto slice = [&](const Joined& p) {
+            return std::size_t((p.time - first) / span * double(effort_.cap));
+        };
+        auto value = [&](const Joined& p) {
+            return p.time + box_.mixed.memory * (p.fixed + levels_[p.level]);
+        };
+        for (std::size_t i = 0; i < points.size();) {
+            std::size_t best = i, j = i;
+            for (; j < points.size() && slice(points[j]) == slice(points[i]); ++j)
+                if (value(points[j]) < value(points[best])) best = j;
+            store(step, points[best], partials, out);
+            i = j;
+        }
     }
 
     void store(const Step& step, const Joined& point, const std::vector<Partial>& partials,
@@ -306,17 +335,30 @@ class Eliminator {
     const Box& box_;
     const Bounds& bounds_;
     const std::vector<double>& levels_;
-    const int threads_;
+    const Effort& effort_;
     const Token& token_;
     std::vector<Lists> tables_;
+    mutable std::atomic<std::uint64_t> sums_{0};
 };
 
 }  // namespace
 
 std::vector<Solution> frontier_of(const Model& model, const Plan& plan, const Box& box,
                                   const Bounds& bounds, const std::vector<double>& levels,
-                                  int threads, const Token& token) {
-    return Eliminator(model, plan, box, bounds, levels, threads, token).run();
+                                  const Effort& effort, const Token& token) {
+    return Eliminator(model, plan, box, bounds, levels, effort, token).run();
+}
+
+void keep_best(std::vector<Solution>& points) {
+    std::stable_sort(points.begin(), points.end(), [](const Solution& a, const Solution& b) {
+        return std::pair(a.cost.time, a.cost.memory()) < std::pair(b.cost.time, b.cost.memory());
+    });
+    double low = INF;
+    std::erase_if(points, [&](const Solution& point) {
+        if (point.cost.memory() >= low) return true;
+        low = point.cost.memory();
+        return false;
+    });
 }
 
 }  // namespace topt::search

@@ -18,6 +18,7 @@ struct Line {
 struct Box {
     double time = INF, memory = INF;
     Line mixed{1, 0, INF};
+    double shrink = 1;  // a point within this factor of one already found is of no use
     Line fastest() const { return {1, 0, time}; }
     Line leanest() const { return {0, 1, memory}; }
 };
@@ -32,12 +33,24 @@ struct Solution {
     std::vector<int> choice;  // per user variable
 };
 
-// All Pareto points of the model inside the box, each with a choice, none left out. `levels` are the
-// values the transient maximum is charged as (ascending; a smaller transient counts as the first).
-// Throws Stopped at the token's end.
+// How much an elimination may do: sums it may look at before it gives up, points it may keep per cell.
+struct Effort {
+    std::uint64_t sums = UINT64_MAX;
+    std::size_t cap = SIZE_MAX;
+    int threads = 1;
+};
+
+struct OverBudget {};
+
+// All Pareto points of the model inside the box, each with a choice, none left out unless the lists
+// are capped. `levels` are the values the transient maximum is charged as (ascending; a smaller
+// transient counts as the first). Throws Stopped at the token's end, OverBudget past `effort.sums`.
 std::vector<Solution> frontier_of(const Model& model, const Plan& plan, const Box& box,
                                   const Bounds& bounds, const std::vector<double>& levels,
-                                  int threads, const Token& token);
+                                  const Effort& effort, const Token& token);
+
+// Sorts by time and drops every point that another one beats or equals.
+void keep_best(std::vector<Solution>& points);
 
 // Allowance for rounding where a bound is not a whole number.
 inline double loosen(double limit) { return limit + 1e-10 * limit; }

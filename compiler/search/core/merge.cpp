@@ -58,9 +58,10 @@ void CellMerger::add_rows(std::int32_t v, List shifts, List stream, bool swapped
 
 // Moves the row on to its next sum that is within the limits and not beaten; false at its end.
 template <bool L>
-bool CellMerger::settle(Row& row) const {
+bool CellMerger::settle(Row& row) {
     const double slope = limits_->slope;
     for (; row.at < row.list.size; ++row.at) {
+        ++candidates;
         row.time = row.shift_time + row.list.time[row.at];
         if (row.time > limits_->time) return false;
         row.fixed = row.shift_fixed + row.list.fixed[row.at];
@@ -136,7 +137,6 @@ void CellMerger::emit_heap(const Token& token) {
 
 template <bool L>
 const std::vector<Joined>& CellMerger::run(const Token& token) {
-    candidates += pairs_;
     if (pairs_ <= kSortBelow) emit_sorted<L>();
     else emit_heap<L>(token);
     return out_;

@@ -65,7 +65,7 @@ class CellMerger {
     Head head(std::uint32_t r) const { return {rows_[r].time, rows_[r].fixed, rows_[r].level, r}; }
 
     template <bool L> void add_rows(std::int32_t v, List shifts, List stream, bool swapped);
-    template <bool L> bool settle(Row& row) const;
+    template <bool L> bool settle(Row& row);
     template <bool L> void emit_sorted();
     template <bool L> void emit_heap(const Token& token);
     template <bool L> void take(const Row& row);
@@ -77,7 +77,7 @@ class CellMerger {
 
     const bool levels_;
     const Limits* limits_ = nullptr;
-    std::uint64_t pairs_ = 0;
+    std::uint64_t pairs_ = 0;   // sums of the lists of this cell
     std::vector<double> best_;  // lowest static memory so far among points up to each level
     std::vector<Row> rows_;
     std::vector<Head> heap_;

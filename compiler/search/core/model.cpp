@@ -96,15 +96,15 @@ namespace {
 
 Table select(const Table& table, const std::vector<int>& rows, const std::vector<int>& columns,
              std::size_t width) {
-    Table out;
-    for (int row : rows)
-        for (int column : columns) {
-            const Cost cost = table.at(row * width + column);
-            out.time.push_back(cost.time);
-            out.fixed.push_back(cost.fixed);
-            out.transient.push_back(cost.transient);
-        }
-    return out;
+    if (rows.size() * columns.size() == table.size()) return table;
+    auto pick = [&](const std::vector<double>& from) {
+        std::vector<double> to;
+        to.reserve(rows.size() * columns.size());
+        for (int row : rows)
+            for (int column : columns) to.push_back(from[row * width + column]);
+        return to;
+    };
+    return {pick(table.time), pick(table.fixed), pick(table.transient)};
 }
 
 // Work of `reduce`: which entries stay and where each node went.

@@ -89,13 +89,17 @@ class Engine {
         return true;
     }
 
+    // The choice (int32 per node) of least time, None if there is none.
     nb::object min_time() {
         std::vector<int> choice;
+        bool allowed = false;
         Token token(INF);
         interruptible(token, [&] {
             const Values values = eliminate(whole_.plan, {1, 0, INF});
-            if (values.total() != INF) choice = expand(whole_.model, decode(whole_.plan, values));
+            allowed = values.total() != INF;
+            if (allowed) choice = expand(whole_.model, decode(whole_.plan, values));
         });
+        if (!allowed) return nb::none();
         const std::size_t size = choice.size();
         return to_numpy(std::vector<std::int32_t>(choice.begin(), choice.end()), {size});
     }
@@ -113,9 +117,6 @@ class Engine {
         });
         return to_dict(result);
     }
-
-    double work() const { return whole_.plan.work; }
-    std::size_t entries() const { return count(keep_all(whole_.model)); }
 
   private:
     void screen() {
@@ -158,7 +159,5 @@ NB_MODULE(_core, m) {
         .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "time"_a, "static"_a, "transient"_a)
         .def("prepare", &Engine::prepare)
         .def("min_time", &Engine::min_time)
-        .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a, "plain"_a)
-        .def("entries", &Engine::entries)
-        .def("work", &Engine::work);
+        .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a, "plain"_a);
 }

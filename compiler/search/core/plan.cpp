@@ -56,14 +56,13 @@ std::vector<int> elimination_order(const Model& model) {
 }
 
 Table transposed(const Table& table, std::size_t rows, std::size_t columns) {
-    Table out;
-    for (std::size_t c = 0; c < columns; ++c)
-        for (std::size_t r = 0; r < rows; ++r) {
-            out.time.push_back(table.time[r * columns + c]);
-            out.fixed.push_back(table.fixed[r * columns + c]);
-            out.transient.push_back(table.transient[r * columns + c]);
-        }
-    return out;
+    auto turn = [&](const std::vector<double>& from) {
+        std::vector<double> to(from.size());
+        for (std::size_t c = 0; c < columns; ++c)
+            for (std::size_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * columns + c];
+        return to;
+    };
+    return {turn(table.time), turn(table.fixed), turn(table.transient)};
 }
 
 std::uint64_t hash_of(const Table& table) {
@@ -237,7 +236,6 @@ class Planner {
 
     void note_size(const Step& step) {
         const double cells = static_cast<double>(plan_.cells[step.output]);
-        plan_.work += cells * static_cast<double>(step.values);
         if (cells <= widest_) return;
         widest_ = cells;
         plan_.widest.clear();

@@ -39,7 +39,6 @@ struct Plan {
     std::vector<Step> steps;               // the last one has the result, a single cell
     std::vector<int> same;                 // table -> the first table with provably equal content
 
-    double work = 0;           // additions of one numeric pass without sharing
     double table_cells = 0;    // cells of all tables together
     std::string widest;        // the widest table in words, for messages
     const Step& last() const { return steps.back(); }

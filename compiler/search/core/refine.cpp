@@ -12,6 +12,8 @@ namespace topt::search {
 
 namespace {
 
+constexpr std::uint64_t kSums = 20'000'000;  // sums to look at before a box is divided
+constexpr std::size_t kCap = 16;  // points per cell when looking for places to divide it
 constexpr int kRounds = 6;
 constexpr double kWorthwhile = 0.95;  // another round when fewer entries than this share are left
 constexpr double kSplitAt = 0.125;    // share of the slack that the range of levels may take up
@@ -51,8 +53,7 @@ class BoxSearch {
         : box_(box), threads_(threads), token_(token) {}
 
     void search(const Prepared& whole, Range range) {
-        Bounds known = whole.bounds;
-        const Bounds* usable = range.high == INF ? &known : nullptr;
+        const Bounds* usable = range.high == INF ? &whole.bounds : nullptr;
         if (auto state = narrow(whole.model, whole.plan, usable, range)) finish(*state, range);
     }
 
@@ -163,7 +164,47 @@ class BoxSearch {
         if (levels.size() > 1 && box_.mixed.limit != INF && spread > kSplitAt * state.slack)
             return split(state, levels);
         if (!screen(state, range)) return;
-        auto more = frontier_of(state.model, state.plan, box_, state.bounds, levels, threads_, token_);
+        list(std::move(state), levels);
+    }
+
+    // Lists the frontier of the box; a box that takes too long is divided at some good points first.
+    void list(State state, const std::vector<double>& levels) {
+        try {
+            const bool divisible = box_.mixed.limit != INF;
+            keep(frontier_of(state.model, state.plan, box_, state.bounds, levels,
+                             {divisible ? kSums : UINT64_MAX, SIZE_MAX, threads_}, token_));
+        } catch (const OverBudget&) {
+            auto some = frontier_of(state.model, state.plan, box_, state.bounds, levels,
+                                    {UINT64_MAX, kCap, threads_}, token_);
+            keep_best(some);
+            if (some.empty())
+                return keep(frontier_of(state.model, state.plan, box_, state.bounds, levels,
+                                        {UINT64_MAX, SIZE_MAX, threads_}, token_));
+            divide({std::move(state.model), std::move(state.plan), {}},
+                   {levels.front(), levels.back()}, some);
+            keep(std::move(some));
+        }
+    }
+
+    // Searches what is left of the box between neighbouring points.
+    void divide(const Prepared& whole, Range range, const std::vector<Solution>& points) {
+        for (std::size_t i = 0; i <= points.size(); ++i) {
+            Box part = box_;
+            if (i > 0) part.memory = covered(points[i - 1].cost.memory());
+            if (i < points.size()) part.time = covered(points[i].cost.time);
+            part.mixed.limit = part.time + part.mixed.memory * part.memory;
+            BoxSearch inside(part, threads_, token_);
+            inside.search(whole, range);
+            keep(std::move(inside.found));
+        }
+    }
+
+    // The largest value that is still better than a found one by more than the box's factor.
+    double covered(double value) const {
+        return std::min(value - 1, std::floor(value / box_.shrink));
+    }
+
+    void keep(std::vector<Solution> more) {
         found.insert(found.end(), std::make_move_iterator(more.begin()),
                      std::make_move_iterator(more.end()));
     }

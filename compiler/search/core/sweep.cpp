@@ -44,18 +44,6 @@ void parallel(std::size_t count, int threads, const std::function<void(std::size
         if (error) std::rethrow_exception(error);
 }
 
-void keep_best(std::vector<Solution>& points) {
-    std::stable_sort(points.begin(), points.end(), [](const Solution& a, const Solution& b) {
-        return std::pair(a.cost.time, a.cost.memory()) < std::pair(b.cost.time, b.cost.memory());
-    });
-    double low = INF;
-    std::erase_if(points, [&](const Solution& point) {
-        if (point.cost.memory() >= low) return true;
-        low = point.cost.memory();
-        return false;
-    });
-}
-
 class Frontier {
   public:
     Frontier(const Prepared& whole, const Options& options, const Token& token)
@@ -169,6 +157,7 @@ class Frontier {
     Box box_of(const Gap& gap) const {
         const double shrink = 1 + options_.epsilon * (1 - 1e-9);
         Box box;
+        box.shrink = shrink;
         box.time = std::min(gap.right_time - 1, std::floor(gap.right_time / shrink));
         box.memory = std::min(gap.left_memory - 1, std::floor(gap.left_memory / shrink));
         box.mixed = {1, gap.slope, box.time + gap.slope * box.memory};
