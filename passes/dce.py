@@ -18,7 +18,7 @@ class DcePass(Pass):
     """Removes `onnx.*` operations whose results are unused, and parameters that are left unused.
 
     No ONNX operation has an effect beside its results. Inputs of the model stay, used or not.
-    Linear in the operations.
+    Refuses nothing. Linear in the operations.
     """
 
     name: ClassVar[str] = "dce"

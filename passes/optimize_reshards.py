@@ -17,6 +17,7 @@ class OptimizeReshardsPass(Pass):
     """Merges reshards of one tensor to one layout into the first, and drops those that do nothing.
 
     Linear in the operations of `@main`; regions are not entered, reshards are not put there.
+    Refuses nothing.
     """
 
     name: ClassVar[str] = "optimize-reshards"

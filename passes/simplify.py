@@ -26,6 +26,7 @@ class SimplifyPass(Pass):
     """Removes `Identity`, `Dropout` outside training, and casts and transposes that do nothing.
 
     A `Dropout` whose mask is used, or whose training mode is not known to be off, stays.
+    Refuses nothing.
     """
 
     name: ClassVar[str] = "simplify"
