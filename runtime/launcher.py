@@ -69,6 +69,8 @@ def _run_ranks(folder: Path, ranks: int, timeout_s: float | None) -> int:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            # What the ranks' libraries leave behind (ONNX Runtime does) goes with the folder.
+            env={**os.environ, "TMPDIR": str(folder)},
             start_new_session=True,  # a Ctrl-C reaches this process only, which then ends the ranks
         )
         try:

@@ -23,7 +23,7 @@ from tensoropt.runtime.session import rank_session
 
 COMM = MPI.COMM_WORLD
 SHAPE = (12, 12, 12)  # divides by groups of 1, 2, 3 and 4
-DTYPES = "float32 float16 bfloat16 float64 int32 int64 bool int8 uint8".split()
+DTYPES = ["float32", "float16", "bfloat16", "float64", "int32", "int64", "bool", "int8", "uint8"]
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 GROUPS = {
     1: [[0]],
@@ -138,7 +138,9 @@ def odd_shapes() -> list[str]:
     group, n = list(range(COMM.size)), COMM.size
     wrong = []
     for shape, dim in [((0, 4), 0), ((3, 0), 1), ((5, 1), 1), ((2, 3, 5), 1), ((7, 2), 1)]:
-        got = run_one("AllGather", "int64", np.full(shape, COMM.rank, np.int64), group=group, dim=dim)
+        got = run_one(
+            "AllGather", "int64", np.full(shape, COMM.rank, np.int64), group=group, dim=dim
+        )
         expected = np.concatenate([np.full(shape, r, np.int64) for r in group], dim)
         if got.shape != expected.shape or not (got == expected).all():
             wrong.append(f"rank {COMM.rank}: AllGather of {shape} along {dim}")

@@ -126,16 +126,16 @@ class Perceptron:
             nodes, inputs, [value_info("y", "float32", [batch, 5])], {"w1": w1, "w2": w2}
         )
 
-    def plan(self, folder: Path, mesh: tuple[int, int] = (1, 2), mode: str = "") -> Path:
+    def plan(self, folder: Path, mesh=(1, 2), mode: str = "", group=None) -> Path:
         data, parts = mesh
         local = self.batch // data if isinstance(self.batch, int) else "local"
         graphs = []
         for rank in range(data * parts):
             column = rank % parts
-            group = [rank - column + i for i in range(parts)]
+            own = [rank - column + i for i in range(parts)]
             w1 = np.split(self.w1, parts, 1)[column]
             w2 = np.split(self.w2, parts, 0)[column]
-            graphs.append(self._graph(w1, w2, local, group, mode))
+            graphs.append(self._graph(w1, w2, local, group or own, mode))
         layout = ["S(0)", "R"]
         inputs = [tensor("x", [self.batch, 6], layout)]
         outputs = [tensor("y", [self.batch, 5], layout)]

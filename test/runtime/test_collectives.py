@@ -41,8 +41,11 @@ def errors() -> dict:
         ("other", "group does not hold this rank, expected rank 0 in it, got: [1]"),
         ("reduction", "unknown reduction, expected sum, max or min, got: mean"),
         ("dim", "dim must be a dimension of the input of shape [3, 4], got: 2"),
-        ("divide", "dimension 0 of the input of shape [3, 4] does not divide by the group's 2 rank"),
-        ("split", "dimension 0 of the input of shape [3, 4] does not divide by the group's 2 rank"),
+        (
+            "divide",
+            "dimension 0 of the input of shape [3, 4] does not divide by the group's 2 rank",
+        ),
+        ("split", "dimension 0 of the input of shape [3, 4] does not divide by the group's"),
         ("type", "unsupported element type, expected one of float32, float16,"),
         ("shape", "the ranks of the group disagree here, this rank has: AllReduce of float32[3]"),
         ("op", "the ranks of the group disagree here, this rank has: AllGather of float32[3, 4]"),

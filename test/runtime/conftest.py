@@ -1,0 +1,31 @@
+"""A small model and its plans, written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from handmade import Perceptron, collective, model_of, tensor, value_info, write_plan
+from onnx import helper
+
+
+@pytest.fixture(scope="session")
+def perceptron(tmp_path_factory: pytest.TempPathFactory) -> Perceptron:
+    return Perceptron(tmp_path_factory.mktemp("perceptron"))
+
+
+@pytest.fixture
+def plan(perceptron: Perceptron, tmp_path: Path) -> Path:
+    """A plan of two ranks that a test may spoil."""
+    return perceptron.plan(tmp_path / "plan")
+
+
+@pytest.fixture
+def hanging(perceptron: Perceptron, tmp_path: Path) -> Path:
+    """Rank 0 waits for a collective that rank 1 does not have, and rank 1 for the end."""
+    reduce = collective("AllReduce", "x", "y", 0, group=[0, 1], reduction="sum")
+    nodes = [reduce, helper.make_node("Identity", ["x"], ["y"])]
+    ends = [value_info("x", "float32", [2])], [value_info("y", "float32", [2])]
+    graphs = [model_of([node], *ends) for node in nodes]
+    x, y = tensor("x", [2], ["R"]), tensor("y", [2], ["R"])
+    return write_plan(tmp_path / "hanging", perceptron.model, (2,), graphs, [x], [y])

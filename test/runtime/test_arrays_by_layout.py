@@ -1,0 +1,78 @@
+"""Cutting global arrays by layout, and putting the parts together again."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.layout import gather_global, parse_layout
+
+MESH = (2, 3)
+
+
+@pytest.mark.parametrize("texts", list(itertools.product(["R", "S(0)", "S(1)"], repeat=2)))
+def test_cut_and_gather_are_inverse(texts: tuple[str, str]) -> None:
+    layout = parse_layout(texts, MESH)
+    whole = np.arange(12 * 18 * 2).reshape(12, 18, 2)
+    parts = {rank: layout.local_slice(whole, rank) for rank in range(6)}
+    assert all(part.shape == layout.local_shape(whole.shape) for part in parts.values())
+    needed = {rank: parts[rank] for rank in layout.sources()}
+    assert np.array_equal(gather_global(needed, layout), whole)
+
+
+def test_axes_split_major_to_minor() -> None:
+    layout = parse_layout(["S(0)", "S(0)"], MESH)
+    parts = [layout.local_slice(np.arange(6), rank).item() for rank in range(6)]
+    assert parts == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_replica_is_taken_once() -> None:
+    assert parse_layout(["R", "S(0)"], MESH).sources() == (0, 1, 2)
+    assert parse_layout(["S(0)", "R"], MESH).sources() == (0, 3)
+    assert parse_layout(["R", "R"], MESH).sources() == (0,)
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("sum", 15), ("max", 5), ("min", 0)])
+def test_partial_results_are_reduced(reduction: str, expected: int) -> None:
+    layout = parse_layout([f"P({reduction})"] * 2, MESH)
+    parts = {rank: np.array([rank]) for rank in range(6)}
+    assert gather_global(parts, layout).item() == expected
+
+
+def test_partial_beside_a_shard() -> None:
+    layout = parse_layout(["P(sum)", "S(0)"], MESH)
+    parts = {rank: np.array([rank]) for rank in range(6)}
+    assert gather_global(parts, layout).tolist() == [0 + 3, 1 + 4, 2 + 5]
+
+
+def test_scalars_and_empty_arrays() -> None:
+    replicated = parse_layout(["R", "R"], MESH)
+    assert replicated.local_slice(np.array(3.0), 5).shape == ()
+    cut = parse_layout(["S(1)", "R"], MESH)
+    assert cut.local_slice(np.zeros((0, 4)), 1).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("texts", "shape", "message"),
+    [
+        (["R"], (4,), "layout R: expected 2 placements, one per mesh axis, got: 1"),
+        (["R", "S(x)"], (4,), "unknown placement, expected R, S(d) or P(sum|max|min), got: S(x)"),
+        (["R", "S(00)"], (4,), "unknown placement, expected R, S(d) or P(sum|max|min), got: S(00)"),
+        (["P(sum)", "P(max)"], (4,), "expected partial axes of one reduction"),
+        (["S(1)", "R"], (4,), "layout shards dimension 1, expected one of 1 dimensions"),
+        (["R", "S(0)"], (4,), "dimension 0 does not divide into 3 parts, got: 4"),
+        (["S(0)", "S(0)"], (9,), "dimension 0 does not divide into 6 parts, got: 9"),
+    ],
+)
+def test_what_does_not_fit(texts: list[str], shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_layout(texts, MESH).check(shape)
+    assert message in str(error.value)
+
+
+def test_a_partial_layout_has_no_slices() -> None:
+    with pytest.raises(UserError, match="a partial layout has no slices, expected R or S"):
+        parse_layout(["P(sum)", "R"], MESH).local_slice(np.zeros(6), 0)

@@ -1,0 +1,100 @@
+"""The verdict on an output, and the inputs that are drawn."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tensoropt.runtime.compare import compare
+from tensoropt.runtime.inputs import make_inputs
+from tensoropt.runtime.job import CheckResult, Job, OutputResult, read_results, write_results
+from tensoropt.runtime.layout import parse_layout
+from tensoropt.runtime.plan import Tensor
+
+JOB = Job(())
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "passed"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], True),
+        ([1.0, 2.0], [1.0, 2.01], False),
+        ([1.0, 2000.0], [1.0, 2001.0], True),
+        ([5e-5], [0.0], True),
+        ([NAN, 1.0], [NAN, 1.0], True),
+        ([NAN, 1.0], [1.0, 1.0], False),
+        ([1.0], [NAN], False),
+        ([INF, -INF], [INF, -INF], True),
+        ([INF], [-INF], False),
+        ([INF], [1e30], False),
+        ([], [], True),
+    ],
+)
+def test_floats(found: list[float], expected: list[float], passed: bool) -> None:
+    for dtype in (np.float32, np.float64, ml_dtypes.bfloat16):
+        a, b = np.array(found, dtype), np.array(expected, dtype)
+        if dtype is ml_dtypes.bfloat16 and 2.01 in expected:
+            b = np.array([1.0, 2.5], dtype)
+        assert compare("y", a, b, JOB).passed is passed
+
+
+def test_what_is_reported() -> None:
+    result = compare("y", np.array([1.0, 2.5, NAN]), np.array([1.0, 2.0, 3.0]), JOB)
+    assert (result.absolute, result.relative) == (0.5, 0.25)
+    assert result.note == "1 NaN or infinite on one side"
+
+
+def test_a_large_output_is_compared_to_its_end() -> None:
+    expected = np.zeros((3 << 20) + 5, np.float32)
+    found = expected.copy()
+    found[-1] = 1.0
+    result = compare("y", found, expected, JOB)
+    assert (result.passed, result.absolute) == (False, 1.0)
+
+
+def test_integers_are_exact() -> None:
+    large = np.array([10**6, 3])
+    assert compare("y", large, large, JOB).passed
+    result = compare("y", large + np.array([1, 0]), large, JOB)
+    assert (result.passed, result.absolute, result.note) == (False, 1.0, "1 of 2 differ")
+    bools = np.array([True, False])
+    assert compare("y", bools, bools, JOB).passed
+    assert not compare("y", bools, ~bools, JOB).passed
+
+
+def test_shape_and_type_must_agree() -> None:
+    result = compare("y", np.zeros((2, 3)), np.zeros((3, 2)), JOB)
+    assert (result.passed, result.note) == (False, "expected float64 3x2")
+    assert not compare("y", np.zeros(2, np.float32), np.zeros(2), JOB).passed
+
+
+def drawn(dtype: str, **options) -> np.ndarray:
+    tensor = Tensor("x", dtype, (1000,), parse_layout(["R"], [1]))
+    return make_inputs(Job((), **options), [tensor]).array("x")
+
+
+def test_drawn_inputs() -> None:
+    floats = drawn("float32")
+    assert (floats.dtype, abs(floats.mean()) < 0.2, 0.8 < floats.std() < 1.2) == (
+        np.float32,
+        True,
+        True,
+    )
+    assert drawn("bfloat16").dtype == ml_dtypes.bfloat16
+    assert drawn("float64").dtype == np.float64
+    assert set(drawn("bool").tolist()) == {True, False}
+    integers = drawn("int64")
+    assert (integers.min(), integers.max(), integers.dtype) == (0, 15, np.int64)
+    assert set(drawn("uint8", int_range=(2, 4)).tolist()) == {2, 3}
+
+
+def test_results_survive_their_file(tmp_path) -> None:
+    output = OutputResult("y", "float32", (2, 3), 0.5, 0.25, False, "note")
+    results = [CheckResult("p", 2, (1, 2), (output,), (0.1,), (0.2,), None, False)]
+    write_results(results, tmp_path / "r.json")
+    assert read_results(tmp_path / "r.json") == results
+    job = Job(("a", "b"), model="m", dims={"batch": 2}, int_range=(1, 3))
+    job.write(tmp_path / "j.json")
+    assert Job.read(tmp_path / "j.json") == job

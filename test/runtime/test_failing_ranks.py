@@ -1,0 +1,167 @@
+"""Ranks that die, raise or hang: the job ends, says which rank and why, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import Perceptron, collective, model_of, tensor, value_info, write_plan
+from onnx import helper
+
+from tensoropt.runtime.check import check_plans
+from tensoropt.runtime.cli import main
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.launcher import ranks_present
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of this test's own for temporary files, empty again at the end."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield folder
+    assert list(folder.iterdir()) == []
+    assert rank_processes(folder) == {}
+
+
+def rank_processes(temporary: Path) -> dict[int, int]:
+    """The process of each rank of the jobs whose folder lies in ``temporary``."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            environment = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        ranks = [e.removeprefix(b"PMI_RANK=") for e in environment if e.startswith(b"PMI_RANK=")]
+        if ranks and any(w.startswith(str(temporary).encode()) for w in words):
+            found[int(ranks[0])] = int(process.name)
+    return found
+
+
+def start(plan: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tensoropt.runtime.cli", str(plan), *flags]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_until(condition, limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.02)
+
+
+def ranks_wait(temporary: Path, count: int = 2) -> dict[int, int]:
+    """Wait until all ranks are inside MPI, that is, burn time; return their processes."""
+    wait_until(lambda: len(list(temporary.glob("*/rank*.pid"))) == count)
+    time.sleep(0.5)
+    return rank_processes(temporary)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (signal.SIGKILL, "was killed by signal 9 (out of memory?)"),
+        (signal.SIGSEGV, "was killed by signal 11"),
+    ],
+)
+def test_a_rank_is_killed(hanging: Path, temporary: Path, number: int, text: str) -> None:
+    job = start(hanging)
+    os.kill(ranks_wait(temporary)[1], number)
+    before = time.monotonic()
+    out, err = job.communicate(timeout=20)
+    assert time.monotonic() - before < 5
+    assert (job.returncode, out, err) == (1, "", f"error: rank 1 of 2 {text}\n")
+
+
+def test_a_timeout(capsys, hanging: Path) -> None:
+    assert main([str(hanging), "--timeout", "1.5"]) == 1
+    err = capsys.readouterr().err
+    assert err == "error: no result within --timeout 1.5 s, the 2 ranks were ended\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_the_launcher_is_ended(hanging: Path, temporary: Path, number: int) -> None:
+    job = start(hanging)
+    ranks_wait(temporary)
+    job.send_signal(number)
+    out, err = job.communicate(timeout=20)
+    assert (out, err) == ("", "")
+    assert job.returncode in (130, 143, -signal.SIGKILL)
+    wait_until(lambda: not rank_processes(temporary) and not list(temporary.iterdir()))
+
+
+def failing_plan(folder: Path, model: Path, shape: int, group: list[int]) -> Path:
+    """Rank 1 reshapes two elements to ``shape``; rank 0 has ``group`` in its collective."""
+    graphs = []
+    for rank in (0, 1):
+        nodes = [
+            helper.make_node("Reshape", ["x", "s"], ["r"], name="fold"),
+            collective(
+                "AllReduce", "r", "y", 0, "total", group=[0, 1] if rank else group, reduction="sum"
+            ),
+        ]
+        ends = [value_info("x", "float32", [2])], [value_info("y", "float32", None)]
+        graphs.append(model_of(nodes, *ends, {"s": np.array([shape if rank else 2])}))
+    x, y = tensor("x", [2], ["R"]), tensor("y", [2], ["R"])
+    return write_plan(folder, model, (2,), graphs, [x], [y])
+
+
+def test_a_rank_raises(capsys, perceptron: Perceptron, tmp_path: Path) -> None:
+    plan = failing_plan(tmp_path / "failing", perceptron.model, 3, [0, 1])
+    assert main([str(plan)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: rank 1 of 2: {plan}: Non-zero status code returned while")
+    assert "Name:'fold'" in err
+    assert err.count("\n") == 1
+
+
+def test_a_session_cannot_be_made(capsys, perceptron: Perceptron, tmp_path: Path) -> None:
+    plan = failing_plan(tmp_path / "failing", perceptron.model, 2, [0, 5])
+    assert main([str(plan)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {plan}: rank 0: {plan / 'rank0.onnx'}: ")
+    assert "AllReduce node 'total': group names ranks that do not exist" in err
+
+
+def test_one_bad_plan_does_not_stop_the_others(perceptron: Perceptron, tmp_path: Path) -> None:
+    bad = perceptron.plan(tmp_path / "bad", group=[0, 5])
+    good = perceptron.plan(tmp_path / "good")
+    results = check_plans([bad, good], perceptron.model)
+    assert [result.passed for result in results] == [False, True]
+    assert "group names ranks that do not exist" in str(results[0].error)
+
+
+def test_no_mpiexec(capsys, plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", "")
+    assert main([str(plan)]) == 1
+    assert "no mpiexec, expected it after: pip install mpich\n" in capsys.readouterr().err
+
+
+def test_no_library(capsys, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensoropt.runtime import ops
+
+    monkeypatch.setattr(ops, "_NAME", "libnone.so")
+    with pytest.raises(UserError, match=r"libnone\.so: not built, expected it after: pip install"):
+        ops.library_path()
+
+
+def test_which_ranks_are_present() -> None:
+    assert ranks_present({}) is None
+    assert ranks_present({"PMI_RANK": "1", "PMI_SIZE": "4"}) == (1, 4)
+    assert ranks_present({"PMIX_RANK": "3", "SLURM_STEP_NUM_TASKS": "8"}) == (3, 8)
+    assert ranks_present({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}) is None
+    with pytest.raises(UserError, match="srun started several tasks without MPI, expected: srun"):
+        ranks_present({"SLURM_STEP_NUM_TASKS": "2"})

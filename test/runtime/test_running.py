@@ -1,0 +1,218 @@
+"""tensoropt-run on real ranks: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import Perceptron
+
+from tensoropt.runtime.check import check_plan, check_plans
+from tensoropt.runtime.cli import main
+from tensoropt.runtime.errors import UserError
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_check_passes(capsys, plan: Path, perceptron: Perceptron) -> None:
+    status, out, err = run(capsys, plan, "--check", perceptron.model)
+    lines = out.splitlines()
+    assert (status, err) == (0, "")
+    assert lines[0].split() == ["output", "type", "shape", "largest", "difference", "relative"]
+    assert lines[1].split()[:3] == ["y", "float32", "4x5"]
+    assert lines[1].endswith("ok")
+    assert lines[-1] == "PASSED"
+
+
+def test_check_fails(capsys, perceptron: Perceptron, tmp_path: Path) -> None:
+    wrong = perceptron.plan(tmp_path / "wrong", mode="wrong")
+    status, out, err = run(capsys, wrong, "--check", perceptron.model)
+    assert (status, err) == (1, "")
+    assert out.splitlines()[1].endswith("FAILED")
+    assert out.splitlines()[-1] == "FAILED"
+    loose = ["--check", perceptron.model, "--atol", 1e6]
+    assert run(capsys, wrong, *loose)[0] == 0
+
+
+def test_json(capsys, perceptron: Perceptron, tmp_path: Path) -> None:
+    four = perceptron.plan(tmp_path / "four", (2, 2))
+    arguments = [four, "--check", perceptron.model, "--format", "json", "--runs", 3]
+    status, out, _ = run(capsys, *arguments)
+    facts = json.loads(out)
+    assert status == 0
+    assert facts["passed"] is True
+    assert (facts["ranks"], facts["mesh"]) == (4, [2, 2])
+    assert facts["outputs"][0]["shape"] == [4, 5]
+    assert 0 <= facts["outputs"][0]["absolute"] < 1e-5
+    step = facts["step_time_s"]
+    assert step["runs"] == 3
+    assert 0 < step["min"] <= step["median"] <= step["max"]
+    assert facts["one_device_time_s"]["runs"] == 3
+
+
+def test_several_plans_in_one_launch(capsys, perceptron: Perceptron, tmp_path: Path) -> None:
+    good = perceptron.plan(tmp_path / "good", (2, 1))
+    wrong = perceptron.plan(tmp_path / "wrong", mode="wrong")
+    status, out, err = run(capsys, good, wrong, "--check", perceptron.model, "--runs", 2)
+    lines = out.splitlines()
+    assert (status, err, len(lines)) == (1, "", 3)
+    assert lines[0].split()[:4] == [str(good), "mesh", "2x1", "PASSED"]
+    assert lines[1].split()[:4] == [str(wrong), "mesh", "1x2", "FAILED"]
+    assert "largest difference" in lines[1]
+    assert lines[2] == "FAILED"
+    four = perceptron.plan(tmp_path / "four", (2, 2))
+    status, out, err = run(capsys, good, four, "--check", perceptron.model)
+    assert (status, out) == (1, "")
+    assert "plans of one launch need equal numbers of ranks, expected 2" in err
+
+
+def test_inputs_and_outputs(capsys, perceptron: Perceptron, tmp_path: Path) -> None:
+    plan = perceptron.plan(tmp_path / "plan", (2, 1))
+    x = np.random.default_rng(1).standard_normal((4, 6), dtype=np.float32)
+    np.savez(tmp_path / "in.npz", x=x)
+    out = tmp_path / "out.npz"
+    status, text, _ = run(capsys, plan, "--inputs", tmp_path / "in.npz", "--outputs", out)
+    assert status == 0
+    assert text.split() == ["output", "type", "shape", "y", "float32", "4x5"]
+    with np.load(out) as file:
+        expected = np.maximum(x @ perceptron.w1, 0) @ perceptron.w2
+        np.testing.assert_allclose(file["y"], expected, rtol=1e-4, atol=1e-5)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npz", "out.npz", "plan"]
+
+
+def test_the_seed_decides(capsys, plan: Path, tmp_path: Path) -> None:
+    found = []
+    for seed in (1, 1, 2):
+        out = tmp_path / "out.npz"
+        assert run(capsys, plan, "--seed", seed, "--outputs", out)[0] == 0
+        found.append(np.load(out)["y"])
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_symbolic_dimensions(capsys, tmp_path: Path) -> None:
+    model = Perceptron(tmp_path, "batch")
+    plan = model.plan(tmp_path / "plan", (2, 1))
+    assert run(capsys, plan, "--check", model.model, "--dim", "batch=6")[0] == 0
+    status, _, err = run(capsys, plan, "--check", model.model)
+    assert status == 1
+    assert "input 'x': dimension 'batch' has no size, expected --dim batch=N or --inputs" in err
+    _, _, err = run(capsys, plan, "--dim", "bach=6")
+    assert "--dim bach: no input has such a dimension, did you mean 'batch'?" in err
+    _, _, err = run(capsys, plan, "--dim", "batch=5")
+    assert "input 'x': dimension 0 does not divide into 2 parts, got: 5" in err
+
+
+def test_the_python_interface(perceptron: Perceptron, plan: Path, tmp_path: Path) -> None:
+    result = check_plan(plan, perceptron.model, seed=3, threads=1)
+    assert result.passed
+    assert result.outputs[0].name == "y"
+    other = perceptron.plan(tmp_path / "other", (2, 1))
+    assert [r.passed for r in check_plans([plan, other], perceptron.model)] == [True, True]
+    with pytest.raises(UserError, match="no such model"):
+        check_plan(plan, tmp_path / "none.onnx")
+
+
+def test_ranks_already_present(perceptron: Perceptron, plan: Path, tmp_path: Path) -> None:
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [mpiexec, "-launcher", "fork", "-n", "2", sys.executable]
+    command += ["-m", "tensoropt.runtime.cli", plan, "--check", perceptron.model]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "PASSED"
+    assert done.stdout.count("PASSED") == 1
+    command[4] = "3"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == f"error: {plan}: needs 2 ranks, expected mpiexec -n 2, got: 3 ranks\n"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "input 'x' is missing"),
+        ({"X": (4, 6)}, "array 'X' is not an input of the plan"),
+        ({"x": (4, 6), "xx": (1,)}, "array 'xx' is not an input of the plan, did you mean 'x'?"),
+        ({"x": (4, 7)}, "input 'x': expected shape 4x6, got: 4x7"),
+        ({"x": (4,)}, "input 'x': expected shape 4x6, got: 4"),
+        ({"x": ()}, "input 'x': expected shape 4x6, got: a scalar"),
+    ],
+)
+def test_inputs_that_do_not_fit(capsys, plan: Path, tmp_path: Path, arrays, message) -> None:
+    path = tmp_path / "in.npz"
+    np.savez(path, **{name: np.zeros(shape, np.float32) for name, shape in arrays.items()})
+    status, out, err = run(capsys, plan, "--inputs", path)
+    assert (status, out) == (1, "")
+    assert err == f"error: {path}: {message}\n"
+
+
+def test_inputs_of_another_kind(capsys, plan: Path, tmp_path: Path) -> None:
+    path = tmp_path / "in.npz"
+    assert run(capsys, plan, "--inputs", path)[2] == f"error: {path}: no such file\n"
+    path.write_text("no zip")
+    assert f"error: {path}: not an .npz file: " in run(capsys, plan, "--inputs", path)[2]
+    np.savez(path, x=np.zeros((4, 6)))
+    assert "input 'x': expected float32, got: float64\n" in run(capsys, plan, "--inputs", path)[2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--int-range", "5:5"], "expected LO:HI with LO below HI, got: 5:5"),
+        (["--dim", "batch"], "expected NAME=SIZE, got: batch"),
+        (["--runs", "-1"], "expected at least 0, got: -1"),
+        (["--timeout", "0"], "invalid number value: '0'"),
+        (["--format", "yaml"], "invalid choice: 'yaml'"),
+        (["--chekc", "m"], "unrecognized arguments: --chekc m, did you mean '--check'?"),
+        (["--outputs", "/no/such/out.npz"], "expected a file in an existing folder"),
+    ],
+)
+def test_flags_that_are_wrong(capsys, plan: Path, flags: list[str], message: str) -> None:
+    status, out, err = run(capsys, plan, *flags)
+    assert (status, out) == (1, "")
+    assert message in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_outputs_of_several_plans(capsys, plan: Path) -> None:
+    _, _, err = run(capsys, plan, plan, "--outputs", "out.npz")
+    assert err == "error: --outputs out.npz: expected one plan, got: 2\n"
+
+
+def test_no_plan_given(capsys) -> None:
+    assert run(capsys)[2] == "error: the following arguments are required: PLAN\n"
+
+
+def test_the_version_is_the_compilers() -> None:
+    from tensoropt.compiler.version import TOOL
+
+    command = [sys.executable, "-m", "tensoropt.runtime.cli", "--version"]
+    assert subprocess.check_output(command, text=True) == f"{TOOL}\n"
+
+
+def test_nothing_of_the_compiler_is_imported() -> None:
+    modules = [
+        "check",
+        "cli",
+        "compare",
+        "dtypes",
+        "inputs",
+        "launcher",
+        "plan",
+        "rank",
+        "report",
+        "session",
+        "work",
+    ]
+    names = ", ".join(f"tensoropt.runtime.{name}" for name in modules)
+    code = f"import sys, {names}; print([m for m in sys.modules if 'tensoropt.comp' in m])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
