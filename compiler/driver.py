@@ -118,6 +118,7 @@ def compile_plan(module: ir.Module, chosen: Chosen, directory: Path, say: Say) -
     ``module`` is prepared, and is spent afterwards. The folder appears only when it is complete;
     an existing plan is replaced, anything else is refused.
     """
+    from tensoropt.compiler.cost.memory import program_memory
     from tensoropt.compiler.plan.describe import describe_module
     from tensoropt.compiler.plan.document import plan_document
     from tensoropt.compiler.plan.writer import plan_folder, write_plan
@@ -129,7 +130,7 @@ def compile_plan(module: ir.Module, chosen: Chosen, directory: Path, say: Say) -
             say(f"phase {phase}")
             run_phase(module, phase)
         _export_ranks(module, chosen, folder, say)
-        write_plan(folder, plan_document(chosen, described))
+        write_plan(folder, plan_document(chosen, described, program_memory(module)))
 
 
 def _export_ranks(module: ir.Module, chosen: Chosen, folder: Path, say: Say) -> None:

@@ -13,7 +13,15 @@ import numpy.typing as npt
 
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["ELEMENTS", "Element", "dense_to_array", "element_of", "element_of_array", "to_dense"]
+__all__ = [
+    "ELEMENTS",
+    "Element",
+    "dense_to_array",
+    "element_of",
+    "element_of_array",
+    "to_dense",
+    "type_bytes",
+]
 
 Array = npt.NDArray[Any]
 
@@ -98,6 +106,19 @@ def element_of(key: int | str) -> Element | None:
 def element_of_array(array: Array) -> Element:
     """Return the element type of a numpy array (``object`` and text are STRING)."""
     return _BY_NUMPY["object" if array.dtype.kind in "OSU" else array.dtype.name]
+
+
+def type_bytes(type_: ir.Type) -> int:
+    """Return the size of a tensor; a symbolic dimension counts as 1, what is no tensor as 0.
+
+    A string is a handle of 8 bytes in ONNX Runtime; types below a byte are counted as packed.
+    """
+    if not isinstance(type_, ir.RankedTensorType):
+        return 0
+    element = _BY_MLIR[str(type_.element_type)]
+    dynamic = ir.ShapedType.get_dynamic_size()
+    count = math.prod(size for size in type_.shape if size != dynamic)
+    return -(-count * (element.bits or 64) // 8)
 
 
 def to_dense(array: Array) -> ir.Attribute:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tensoropt.compiler.cost.memory import Memory
 from tensoropt.compiler.plan.writer import sha256
-from tensoropt.compiler.report.points import FIELDS, as_dict
+from tensoropt.compiler.report.points import FIELDS, Point, as_dict
 from tensoropt.compiler.request import Chosen
 from tensoropt.compiler.version import TOOL
 
@@ -16,8 +17,11 @@ __all__ = ["SCHEMA", "plan_document"]
 SCHEMA = 1
 
 
-def plan_document(chosen: Chosen, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plan.json without ``files``; ``described`` comes from :func:`describe_module`."""
+def plan_document(chosen: Chosen, described: Mapping[str, Any], memory: Memory) -> dict[str, Any]:
+    """Return plan.json without ``files``.
+
+    ``described`` comes from :func:`describe_module`, ``memory`` from the partitioned module.
+    """
     request, point = chosen.request, chosen.point
     return {
         "schema": SCHEMA,
@@ -29,8 +33,21 @@ def plan_document(chosen: Chosen, described: Mapping[str, Any]) -> dict[str, Any
         "search": {"name": request.search, "seed": request.seed, "epsilon": _epsilon(chosen)},
         "frontier": [as_dict(one) for one in chosen.result.points],
         "chosen": point.index,
-        "predicted": {name: getattr(point, name) for name in FIELDS},
+        "predicted": _predicted(point, memory),
         **{key: described[key] for key in ("inputs", "outputs", "parameters", "strategies")},
+    }
+
+
+def _predicted(point: Point, memory: Memory) -> dict[str, Any]:
+    """Return the cost of the chosen point, its memory as the emitted graphs have it.
+
+    The frontier cannot know the temporaries of an op that takes several on one rank.
+    """
+    return {
+        **{name: getattr(point, name) for name in FIELDS},
+        "memory_bytes": memory.static_bytes + memory.transient_bytes,
+        "static_bytes": memory.static_bytes,
+        "transient_bytes": memory.transient_bytes,
     }
 
 

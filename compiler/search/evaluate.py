@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from tensoropt.compiler.cost.memory import Lifetimes
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.reshard import Path
 from tensoropt.compiler.search.graph import Node
@@ -36,37 +35,6 @@ class Cost:
     @property
     def memory_bytes(self) -> int:
         return self.static_bytes + self.transient_bytes
-
-
-class Lifetimes:
-    """Tensors that come and go over the steps of a program; the peak of what is alive."""
-
-    def __init__(self) -> None:
-        self.step = 0
-        self._first: dict[object, int] = {}
-        self._last: dict[object, int] = {}
-        self._bytes: dict[object, int] = {}
-
-    def define(self, tensor: object, size_bytes: int) -> None:
-        """Say that the current step makes ``tensor``."""
-        self._first[tensor] = self._last[tensor] = self.step
-        self._bytes[tensor] = size_bytes
-
-    def use(self, tensor: object) -> None:
-        """Say that the current step reads ``tensor``; one that was never defined takes no room."""
-        if tensor in self._last:
-            self._last[tensor] = self.step
-
-    def advance(self) -> None:
-        self.step += 1
-
-    def peak_bytes(self) -> int:
-        """Return the most bytes alive in any step; what a step reads and makes is alive in it."""
-        change = np.zeros(self.step + 2, dtype=np.int64)
-        for tensor, size in self._bytes.items():
-            change[self._first[tensor]] += size
-            change[self._last[tensor] + 1] -= size
-        return int(np.cumsum(change).max(initial=0))
 
 
 def evaluate(tables: MeshTables, strategies: dict[int, Strategy]) -> Cost:

@@ -1,0 +1,119 @@
+"""Memory from the lifetimes of tensors: the peak of what is alive, and what stays for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import type_bytes
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Lifetimes", "Memory", "program_memory"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one rank: parameters and constants, and the most that comes and goes."""
+
+    static_bytes: int
+    transient_bytes: int
+
+
+class Lifetimes:
+    """Tensors that come and go over the steps of a program; the peak of what is alive."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self._first: dict[object, int] = {}
+        self._last: dict[object, int] = {}
+        self._bytes: dict[object, int] = {}
+
+    def define(self, tensor: object, size_bytes: int) -> None:
+        """Say that the current step makes ``tensor``."""
+        self._first[tensor] = self._last[tensor] = self.step
+        self._bytes[tensor] = size_bytes
+
+    def use(self, tensor: object) -> None:
+        """Say that the current step reads ``tensor``; one that was never defined takes no room."""
+        if tensor in self._last:
+            self._last[tensor] = self.step
+
+    def advance(self) -> None:
+        self.step += 1
+
+    def peak_bytes(self) -> int:
+        """Return the most bytes alive in any step; what a step reads and makes is alive in it."""
+        change = np.zeros(self.step + 2, dtype=np.int64)
+        for tensor, size in self._bytes.items():
+            change[self._first[tensor]] += size
+            change[self._last[tensor] + 1] -= size
+        return int(np.cumsum(change).max(initial=0))
+
+
+def program_memory(module: ir.Module) -> Memory:
+    """Return the memory of one rank of a partitioned ``module``; linear in its operations.
+
+    Operations run in program order and a tensor lives from the one that makes it to the last that
+    reads it; arguments live from the start, results to the end. What depends on no input is folded
+    when ONNX Runtime loads the graph: it is static, if anything that runs reads it. Symbolic
+    dimensions count as 1.
+    """
+    return _Program(onnx.function(module)).memory()
+
+
+class _Program:
+    def __init__(self, function: ir.Operation) -> None:
+        self.function = function
+        self.block = function.regions[0].blocks[0]
+        self.constants: set[ir.Value] = set()
+        self.static: dict[ir.Value, int] = {}
+        self.lifetimes = Lifetimes()
+
+    def memory(self) -> Memory:
+        self._arguments()
+        for op in self.block:
+            self._op(op.operation)
+        return Memory(sum(self.static.values()), self.lifetimes.peak_bytes())
+
+    def _arguments(self) -> None:
+        held = self.function.attributes["arg_attrs"] if len(self.block.arguments) else ()
+        for value, attributes in zip(self.block.arguments, held, strict=True):
+            if "topt.param" in attributes:
+                self.constants.add(value)
+                self.static[value] = type_bytes(value.type)
+            else:
+                self.lifetimes.define(value, type_bytes(value.type))
+
+    def _op(self, op: ir.Operation) -> None:
+        if self._is_folded(op):
+            self.constants.update(op.results)
+            if not len(op.operands):  # a literal stays in the file, and so in memory
+                self.static.update((v, type_bytes(v.type)) for v in op.results)
+            return
+        for value in self._read(op):
+            if value in self.constants:
+                self.static[value] = type_bytes(value.type)
+            self.lifetimes.use(value)
+        for value in op.results:
+            self.lifetimes.define(value, type_bytes(value.type))
+        self.lifetimes.advance()
+
+    def _read(self, op: ir.Operation) -> list[ir.Value]:
+        inner = [value for child in onnx.walk(op) for value in child.operands]
+        return [*op.operands, *inner]
+
+    def _is_folded(self, op: ir.Operation) -> bool:
+        if op.name == "func.return" or op.name in _COLLECTIVES or _is_random(op):
+            return False
+        return all(value in self.constants for value in self._read(op))
+
+
+_COLLECTIVES = frozenset(
+    f"shard.{name}" for name in ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
+)
+
+
+def _is_random(op: ir.Operation) -> bool:
+    return op.name.startswith(("onnx.Random", "onnx.Bernoulli", "onnx.Multinomial"))
