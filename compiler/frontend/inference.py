@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import shape_inference
@@ -33,7 +34,10 @@ def infer_types(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     _weights_as_inputs(bare)
     inferred = _infer(path, bare)
     if not _complete(inferred):
-        known = {**declared[()], **_runtime_types(inferred), **_known(inferred.graph)}
+        known = {**declared[()], **_known(inferred.graph)}
+        typed = known.keys() | value_types(inferred.graph).keys()
+        if any(name and name not in typed for node in inferred.graph.node for name in node.output):
+            known = {**_runtime_types(inferred), **known}
         _declare(inferred.graph, known)
         inferred = _infer(path, inferred)
         _fill(inferred, declared)
@@ -86,12 +90,16 @@ def _infer(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _without_values(path: Path, proto: onnx.ModelProto, first: Exception) -> onnx.ModelProto:
-    """Infer again after a failure: the propagation of values (not of shapes) fails on valid models,
-    where it takes a matrix for a vector. If shapes alone fit, its failures are skipped."""
+    """Infer again after a failure, skipping what fails, if the model is right nevertheless.
+
+    The propagation of values (not of shapes) fails where it takes a matrix for a vector, and the
+    inference of operators that are functions where these refer to attributes.
+    """
     try:
         _run(proto, strict=True, values=False)
     except shape_inference.InferenceError:
-        raise UserError(f"{path}: {_explain(str(first))}") from None
+        if _session(proto) is None:
+            raise UserError(f"{path}: {_explain(str(first))}") from None
     return _run(proto, strict=False, values=True)
 
 
@@ -157,30 +165,36 @@ def _fill(proto: onnx.ModelProto, declared: Mapping[tuple[tuple[int, str], ...],
 
 
 def _runtime_types(proto: onnx.ModelProto) -> Types:
-    """Ask ONNX Runtime for the types of all values, if the graph has operators of its own.
+    """Ask ONNX Runtime, which knows its own operators, for the types of all values.
 
     The values become outputs of a session that never runs. An empty answer if it cannot load.
     """
-    if all(node.domain in ("", "ai.onnx.ml") for node in proto.graph.node):
-        return {}
+    asked = onnx.ModelProto()
+    asked.CopyFrom(proto)
+    del asked.graph.output[:]
+    names = [name for node in asked.graph.node for name in node.output if name]
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = _session(asked)
+    outputs = session.get_outputs() if session is not None else ()
+    return {o.name: held for o in outputs if (held := _runtime_type(o)) is not None}
+
+
+def _session(proto: onnx.ModelProto) -> Any:
+    """Return ONNX Runtime's session of a graph without weights, or ``None`` if it refuses it."""
     import onnxruntime as ort
 
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
     asked.ir_version = min(asked.ir_version, MAX_IR_VERSION)
-    del asked.graph.output[:]
-    names = [name for node in asked.graph.node for name in node.output if name]
-    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     try:
-        session = ort.InferenceSession(
+        return ort.InferenceSession(
             asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except Exception:  # no kernel for an operator: then the file must declare the types
-        return {}
-    return {o.name: held for o in session.get_outputs() if (held := _runtime_type(o)) is not None}
+    except Exception:  # a mistake in the model, or no kernel for an operator
+        return None
 
 
 _RUNTIME_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE", "bool": "BOOL", "string": "STRING"}
@@ -191,5 +205,5 @@ def _runtime_type(output: object) -> onnx.TypeProto | None:
     if match is None:
         return None
     name = _RUNTIME_ELEMENTS.get(match[1], match[1].upper())
-    shape = output.shape  # type: ignore[attr-defined]
+    shape = output.shape or None  # type: ignore[attr-defined]  # [] may be an unknown rank
     return onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(name), shape)

@@ -22,6 +22,7 @@ __all__ = ["MAX_IR_VERSION", "MAX_OPSET", "Model", "Parameter", "Scope", "load_m
 MAX_IR_VERSION = 13
 MAX_OPSET = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.microsoft": 1}
 
+_DEFAULT_OPSET = 20  # of a model that uses none of its operators
 _LITERAL_ELEMENTS = 1024
 
 Scope = tuple[tuple[int, str], ...]
@@ -105,8 +106,8 @@ def _check_versions(path: Path, proto: onnx.ModelProto) -> None:
         raise UserError(
             f"{path}: IR version is too new, expected at most {newest}, got: {proto.ir_version}"
         )
-    if not any(_domain(entry.domain) == "" for entry in proto.opset_import):
-        raise UserError(f"{path}: no opset of the standard domain, expected opset_import")
+    if not proto.opset_import:
+        raise UserError(f"{path}: no opset_import, expected a version of each domain that is used")
     for entry in proto.opset_import:
         limit = MAX_OPSET.get(_domain(entry.domain))
         if limit is not None and entry.version > limit:
@@ -157,9 +158,13 @@ def _bind(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
 
 
 def _prune_opsets(model: Model) -> None:
-    """Keep one import per domain that a node uses (inlined functions leave theirs behind)."""
-    used = {""} | {node.domain for graph, _ in subgraphs(model.graph) for node in graph.node}
+    """Keep one import per domain that a node uses (inlined functions leave theirs behind).
+
+    The standard domain stays, for the nodes that the compiler adds.
+    """
+    used = {node.domain for graph, _ in subgraphs(model.graph) for node in graph.node}
     versions = {domain: version for domain, version in model.opsets.items() if domain in used}
+    versions.setdefault("", model.opsets.get("", _DEFAULT_OPSET))
     del model.proto.opset_import[:]
     for domain, version in versions.items():
         model.proto.opset_import.add(domain=domain, version=version)

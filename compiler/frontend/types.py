@@ -37,8 +37,10 @@ class TypeTable:
         if not proto.tensor_type.HasField("shape"):
             return ir.UnrankedTensorType.get(element.type())
         dynamic = ir.ShapedType.get_dynamic_size()
-        dims = proto.tensor_type.shape.dim
-        sizes = [d.dim_value if d.HasField("dim_value") else dynamic for d in dims]
+        # Some exporters write -1 for a size that is not known, and inference repeats it.
+        known = [d.HasField("dim_value") and d.dim_value >= 0 for d in proto.tensor_type.shape.dim]
+        dims = zip(proto.tensor_type.shape.dim, known, strict=True)
+        sizes = [d.dim_value if is_known else dynamic for d, is_known in dims]
         return ir.RankedTensorType.get(sizes, element.type())
 
 

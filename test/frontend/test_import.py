@@ -448,3 +448,42 @@ def same(a: Any, b: Any) -> bool:
             i.encode() for i in b.tolist()
         ]
     return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
+
+
+def test_a_size_of_minus_one_is_not_known(tmp_path: Path) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], [value("x", F32, [-1, 3])], [Y])
+    assert '"onnx.Relu"(%arg0) : (tensor<?x3xf32>) -> tensor<?x3xf32>' in str(
+        imported(proto, tmp_path)
+    )
+
+
+def test_a_model_without_standard_operators(tmp_path: Path) -> None:
+    scaler = node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[0.5], scale=[2.0])
+    proto = model([scaler], [X], [Y], domains={"ai.onnx.ml": 3})
+    del proto.opset_import[0]
+    module = imported(proto, tmp_path)
+    assert str(module.operation.attributes["topt.opset"]) == (
+        "{ai.onnx = 20 : i64, ai.onnx.ml = 3 : i64}"
+    )
+    round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32))
+
+
+def test_an_operator_whose_own_inference_fails(tmp_path: Path) -> None:
+    """ONNX's strict inference trips over the function that defines it; ONNX Runtime does not."""
+    nodes = [node("MeanVarianceNormalization", ["x"], ["y"], axes=[0])]
+    proto = model(nodes, [X], [Y], opset=13)
+    assert "-> tensor<2x3xf32>" in str(imported(proto, tmp_path))
+    round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32))
+
+
+def test_values_that_inference_gets_wrong(tmp_path: Path) -> None:
+    """The propagation of values takes the 2x1 times 1x3 of integers for vectors that do not fit."""
+    nodes = [
+        node("Unsqueeze", ["a", "one"], ["column"]),
+        node("Mul", ["column", "b"], ["m"]),
+        node("Add", ["m", "i"], ["y"]),
+    ]
+    stored = [tensor([1, 2], "a"), tensor([1], "one"), tensor([3, 4, 5], "b")]
+    proto = model(nodes, [value("i", I64, [1])], [Y], stored)
+    assert ": (tensor<2x3xi64>, tensor<1xi64>) -> tensor<2x3xi64>" in str(imported(proto, tmp_path))
+    round_trip(proto, tmp_path, i=np.ones(1, np.int64))
