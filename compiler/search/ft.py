@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import UserError
 from .problem import Floats, Frontier, Point, Problem, no_choice
 
-__all__ = ["solve_frontier", "solve_min_time"]
+__all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
 
 
 def solve_frontier(
@@ -39,6 +39,14 @@ def solve_frontier(
     _check_options(epsilon, time_limit_s, threads)
     result = _run(problem, epsilon, time_limit_s, threads)
     return Frontier(_points(problem, result["choices"]), float(result["epsilon"]))
+
+
+def certified_gap(problem: Problem) -> float:
+    """Return the epsilon that the frontier's convex hull alone proves, with no gap searched.
+
+    Raises UserError as solve_frontier does.
+    """
+    return float(_run(problem, 0.0, None, 2, hull_only=True)["hull_epsilon"])
 
 
 def solve_min_time(problem: Problem) -> Point:
@@ -86,14 +94,21 @@ def _engine(problem: Problem) -> Any:
 
 
 def _run(
-    problem: Problem, epsilon: float, time_limit_s: float | None, threads: int, plain: bool = False
+    problem: Problem,
+    epsilon: float,
+    time_limit_s: float | None,
+    threads: int,
+    *,
+    direct_sums: float = 3e6,
+    hull_only: bool = False,
 ) -> dict[str, Any]:
+    """The engine's result; `direct_sums` is the effort spent on doing without the hull first."""
     from ._core import TooLargeError
 
     engine = _engine(problem)
     limit = math.inf if time_limit_s is None else time_limit_s
     try:
-        result: dict[str, Any] = engine.frontier(epsilon, limit, threads, plain)
+        result: dict[str, Any] = engine.frontier(epsilon, limit, threads, direct_sums, hull_only)
     except TooLargeError as error:
         raise UserError(f"search: {error}") from None
     if len(result["choices"]) == 0:

@@ -78,7 +78,9 @@ class Problem:
     """A choice of one configuration per node, paid for by node and by edge.
 
     Time and static bytes are sums over nodes and edges; transient bytes are the maximum over them;
-    memory is static plus transient bytes. ``nodes[i]`` is the table of node i.
+    memory is static plus transient bytes. ``nodes[i]`` is the table of node i. A search resolves
+    differences down to 2^-52 of the sum of each table's largest cost: forbid by infinity, not by
+    a huge number.
 
     Raises UserError when a table has a wrong shape or a value that is no cost.
     """

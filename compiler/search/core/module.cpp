@@ -104,7 +104,8 @@ class Engine {
         return to_numpy(std::vector<std::int32_t>(choice.begin(), choice.end()), {size});
     }
 
-    nb::dict frontier(double epsilon, double time_limit_s, int threads, bool plain) {
+    nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
+                      bool hull_only) {
         Token token(time_limit_s);
         Result result;
         interruptible(token, [&] {
@@ -113,7 +114,7 @@ class Engine {
             if (values.total() == INF) return;
             whole_.bounds.time = outside(whole_.plan, values);
             whole_.bounds.memory = outside(whole_.plan, eliminate(whole_.plan, {0, 1, INF}));
-            result = solve_frontier(whole_, {epsilon, threads, plain}, token);
+            result = solve_frontier(whole_, {epsilon, threads, direct_sums, hull_only}, token);
         });
         return to_dict(result);
     }
@@ -159,5 +160,6 @@ NB_MODULE(_core, m) {
         .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "time"_a, "static"_a, "transient"_a)
         .def("prepare", &Engine::prepare)
         .def("min_time", &Engine::min_time)
-        .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a, "plain"_a);
+        .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
+             "direct_sums"_a, "hull_only"_a);
 }

@@ -49,8 +49,8 @@ struct State {
 
 class BoxSearch {
   public:
-    BoxSearch(const Box& box, int threads, const Token& token)
-        : box_(box), threads_(threads), token_(token) {}
+    BoxSearch(const Box& box, const Effort& effort, const Token& token)
+        : box_(box), effort_(effort), token_(token) {}
 
     void search(const Prepared& whole, Range range) {
         const Bounds* usable = range.high == INF ? &whole.bounds : nullptr;
@@ -169,21 +169,22 @@ class BoxSearch {
 
     // Lists the frontier of the box; a box that takes too long is divided at some good points first.
     void list(State state, const std::vector<double>& levels) {
+        if (box_.mixed.limit == INF) return keep(frontier(state, levels, effort_));
         try {
-            const bool divisible = box_.mixed.limit != INF;
-            keep(frontier_of(state.model, state.plan, box_, state.bounds, levels,
-                             {divisible ? kSums : UINT64_MAX, SIZE_MAX, threads_}, token_));
+            keep(frontier(state, levels, {kSums, SIZE_MAX, effort_.threads}));
         } catch (const OverBudget&) {
-            auto some = frontier_of(state.model, state.plan, box_, state.bounds, levels,
-                                    {UINT64_MAX, kCap, threads_}, token_);
+            auto some = frontier(state, levels, {UINT64_MAX, kCap, effort_.threads});
             keep_best(some);
-            if (some.empty())
-                return keep(frontier_of(state.model, state.plan, box_, state.bounds, levels,
-                                        {UINT64_MAX, SIZE_MAX, threads_}, token_));
+            if (some.empty()) return keep(frontier(state, levels, effort_));
             divide({std::move(state.model), std::move(state.plan), {}},
                    {levels.front(), levels.back()}, some);
             keep(std::move(some));
         }
+    }
+
+    std::vector<Solution> frontier(const State& state, const std::vector<double>& levels,
+                                   const Effort& effort) const {
+        return frontier_of(state.model, state.plan, box_, state.bounds, levels, effort, token_);
     }
 
     // Searches what is left of the box between neighbouring points.
@@ -193,7 +194,7 @@ class BoxSearch {
             if (i > 0) part.memory = covered(points[i - 1].cost.memory());
             if (i < points.size()) part.time = covered(points[i].cost.time);
             part.mixed.limit = part.time + part.mixed.memory * part.memory;
-            BoxSearch inside(part, threads_, token_);
+            BoxSearch inside(part, effort_, token_);
             inside.search(whole, range);
             keep(std::move(inside.found));
         }
@@ -228,7 +229,7 @@ class BoxSearch {
     }
 
     const Box& box_;
-    const int threads_;
+    const Effort effort_;
     const Token& token_;
 };
 
@@ -257,9 +258,9 @@ void check_size(const Plan& plan) {
     throw TooLarge(text.str());
 }
 
-std::vector<Solution> search_box(const Prepared& whole, const Box& box, int threads,
+std::vector<Solution> search_box(const Prepared& whole, const Box& box, const Effort& effort,
                                  const Token& token) {
-    BoxSearch work(box, threads, token);
+    BoxSearch work(box, effort, token);
     work.search(whole, {0, INF});
     return std::move(work.found);
 }

@@ -52,10 +52,9 @@ class Frontier {
 
     Result run() {
         find_extremes();
-        if (options_.plain) search_plainly();
-        else {
+        if (!search_directly()) {
             sweep();
-            search_gaps();
+            if (!options_.hull_only) search_gaps();
         }
         for (const Gap& gap : gaps_) result_.epsilon = std::max(result_.epsilon, gap.error);
         keep_best(result_.points);
@@ -65,7 +64,7 @@ class Frontier {
   private:
     // The best point of a box that holds one value of one objective; never cut short by the clock.
     Solution corner(const Box& box) const {
-        auto found = search_box(whole_, box, options_.threads, Token(INF));
+        auto found = search_box(whole_, box, {UINT64_MAX, SIZE_MAX, options_.threads}, Token(INF));
         keep_best(found);
         return box.memory < INF && box.time == INF ? found.back() : found.front();
     }
@@ -173,7 +172,7 @@ class Frontier {
         parallel(todo.size(), options_.threads, [&](std::size_t i) {
             if (token_.expired()) return;
             try {
-                found[i] = search_box(whole_, box_of(gaps_[todo[i]]), inner, token_);
+                found[i] = search_box(whole_, box_of(gaps_[todo[i]]), {UINT64_MAX, SIZE_MAX, inner}, token_);
                 done[i] = 1;
             } catch (const Stopped&) {
             }
@@ -190,14 +189,20 @@ class Frontier {
         for (Solution& point : found) add_point(std::move(point));
     }
 
-    void search_plainly() {
-        if (gaps_.empty()) return;
-        Box box;
-        box.time = gaps_[0].right_time - 1;
-        box.memory = gaps_[0].left_memory - 1;
-        take(gaps_[0], true, *std::make_unique<std::vector<Solution>>(
-                                 search_box(whole_, box, options_.threads, token_)));
-        gaps_[0].error = 0;
+    // Small problems are eliminated once, over the whole plane; false if it would take too long.
+    bool search_directly() {
+        if (gaps_.empty()) return true;
+        if (options_.epsilon > 0 || options_.hull_only || options_.direct_sums <= 0) return false;
+        const Box box{gaps_[0].right_time - 1, gaps_[0].left_memory - 1, {}};
+        const auto sums = static_cast<std::uint64_t>(options_.direct_sums);
+        try {
+            auto found = search_box(whole_, box, {sums, SIZE_MAX, options_.threads}, token_);
+            take(gaps_[0], true, found);
+            return true;
+        } catch (const OverBudget&) {
+        } catch (const Stopped&) {
+        }
+        return false;
     }
 
     const Prepared& whole_;

@@ -10,7 +10,8 @@ namespace topt::search {
 struct Options {
     double epsilon = 0;
     int threads = 2;
-    bool plain = false;  // eliminate once over the whole plane instead of gap by gap
+    double direct_sums = 0;  // effort to spend on one elimination over the whole plane first
+    bool hull_only = false;  // stop when the supported points are known
 };
 
 struct Result {

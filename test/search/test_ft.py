@@ -1,0 +1,188 @@
+"""The frontier against enumeration of every choice, on random small problems."""
+
+from __future__ import annotations
+
+import math
+
+import brute
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.search import ft
+from tensoropt.compiler.search.ft import solve_frontier, solve_min_time
+from tensoropt.compiler.search.problem import EdgeTable, Frontier, NodeTable, Problem
+
+CLOSE = 1e-9
+seeds = st.integers(0, 2**32 - 1)
+many = settings(max_examples=1200, deadline=None)
+some = settings(max_examples=500, deadline=None)
+
+
+def _problem(seed: int) -> tuple[Problem, list[tuple[float, float]]]:
+    problem = brute.random_problem(np.random.default_rng(seed))
+    return problem, brute.pareto(*brute.enumerate_costs(problem))
+
+
+def _pairs(frontier: Frontier) -> list[tuple[float, float]]:
+    return [(point.time, point.memory) for point in frontier.points]
+
+
+@given(seeds)
+@many
+def test_exact_frontier_is_the_enumerated_one(seed: int) -> None:
+    problem, want = _problem(seed)
+    if not want:
+        with pytest.raises(UserError, match="no choice is allowed"):
+            solve_frontier(problem)
+        return
+    frontier = solve_frontier(problem)
+    assert frontier.epsilon == 0
+    assert len(frontier.points) == len(want)
+    np.testing.assert_allclose(_pairs(frontier), want, rtol=CLOSE, atol=1e-12)
+
+
+@given(seeds)
+@many
+def test_searching_gap_by_gap_gives_the_same(seed: int) -> None:
+    """Small problems are solved at once; this is the way that large ones go."""
+    problem, want = _problem(seed)
+    if not want:
+        return
+    result = ft._run(problem, 0.0, None, 2, direct_sums=0)
+    frontier = Frontier(ft._points(problem, result["choices"]), result["epsilon"])
+    assert frontier.epsilon == 0
+    assert len(frontier.points) == len(want)
+    np.testing.assert_allclose(_pairs(frontier), want, rtol=CLOSE, atol=1e-12)
+
+
+@given(seeds, st.sampled_from([0.01, 0.05, 0.2, 0.5, 3.0]))
+@many
+def test_every_point_is_within_the_epsilon_reached(seed: int, epsilon: float) -> None:
+    problem, want = _problem(seed)
+    if not want:
+        return
+    frontier = solve_frontier(problem, epsilon=epsilon)
+    assert frontier.epsilon <= epsilon
+    factor = (1 + frontier.epsilon) * (1 + CLOSE)
+    for time, memory in want:
+        near = [p for p in frontier.points if p.time <= time * factor + 1e-12]
+        assert any(p.memory <= memory * factor + 1e-12 for p in near)
+    first, last = _pairs(frontier)[0], _pairs(frontier)[-1]
+    np.testing.assert_allclose([first, last], [want[0], want[-1]], rtol=CLOSE, atol=1e-12)
+
+
+@given(seeds)
+@some
+def test_choices_cost_what_their_points_say(seed: int) -> None:
+    problem, want = _problem(seed)
+    if not want:
+        return
+    for point in solve_frontier(problem).points:
+        tables = [(node, (at,)) for node, at in zip(problem.nodes, point.choice, strict=True)]
+        tables += [(e, (point.choice[e.a], point.choice[e.b])) for e in problem.edges]
+        static = math.fsum(table.static_bytes[at] for table, at in tables)
+        transient = max(table.transient_bytes[at] for table, at in tables)
+        assert point.time == pytest.approx(math.fsum(t.time_s[at] for t, at in tables))
+        assert (point.static, point.transient) == pytest.approx((static, transient))
+        assert point.memory == point.static + point.transient
+        assert problem.cost(point.choice).time == point.time
+
+
+@given(seeds)
+@some
+def test_min_time_is_the_enumerated_one(seed: int) -> None:
+    problem, want = _problem(seed)
+    if want:
+        assert solve_min_time(problem).time == pytest.approx(want[0][0])
+        return
+    with pytest.raises(UserError, match="no choice is allowed"):
+        solve_min_time(problem)
+
+
+def _levels(nodes: int, seed: int) -> Problem:
+    """A path whose time falls as transient memory grows, every value different."""
+    rng = np.random.default_rng(seed)
+    transient = [np.sort(rng.permutation(1000)[:12]) + 1.0 for _ in range(nodes)]
+    tables = [NodeTable(2000 / t + 1, rng.integers(0, 300, 12), t) for t in transient]
+    edges = [EdgeTable(i, i + 1, rng.integers(0, 9, (12, 12))) for i in range(nodes - 1)]
+    return Problem(tables, edges)
+
+
+def _by_levels(problem: Problem) -> list[tuple[float, float]]:
+    """The frontier of a path by a plain sweep over every value of the transient maximum."""
+    found = []
+    for level in sorted({t for node in problem.nodes for t in node.transient_bytes}):
+        lists: list[list[tuple[float, float]]] = []
+        for index, node in enumerate(problem.nodes):
+            edge = problem.edges[index - 1].time_s if index else None
+            lists = [_cell(node, edge, lists, k, level) for k in range(len(node.time_s))]
+        found += [(t, s + level) for points in lists for t, s in points]
+    return brute.pareto(*np.array(found).T)
+
+
+def _cell(node, edge, lists, k, level):  # type: ignore[no-untyped-def]
+    if node.transient_bytes[k] > level:
+        return []
+    before = [(0.0, 0.0)]
+    if edge is not None:
+        before = [(t + edge[j, k], s) for j, points in enumerate(lists) for t, s in points]
+    own = node.time_s[k], node.static_bytes[k]
+    points = [(t + own[0], s + own[1]) for t, s in before]
+    return brute.pareto(*np.array(points).reshape(-1, 2).T)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_levels_of_transient_memory(seed: int) -> None:
+    problem = _levels(9, seed)
+    want = _by_levels(problem)
+    assert len(want) > 30
+    got = _pairs(solve_frontier(problem))
+    assert len(got) == len(want)
+    np.testing.assert_allclose(got, want, rtol=CLOSE)
+
+
+def test_one_thread_and_three_give_the_same() -> None:
+    problem = _levels(9, 7)
+    for epsilon in (0.0, 0.02):
+        one, three = (solve_frontier(problem, epsilon=epsilon, threads=t) for t in (1, 3))
+        assert _pairs(one) == _pairs(three)
+        assert all(
+            (a.choice == b.choice).all() for a, b in zip(one.points, three.points, strict=True)
+        )
+
+
+def test_no_time_at_all_still_gives_the_extremes_and_an_honest_bound() -> None:
+    problem = _levels(9, 1)
+    want = solve_frontier(problem)
+    hasty = solve_frontier(problem, time_limit_s=0.0)
+    assert _pairs(hasty)[0] == _pairs(want)[0]
+    assert _pairs(hasty)[-1] == _pairs(want)[-1]
+    assert hasty.epsilon > 0
+    factor = 1 + hasty.epsilon
+    for time, memory in _pairs(want):
+        assert any(p.time <= time * factor and p.memory <= memory * factor for p in hasty.points)
+
+
+def test_no_nodes_and_no_edges() -> None:
+    (point,) = solve_frontier(Problem([])).points
+    assert (point.time, point.memory, len(point.choice)) == (0, 0, 0)
+    assert solve_min_time(Problem([])).time == 0
+    frontier = solve_frontier(Problem([NodeTable([3, 1], [0, 5]), NodeTable([2])]))
+    assert _pairs(frontier) == [(3, 5), (5, 0)]
+
+
+def test_parallel_edges_add_up() -> None:
+    nodes = [NodeTable([0, 0]), NodeTable([0, 0])]
+    edges = [EdgeTable(0, 1, [[1, 9], [9, 9]]), EdgeTable(1, 0, [[4, 0], [9, 9]])]
+    assert solve_min_time(Problem(nodes, edges)).time == 5
+
+
+def test_large_penalties_do_not_blur_small_costs() -> None:
+    nodes = [NodeTable([1e-3, 1.001e-3, 1e6], [3.0, 2.0, 1.0]) for _ in range(3)]
+    frontier = solve_frontier(Problem(nodes))
+    assert [point.memory for point in frontier.points] == [9, 8, 7, 6, 5, 4, 3]
+    assert list(frontier.points[3].choice) == [1, 1, 1]
+    assert frontier.points[0].time == pytest.approx(3e-3, rel=1e-6)
