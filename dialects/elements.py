@@ -117,7 +117,7 @@ def type_bytes(type_: ir.Type) -> int:
         return 0
     element = _BY_MLIR[str(type_.element_type)]
     dynamic = ir.ShapedType.get_dynamic_size()
-    count = math.prod(size for size in type_.shape if size != dynamic)
+    count: int = math.prod(size for size in type_.shape if size != dynamic)
     return -(-count * (element.bits or 64) // 8)
 
 

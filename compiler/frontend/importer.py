@@ -66,15 +66,10 @@ class _Importer:
         return module
 
     def _function(self) -> None:
-        graph = self.model.graph
-        stored = {tensor.name for tensor in graph.initializer} | {
-            name for scope, name in self.model.parameters if not scope
-        }
-        inputs = [value for value in graph.input if value.name not in stored]
-        used = self._used_parameters()
-        tensors = [self.model.parameters[key].tensor for key in used]
+        graph, used = self.model.graph, self._used_parameters()
+        inputs = self._inputs()
         types = [self.types.type(value.type) for value in inputs]
-        types += [self.types.type(_tensor_type(tensor)) for tensor in tensors]
+        types += [self.types.type(_tensor_type(self.model.parameters[k].tensor)) for k in used]
         function = ir.Operation.create("func.func", regions=1)
         function.attributes["sym_name"] = ir.StringAttr.get("main")
         self.entry = function.regions[0].blocks.append(*types)
@@ -91,6 +86,13 @@ class _Importer:
         function.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
         returned = [_argument(v.name, v.type) for v in graph.output]
         function.attributes["res_attrs"] = ir.ArrayAttr.get(returned)
+
+    def _inputs(self) -> list[onnx.ValueInfoProto]:
+        """Return the inputs that no initializer gives a value to."""
+        graph = self.model.graph
+        stored = {tensor.name for tensor in graph.initializer}
+        stored.update(name for scope, name in self.model.parameters if not scope)
+        return [value for value in graph.input if value.name not in stored]
 
     def _used_parameters(self) -> list[tuple[Scope, str]]:
         """Return the keys of the parameters in the order of their first use."""

@@ -90,7 +90,7 @@ def _bounds(stored: Stored, slices: Sequence[slice] | None) -> Bounds:
 def _parts(stored: Stored, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
     """Yield the elements between ``bounds`` in row-major order, in pieces."""
     if stored.path is None:
-        whole = numpy_helper.to_array(stored.tensor)
+        whole = _inline(stored)
         yield whole[tuple(slice(*bound) for bound in bounds)]
         return
     if any(start >= stop for start, stop in bounds):
@@ -100,6 +100,13 @@ def _parts(stored: Stored, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
             block = _read_run(file.fileno(), stored, first, math.prod(shape)).reshape(shape)
             inner = bounds[len(bounds) - len(shape) + 1 :] if shape else []
             yield block[(slice(None), *(slice(*bound) for bound in inner))] if shape else block
+
+
+def _inline(stored: Stored) -> Array:
+    try:
+        return numpy_helper.to_array(stored.tensor)
+    except ValueError as error:
+        raise UserError(f"parameter '{stored.tensor.name}' cannot be read: {error}") from None
 
 
 def _runs(

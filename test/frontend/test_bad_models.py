@@ -433,3 +433,18 @@ def test_literal_of_the_wrong_length(tmp_path: Path) -> None:
     tensor = onnx.TensorProto(name="w", data_type=BOOL, dims=[3], raw_data=bytes(2))
     proto = model([node("Not", ["w"], ["y"])], [], [Y], [tensor])
     assert refused(saved(proto, tmp_path)).startswith("model.onnx: tensor 'w' cannot be read: ")
+
+
+def test_tensor_attributes_that_are_no_literals(tmp_path: Path) -> None:
+    shape = numpy_helper.from_array(np.ones(1, np.int64), "s")
+    complex_one = numpy_helper.from_array(np.ones(1, np.complex64), "v")
+    made = node("ConstantOfShape", ["s"], ["y"], name="c", value=complex_one)
+    assert graph_error(tmp_path, [made], initializers=[shape]).startswith(
+        "model.onnx: node 'c' (ConstantOfShape): "
+    )
+    far = onnx.TensorProto(name="v", data_type=F32, dims=[1], data_location=TensorProto.EXTERNAL)
+    made = node("ConstantOfShape", ["s"], ["y"], name="c", value=far)
+    assert graph_error(tmp_path, [made], initializers=[shape]) == (
+        "model.onnx: node 'c' (ConstantOfShape): tensor attribute has external or very large "
+        "data, expected a literal"
+    )

@@ -177,3 +177,10 @@ def test_parameters_keep_their_name_and_type(tmp_path: Path) -> None:
     source = source_of(np.zeros(3, np.float32), tmp_path, "inline")
     assert source.names == ["w"]
     assert source.element("w").number == F32
+
+
+def test_too_few_numbers_in_the_proto(tmp_path: Path) -> None:
+    tensor = onnx.TensorProto(name="w", data_type=F32, dims=[3], float_data=[1.0])
+    proto = model([node("Identity", ["w"], ["y"])], [], [untyped("y")], [tensor])
+    with pytest.raises(UserError, match="parameter 'w' cannot be read: "):
+        ParameterSource(saved(proto, tmp_path)).read("w")
