@@ -7,16 +7,17 @@ over the program, in the order that the emitted graphs keep.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from tensoropt.compiler.cost.memory import Lifetimes
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.reshard import Path
 from tensoropt.compiler.search.graph import Node
 from tensoropt.compiler.search.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule import Strategy
 
-__all__ = ["Cost", "evaluate"]
+__all__ = ["Cost", "Evaluator"]
 
 
 @dataclass(frozen=True)
@@ -37,73 +38,122 @@ class Cost:
         return self.static_bytes + self.transient_bytes
 
 
-def evaluate(tables: MeshTables, strategies: dict[int, Strategy]) -> Cost:
-    """Return the cost of giving each choosing node its strategy; linear in the operands.
+@dataclass(frozen=True)
+class _Option:
+    """What one strategy of one node costs; layouts are numbers, which hash faster.
 
-    ``strategies`` maps node indices to strategies, for every node that is not tied.
+    ``operands`` holds (value, layout) of what is read, tied parameters left out; ``results`` the
+    tensors that are made, none where they are folded at load.
     """
-    return _Evaluation(tables, strategies).run()
+
+    compute_s: float
+    inner_s: float
+    static_bytes: int
+    operands: tuple[tuple[int, int], ...]
+    results: tuple[tuple[int, int], ...]
+
+
+class Evaluator:
+    """Costs complete choices on one mesh; what they share is computed once."""
+
+    def __init__(self, tables: MeshTables) -> None:
+        self.tables = tables
+        self.graph = tables.graph
+        self.layouts: list[Layout] = []
+        self._numbers: dict[Layout, int] = {}
+        self.option = cache(self._option)
+        self.size_bytes = cache(self._size_bytes)
+        self.moves = cache(self._moves)
+
+    def evaluate(self, choice: Sequence[int]) -> Cost:
+        """Return the cost of giving each choosing node the strategy of that number.
+
+        ``choice`` is in the order of ``tables.variables``. Linear in the operands of the program.
+        """
+        return _Evaluation(self).run(choice)
+
+    def _number(self, layout: Layout) -> int:
+        if layout not in self._numbers:
+            self._numbers[layout] = len(self.layouts)
+            self.layouts.append(layout)
+        return self._numbers[layout]
+
+    def _option(self, index: int, picked: int) -> _Option:
+        node, strategy = self.graph.nodes[index], self.tables.options[index][picked]
+        made = zip(node.results, strategy.results, strict=True)
+        return _Option(
+            self.tables.op_time_s(node, strategy),
+            self.tables.inner_time_s(node, strategy),
+            self.tables.static_bytes(node, strategy),
+            self._operands(node, strategy),
+            tuple((value, self._number(layout)) for value, layout in made),
+        )
+
+    def _operands(self, node: Node, strategy: Strategy) -> tuple[tuple[int, int], ...]:
+        return tuple(
+            (value, self._number(strategy.operands[operand]))
+            for operand, value in enumerate(node.operands)
+            if value is not None and not self.graph.producer(value).tied
+        )
+
+    def _size_bytes(self, value: int, layout: int) -> int:
+        info = self.graph.values[value].info
+        return tensor_bytes(info, self.layouts[layout], self.tables.mesh)
+
+    def _moves(self, value: int, source: int, target: int) -> tuple[float, tuple[int, ...]]:
+        """Return the time of a reshard, and the layout after each of its steps."""
+        info = self.graph.values[value].info
+        if info is None:
+            return 0.0, ()
+        ends = self.layouts[source], self.layouts[target]
+        path = self.tables.resharder.path(info.shape, info.item_bytes, *ends)
+        constant = self.graph.producer(value).constant
+        return 0.0 if constant else path.time_s, tuple(self._number(s.dst) for s in path.steps)
 
 
 class _Evaluation:
-    def __init__(self, tables: MeshTables, strategies: dict[int, Strategy]) -> None:
-        self.tables = tables
-        self.graph = tables.graph
-        self.strategies = strategies
+    def __init__(self, owner: Evaluator) -> None:
+        self.owner = owner
         self.lifetimes = Lifetimes()
-        self.done: set[tuple[int, Layout]] = set()
+        self.held: dict[int, int] = {}  # value -> the layout its producer makes
+        self.present: set[tuple[int, int]] = set()
         self.compute_s = self.communication_s = 0.0
         self.static_bytes = 0
 
-    def run(self) -> Cost:
-        for index, node in enumerate(self.graph.nodes):
-            if not node.tied:
-                self._node(index, node)
+    def run(self, choice: Sequence[int]) -> Cost:
+        for index, picked in zip(self.owner.tables.variables, choice, strict=True):
+            node = self.owner.graph.nodes[index]
+            self._node(node, self.owner.option(index, int(picked)))
         peak = self.lifetimes.peak_bytes()
         return Cost(self.compute_s, self.communication_s, self.static_bytes, peak)
 
-    def _node(self, index: int, node: Node) -> None:
-        strategy = self.strategies[index]
-        self.static_bytes += self.tables.static_bytes(node, strategy)
-        operands = [
-            self._operand(value, strategy.operands[operand])
-            for operand, value in enumerate(node.operands)
-            if value is not None and not self.graph.producer(value).tied
-        ]
-        for tensor in operands:
+    def _node(self, node: Node, option: _Option) -> None:
+        self.compute_s += option.compute_s
+        self.communication_s += option.inner_s
+        self.static_bytes += option.static_bytes
+        for tensor in option.operands:
+            if tensor not in self.present:
+                self._reshard(*tensor)
+        for tensor in option.operands:
             self.lifetimes.use(tensor)
-        for value, layout in zip(node.results, strategy.results, strict=True):
+        for value, layout in option.results:
+            self.held[value] = layout
+            self.present.add((value, layout))
             if not node.constant:
-                self._define(value, layout)
-        self.compute_s += self.tables.op_time_s(node, strategy)
-        self.communication_s += self.tables.inner_time_s(node, strategy)
-        if node.kind == "op":
+                self.lifetimes.define((value, layout), self.owner.size_bytes(value, layout))
+        if node.kind == "op" and not node.constant:
             self.lifetimes.advance()
 
-    def _operand(self, value: int, target: Layout) -> tuple[int, Layout]:
-        """Return the tensor that holds ``value`` in ``target``, resharding it the first time."""
-        held = self.graph.values[value]
-        source = self.strategies[held.producer].results[held.index]
-        if source != target and held.info is not None and (value, target) not in self.done:
-            self.done.add((value, target))
-            path = self.tables.resharder.path(held.info.shape, held.info.item_bytes, source, target)
-            if not self.graph.nodes[held.producer].constant:
-                self.communication_s += path.time_s
-            self._walk(value, source, path)
-        return value, target
-
-    def _walk(self, value: int, source: Layout, path: Path) -> None:
+    def _reshard(self, value: int, target: int) -> None:
+        """Walk the steps to ``target``; each holds what it reads and what it makes."""
+        source = self.held[value]
+        time_s, steps = self.owner.moves(value, source, target)
+        self.present.add((value, target))
+        self.communication_s += time_s
         tensor: object = (value, source)
-        for number, step in enumerate(path.steps):
+        for number, layout in enumerate(steps):
             self.lifetimes.use(tensor)
-            last = number == len(path.steps) - 1
-            tensor = (value, step.dst) if last else (value, path, number)
-            self._define_as(tensor, value, step.dst)
+            last = number == len(steps) - 1
+            tensor = (value, target) if last else (value, source, target, number)
+            self.lifetimes.define(tensor, self.owner.size_bytes(value, layout))
             self.lifetimes.advance()
-
-    def _define(self, value: int, layout: Layout) -> None:
-        self._define_as((value, layout), value, layout)
-
-    def _define_as(self, tensor: object, value: int, layout: Layout) -> None:
-        info = self.graph.values[value].info
-        self.lifetimes.define(tensor, tensor_bytes(info, layout, self.tables.mesh))

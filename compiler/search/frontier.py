@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.evaluate import Cost, evaluate
+from tensoropt.compiler.search.evaluate import Cost, Evaluator
 from tensoropt.compiler.search.ft import solve_frontier
 from tensoropt.compiler.search.graph import read_graph
 from tensoropt.compiler.search.random_search import random_choice
@@ -19,6 +20,9 @@ from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["FrontierPoint", "FrontierResult", "SearchOptions", "search_frontier"]
+
+Choice = npt.NDArray[np.int32]
+"""Per choosing node, the number of its strategy."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,8 @@ def search_frontier(
         tables = MeshTables(graph, mesh, device)
         choices, reached = _search(tables, options)
         epsilon = max(epsilon, reached)
-        found += [_point(tables, choice) for choice in choices]
+        evaluator = Evaluator(tables)
+        found += [_point(evaluator, choice) for choice in choices]
     return FrontierResult(_prune(found), epsilon)
 
 
@@ -121,9 +126,7 @@ def _distinct(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
     return list(kept.values())
 
 
-def _search(
-    tables: MeshTables, options: SearchOptions
-) -> tuple[list[np.ndarray[tuple[int], np.dtype[np.int32]]], float]:
+def _search(tables: MeshTables, options: SearchOptions) -> tuple[list[Choice], float]:
     if options.name == "random":
         return [random_choice(tables.problem, options.seed)], float("inf")
     frontier = solve_frontier(
@@ -140,12 +143,14 @@ def _spread(count: int, wanted: int) -> list[int]:
     return sorted({round(i * (count - 1) / (wanted - 1)) for i in range(wanted)})
 
 
-def _point(tables: MeshTables, choice: Sequence[int]) -> FrontierPoint:
+def _point(evaluator: Evaluator, choice: Choice) -> FrontierPoint:
+    tables = evaluator.tables
     strategies = {
         node: tables.options[node][int(picked)]
         for node, picked in zip(tables.variables, choice, strict=True)
     }
-    return FrontierPoint(0, tables.mesh.shape, evaluate(tables, strategies), strategies, tables)
+    cost = evaluator.evaluate(choice.tolist())
+    return FrontierPoint(0, tables.mesh.shape, cost, strategies, tables)
 
 
 def _prune(points: list[FrontierPoint]) -> list[FrontierPoint]:
