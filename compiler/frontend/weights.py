@@ -104,9 +104,10 @@ def _parts(stored: Stored, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
 
 def _inline(stored: Stored) -> Array:
     try:
-        return numpy_helper.to_array(stored.tensor)
+        array: Array = numpy_helper.to_array(stored.tensor)
     except ValueError as error:
         raise UserError(f"parameter '{stored.tensor.name}' cannot be read: {error}") from None
+    return array
 
 
 def _runs(
