@@ -1,0 +1,116 @@
+"""The cost of a choice equals that of the program it leads to."""
+
+from __future__ import annotations
+
+import pytest
+import zoo
+
+from tensoropt.compiler import driver
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.memory import program_memory
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.reshard import Resharder
+from tensoropt.compiler.report.points import fastest, leanest
+from tensoropt.compiler.search.frontier import (
+    FrontierPoint,
+    FrontierResult,
+    SearchOptions,
+    search_frontier,
+)
+from tensoropt.compiler.sharding.describe import tensor_info
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import layout_of
+from tensoropt.passes.insert_reshards import InsertReshardsPass
+from tensoropt.passes.optimize_reshards import OptimizeReshardsPass
+from tensoropt.passes.partition import PartitionPass
+from tensoropt.passes.search_strategies import annotate
+
+MESHES = [Mesh((4,)), Mesh((2, 2))]
+
+
+def _module(name: str) -> ir.Module:
+    module = driver.load(zoo.transformer_path(name), zoo.DIMS.get(name, {}))
+    driver.run_phase(module, "prepare")
+    return module
+
+
+def _search(model: str, **options: object) -> FrontierResult:
+    chosen = SearchOptions(**options)  # type: ignore[arg-type]
+    return search_frontier(_module(model), MESHES, load_device("h200"), chosen)
+
+
+def _lowered(name: str, point: FrontierPoint) -> ir.Module:
+    module = _module(name)
+    annotate(module, point, "h200")
+    for step in (InsertReshardsPass(), OptimizeReshardsPass()):
+        step.run(module)
+    return module
+
+
+def _reshard_time_s(module: ir.Module, mesh: Mesh) -> float:
+    """Return the time of every `topt.reshard` but those of constants, which are cut at load."""
+    resharder = Resharder(mesh, load_device("h200"))
+    total = 0.0
+    block = onnx.function(module).regions[0].blocks[0]
+    held = onnx.function(module).attributes["arg_attrs"]
+    constants = {a for a, h in zip(block.arguments, held, strict=True) if "topt.param" in h}
+    for op in block:
+        if op.operation.name != "func.return" and all(v in constants for v in op.operands):
+            constants.update(op.operation.results)
+        elif op.operation.name == "topt.reshard":
+            info = tensor_info(op.operands[0].type)
+            assert info is not None
+            ends: list[Layout] = [layout_of(op.operation.attributes[key]) for key in ("src", "dst")]
+            total += resharder.path(info.shape, info.item_bytes, *ends).time_s
+    return total
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", ["gpt2_tiny", "vit_tiny"])
+def test_communication_is_that_of_the_reshards(name: str, seed: int) -> None:
+    (point,) = _search(name, name="random", seed=seed).points
+    module = _lowered(name, point)
+    inner = sum(
+        point.tables.inner_time_s(point.tables.graph.nodes[node], strategy)
+        for node, strategy in point.strategies.items()
+    )
+    expected = _reshard_time_s(module, Mesh(point.mesh)) + inner
+    assert point.communication_s == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gpt2_tiny", "bert_tiny", "vit_tiny"])
+def test_memory_is_that_of_the_partitioned_program(name: str) -> None:
+    points = _search(name).points
+    for point in (fastest(points), leanest(points)):
+        module = _lowered(name, point)
+        PartitionPass().run(module)
+        memory = program_memory(module)
+        implied = memory.static_bytes + memory.transient_bytes
+        assert point.memory_bytes == pytest.approx(implied, rel=0.05)
+
+
+def test_frontier_is_sorted_and_nothing_in_it_is_dominated() -> None:
+    result = _search("vit_tiny")
+    times = [point.time_s for point in result.points]
+    memories = [point.memory_bytes for point in result.points]
+    assert result.epsilon == 0
+    assert [point.index for point in result.points] == list(range(len(times)))
+    assert times == sorted(set(times))
+    assert memories == sorted(set(memories), reverse=True)
+
+
+def test_the_leanest_plan_on_more_devices_needs_no_more_memory() -> None:
+    module, device = _module("gpt2_tiny"), load_device("h200")
+    least = [
+        leanest(search_frontier(module, [Mesh((n,))], device).points).memory_bytes
+        for n in (1, 2, 4)
+    ]
+    assert least == sorted(least, reverse=True)
+
+
+def test_a_random_choice_depends_on_the_seed_alone() -> None:
+    first, again, other = (_search("gpt2_tiny", name="random", seed=s) for s in (3, 3, 4))
+    assert first.points[0].strategies == again.points[0].strategies
+    assert first.points[0].strategies != other.points[0].strategies

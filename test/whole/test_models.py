@@ -1,0 +1,31 @@
+"""Real models, compiled for several plans and run on ranks: a sample of `make sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import zoo
+from sweep import Row, sweep_model
+
+
+def _check(row: Row) -> None:
+    assert not row.failures
+    assert row.plans == row.passed > 0
+    assert row.memory_error < 0.05
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("name", zoo.TRANSFORMERS)
+def test_transformers_agree_with_one_device(name: str, devices: int) -> None:
+    _check(sweep_model(zoo.transformer_path(name), devices, plans=2, batch=5))
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_cnns_with_random_weights_agree_with_one_device(name: str, tmp_path: Path) -> None:
+    zoo.randomise(zoo.cnn_path(name), tmp_path / f"{name}.onnx")
+    _check(sweep_model(tmp_path / f"{name}.onnx", 4, plans=2, batch=5))
+
+
+def test_resnet50_as_it_comes_agrees_with_one_device() -> None:
+    _check(sweep_model(zoo.cnn_path("resnet50"), 2, plans=0, batch=3))
