@@ -64,7 +64,7 @@ def run_node(
     node: onnx.NodeProto, versions: dict[str, int], operands: Sequence[Array | None]
 ) -> list[Array | None]:
     """Return the outputs of ``node``, ``None`` for an omitted one."""
-    dtypes = tuple(None if o is None else o.dtype.str for o in operands)
+    dtypes = tuple(None if o is None else o.dtype for o in operands)
     session = _session(node.SerializeToString(), tuple(sorted(versions.items())), dtypes)
     feeds = {f"x{i}": o for i, o in enumerate(operands) if o is not None}
     outputs = iter(session.run(None, feeds))
@@ -73,7 +73,9 @@ def run_node(
 
 @cache
 def _session(
-    node_bytes: bytes, versions: tuple[tuple[str, int], ...], dtypes: tuple[str | None, ...]
+    node_bytes: bytes,
+    versions: tuple[tuple[str, int], ...],
+    dtypes: tuple[np.dtype[Any] | None, ...],
 ) -> ort.InferenceSession:
     node = onnx.NodeProto.FromString(node_bytes)
     inputs = [_input(i, dtype) for i, dtype in enumerate(dtypes) if dtype is not None]
@@ -89,8 +91,8 @@ def _session(
     )
 
 
-def _input(index: int, dtype: str) -> onnx.ValueInfoProto:
-    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+def _input(index: int, dtype: np.dtype[Any]) -> onnx.ValueInfoProto:
+    number = onnx.helper.np_dtype_to_tensor_dtype(dtype)
     return onnx.helper.make_tensor_value_info(f"x{index}", number, None)
 
 
