@@ -99,8 +99,8 @@ def check(
     """Partition ``case`` by every strategy of its rule, run all ranks, compare with the whole op.
 
     Floats may differ by ``rtol``, or by ``atol`` of the largest value (of 1, if none is larger);
-    all else must be equal. Fails with the strategy and the local function; raises `NotRunnableError`
-    if there is nothing to compare with.
+    all else must be equal. Fails with the strategy and the local function; raises
+    `NotRunnableError` if there is nothing to compare with.
     """
     mesh, rng = Mesh(mesh_shape), np.random.default_rng(seed)
     ctx = _context()
