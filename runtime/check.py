@@ -38,8 +38,8 @@ def check_plans(
     """Run plans of equal rank count in one launch and compare each with the one-device run.
 
     ``options`` are the fields of `Job`: inputs, seed, int_range, dims, runs, rtol, atol, threads.
-    Raises `UserError` where the job cannot start or a rank fails while running; a plan that cannot
-    be loaded, or differs, is a result that did not pass.
+    Raises `UserError` where the job cannot start or a rank fails while running; a plan whose
+    sessions cannot be made, or that differs, is a result that did not pass.
     """
     job = Job(tuple(map(str, plan_dirs)), model=str(model_path), **options)
     return launch(job, check_job(job)[0].ranks, timeout_s)
