@@ -133,9 +133,7 @@ def test_an_edited_graph(plan: Path) -> None:
 def test_another_model(plan: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.onnx"
     other.write_bytes(b"x")
-    with pytest.raises(
-        UserError, match=r"not the model that .* was made from, expected percep"
-    ):
+    with pytest.raises(UserError, match=r"not the model that .* was made from, expected percep"):
         Plan.load(plan).check_model(other)
     with pytest.raises(UserError, match=r"none\.onnx: no such model"):
         Plan.load(plan).check_model(tmp_path / "none.onnx")
