@@ -89,7 +89,7 @@ def measure(path: Path, limit_s: float, yardstick: bool) -> list[str]:
     hull = ft.certified_gap(problem)
     done = f"{exact:.2f}" if frontier.epsilon == 0 else f"stopped, {frontier.epsilon:.2%}"
     return [
-        path.stem, f"{fast:.4f}", f"{slow:.3f}", f"{slow / fast:.0f}", f"{hull:.2%}",
+        path.stem, f"{fast:.4f}", f"{slow:.4f}", f"{slow / fast:.1f}", f"{hull:.2%}",
         _seconds(five), _seconds(two), done, str(len(frontier.points)),
     ]  # fmt: skip
 

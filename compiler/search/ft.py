@@ -100,15 +100,20 @@ def _run(
     threads: int,
     *,
     direct_sums: float = 3e6,
+    box_sums: float = 2e7,
     hull_only: bool = False,
 ) -> dict[str, Any]:
-    """The engine's result; `direct_sums` is the effort spent on doing without the hull first."""
+    """The engine's result. `direct_sums` is the effort spent on doing without the hull first,
+    `box_sums` that on a gap before it is divided, counted in sums of two points.
+    """
     from ._core import TooLargeError
 
     engine = _engine(problem)
     limit = math.inf if time_limit_s is None else time_limit_s
     try:
-        result: dict[str, Any] = engine.frontier(epsilon, limit, threads, direct_sums, hull_only)
+        result: dict[str, Any] = engine.frontier(
+            epsilon, limit, threads, direct_sums, box_sums, hull_only
+        )
     except TooLargeError as error:
         raise UserError(f"search: {error}") from None
     if len(result["choices"]) == 0:

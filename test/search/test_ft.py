@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import brute
 import numpy as np
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search import ft
 from tensoropt.compiler.search.ft import solve_frontier, solve_min_time
+from tensoropt.compiler.search.instance import load_instance
 from tensoropt.compiler.search.problem import EdgeTable, Frontier, NodeTable, Problem
 
 CLOSE = 1e-9
+INSTANCES = Path(__file__).parent / "instances"
 seeds = st.integers(0, 2**32 - 1)
 many = settings(max_examples=1200, deadline=None)
 some = settings(max_examples=500, deadline=None)
@@ -44,14 +47,14 @@ def test_exact_frontier_is_the_enumerated_one(seed: int) -> None:
     np.testing.assert_allclose(_pairs(frontier), want, rtol=CLOSE, atol=1e-12)
 
 
-@given(seeds)
+@given(seeds, st.sampled_from([0, 2e7]))
 @many
-def test_searching_gap_by_gap_gives_the_same(seed: int) -> None:
+def test_searching_gap_by_gap_gives_the_same(seed: int, box_sums: float) -> None:
     """Small problems are solved at once; this is the way that large ones go."""
     problem, want = _problem(seed)
     if not want:
         return
-    result = ft._run(problem, 0.0, None, 2, direct_sums=0)
+    result = ft._run(problem, 0.0, None, 2, direct_sums=0, box_sums=box_sums)
     frontier = Frontier(ft._points(problem, result["choices"]), result["epsilon"])
     assert frontier.epsilon == 0
     assert len(frontier.points) == len(want)
@@ -142,6 +145,20 @@ def test_many_levels_of_transient_memory(seed: int) -> None:
     got = _pairs(solve_frontier(problem))
     assert len(got) == len(want)
     np.testing.assert_allclose(got, want, rtol=CLOSE)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01])
+def test_dividing_boxes_gives_the_same_as_not(epsilon: float) -> None:
+    problem = load_instance(INSTANCES / "alexnet_p8.npz")
+    want = _pairs(solve_frontier(problem))
+    result = ft._run(problem, epsilon, None, 2, direct_sums=0, box_sums=2000)
+    points = ft._points(problem, result["choices"])
+    got = [(point.time, point.memory) for point in points]
+    if epsilon == 0:
+        assert got == want
+    factor = 1 + result["epsilon"]
+    for time, memory in want:
+        assert any(t <= time * factor and m <= memory * factor for t, m in got)
 
 
 def test_one_thread_and_three_give_the_same() -> None:

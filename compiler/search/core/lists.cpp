@@ -100,7 +100,7 @@ class Eliminator {
     }
 
     void load(int id) {
-        const Table& table = plan_.base[id];
+        const Table& table = plan_.base[plan_.same[id]];
         Lists& lists = tables_[id];
         Limits limits;
         for (std::size_t i = 0; i < table.size(); ++i) {

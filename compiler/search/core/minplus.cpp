@@ -32,6 +32,14 @@ CLONES void add_row(double* into, const double* a, std::size_t n) {
     for (std::size_t x = 0; x < n; ++x) into[x] += a[x];
 }
 
+CLONES void set_sum(double* into, const double* a, const double* b, double sum, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] = a[x] + b[x] + sum;
+}
+
+CLONES void set_plus(double* into, const double* a, double sum, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] = a[x] + sum;
+}
+
 CLONES void min_row(double* into, const double* a, std::size_t n) {
     for (std::size_t x = 0; x < n; ++x) into[x] = smaller(into[x], a[x]);
 }
@@ -74,6 +82,14 @@ struct Rows {
         into.assign(n, sum);
         for (const double* row : rows) add_row(into.data(), row, n);
     }
+
+    // The totals of a row with what lies above it.
+    void total(std::vector<double>& into, const double* above, std::size_t n) const {
+        into.resize(n);
+        if (rows.empty()) return set_plus(into.data(), above, sum, n);
+        set_sum(into.data(), above, rows[0], sum, n);
+        for (std::size_t i = 1; i < rows.size(); ++i) add_row(into.data(), rows[i], n);
+    }
 };
 
 std::vector<double> step_up(const Plan& plan, const Step& step, const Values& values) {
@@ -109,8 +125,7 @@ void step_down(const Plan& plan, const Step& step, const Values& values, Outside
         for (std::size_t v = 0; v < step.values; ++v) {
             rows.at(step, offset, v);
             if (rows.sum == INF) continue;
-            rows.total(total, step.row);
-            add_row(total.data(), above, step.row);
+            rows.total(total, above, step.row);
             lower(step, offset, v, total, result);
         }
     });

@@ -42,9 +42,10 @@ double unit_for(double total) {
     return std::ldexp(1.0, exponent - 52);
 }
 
+// Adding 2^52 to a number below it leaves no room for a fraction.
 void round_to(std::vector<double>& values, double unit) {
     for (double& value : values)
-        if (std::isfinite(value)) value = std::nearbyint(value / unit);
+        if (std::isfinite(value)) value = value * (1 / unit) + 0x1p52 - 0x1p52;
 }
 
 }  // namespace
@@ -94,9 +95,9 @@ std::size_t count(const Keep& keep) {
 
 namespace {
 
-Table select(const Table& table, const std::vector<int>& rows, const std::vector<int>& columns,
+Table select(Table&& table, const std::vector<int>& rows, const std::vector<int>& columns,
              std::size_t width) {
-    if (rows.size() * columns.size() == table.size()) return table;
+    if (rows.size() * columns.size() == table.size()) return std::move(table);
     auto pick = [&](const std::vector<double>& from) {
         std::vector<double> to;
         to.reserve(rows.size() * columns.size());
@@ -109,7 +110,7 @@ Table select(const Table& table, const std::vector<int>& rows, const std::vector
 
 // Work of `reduce`: which entries stay and where each node went.
 struct Reduction {
-    const Model& old;
+    Model& old;
     Model next;
     std::vector<std::vector<int>> kept;
     std::vector<int> moved;  // old node -> new node, or -1 when it was fixed
@@ -135,15 +136,15 @@ struct Reduction {
                 continue;
             }
             moved.push_back(static_cast<int>(next.nodes.size()));
-            next.nodes.push_back(select(old.nodes[n], kept[n], {0}, 1));
+            next.nodes.push_back(select(std::move(old.nodes[n]), kept[n], {0}, 1));
             next.source.push_back(old.source[n]);
             auto& configs = next.configs.emplace_back();
             for (int i : kept[n]) configs.push_back(old.configs[n][i]);
         }
     }
 
-    void place_edge(const Edge& edge) {
-        Table table = select(edge.table, kept[edge.a], kept[edge.b], old.size(edge.b));
+    void place_edge(Edge& edge, const std::vector<std::size_t>& sizes) {
+        Table table = select(std::move(edge.table), kept[edge.a], kept[edge.b], sizes[edge.b]);
         const int a = moved[edge.a], b = moved[edge.b];
         if (a >= 0 && b >= 0) {
             next.edges.push_back({a, b, std::move(table)});
@@ -158,11 +159,13 @@ struct Reduction {
 
 }  // namespace
 
-std::optional<Model> reduce(const Model& model, const Keep& keep) {
+std::optional<Model> reduce(Model model, const Keep& keep) {
     Reduction work{model, {}, {}, {}};
     if (!work.list(keep)) return std::nullopt;
+    std::vector<std::size_t> sizes;
+    for (const auto& node : model.nodes) sizes.push_back(node.size());
     work.place_nodes();
-    for (const Edge& edge : model.edges) work.place_edge(edge);
+    for (Edge& edge : model.edges) work.place_edge(edge, sizes);
     if (!std::isfinite(work.next.base.time)) return std::nullopt;
     return std::move(work.next);
 }

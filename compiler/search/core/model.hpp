@@ -58,7 +58,7 @@ Scale quantise(Model& model);
 void merge_parallel(Model& model);
 
 // Drops the entries not in `keep` and absorbs nodes with one entry left; nothing if no choice is left.
-std::optional<Model> reduce(const Model& model, const Keep& keep);
+std::optional<Model> reduce(Model model, const Keep& keep);
 
 Keep keep_all(const Model& model);
 std::size_t count(const Keep& keep);

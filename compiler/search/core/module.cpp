@@ -81,7 +81,9 @@ class Engine {
     bool prepare() {
         quantise(model_);
         merge_parallel(model_);
-        auto reduced = reduce(model_, keep_all(model_));
+        width_ = model_.nodes.size();
+        const Keep all = keep_all(model_);
+        auto reduced = reduce(std::move(model_), all);
         if (!reduced) return false;
         whole_.model = std::move(*reduced);
         whole_.plan = make_plan(whole_.model);
@@ -105,35 +107,45 @@ class Engine {
     }
 
     nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
-                      bool hull_only) {
+                      double box_sums, bool hull_only) {
         Token token(time_limit_s);
         Result result;
         interruptible(token, [&] {
             screen();
-            const Values values = eliminate(whole_.plan, {1, 0, INF});
-            if (values.total() == INF) return;
-            whole_.bounds.time = outside(whole_.plan, values);
-            whole_.bounds.memory = outside(whole_.plan, eliminate(whole_.plan, {0, 1, INF}));
-            result = solve_frontier(whole_, {epsilon, threads, direct_sums, hull_only}, token);
+            if (eliminate(whole_.plan, {1, 0, INF}).total() == INF) return;
+            bound(threads);
+            result = solve_frontier(whole_, {epsilon, threads, direct_sums, box_sums, hull_only}, token);
         });
         return to_dict(result);
     }
 
   private:
+    // What the rest costs at least, per entry of every table: once for time, once for memory.
+    void bound(int threads) {
+        auto memory = [&] {
+            whole_.bounds.memory = outside(whole_.plan, eliminate(whole_.plan, {0, 1, INF}));
+        };
+        std::jthread helper;
+        if (threads > 1) helper = std::jthread(memory);
+        else memory();
+        whole_.bounds.time = outside(whole_.plan, eliminate(whole_.plan, {1, 0, INF}));
+    }
+
     void screen() {
-        if (auto reduced = reduce(whole_.model, undominated(whole_.model))) {
+        const Keep keep = undominated(whole_.model);
+        if (count(keep) == count(keep_all(whole_.model))) return;
+        if (auto reduced = reduce(whole_.model, keep)) {
             whole_.model = std::move(*reduced);
             whole_.plan = make_plan(whole_.model);
         }
     }
 
     nb::dict to_dict(const Result& result) const {
-        const std::size_t width = model_.nodes.size();
         std::vector<std::int32_t> choices;
         for (const Solution& point : result.points)
             choices.insert(choices.end(), point.choice.begin(), point.choice.end());
         nb::dict out;
-        out["choices"] = to_numpy(std::move(choices), {result.points.size(), width});
+        out["choices"] = to_numpy(std::move(choices), {result.points.size(), width_});
         out["epsilon"] = result.epsilon;
         out["supported"] = result.supported;
         out["hull_epsilon"] = result.hull_epsilon;
@@ -142,7 +154,8 @@ class Engine {
         return out;
     }
 
-    Model model_;
+    Model model_;           // until it is prepared
+    std::size_t width_ = 0;  // variables of the user's problem
     Prepared whole_;
 };
 
@@ -161,5 +174,5 @@ NB_MODULE(_core, m) {
         .def("prepare", &Engine::prepare)
         .def("min_time", &Engine::min_time)
         .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
-             "direct_sums"_a, "hull_only"_a);
+             "direct_sums"_a, "box_sums"_a, "hull_only"_a);
 }

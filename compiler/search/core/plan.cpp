@@ -106,30 +106,36 @@ class Planner {
 
     void add_base() {
         for (std::size_t n = 0; n < model_.nodes.size(); ++n) {
-            plan_.base.push_back(model_.nodes[n]);
-            plan_.flipped.push_back(0);
-            find_equal(add_table({static_cast<int>(n)}));
+            add_table({static_cast<int>(n)});
+            add_content(model_.nodes[n], 0, 1);
         }
         for (const Edge& edge : model_.edges) {
             const bool flip = plan_.position[edge.a] > plan_.position[edge.b];
-            const std::size_t ka = model_.size(edge.a), kb = model_.size(edge.b);
-            plan_.base.push_back(flip ? transposed(edge.table, ka, kb) : edge.table);
-            plan_.flipped.push_back(flip);
-            find_equal(flip ? add_table({edge.b, edge.a}) : add_table({edge.a, edge.b}));
+            flip ? add_table({edge.b, edge.a}) : add_table({edge.a, edge.b});
+            add_content(edge.table, flip, model_.size(edge.b));
         }
     }
 
-    // Base tables are the same when their content is.
-    void find_equal(int id) {
-        auto& candidates = by_hash_[hash_of(plan_.base[id])];
+    // Base tables are the same when their content is; only the first of them is kept.
+    void add_content(const Table& table, bool flip, std::size_t columns) {
+        const int id = static_cast<int>(plan_.base.size());
+        plan_.flipped.push_back(flip);
+        content_.push_back(&table);
+        auto& candidates = by_hash_[hash_of(table)];
         for (int other : candidates)
-            if (plan_.scope[other].size() == plan_.scope[id].size() &&
-                plan_.base[other] == plan_.base[id]) {
+            if (plan_.flipped[other] == plan_.flipped[id] && shape(other) == shape(id) &&
+                *content_[other] == table) {
                 plan_.same.push_back(other);
+                plan_.base.emplace_back();
                 return;
             }
         candidates.push_back(id);
         plan_.same.push_back(id);
+        plan_.base.push_back(flip ? transposed(table, table.size() / columns, columns) : table);
+    }
+
+    std::pair<std::size_t, std::size_t> shape(int id) const {
+        return {plan_.scope[id].size(), plan_.domain[plan_.scope[id][0]]};
     }
 
     bool contains(int big, int small) const {
@@ -246,6 +252,7 @@ class Planner {
     const Model& model_;
     Plan plan_;
     std::set<int> live_;
+    std::vector<const Table*> content_;  // of each base table
     std::map<std::uint64_t, std::vector<int>> by_hash_;
     std::map<std::vector<std::size_t>, int> by_key_;
     double widest_ = 0;

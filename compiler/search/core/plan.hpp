@@ -34,7 +34,7 @@ struct Plan {
     std::vector<std::size_t> domain;       // node -> its number of configurations
     std::vector<std::vector<int>> scope;   // table -> nodes, in order of elimination
     std::vector<std::size_t> cells;        // table -> its size
-    std::vector<Table> base;               // node and edge tables, dimensions in that order
+    std::vector<Table> base;               // node and edge tables (empty if the same as an earlier one)
     std::vector<char> flipped;             // base table -> whether it is the transpose of the model's
     std::vector<Step> steps;               // the last one has the result, a single cell
     std::vector<int> same;                 // table -> the first table with provably equal content

@@ -12,7 +12,6 @@ namespace topt::search {
 
 namespace {
 
-constexpr std::uint64_t kSums = 20'000'000;  // sums to look at before a box is divided
 constexpr std::size_t kCap = 16;  // points per cell when looking for places to divide it
 constexpr int kRounds = 6;
 constexpr double kWorthwhile = 0.95;  // another round when fewer entries than this share are left
@@ -142,7 +141,7 @@ class BoxSearch {
                 keep[n][i] = useful(state, n, i, copy.nodes[n].at(i), low, range.high);
         for (std::size_t e = 0; e < copy.edges.size(); ++e)
             drop_entries(state, static_cast<int>(e) + nodes, copy.edges[e], low, range.high);
-        return reduce(copy, keep);
+        return reduce(std::move(copy), keep);
     }
 
     void drop_entries(const State& state, int table, Edge& edge, double low, double high) const {
@@ -171,11 +170,12 @@ class BoxSearch {
     void list(State state, const std::vector<double>& levels) {
         if (box_.mixed.limit == INF) return keep(frontier(state, levels, effort_));
         try {
-            keep(frontier(state, levels, {kSums, SIZE_MAX, effort_.threads}));
+            keep(frontier(state, levels, effort_));
         } catch (const OverBudget&) {
             auto some = frontier(state, levels, {UINT64_MAX, kCap, effort_.threads});
             keep_best(some);
-            if (some.empty()) return keep(frontier(state, levels, effort_));
+            if (some.empty())
+                return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads}));
             divide({std::move(state.model), std::move(state.plan), {}},
                    {levels.front(), levels.back()}, some);
             keep(std::move(some));
@@ -220,7 +220,7 @@ class BoxSearch {
     bool screen(State& state, Range range) const {
         const Keep keep = undominated(state.model);
         if (count(keep) == count(keep_all(state.model))) return true;
-        auto next = reduce(state.model, keep);
+        auto next = reduce(std::move(state.model), keep);
         if (!next) return false;
         state.model = std::move(*next);
         state.plan = make_plan(state.model);

@@ -22,8 +22,8 @@ std::vector<double> transient_levels(const Model& model, double lowest = 0, doub
 void check_size(const Plan& plan);
 
 // All Pareto points in the box. Narrows the model to the configurations that can be part of one,
-// range of transient levels by range, until elimination of what is left is cheap. Throws OverBudget
-// past `effort.sums` if the box has no mixed line to divide it by.
+// range of transient levels by range, until elimination of what is left is cheap. Past
+// `effort.sums` a box is divided, or OverBudget thrown if it has no mixed line to go by.
 std::vector<Solution> search_box(const Prepared& whole, const Box& box, const Effort& effort,
                                  const Token& token);
 

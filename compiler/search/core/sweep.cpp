@@ -168,11 +168,12 @@ class Frontier {
         result_.gaps = static_cast<int>(todo.size());
         std::vector<std::vector<Solution>> found(todo.size());
         std::vector<char> done(todo.size(), 0);
-        const int inner = todo.size() == 1 ? options_.threads : 1;
+        const Effort effort{static_cast<std::uint64_t>(options_.box_sums), SIZE_MAX,
+                            todo.size() == 1 ? options_.threads : 1};
         parallel(todo.size(), options_.threads, [&](std::size_t i) {
             if (token_.expired()) return;
             try {
-                found[i] = search_box(whole_, box_of(gaps_[todo[i]]), {UINT64_MAX, SIZE_MAX, inner}, token_);
+                found[i] = search_box(whole_, box_of(gaps_[todo[i]]), effort, token_);
                 done[i] = 1;
             } catch (const Stopped&) {
             }

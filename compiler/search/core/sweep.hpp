@@ -11,6 +11,7 @@ struct Options {
     double epsilon = 0;
     int threads = 2;
     double direct_sums = 0;  // effort to spend on one elimination over the whole plane first
+    double box_sums = 0;     // effort to spend on a gap before it is divided
     bool hull_only = false;  // stop when the supported points are known
 };
 
