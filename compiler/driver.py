@@ -76,7 +76,9 @@ def frontier(module: ir.Module, request: Request, say: Say = _silent) -> Frontie
     """Return the frontier of a prepared ``module``: its points sorted by time."""
     from tensoropt.compiler.search.frontier import SearchOptions, search_frontier
 
-    options = SearchOptions(request.search, request.seed or 0)
+    options = SearchOptions(
+        request.search, request.seed or 0, request.epsilon, memory_bytes=request.memory_bytes
+    )
     return search_frontier(module, request.meshes, request.device, options, say)
 
 

@@ -38,7 +38,8 @@ class Request:
 
     ``mesh`` stands for itself; without one, every factorisation of ``devices`` is searched.
     ``device_spec`` is what ``device`` was loaded from: its name or the path of its file.
-    ``memory_bytes`` is what one device may use, ``None`` for no limit.
+    ``memory_bytes`` is what one device may use, ``None`` for no limit. ``epsilon`` is how far a
+    point of the exact frontier may lie, relatively, from one that is found; 0 is exact.
     """
 
     device: Device
@@ -48,6 +49,7 @@ class Request:
     search: str = "ft"
     seed: int | None = None
     memory_bytes: int | None = None
+    epsilon: float = 0.0
 
     @property
     def meshes(self) -> list[Mesh]:

@@ -44,7 +44,7 @@ class InsertReshardsPass(Pass):
         if op.name == onnx.NO_VALUE:
             return
         if op.name == "func.return":
-            wanted, made = signature_layouts(function, "res_attrs"), []
+            wanted, made = signature_layouts(function, "res_attrs"), list[Layout]()
         else:
             wanted, made = strategy_of(op)
         operands = [*op.operands, *captured(op)]

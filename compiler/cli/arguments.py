@@ -63,8 +63,8 @@ def build_parser() -> Parser:
 
 def wants_planning(args: argparse.Namespace) -> bool:
     """Say whether a flag was given that only makes sense with devices to plan for."""
-    names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search", "seed")
-    given = [getattr(args, name) for name in names]
+    names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
+    given = [getattr(args, name) for name in (*names, "seed", "epsilon")]
     return args.pareto or any(flag is not None for flag in given)
 
 
@@ -101,6 +101,8 @@ def _add_planning(group: Any) -> None:
     add("--objective", metavar="WHAT", help=f"what to look for: {', '.join(OBJECTIVES)}")
     add("--search", metavar="NAME", help=f"search engine: {', '.join(SEARCHES)} (default ft)")
     add("--seed", metavar="K", help="seed of --search random (default 0)")
+    add("--epsilon", metavar="E",
+        help="slack of the frontier: 0 is exact (default), 0.01 within 1%%")  # fmt: skip
     add("--pick", metavar="WHICH", help="the point to take: an index, time, memory or knee")
     add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
     add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")

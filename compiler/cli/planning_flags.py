@@ -32,6 +32,7 @@ def read_request(args: argparse.Namespace) -> Request:
         search=search,
         seed=_seed(args, search),
         memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else None,
+        epsilon=_epsilon(args, search),
     )
 
 
@@ -57,6 +58,20 @@ def _seed(args: argparse.Namespace, search: str) -> int | None:
     if search != "random":
         raise UserError(f"--seed belongs to --search random, got: --search {search}")
     return whole_number("--seed", args.seed, 0, 2**32 - 1)
+
+
+def _epsilon(args: argparse.Namespace, search: str) -> float:
+    if args.epsilon is None:
+        return 0.0
+    if search != "ft":
+        raise UserError(f"--epsilon belongs to --search ft, got: --search {search}")
+    try:
+        epsilon = float(args.epsilon)
+    except ValueError:
+        epsilon = -1.0
+    if not 0 <= epsilon <= 1:
+        raise UserError(f"--epsilon: expected a number from 0 to 1, got: '{args.epsilon}'")
+    return epsilon
 
 
 def _check_objective(args: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,9 +78,9 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     point = pick_point(fits, which_point(args))
     say.clear()
     if args.plot is not None:
-        plot_frontier(_report(args, request, points), args.plot)
+        plot_frontier(_report(args, request, result), args.plot)
     if args.pareto or args.output is None:
-        _print_frontier(args, _report(args, request, points, None if args.pareto else point))
+        _print_frontier(args, _report(args, request, result, None if args.pareto else point))
     if args.output is not None:
         from tensoropt.compiler.driver import compile_plan
 
@@ -102,10 +101,17 @@ def _search(
 def _report(
     args: argparse.Namespace,
     request: Request,
-    points: Sequence[Point],
+    result: FrontierResult,
     chosen: Point | None = None,
 ) -> Frontier:
-    return Frontier(Path(args.input).name, request.device.name, request.devices, points, chosen)
+    return Frontier(
+        Path(args.input).name,
+        request.device.name,
+        request.devices,
+        result.points,
+        chosen,
+        result.epsilon,
+    )
 
 
 def _print_frontier(args: argparse.Namespace, frontier: Frontier) -> None:

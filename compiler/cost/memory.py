@@ -116,4 +116,5 @@ _COLLECTIVES = frozenset(
 
 
 def _is_random(op: ir.Operation) -> bool:
-    return op.name.startswith(("onnx.Random", "onnx.Bernoulli", "onnx.Multinomial"))
+    name: str = op.name
+    return name.startswith(("onnx.Random", "onnx.Bernoulli", "onnx.Multinomial"))

@@ -30,7 +30,7 @@ def plan_document(chosen: Chosen, described: Mapping[str, Any], memory: Memory) 
         "device": request.device.name,
         "mesh": {"shape": list(point.mesh)},
         "ranks": math.prod(point.mesh),
-        "search": {"name": request.search, "seed": request.seed, "epsilon": _epsilon(chosen)},
+        "search": {"name": request.search, "seed": request.seed, "epsilon": chosen.result.epsilon},
         "frontier": [as_dict(one) for one in chosen.result.points],
         "chosen": point.index,
         "predicted": _predicted(point, memory),
@@ -49,9 +49,3 @@ def _predicted(point: Point, memory: Memory) -> dict[str, Any]:
         "static_bytes": memory.static_bytes,
         "transient_bytes": memory.transient_bytes,
     }
-
-
-def _epsilon(chosen: Chosen) -> float | None:
-    # A random search bounds nothing, and JSON has no infinity.
-    epsilon = chosen.result.epsilon
-    return epsilon if math.isfinite(epsilon) else None

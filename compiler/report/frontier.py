@@ -15,6 +15,7 @@ class Frontier:
     """The points of a model on ``devices`` devices, sorted by time.
 
     ``chosen`` narrows a report to one of them; the names of points stay those of the whole.
+    ``epsilon`` is the bound that the search reached: 0 is exact, ``None`` a search without one.
     """
 
     model: str
@@ -22,6 +23,7 @@ class Frontier:
     devices: int
     points: Sequence[Point]
     chosen: Point | None = None
+    epsilon: float | None = 0.0
 
     @property
     def shown(self) -> Sequence[Point]:

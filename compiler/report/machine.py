@@ -18,7 +18,7 @@ SCHEMA = 1
 def frontier_json(frontier: Frontier) -> str:
     """Return the frontier as one JSON object, with a line end."""
     points = [as_dict(point) for point in frontier.shown]
-    return _json(frontier, {"points": points})
+    return _json(frontier, {"epsilon": frontier.epsilon, "points": points})
 
 
 def profile_json(profile: Profile) -> str:

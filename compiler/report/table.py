@@ -39,7 +39,15 @@ def profile_table(profile: Profile, *, colour: bool = False) -> str:
 def _count(frontier: Frontier) -> str:
     count = len(frontier.points)
     whole = f"{count} point{'' if count == 1 else 's'}"
-    return f"{whole if frontier.chosen is None else 'one of ' + whole}, per device"
+    shown = whole if frontier.chosen is None else f"one of {whole}"
+    return f"{shown}{_bound(frontier.epsilon)}, per device"
+
+
+def _bound(epsilon: float | None) -> str:
+    """Say how far the search is from exact, where it is."""
+    if epsilon is None:
+        return ", not searched for the best"
+    return f" within {epsilon:.2%} of the exact frontier" if epsilon else ""
 
 
 def _cells(point: Point) -> list[str]:

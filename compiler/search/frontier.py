@@ -66,7 +66,8 @@ class SearchOptions:
 
     ``epsilon`` bounds how far, relatively and in both objectives, a point of the exact frontier may
     lie from a returned one; 0 is exact. ``points`` is the most that are kept per mesh for exact
-    costing, spread over the frontier; the fastest and the leanest always are.
+    costing, spread over the frontier; the fastest and the leanest always are. With
+    ``memory_bytes``, so are the points around that limit.
     """
 
     name: str = "ft"
@@ -74,14 +75,18 @@ class SearchOptions:
     epsilon: float = 0.0
     time_limit_s: float | None = None
     points: int = 100
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class FrontierResult:
-    """Points sorted by time, none dominated; ``epsilon`` is the bound the search reached."""
+    """Points sorted by time, none dominated.
+
+    ``epsilon`` is the bound the search reached, ``None`` for a random choice, which has none.
+    """
 
     points: Sequence[FrontierPoint]
-    epsilon: float
+    epsilon: float | None
 
 
 def search_frontier(
@@ -99,15 +104,15 @@ def search_frontier(
     options = options or SearchOptions()
     graph = read_graph(module)
     found: list[FrontierPoint] = []
-    epsilon = 0.0
+    bounds: list[float | None] = []
     for mesh in _meshes(meshes, device, options):
         say(f"searching mesh {mesh}")
         tables = MeshTables(graph, mesh, device)
-        choices, reached = _search(tables, options)
-        epsilon = max(epsilon, reached)
+        choices, bound = _search(tables, options)
+        bounds.append(bound)
         evaluator = Evaluator(tables)
         found += [_point(evaluator, choice) for choice in choices]
-    return FrontierResult(_prune(found), epsilon)
+    return FrontierResult(_prune(found), max((b for b in bounds if b is not None), default=None))
 
 
 def _meshes(meshes: Iterable[Mesh], device: Device, options: SearchOptions) -> list[Mesh]:
@@ -126,21 +131,30 @@ def _distinct(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
     return list(kept.values())
 
 
-def _search(tables: MeshTables, options: SearchOptions) -> tuple[list[Choice], float]:
+def _search(tables: MeshTables, options: SearchOptions) -> tuple[list[Choice], float | None]:
     if options.name == "random":
-        return [random_choice(tables.problem, options.seed)], float("inf")
+        return [random_choice(tables.problem, options.seed)], None
     frontier = solve_frontier(
         tables.problem, epsilon=options.epsilon, time_limit_s=options.time_limit_s
     )
     points = frontier.points
-    if len(points) > options.points:
-        points = [points[i] for i in _spread(len(points), options.points)]
-    return [point.choice for point in points], frontier.epsilon
+    kept = _spread(len(points), options.points)
+    if options.memory_bytes is not None:
+        kept |= _around([point.memory for point in points], options.memory_bytes)
+    return [points[i].choice for i in sorted(kept)], frontier.epsilon
 
 
-def _spread(count: int, wanted: int) -> list[int]:
-    """Return ``wanted`` of ``count`` positions, evenly, both ends among them."""
-    return sorted({round(i * (count - 1) / (wanted - 1)) for i in range(wanted)})
+def _spread(count: int, wanted: int) -> set[int]:
+    """Return at most ``wanted`` of ``count`` positions, evenly, both ends among them."""
+    if count <= wanted:
+        return set(range(count))
+    return {round(i * (count - 1) / (wanted - 1)) for i in range(wanted)}
+
+
+def _around(memories: Sequence[float], limit: float, reach: int = 16) -> set[int]:
+    """Return the positions next to where falling ``memories`` pass ``limit``."""
+    first = next((i for i, memory in enumerate(memories) if memory <= limit), len(memories))
+    return set(range(max(first - reach, 0), min(first + reach, len(memories))))
 
 
 def _point(evaluator: Evaluator, choice: Choice) -> FrontierPoint:

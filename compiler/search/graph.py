@@ -62,10 +62,14 @@ class Value:
 
 @dataclass
 class Graph:
-    """Nodes in program order: arguments, then ops, then results."""
+    """Nodes in program order: arguments, then ops, then results.
+
+    Holds on to the module: the bindings do not keep it alive for the operations of the nodes.
+    """
 
     nodes: list[Node]
     values: list[Value]
+    module: ir.Module
 
     def producer(self, value: int) -> Node:
         """Return the node that makes ``value``."""
@@ -124,7 +128,7 @@ class _Reader:
     def __init__(self, module: ir.Module) -> None:
         self.versions = onnx.opsets(module)
         self.function = onnx.function(module)
-        self.graph = Graph([], [])
+        self.graph = Graph([], [], module)
         self.indices: dict[ir.Value, int] = {}
 
     def read(self) -> Graph:

@@ -16,7 +16,8 @@ from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.topt import MESH, AxisConstantOp
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.layout.reshard import Path, Step
+    from tensoropt.compiler.layout.reshard import Path
+    from tensoropt.compiler.layout.steps import Step
 
 __all__ = ["all_reduce", "axis_constant", "lower_path", "tensor_type"]
 
