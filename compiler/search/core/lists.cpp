@@ -5,55 +5,13 @@
 #include <thread>
 
 #include "memory.hpp"
+#include "points.hpp"
 
 namespace topt::search {
 
 namespace {
 
 constexpr double kBytesPerPoint = 36;
-
-// The lists of all cells of a table, one after the other, and where each point came from: the value
-// of the eliminated variable and the point of each input of the step (`width` of them).
-struct Lists {
-    std::vector<std::uint32_t> begin{0};
-    std::vector<double> time, fixed;
-    std::vector<std::int32_t> level, v;
-    std::vector<std::uint32_t> from;
-    std::size_t width = 0;
-
-    List at(std::size_t cell) const {
-        const std::uint32_t b = begin[cell];
-        return {time.data() + b, fixed.data() + b, level.empty() ? nullptr : level.data() + b,
-                begin[cell + 1] - b};
-    }
-
-    // What is left is enough to trace a point back.
-    void forget_costs() {
-        time = fixed = {};
-        level = {};
-    }
-
-    void append(Lists&& other) {
-        const std::uint32_t shift = begin.back();
-        for (std::size_t i = 1; i < other.begin.size(); ++i) begin.push_back(other.begin[i] + shift);
-        auto extend = [](auto& to, const auto& more) { to.insert(to.end(), more.begin(), more.end()); };
-        extend(time, other.time);
-        extend(fixed, other.fixed);
-        extend(level, other.level);
-        extend(v, other.v);
-        extend(from, other.from);
-    }
-};
-
-// Sum of the lists of all inputs but the last, for steps with three inputs and more.
-struct Partial {
-    std::vector<double> time, fixed;
-    std::vector<std::int32_t> level;
-    std::vector<std::vector<std::uint32_t>> from;
-    List view() const {
-        return {time.data(), fixed.data(), level.data(), std::uint32_t(time.size())};
-    }
-};
 
 class Eliminator {
   public:
