@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tensoropt.runtime.errors import UserError, did_you_mean
+from tensoropt.runtime.errors import UserError, did_you_mean, printable
 from tensoropt.runtime.job import Job
 from tensoropt.runtime.version import TOOL
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence_other_ranks()
         return _run(_parser().parse_args(argv))
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

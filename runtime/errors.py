@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["UserError", "did_you_mean", "one_line"]
+__all__ = ["UserError", "did_you_mean", "one_line", "printable"]
 
 
 class UserError(Exception):
@@ -19,6 +19,11 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Return ``", did you mean 'x'?"`` for the nearest of ``choices``, or an empty string."""
     near = difflib.get_close_matches(word, list(choices), n=1)
     return f", did you mean '{near[0]}'?" if near else ""
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters escaped: a name from a file may hold any."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.runtime.errors import printable
 
 __all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
 
@@ -39,7 +40,7 @@ def guarded(action: Callable[[], int]) -> int:
 
 
 def _refuse(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return FAILURE
 
 

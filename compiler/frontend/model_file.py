@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.graph_checks import check_graph
 from tensoropt.compiler.frontend.names import Namer
+from tensoropt.compiler.frontend.text_fields import undecoded_text
 from tensoropt.compiler.frontend.wire import MalformedError, model_without_weights
 from tensoropt.dialects.elements import element_of
 
@@ -24,6 +25,7 @@ MAX_OPSET = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.micros
 
 _DEFAULT_OPSET = 20  # of a model that uses none of its operators
 _LITERAL_ELEMENTS = 1024
+_LFS_POINTER = b"version https://git-lfs"
 
 Scope = tuple[tuple[int, str], ...]
 """Where a graph is: (index of the node, name of its attribute) from the main graph inwards."""
@@ -93,11 +95,21 @@ def _read(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except (MalformedError, DecodeError) as error:
-        what = str(error) if isinstance(error, MalformedError) else "other bytes"
+        what = _what_is(path, error)
         raise UserError(f"{path}: not an ONNX model, expected a ModelProto, got: {what}") from None
     if not proto.HasField("graph") or not proto.ir_version:
         raise UserError(f"{path}: not an ONNX model, expected a ModelProto with a graph")
+    if (found := undecoded_text(proto)) is not None:
+        field, text = found
+        raise UserError(f"{path}: field '{field}' is damaged, expected UTF-8 text, got: {text!r}")
     return proto
+
+
+def _what_is(path: Path, error: Exception) -> str:
+    with path.open("rb") as file:
+        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            return "a Git LFS pointer (git lfs pull fetches the model)"
+    return str(error) if isinstance(error, MalformedError) else "other bytes"
 
 
 def _check_versions(path: Path, proto: onnx.ModelProto) -> None:

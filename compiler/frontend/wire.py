@@ -81,7 +81,7 @@ def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, i
         elif wire in _FIXED_BYTES:
             length = _FIXED_BYTES[wire]
         else:
-            raise MalformedError(f"wire type {wire}")
+            raise MalformedError("other bytes")
         if number == 0 or position + length > end:
             raise MalformedError("truncated")
         yield number, first, position, position + length

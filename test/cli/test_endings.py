@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tensoropt.compiler.cli.guard import BROKEN_PIPE, INTERRUPTED, guarded
+from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.version import TOOL
 
 COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
@@ -77,6 +78,12 @@ def test_interrupt_is_quiet(capsys) -> None:
 def test_what_the_system_refuses_is_one_line(capsys, error: Exception, line: str) -> None:
     assert guarded(lambda: _raise(error)) == 1
     assert capsys.readouterr().err == line
+
+
+def test_a_message_is_one_line_whatever_a_name_holds(capsys) -> None:
+    error = UserError("m.onnx: node 'a\nb\x1b[2J\u00e9': wrong")
+    assert guarded(lambda: _raise(error)) == 1
+    assert capsys.readouterr().err == "error: m.onnx: node 'a\\nb\\x1b[2J\u00e9': wrong\n"
 
 
 def test_a_bug_keeps_its_traceback() -> None:

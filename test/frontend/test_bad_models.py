@@ -51,7 +51,11 @@ def test_folder(tmp_path: Path) -> None:
     [
         (b"", "expected a ModelProto, got: empty"),
         (b"\x08\x0a\x3a\xff\x01", "expected a ModelProto, got: truncated"),
-        (b"not a model at all, only text\n", "expected a ModelProto, got: wire type 6"),
+        (b"not a model at all, only text\n", "expected a ModelProto, got: other bytes"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+            "expected a ModelProto, got: a Git LFS pointer (git lfs pull fetches the model)",
+        ),
         (b"\x08\x0a", "expected a ModelProto with a graph"),
         (b"\x00\x00\x00\x00", "expected a ModelProto, got: truncated"),
         (b"\x3a\x03\x0a\x01\x0a", "expected a ModelProto, got: other bytes"),
@@ -67,6 +71,24 @@ def test_truncated_model(part: float, tmp_path: Path) -> None:
     whole = (MODELS / "vit_tiny.onnx").read_bytes()
     (tmp_path / "m.onnx").write_bytes(whole[: int(part * len(whole))])
     assert refused(tmp_path / "m.onnx").startswith("m.onnx: not an ONNX model, expected a ModelP")
+
+
+@pytest.mark.parametrize("field", [b"some_node", b"in_value", b"Relu"])
+def test_text_that_is_not_utf8(field: bytes, tmp_path: Path) -> None:
+    proto = model([node("Relu", ["in_value"], ["y"], name="some_node")], [], [Y])
+    damaged = b"\xff" * len(field)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString().replace(field, damaged))
+    names = {b"some_node": "name", b"in_value": "input", b"Relu": "op_type"}
+    assert refused(tmp_path / "m.onnx") == (
+        f"m.onnx: field '{names[field]}' is damaged, expected UTF-8 text, got: {damaged!r}"
+    )
+
+
+def test_remarks_may_be_of_any_encoding(tmp_path: Path) -> None:
+    proto = model([node("Relu", ["x"], ["y"], doc_string="remark")], [X], [Y])
+    whole = proto.SerializeToString().replace(b"remark", b"\xff" * 6)
+    (tmp_path / "m.onnx").write_bytes(whole)
+    assert "onnx.Relu" in str(import_model(tmp_path / "m.onnx"))
 
 
 # Versions

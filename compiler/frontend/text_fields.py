@@ -1,0 +1,29 @@
+"""Text in a model must be UTF-8; protobuf's Python parser hands what is not over as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+__all__ = ["undecoded_text"]
+
+# Remarks that the compiler neither reads nor passes on; some exporters write them in Latin-1.
+_REMARKS = frozenset({"doc_string", "metadata_props", "producer_name", "producer_version"})
+
+
+def undecoded_text(message: Any) -> tuple[str, bytes] | None:
+    """Return the name and bytes of the first text field of ``message`` that is not UTF-8."""
+    for field, value in message.ListFields():
+        if field.name in _REMARKS:
+            continue
+        values = value if field.is_repeated else (value,)
+        if field.type == FieldDescriptor.TYPE_STRING:
+            found = next(((field.name, text) for text in values if isinstance(text, bytes)), None)
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            found = next(filter(None, map(undecoded_text, values)), None)
+        else:
+            continue
+        if found is not None:
+            return found
+    return None
