@@ -76,6 +76,10 @@ def frontier(module: ir.Module, request: Request, say: Say = _silent) -> Frontie
     """Return the frontier of a prepared ``module``: its points sorted by time."""
     from tensoropt.compiler.search.frontier import SearchOptions, search_frontier
 
+    if request.pins is not None:
+        from tensoropt.compiler.search.pinned import pinned_frontier
+
+        return pinned_frontier(module, request.pins, request.device)
     options = SearchOptions(
         request.search, request.seed or 0, request.epsilon, memory_bytes=request.memory_bytes
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensoropt.compiler.choices import whole_number
 from tensoropt.compiler.cost.device import Device
@@ -39,7 +39,8 @@ class Request:
     ``mesh`` stands for itself; without one, every factorisation of ``devices`` is searched.
     ``device_spec`` is what ``device`` was loaded from: its name or the path of its file.
     ``memory_bytes`` is what one device may use, ``None`` for no limit. ``epsilon`` is how far a
-    point of the exact frontier may lie, relatively, from one that is found; 0 is exact.
+    point of the exact frontier may lie, relatively, from one that is found; 0 is exact. ``pins`` is
+    a plan.json whose strategies are taken in place of a search.
     """
 
     device: Device
@@ -50,6 +51,7 @@ class Request:
     seed: int | None = None
     memory_bytes: int | None = None
     epsilon: float = 0.0
+    pins: Mapping[str, Any] | None = None
 
     @property
     def meshes(self) -> list[Mesh]:

@@ -64,7 +64,7 @@ def build_parser() -> Parser:
 def wants_planning(args: argparse.Namespace) -> bool:
     """Say whether a flag was given that only makes sense with devices to plan for."""
     names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
-    given = [getattr(args, name) for name in (*names, "seed", "epsilon")]
+    given = [getattr(args, name) for name in (*names, "seed", "epsilon", "strategies")]
     return args.pareto or any(flag is not None for flag in given)
 
 
@@ -100,6 +100,8 @@ def _add_planning(group: Any) -> None:
     add("--memory", metavar="SIZE", help="memory of one device, such as 16GiB")
     add("--objective", metavar="WHAT", help=f"what to look for: {', '.join(OBJECTIVES)}")
     add("--search", metavar="NAME", help=f"search engine: {', '.join(SEARCHES)} (default ft)")
+    add("--strategies", type=Path, metavar="PLAN.json",
+        help="take the strategies of a plan, edited or not, in place of a search")  # fmt: skip
     add("--seed", metavar="K", help="seed of --search random (default 0)")
     add("--epsilon", metavar="E",
         help="slack of the frontier: 0 is exact (default), 0.01 within 1%%")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from tensoropt.compiler.choices import check_known, whole_number
 from tensoropt.compiler.cli.arguments import DEFAULT_DEVICES, FORMATS, MAX_DEVICES, OBJECTIVES
@@ -22,23 +23,38 @@ def read_request(args: argparse.Namespace) -> Request:
     search = args.search or "ft"
     check_known("--search: unknown search", search, SEARCHES)
     _check_objective(args)
-    devices, mesh = _devices(args)
+    pins = _pins(args)
+    mesh = Mesh(tuple(pins["mesh"]["shape"])) if pins else None
+    devices, mesh = (mesh.size, mesh) if mesh else _devices(args)
     spec = args.device or "cpu"
     return Request(
         device=load_device(spec),
         device_spec=spec,
         devices=devices,
         mesh=mesh,
-        search=search,
+        search="pinned" if pins else search,
         seed=_seed(args, search),
         memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else None,
         epsilon=_epsilon(args, search),
+        pins=pins,
     )
 
 
 def which_point(args: argparse.Namespace) -> str:
     """Return the point to take: what ``--pick`` says, else what the objective asks for."""
     return args.pick or ("memory" if args.objective == "memory" else "time")
+
+
+def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the plan.json of ``--strategies``, which leaves nothing to search."""
+    if args.strategies is None:
+        return None
+    for name in ("devices", "mesh", "search", "seed", "epsilon", "pick", "objective"):
+        if getattr(args, name) is not None:
+            raise UserError(f"--strategies fixes the plan, expected no --{name}")
+    from tensoropt.compiler.plan.reader import read_pins
+
+    return read_pins(args.strategies)
 
 
 def _devices(args: argparse.Namespace) -> tuple[int, Mesh | None]:

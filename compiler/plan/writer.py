@@ -14,7 +14,15 @@ from typing import Any
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.files import replacing_folder
 
-__all__ = ["PLAN_FILE", "check_replaceable", "file_hashes", "plan_folder", "sha256", "write_plan"]
+__all__ = [
+    "PLAN_FILE",
+    "check_document",
+    "check_replaceable",
+    "file_hashes",
+    "plan_folder",
+    "sha256",
+    "write_plan",
+]
 
 PLAN_FILE = "plan.json"
 
@@ -55,7 +63,7 @@ def write_plan(folder: Path, document: Mapping[str, Any]) -> None:
     as an input of strings.
     """
     whole = {**document, "files": file_hashes(folder)}
-    _check(whole)
+    check_document(whole, Path(PLAN_FILE))
     text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -83,11 +91,12 @@ def _listed(directory: Path) -> set[str]:
     return set()
 
 
-def _check(document: Mapping[str, Any]) -> None:
+def check_document(document: Any, path: Path) -> None:
+    """Raise :class:`UserError` naming ``path`` where ``document`` does not follow the schema."""
     error = next(iter(_validator().iter_errors(document)), None)
     if error is not None:
         where = "/".join(map(str, error.absolute_path))
-        raise UserError(f"{PLAN_FILE}: {where or 'top level'}: {error.message}")
+        raise UserError(f"{path}: {where or 'top level'}: {error.message}")
 
 
 @cache

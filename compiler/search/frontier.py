@@ -19,7 +19,13 @@ from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["FrontierPoint", "FrontierResult", "SearchOptions", "search_frontier"]
+__all__ = [
+    "FrontierPoint",
+    "FrontierResult",
+    "SearchOptions",
+    "frontier_point",
+    "search_frontier",
+]
 
 Choice = npt.NDArray[np.int32]
 """Per choosing node, the number of its strategy."""
@@ -111,7 +117,7 @@ def search_frontier(
         choices, bound = _search(tables, options)
         bounds.append(bound)
         evaluator = Evaluator(tables)
-        found += [_point(evaluator, choice) for choice in choices]
+        found += [frontier_point(evaluator, choice) for choice in choices]
     return FrontierResult(_prune(found), max((b for b in bounds if b is not None), default=None))
 
 
@@ -157,7 +163,8 @@ def _around(memories: Sequence[float], limit: float, reach: int = 16) -> set[int
     return set(range(max(first - reach, 0), min(first + reach, len(memories))))
 
 
-def _point(evaluator: Evaluator, choice: Choice) -> FrontierPoint:
+def frontier_point(evaluator: Evaluator, choice: Choice) -> FrontierPoint:
+    """Return the point of one choice, with its cost as the emitted graphs will have it."""
     tables = evaluator.tables
     strategies = {
         node: tables.options[node][int(picked)]

@@ -1,0 +1,27 @@
+"""Reads a plan.json back, to take its strategies for another compilation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.plan.writer import check_document
+
+__all__ = ["read_pins"]
+
+
+def read_pins(path: Path) -> dict[str, Any]:
+    """Return the document of a plan.json; its strategies, layouts and mesh may have been edited.
+
+    Raises :class:`UserError` where it cannot be read or does not follow the schema.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--strategies {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"--strategies {path}: expected JSON, got: {error}") from None
+    check_document(document, path)
+    return dict(document)
