@@ -79,20 +79,16 @@ def _all_reduce(
     return all_reduce(value, step.axes, step.reduction, location)
 
 
-def _all_gather(
-    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
-) -> ir.Value:
-    return shard.AllGatherOp(
-        result, MESH, value, step.dim, grid_axes=_axes(step.axes), loc=location
-    ).result
+def _along_dim(build: type[Any]) -> Callable[..., ir.Value]:
+    """Return the lowering of a collective whose one argument is the step's dimension."""
 
+    def lower(
+        value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+    ) -> ir.Value:
+        axes = _axes(step.axes)
+        return build(result, MESH, value, step.dim, grid_axes=axes, loc=location).result
 
-def _all_slice(
-    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
-) -> ir.Value:
-    return shard.AllSliceOp(
-        result, MESH, value, step.dim, grid_axes=_axes(step.axes), loc=location
-    ).result
+    return lower
 
 
 def _reduce_scatter(
@@ -146,9 +142,9 @@ def _zero(element: ir.Type) -> ir.Attribute:
 
 
 _LOWERINGS: dict[str, Callable[..., ir.Value]] = {
-    "all_gather": _all_gather,
+    "all_gather": _along_dim(shard.AllGatherOp),
     "all_reduce": _all_reduce,
-    "all_slice": _all_slice,
+    "all_slice": _along_dim(shard.AllSliceOp),
     "all_to_all": _all_to_all,
     "partialize": _partialize,
     "reduce_scatter": _reduce_scatter,
