@@ -21,6 +21,7 @@ __all__ = [
     "attribute",
     "attributes",
     "constant_value",
+    "folded_values",
     "function",
     "is_no_value",
     "is_onnx",
@@ -30,6 +31,7 @@ __all__ = [
     "op_name",
     "opsets",
     "owner",
+    "read_values",
     "region_names",
     "schema",
     "split_name",
@@ -172,6 +174,34 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
                 yield child.operation
                 if len(child.operation.regions):
                     yield from walk(child.operation)
+
+
+def folded_values(main: ir.Operation) -> set[ir.Value]:
+    """Return the values of `@main` that depend on no input: ONNX Runtime folds them at load.
+
+    Parameters, literals, and what ops that always do the same make of them; a collective is none.
+    """
+    block = main.regions[0].blocks[0]
+    held = main.attributes["arg_attrs"] if len(block.arguments) else ()
+    folded = {a for a, own in zip(block.arguments, held, strict=True) if "topt.param" in own}
+    for op in block:
+        if _is_foldable(op.operation) and folded.issuperset(read_values(op.operation)):
+            folded.update(op.operation.results)
+    return folded
+
+
+def read_values(op: ir.Operation) -> list[ir.Value]:
+    """Return the operands of ``op`` and of the operations inside it."""
+    return [*op.operands, *(value for child in walk(op) for value in child.operands)]
+
+
+_RANDOM = ("onnx.Random", "onnx.Bernoulli", "onnx.Multinomial")
+_COLLECTIVES = ("shard.all_gather", "shard.all_reduce", "shard.all_to_all", "shard.reduce_scatter")
+
+
+def _is_foldable(op: ir.Operation) -> bool:
+    name: str = op.name
+    return not name.startswith(_RANDOM) and name not in (*_COLLECTIVES, "func.return")
 
 
 @cache

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.reshard import Resharder
 from tensoropt.compiler.search.options import op_options
 from tensoropt.compiler.sharding.collectives import lower_path
 from tensoropt.compiler.sharding.describe import describe, tensor_info
@@ -21,7 +19,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import layout_of, mesh_of
 from tensoropt.passes.base import Pass
-from tensoropt.passes.strategies import signature_layouts, strategy_of
+from tensoropt.passes.strategies import resharder_of, signature_layouts, strategy_of
 
 __all__ = ["PartitionPass"]
 
@@ -50,10 +48,7 @@ class _Partition:
         self.old = onnx.function(module)
         self.versions = onnx.opsets(module)
         self.mesh: Mesh = mesh_of(module.operation)
-        if "topt.device" not in module.operation.attributes:
-            raise owner.fail(self.old, "the module has no topt.device, run search-strategies first")
-        device = load_device(module.operation.attributes["topt.device"].value)
-        self.resharder = Resharder(self.mesh, device)
+        self.resharder = resharder_of(module, self.old)
         self.local: dict[ir.Value, ir.Value] = {}
 
     def run(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.reshard import Resharder
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_of, layouts_of_strategy
+from tensoropt.dialects.topt import layout_of, layouts_of_strategy, mesh_of
 from tensoropt.passes.base import PassError
 
-__all__ = ["signature_layouts", "strategy_of"]
+__all__ = ["resharder_of", "signature_layouts", "strategy_of"]
 
 
 def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
@@ -31,3 +33,12 @@ def signature_layouts(function: ir.Operation, key: str) -> list[Layout]:
             text = f"'{function.name}' op {side} {number} has no topt.layout"
             raise PassError(f"{text}, run search-strategies first", function.location)
     return [layout_of(attributes["topt.layout"]) for attributes in held]
+
+
+def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
+    """Return what finds reshard paths on the mesh and the device that the search used."""
+    if "topt.device" not in module.operation.attributes:
+        text = f"'{function.name}' op the module has no topt.device, run search-strategies first"
+        raise PassError(text, function.location)
+    device = load_device(module.operation.attributes["topt.device"].value)
+    return Resharder(mesh_of(module.operation), device)

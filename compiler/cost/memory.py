@@ -66,55 +66,33 @@ def program_memory(module: ir.Module) -> Memory:
 class _Program:
     def __init__(self, function: ir.Operation) -> None:
         self.function = function
-        self.block = function.regions[0].blocks[0]
-        self.constants: set[ir.Value] = set()
+        self.folded = onnx.folded_values(function)
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = Lifetimes()
 
     def memory(self) -> Memory:
-        self._arguments()
-        for op in self.block:
+        block = self.function.regions[0].blocks[0]
+        for value in block.arguments:
+            self._argument(value)
+        for op in block:
             self._op(op.operation)
         return Memory(sum(self.static.values()), self.lifetimes.peak_bytes())
 
-    def _arguments(self) -> None:
-        held = self.function.attributes["arg_attrs"] if len(self.block.arguments) else ()
-        for value, attributes in zip(self.block.arguments, held, strict=True):
-            if "topt.param" in attributes:
-                self.constants.add(value)
-                self.static[value] = type_bytes(value.type)
-            else:
-                self.lifetimes.define(value, type_bytes(value.type))
+    def _argument(self, value: ir.Value) -> None:
+        if value in self.folded:
+            self.static[value] = type_bytes(value.type)
+        else:
+            self.lifetimes.define(value, type_bytes(value.type))
 
     def _op(self, op: ir.Operation) -> None:
-        if self._is_folded(op):
-            self.constants.update(op.results)
+        if len(op.results) and self.folded.issuperset(op.results):
             if not len(op.operands):  # a literal stays in the file, and so in memory
                 self.static.update((v, type_bytes(v.type)) for v in op.results)
             return
-        for value in self._read(op):
-            if value in self.constants:
+        for value in onnx.read_values(op):
+            if value in self.folded:
                 self.static[value] = type_bytes(value.type)
             self.lifetimes.use(value)
         for value in op.results:
             self.lifetimes.define(value, type_bytes(value.type))
         self.lifetimes.advance()
-
-    def _read(self, op: ir.Operation) -> list[ir.Value]:
-        inner = [value for child in onnx.walk(op) for value in child.operands]
-        return [*op.operands, *inner]
-
-    def _is_folded(self, op: ir.Operation) -> bool:
-        if op.name == "func.return" or op.name in _COLLECTIVES or _is_random(op):
-            return False
-        return all(value in self.constants for value in self._read(op))
-
-
-_COLLECTIVES = frozenset(
-    f"shard.{name}" for name in ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
-)
-
-
-def _is_random(op: ir.Operation) -> bool:
-    name: str = op.name
-    return name.startswith(("onnx.Random", "onnx.Bernoulli", "onnx.Multinomial"))

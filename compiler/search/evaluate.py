@@ -115,8 +115,7 @@ class _Evaluation:
     def __init__(self, owner: Evaluator) -> None:
         self.owner = owner
         self.lifetimes = Lifetimes()
-        self.held: dict[int, int] = {}  # value -> the layout its producer makes
-        self.present: set[tuple[int, int]] = set()
+        self.present: dict[int, list[int]] = {}  # value -> the layouts it is held in, in order
         self.compute_s = self.communication_s = 0.0
         self.static_bytes = 0
 
@@ -131,14 +130,13 @@ class _Evaluation:
         self.compute_s += option.compute_s
         self.communication_s += option.inner_s
         self.static_bytes += option.static_bytes
-        for tensor in option.operands:
-            if tensor not in self.present:
-                self._reshard(*tensor)
+        for value, layout in option.operands:
+            if layout not in self.present[value]:
+                self._reshard(value, layout)
         for tensor in option.operands:
             self.lifetimes.use(tensor)
         for value, layout in option.results:
-            self.held[value] = layout
-            self.present.add((value, layout))
+            self.present[value] = [layout]
             if not node.constant:
                 self.lifetimes.define((value, layout), self.owner.size_bytes(value, layout))
         if node.kind == "op" and not node.constant:
@@ -146,9 +144,10 @@ class _Evaluation:
 
     def _reshard(self, value: int, target: int) -> None:
         """Walk the steps to ``target``; each holds what it reads and what it makes."""
-        source = self.held[value]
+        held = self.present[value]
+        source = min(held, key=lambda layout: self.owner.moves(value, layout, target)[0])
         time_s, steps = self.owner.moves(value, source, target)
-        self.present.add((value, target))
+        held.append(target)
         self.communication_s += time_s
         tensor: object = (value, source)
         for number, layout in enumerate(steps):

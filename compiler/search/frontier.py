@@ -139,7 +139,8 @@ def _distinct(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
 
 def _search(tables: MeshTables, options: SearchOptions) -> tuple[list[Choice], float | None]:
     if options.name == "random":
-        return [random_choice(tables.problem, options.seed)], None
+        drawn = random_choice(tables.problem, options.seed)
+        return [drawn[: len(tables.variables)]], None
     frontier = solve_frontier(
         tables.problem, epsilon=options.epsilon, time_limit_s=options.time_limit_s
     )
@@ -147,7 +148,9 @@ def _search(tables: MeshTables, options: SearchOptions) -> tuple[list[Choice], f
     kept = _spread(len(points), options.points)
     if options.memory_bytes is not None:
         kept |= _around([point.memory for point in points], options.memory_bytes)
-    return [points[i].choice for i in sorted(kept)], frontier.epsilon
+    # Copies of shared tensors come last; the program takes each from the nearest layout there is.
+    chosen = len(tables.variables)
+    return [points[i].choice[:chosen] for i in sorted(kept)], frontier.epsilon
 
 
 def _spread(count: int, wanted: int) -> set[int]:

@@ -35,6 +35,14 @@ def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
     return 0 if info is None else local_bytes(info, layout, mesh)
 
 
+@dataclass(frozen=True)
+class _End:
+    """One end of an edge: a node of the problem, and a layout of the tensor per option."""
+
+    node: int
+    layouts: tuple[Layout, ...]
+
+
 @dataclass(eq=False)
 class MeshTables:
     """The options and costs of a graph on one mesh of one device description."""
@@ -60,17 +68,31 @@ class MeshTables:
 
     @cached_property
     def problem(self) -> Problem:
-        """The pairwise factor graph; its node ``i`` is ``variables[i]``.
+        """The pairwise factor graph; its node ``i`` is ``variables[i]``, then come the copies.
 
+        A tensor with several uses has a *copy*: a node that chooses the layout in which its uses
+        find it, so that they pay together for getting there and each alone for going on.
         Linear in the number of edges, times the sizes of their distinct tables.
         """
         position = {node: index for index, node in enumerate(self.variables)}
         nodes = [self._node_table(index) for index in self.variables]
-        edges = [
-            self._edge(position, value, consumer, operand)
-            for value, consumer, operand in self.graph.edges()
-        ]
+        edges: list[EdgeTable] = []
+        for value, uses in self._free_uses().items():
+            source = self._source(value, position)
+            if len(uses) > 1 and not self.graph.producer(value).constant:
+                copy = self._copy(value, source, uses, len(nodes))
+                edges.append(self._edge(value, source, copy))
+                nodes.append(_free_node(len(copy.layouts)))
+                source = copy
+            edges += [self._edge(value, source, self._use(u, position)) for u in uses]
         return Problem(nodes, edges)
+
+    def _free_uses(self) -> dict[int, list[tuple[int, int]]]:
+        """Return the (node, operand) pairs that read each value and choose freely."""
+        uses: dict[int, list[tuple[int, int]]] = {}
+        for value, consumer, operand in self.graph.edges():
+            uses.setdefault(value, []).append((consumer, operand))
+        return uses
 
     def op_time_s(self, node: Node, strategy: Strategy) -> float:
         """Return the time of an op under ``strategy``; what is folded at load takes none."""
@@ -146,15 +168,32 @@ class MeshTables:
             ),
         )
 
-    def _edge(self, position: dict[int, int], value: int, consumer: int, operand: int) -> EdgeTable:
+    def _source(self, value: int, position: dict[int, int]) -> _End:
+        held = self.graph.values[value]
+        layouts = tuple(s.results[held.index] for s in self.options[held.producer])
+        return _End(position[held.producer], layouts)
+
+    def _use(self, use: tuple[int, int], position: dict[int, int]) -> _End:
+        consumer, operand = use
+        layouts = tuple(s.operands[operand] for s in self.options[consumer])
+        return _End(position[consumer], layouts)
+
+    def _copy(self, value: int, source: _End, uses: list[tuple[int, int]], number: int) -> _End:
+        """Return the node of the copy: any complete layout that is made or wanted.
+
+        Several uses that all want a partial sum gain nothing over reducing it first, as each
+        carries it to a reduction of its own; leaving it out makes the tables much smaller.
+        """
+        wanted = [s.operands[operand] for node, operand in uses for s in self.options[node]]
+        complete = (layout for layout in (*source.layouts, *wanted) if not layout.has_partial)
+        return _End(number, tuple(dict.fromkeys(complete)))
+
+    def _edge(self, value: int, source: _End, target: _End) -> EdgeTable:
         held = self.graph.values[value]
         constant = self.graph.nodes[held.producer].constant
-        sources = tuple(s.results[held.index] for s in self.options[held.producer])
-        targets = tuple(s.operands[operand] for s in self.options[consumer])
         assert held.info is not None
-        time_s, transient = self._edge_table(held.info, sources, targets, constant)
-        ends = position[held.producer], position[consumer]
-        return EdgeTable(*ends, time_s, transient_bytes=transient)
+        tables = self._edge_table(held.info, source.layouts, target.layouts, constant)
+        return EdgeTable(source.node, target.node, tables[0], transient_bytes=tables[1])
 
     def _edge_table(
         self,
@@ -184,6 +223,10 @@ class MeshTables:
         allowed = [[_is_cut(a, b) for b in targets] for a in sources]
         time_s = np.where(np.array(allowed), 0.0, np.inf)
         return time_s, np.zeros_like(time_s)
+
+
+def _free_node(options: int) -> NodeTable:
+    return NodeTable(np.zeros(options), np.zeros(options), np.zeros(options))
 
 
 def _is_cut(source: Layout, target: Layout) -> bool:

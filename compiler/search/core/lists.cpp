@@ -58,16 +58,17 @@ class Eliminator {
     }
 
     void load(int id) {
-        const Table& table = plan_.base[plan_.same[id]];
+        const Table& table = *plan_.base[id];
         Lists& lists = tables_[id];
         Limits limits;
         for (std::size_t i = 0; i < table.size(); ++i) {
-            const std::int32_t level = level_of(table.transient[i]);
-            if (table.time[i] != INF && level < static_cast<std::int32_t>(levels_.size())) {
+            const Cost cost = table.at(i);
+            const std::int32_t level = level_of(cost.transient);
+            if (cost.time != INF && level < static_cast<std::int32_t>(levels_.size())) {
                 set_limits(id, i, limits);
-                if (within(limits, table.time[i], table.fixed[i], level)) {
-                    lists.time.push_back(table.time[i]);
-                    lists.fixed.push_back(table.fixed[i]);
+                if (within(limits, cost.time, cost.fixed, level)) {
+                    lists.time.push_back(cost.time);
+                    lists.fixed.push_back(cost.fixed);
                     if (levels_.size() > 1) lists.level.push_back(level);
                 }
             }

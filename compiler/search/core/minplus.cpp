@@ -3,12 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-// One build serves old and new processors: the loader picks the clone.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CLONES
-#endif
+#include "clones.hpp"
 
 namespace topt::search {
 
@@ -45,9 +40,12 @@ CLONES void min_row(double* into, const double* a, std::size_t n) {
 }
 
 CLONES double least(const double* a, std::size_t n) {
-    double low = INF;
-    for (std::size_t x = 0; x < n; ++x) low = smaller(low, a[x]);
-    return low;
+    double lane[8] = {INF, INF, INF, INF, INF, INF, INF, INF};
+    std::size_t x = 0;
+    for (; x + 8 <= n; x += 8)
+        for (std::size_t l = 0; l < 8; ++l) lane[l] = smaller(lane[l], a[x + l]);
+    for (; x < n; ++x) lane[0] = smaller(lane[0], a[x]);
+    return *std::min_element(lane, lane + 8);
 }
 
 // The rows of the inputs of a step at one cell and one v, and the sum of its single values.
@@ -151,17 +149,21 @@ int best_value(const Step& step, const Values& values, const std::vector<std::si
 }  // namespace
 
 std::vector<double> weigh(const Table& table, const Weights& weights) {
-    std::vector<double> out(table.size(), INF);
+    std::vector<double> out(table.size());
+    const bool plain = weights.fixed == 0 || table.fixed.empty();
+    for (std::size_t i = 0; i < out.size(); ++i)  // zero times infinity is not a number
+        out[i] = table.time[i] == INF ? INF : weights.time * table.time[i];
+    for (std::size_t i = 0; !plain && i < out.size(); ++i) out[i] += weights.fixed * table.fixed[i];
+    if (weights.limit == INF || table.transient.empty()) return out;
     for (std::size_t i = 0; i < out.size(); ++i)
-        if (table.time[i] != INF && table.transient[i] <= weights.limit)
-            out[i] = weights.time * table.time[i] + weights.fixed * table.fixed[i];
+        if (table.transient[i] > weights.limit) out[i] = INF;
     return out;
 }
 
 Values eliminate(const Plan& plan, const Weights& weights) {
     Values values{std::vector<std::vector<double>>(plan.scope.size()), &plan};
     for (std::size_t id = 0; id < plan.base.size(); ++id)
-        if (plan.same[id] == static_cast<int>(id)) values.tables[id] = weigh(plan.base[id], weights);
+        if (plan.same[id] == static_cast<int>(id)) values.tables[id] = weigh(*plan.base[id], weights);
     for (const Step& step : plan.steps)
         if (plan.same[step.output] == step.output)
             values.tables[step.output] = step_up(plan, step, values);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 
 namespace topt::search {
@@ -14,23 +15,74 @@ void add(Cost& into, const Cost& cost) {
 
 void add(Table& into, std::size_t at, const Cost& cost) {
     into.time[at] += cost.time;
-    into.fixed[at] += cost.fixed;
-    into.transient[at] = std::max(into.transient[at], cost.transient);
+    if (cost.fixed != 0) {
+        into.fixed.resize(into.size(), 0);
+        into.fixed[at] += cost.fixed;
+    }
+    if (cost.transient != 0) {
+        into.transient.resize(into.size(), 0);
+        into.transient[at] = std::max(into.transient[at], cost.transient);
+    }
+}
+
+Table transposed(const Table& table, std::size_t rows, std::size_t columns) {
+    auto turn = [&](const std::vector<double>& from) {
+        std::vector<double> to(from.size());
+        if (from.empty()) return to;
+        for (std::size_t c = 0; c < columns; ++c)
+            for (std::size_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * columns + c];
+        return to;
+    };
+    return {turn(table.time), turn(table.fixed), turn(table.transient)};
 }
 
 namespace {
 
-// Calls f on every table of the model.
-template <class F>
-void each_table(Model& model, F f) {
+// Four independent lanes: multiplications overlap.
+std::uint64_t mix(std::uint64_t hash, const std::vector<double>& values) {
+    constexpr std::uint64_t factor = 0x9E3779B97F4A7C15ull;
+    std::uint64_t lane[4] = {hash, hash ^ 1, hash ^ 2, hash ^ 3}, bits[4];
+    std::size_t i = 0;
+    for (; i + 4 <= values.size(); i += 4) {
+        std::memcpy(bits, &values[i], sizeof bits);
+        for (int l = 0; l < 4; ++l) {
+            lane[l] = (lane[l] ^ bits[l]) * factor;
+            lane[l] ^= lane[l] >> 29;
+        }
+    }
+    for (; i < values.size(); ++i) {
+        std::memcpy(bits, &values[i], sizeof bits[0]);
+        lane[0] = (lane[0] ^ bits[0]) * factor;
+        lane[0] ^= lane[0] >> 29;
+    }
+    for (int l = 1; l < 4; ++l) lane[0] = (lane[0] ^ (lane[l] >> 7)) * factor + lane[l];
+    return lane[0] + values.size();
+}
+
+}  // namespace
+
+TableRef Interner::of(Table&& table) {
+    const std::uint64_t hash = mix(mix(mix(0, table.time), table.fixed), table.transient);
+    auto [first, last] = known_.equal_range(hash);
+    for (; first != last; ++first)
+        if (*first->second == table) return first->second;
+    auto kept = std::make_shared<const Table>(std::move(table));
+    known_.emplace(hash, kept);
+    return kept;
+}
+
+namespace {
+
+// Calls f on every reference to a table of the model.
+template <class M, class F>
+void each_table(M& model, F f) {
     for (auto& node : model.nodes) f(node);
     for (auto& edge : model.edges) f(edge.table);
 }
 
 double largest_finite(const std::vector<double>& values) {
     double top = 0;
-    for (double value : values)
-        if (std::isfinite(value)) top = std::max(top, value);
+    for (double value : values) top = std::max(top, value < INF ? value : 0);
     return top;
 }
 
@@ -42,48 +94,81 @@ double unit_for(double total) {
     return std::ldexp(1.0, exponent - 52);
 }
 
-// Adding 2^52 to a number below it leaves no room for a fraction.
-void round_to(std::vector<double>& values, double unit) {
-    for (double& value : values)
-        if (std::isfinite(value)) value = value * (1 / unit) + 0x1p52 - 0x1p52;
+// Adding 2^52 to a number below it leaves no room for a fraction; infinity stays what it is.
+std::vector<double> rounded(const std::vector<double>& values, double unit) {
+    std::vector<double> out(values.size());
+    const double factor = 1 / unit;
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = values[i] * factor + 0x1p52 - 0x1p52;
+    return out;
+}
+
+std::vector<double> rounded_memory(const std::vector<double>& values, double unit) {
+    auto out = rounded(values, unit);
+    return largest_finite(out) > 0 ? out : std::vector<double>{};
 }
 
 }  // namespace
 
 Scale quantise(Model& model) {
+    std::unordered_map<const Table*, Cost> largest;
     double time = 0, fixed = 0, transient = 0;
-    each_table(model, [&](Table& table) {
-        time += largest_finite(table.time);
-        fixed += largest_finite(table.fixed);
-        transient = std::max(transient, largest_finite(table.transient));
+    each_table(model, [&](const TableRef& ref) {
+        auto [it, fresh] = largest.try_emplace(ref.get());
+        if (fresh)
+            it->second = {largest_finite(ref->time), largest_finite(ref->fixed),
+                          largest_finite(ref->transient)};
+        time += it->second.time;
+        fixed += it->second.fixed;
+        transient = std::max(transient, it->second.transient);
     });
     const Scale scale{unit_for(time), unit_for(fixed + transient)};
-    each_table(model, [&](Table& table) {
-        round_to(table.time, scale.time);
-        round_to(table.fixed, scale.memory);
-        round_to(table.transient, scale.memory);
+    std::unordered_map<const Table*, TableRef> done;
+    Interner interner;
+    each_table(model, [&](TableRef& ref) {
+        const TableRef old = ref;
+        auto [it, fresh] = done.try_emplace(old.get());
+        if (fresh)
+            it->second = interner.of({rounded(old->time, scale.time),
+                                      rounded_memory(old->fixed, scale.memory),
+                                      rounded_memory(old->transient, scale.memory)});
+        ref = it->second;
     });
     return scale;
 }
 
 void merge_parallel(Model& model) {
-    std::map<std::pair<int, int>, std::size_t> seen;
+    std::map<std::pair<int, int>, std::vector<std::size_t>> groups;
+    for (std::size_t e = 0; e < model.edges.size(); ++e)
+        groups[std::minmax(model.edges[e].a, model.edges[e].b)].push_back(e);
+    if (groups.size() == model.edges.size()) return;
+    using Key = std::pair<int, std::vector<std::pair<const Table*, bool>>>;  // with the rows
+    std::map<Key, TableRef> sums;
     std::vector<Edge> merged;
-    for (Edge& edge : model.edges) {
-        auto [it, fresh] = seen.try_emplace({edge.a, edge.b}, merged.size());
-        if (fresh) {
-            merged.push_back(std::move(edge));
-            continue;
+    for (const auto& [ends, group] : groups) {
+        const Edge& first = model.edges[group[0]];
+        merged.push_back(first);
+        if (group.size() == 1) continue;
+        const std::size_t rows = model.size(first.a), columns = model.size(first.b);
+        Key whole{int(rows), {}};
+        auto& key = whole.second;
+        for (std::size_t e : group)
+            key.emplace_back(model.edges[e].table.get(), model.edges[e].a != first.a);
+        TableRef& sum = sums[whole];
+        if (!sum) {
+            Table total = *first.table;
+            for (std::size_t k = 1; k < key.size(); ++k)
+                for (std::size_t i = 0; i < total.size(); ++i)
+                    add(total, i, key[k].first->at(key[k].second ? i % columns * rows + i / columns : i));
+            sum = std::make_shared<const Table>(std::move(total));
         }
-        for (std::size_t i = 0; i < edge.table.size(); ++i)
-            add(merged[it->second].table, i, edge.table.at(i));
+        merged.back().table = sum;
     }
     model.edges = std::move(merged);
 }
 
 Keep keep_all(const Model& model) {
     Keep keep;
-    for (const auto& node : model.nodes) keep.emplace_back(node.size(), 1);
+    for (const auto& node : model.nodes) keep.emplace_back(node->size(), 1);
     return keep;
 }
 
@@ -93,88 +178,11 @@ std::size_t count(const Keep& keep) {
     return total;
 }
 
-namespace {
-
-Table select(Table&& table, const std::vector<int>& rows, const std::vector<int>& columns,
-             std::size_t width) {
-    if (rows.size() * columns.size() == table.size()) return std::move(table);
-    auto pick = [&](const std::vector<double>& from) {
-        std::vector<double> to;
-        to.reserve(rows.size() * columns.size());
-        for (int row : rows)
-            for (int column : columns) to.push_back(from[row * width + column]);
-        return to;
-    };
-    return {pick(table.time), pick(table.fixed), pick(table.transient)};
-}
-
-// Work of `reduce`: which entries stay and where each node went.
-struct Reduction {
-    Model& old;
-    Model next;
-    std::vector<std::vector<int>> kept;
-    std::vector<int> moved;  // old node -> new node, or -1 when it was fixed
-
-    bool list(const Keep& keep) {
-        kept.resize(old.nodes.size());
-        for (std::size_t n = 0; n < kept.size(); ++n) {
-            for (int i = 0; i < old.size(n); ++i)
-                if (keep[n][i] && std::isfinite(old.nodes[n].time[i])) kept[n].push_back(i);
-            if (kept[n].empty()) return false;
-        }
-        return true;
-    }
-
-    void place_nodes() {
-        next.base = old.base;
-        next.choice = old.choice;
-        for (std::size_t n = 0; n < kept.size(); ++n) {
-            if (kept[n].size() == 1) {
-                add(next.base, old.nodes[n].at(kept[n][0]));
-                next.choice[old.source[n]] = old.configs[n][kept[n][0]];
-                moved.push_back(-1);
-                continue;
-            }
-            moved.push_back(static_cast<int>(next.nodes.size()));
-            next.nodes.push_back(select(std::move(old.nodes[n]), kept[n], {0}, 1));
-            next.source.push_back(old.source[n]);
-            auto& configs = next.configs.emplace_back();
-            for (int i : kept[n]) configs.push_back(old.configs[n][i]);
-        }
-    }
-
-    void place_edge(Edge& edge, const std::vector<std::size_t>& sizes) {
-        Table table = select(std::move(edge.table), kept[edge.a], kept[edge.b], sizes[edge.b]);
-        const int a = moved[edge.a], b = moved[edge.b];
-        if (a >= 0 && b >= 0) {
-            next.edges.push_back({a, b, std::move(table)});
-        } else if (a < 0 && b < 0) {
-            add(next.base, table.at(0));
-        } else {
-            for (std::size_t i = 0; i < table.size(); ++i)
-                add(next.nodes[a < 0 ? b : a], i, table.at(i));
-        }
-    }
-};
-
-}  // namespace
-
-std::optional<Model> reduce(Model model, const Keep& keep) {
-    Reduction work{model, {}, {}, {}};
-    if (!work.list(keep)) return std::nullopt;
-    std::vector<std::size_t> sizes;
-    for (const auto& node : model.nodes) sizes.push_back(node.size());
-    work.place_nodes();
-    for (Edge& edge : model.edges) work.place_edge(edge, sizes);
-    if (!std::isfinite(work.next.base.time)) return std::nullopt;
-    return std::move(work.next);
-}
-
 Cost cost_of(const Model& model, const std::vector<int>& choice) {
     Cost total = model.base;
-    for (std::size_t n = 0; n < model.nodes.size(); ++n) add(total, model.nodes[n].at(choice[n]));
+    for (std::size_t n = 0; n < model.nodes.size(); ++n) add(total, model.nodes[n]->at(choice[n]));
     for (const Edge& edge : model.edges)
-        add(total, edge.table.at(std::size_t(choice[edge.a]) * model.size(edge.b) + choice[edge.b]));
+        add(total, edge.table->at(std::size_t(choice[edge.a]) * model.size(edge.b) + choice[edge.b]));
     return total;
 }
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace topt::search {
@@ -17,28 +20,43 @@ struct Cost {
     double memory() const { return fixed + transient; }
 };
 
-// Costs of one factor, row-major over its scope. An infinite time forbids the entry.
+// Costs of one factor, row-major over its scope. An infinite time forbids the entry. Memory that is
+// zero everywhere is not stored.
 struct Table {
     std::vector<double> time, fixed, transient;
     std::size_t size() const { return time.size(); }
-    Cost at(std::size_t i) const { return {time[i], fixed[i], transient[i]}; }
+    Cost at(std::size_t i) const {
+        return {time[i], fixed.empty() ? 0 : fixed[i], transient.empty() ? 0 : transient[i]};
+    }
     bool operator==(const Table&) const = default;
 };
 
+// Tables are shared: equal ones are one, so that they are compared by their address.
+using TableRef = std::shared_ptr<const Table>;
+
+// Finds the table of equal content.
+class Interner {
+  public:
+    TableRef of(Table&& table);
+
+  private:
+    std::unordered_multimap<std::uint64_t, TableRef> known_;
+};
+
 struct Edge {
-    int a, b;     // nodes, a < b
-    Table table;  // [K_a][K_b]
+    int a, b;        // nodes
+    TableRef table;  // [K_a][K_b]
 };
 
 struct Model {
-    std::vector<Table> nodes;
+    std::vector<TableRef> nodes;
     std::vector<Edge> edges;
     Cost base;                               // what the variables already fixed cost
     std::vector<int> source;                 // node -> variable of the user's problem
     std::vector<std::vector<int>> configs;   // node -> the user's configuration of each entry
     std::vector<int> choice;                 // user's variable -> configuration once fixed, else -1
 
-    int size(int node) const { return static_cast<int>(nodes[node].size()); }
+    int size(int node) const { return static_cast<int>(nodes[node]->size()); }
 };
 
 // One whole unit of the engine is `time` seconds or `memory` bytes; both are powers of two.
@@ -51,7 +69,9 @@ using Keep = std::vector<std::vector<char>>;
 void add(Cost& into, const Cost& cost);
 void add(Table& into, std::size_t at, const Cost& cost);
 
-// Chooses the scale from the largest totals and rounds every cost to it.
+Table transposed(const Table& table, std::size_t rows, std::size_t columns);
+
+// Chooses the scale from the largest totals and rounds every cost to it. Equal tables become one.
 Scale quantise(Model& model);
 
 // Adds up parallel edges, so that every pair of nodes has at most one.

@@ -1,6 +1,7 @@
 // The Python face of the engine: tensoropt.compiler.search._core.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -64,29 +65,38 @@ nb::object to_numpy(std::vector<T> values, std::vector<std::size_t> shape) {
 
 class Engine {
   public:
-    void add_node(const Array& time, const Array& fixed, const Array& transient) {
+    // Tables are numbered from 0; memory left out is zero.
+    std::size_t add_table(const Array& time, const std::optional<Array>& fixed,
+                          const std::optional<Array>& transient) {
+        auto values = [](const std::optional<Array>& from) {
+            return from ? copy(*from) : std::vector<double>{};
+        };
+        tables_.push_back(std::make_shared<const Table>(copy(time), values(fixed), values(transient)));
+        return tables_.size() - 1;
+    }
+
+    void add_node(std::size_t table) {
         const int id = static_cast<int>(model_.nodes.size());
-        model_.nodes.push_back({copy(time), copy(fixed), copy(transient)});
+        model_.nodes.push_back(tables_.at(table));
         model_.source.push_back(id);
         model_.choice.push_back(-1);
-        auto& configs = model_.configs.emplace_back(time.size());
+        auto& configs = model_.configs.emplace_back(tables_[table]->size());
         for (std::size_t i = 0; i < configs.size(); ++i) configs[i] = static_cast<int>(i);
     }
 
-    void add_edge(int a, int b, const Array& time, const Array& fixed, const Array& transient) {
-        model_.edges.push_back({a, b, {copy(time), copy(fixed), copy(transient)}});
-    }
+    void add_edge(int a, int b, std::size_t table) { model_.edges.push_back({a, b, tables_.at(table)}); }
 
     // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
     bool prepare() {
         quantise(model_);
+        tables_.clear();
         merge_parallel(model_);
         width_ = model_.nodes.size();
         const Keep all = keep_all(model_);
         auto reduced = reduce(std::move(model_), all);
         if (!reduced) return false;
         whole_.model = std::move(*reduced);
-        whole_.plan = make_plan(whole_.model);
+        whole_.plan = make_shared_plan(whole_.model);
         check_size(whole_.plan);
         return true;
     }
@@ -136,7 +146,7 @@ class Engine {
         if (count(keep) == count(keep_all(whole_.model))) return;
         if (auto reduced = reduce(whole_.model, keep)) {
             whole_.model = std::move(*reduced);
-            whole_.plan = make_plan(whole_.model);
+            whole_.plan = make_shared_plan(whole_.model);
         }
     }
 
@@ -154,7 +164,8 @@ class Engine {
         return out;
     }
 
-    Model model_;           // until it is prepared
+    std::vector<TableRef> tables_;  // until they are prepared
+    Model model_;                   // likewise
     std::size_t width_ = 0;  // variables of the user's problem
     Prepared whole_;
 };
@@ -169,8 +180,9 @@ NB_MODULE(_core, m) {
     nb::exception<TooLarge>(m, "TooLargeError");
     nb::class_<Engine>(m, "Engine")
         .def(nb::init<>())
-        .def("add_node", &Engine::add_node, "time"_a, "static"_a, "transient"_a)
-        .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "time"_a, "static"_a, "transient"_a)
+        .def("add_table", &Engine::add_table, "time"_a, "static"_a.none(), "transient"_a.none())
+        .def("add_node", &Engine::add_node, "table"_a)
+        .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
         .def("prepare", &Engine::prepare)
         .def("min_time", &Engine::min_time)
         .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,

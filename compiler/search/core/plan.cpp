@@ -2,93 +2,178 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <set>
+#include <tuple>
+#include <unordered_map>
 
 namespace topt::search {
 
 namespace {
 
-using Neighbours = std::vector<std::set<int>>;
+constexpr double kWorthSharing = 1e6;  // sums: below that, another order gains nothing
 
-Neighbours neighbours_of(const Model& model) {
-    Neighbours next(model.nodes.size());
-    for (const Edge& edge : model.edges) {
-        next[edge.a].insert(edge.b);
-        next[edge.b].insert(edge.a);
-    }
-    return next;
+// How a table looks to one of its variables, the same for equal tables in equal places.
+std::uint64_t blend(std::uint64_t a, std::uint64_t b) {
+    a = (a ^ (b + 0x9E3779B97F4A7C15ull)) * 0xFF51AFD7ED558CCDull;
+    return a ^ (a >> 32);
 }
 
-double output_cells(const Model& model, const std::set<int>& scope) {
-    double cells = 1;
-    for (int node : scope) cells *= model.size(node);
-    return cells;
-}
-
-// Removes a node and joins its neighbours pairwise.
-void eliminate(Neighbours& next, int node) {
-    for (int a : next[node]) {
-        next[a].erase(node);
-        for (int b : next[node])
-            if (a != b) next[a].insert(b);
-    }
-}
-
-std::vector<int> elimination_order(const Model& model) {
-    Neighbours next = neighbours_of(model);
-    std::vector<int> order, open(model.nodes.size());
-    for (std::size_t n = 0; n < open.size(); ++n) open[n] = static_cast<int>(n);
-    while (!open.empty()) {
-        auto best = open.begin();
-        std::pair<double, double> least{INF, INF};
-        for (auto it = open.begin(); it != open.end(); ++it) {
-            const double cells = output_cells(model, next[*it]);
-            const std::pair<double, double> cost{cells, cells * model.size(*it)};
-            if (cost < least) least = cost, best = it;
+// Picks the variable to eliminate next: the one whose output table is smallest. With `share`, the
+// cells of an output count as divided by how many places look the same, since they are computed once.
+class Orderer {
+  public:
+    Orderer(const Model& model, bool share) : model_(model), share_(share) {
+        const std::size_t n = model.nodes.size();
+        near_.resize(n), place_.resize(n), look_.resize(n);
+        for (std::size_t v = 0; v < n; ++v) tables_of_.emplace_back();
+        if (share)
+            for (std::size_t v = 0; v < n; ++v) add({int(v)}, address(model.nodes[v]));
+        for (const Edge& edge : model.edges) {
+            near_[edge.a].insert(edge.b);
+            near_[edge.b].insert(edge.a);
+            if (share) add({edge.a, edge.b}, address(edge.table));
         }
-        order.push_back(*best);
-        eliminate(next, *best);
-        open.erase(best);
     }
-    return order;
-}
 
-Table transposed(const Table& table, std::size_t rows, std::size_t columns) {
-    auto turn = [&](const std::vector<double>& from) {
-        std::vector<double> to(from.size());
-        for (std::size_t c = 0; c < columns; ++c)
-            for (std::size_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * columns + c];
-        return to;
+    std::vector<int> order() {
+        for (std::size_t v = 0; v < near_.size(); ++v) enter(int(v));
+        std::vector<int> order;
+        while (!queue_.empty()) {
+            const int best = share_ ? most_shared() : std::get<2>(*queue_.begin());
+            order.push_back(best);
+            remove(best);
+        }
+        return order;
+    }
+
+  private:
+    using Place = std::tuple<double, double, int>;
+
+    struct Factor {
+        std::vector<int> scope;
+        std::uint64_t label;
     };
-    return {turn(table.time), turn(table.fixed), turn(table.transient)};
-}
 
-std::uint64_t hash_of(const Table& table) {
-    std::uint64_t hash = table.size();
-    for (const auto* values : {&table.time, &table.fixed, &table.transient})
-        for (double value : *values) {
-            std::uint64_t bits;
-            std::memcpy(&bits, &value, sizeof bits);
-            hash = (hash ^ bits) * 0x9E3779B97F4A7C15ull;
-            hash ^= hash >> 29;
+    std::uint64_t address(const TableRef& table) {
+        return labels_.try_emplace(table.get(), labels_.size() + 1).first->second;
+    }
+
+    void add(std::vector<int> scope, std::uint64_t label) {
+        for (int v : scope) tables_of_[v].push_back(factors_.size());
+        factors_.push_back({std::move(scope), label});
+    }
+
+    std::uint64_t seen_from(const Factor& factor, int v) const {
+        const auto at = std::find(factor.scope.begin(), factor.scope.end(), v) - factor.scope.begin();
+        return blend(factor.label, std::uint64_t(at) + 1);
+    }
+
+    // The sum does not depend on the order of the tables.
+    std::uint64_t look_of(int v) const {
+        std::uint64_t sum = 0;
+        for (std::size_t f : tables_of_[v]) sum += seen_from(factors_[f], v);
+        return sum;
+    }
+
+    void enter(int v) {
+        double cells = 1;
+        for (int u : near_[v]) cells *= model_.size(u);
+        place_[v] = {cells, cells * model_.size(v), v};
+        if (share_) {
+            look_[v] = look_of(v);
+            alike_[look_[v]].insert(v);
+            if (alike_[look_[v]].size() > 1) return;
         }
-    return hash;
-}
+        queue_.insert(place_[v]);
+    }
+
+    void leave(int v) {
+        if (!share_) {
+            queue_.erase(place_[v]);
+            return;
+        }
+        auto it = alike_.find(look_[v]);
+        it->second.erase(v);
+        if (queue_.erase(place_[v]) && !it->second.empty()) queue_.insert(place_[*it->second.begin()]);
+        if (it->second.empty()) alike_.erase(it);
+    }
+
+    // Among the looks, the least cells per place that looks so.
+    int most_shared() const {
+        std::pair<double, double> least{INF, INF};
+        int best = -1;
+        for (const auto& [cells, work, v] : queue_) {
+            const double places = double(alike_.at(look_[v]).size());
+            const std::pair<double, double> cost{cells / places, work / places};
+            if (cost < least) least = cost, best = v;
+        }
+        return best;
+    }
+
+    // Removes a variable and joins its neighbours pairwise.
+    void remove(int v) {
+        const std::set<int> scope = near_[v];
+        leave(v);
+        for (int u : scope) leave(u);
+        for (int a : scope) {
+            near_[a].erase(v);
+            for (int b : scope)
+                if (a != b) near_[a].insert(b);
+        }
+        if (share_) join(v, scope);
+        for (int u : scope) enter(u);
+    }
+
+    // Puts the output table in the place of the tables of v.
+    void join(int v, const std::set<int>& scope) {
+        std::vector<std::pair<std::uint64_t, int>> sorted;
+        for (int u : scope) {
+            std::uint64_t key = 0;
+            for (std::size_t f : tables_of_[v]) {
+                const auto& in = factors_[f].scope;
+                if (std::find(in.begin(), in.end(), u) != in.end())
+                    key += blend(seen_from(factors_[f], v), seen_from(factors_[f], u));
+            }
+            sorted.emplace_back(key, u);
+        }
+        std::sort(sorted.begin(), sorted.end());
+        std::vector<int> out;
+        std::uint64_t label = look_[v];
+        for (auto [key, u] : sorted) out.push_back(u), label = blend(label, key);
+        const std::vector<std::size_t> gone = tables_of_[v];
+        for (std::size_t f : gone)
+            for (int u : factors_[f].scope) std::erase(tables_of_[u], f);
+        add(std::move(out), label);
+    }
+
+    const Model& model_;
+    const bool share_;
+    std::vector<std::set<int>> near_;
+    std::vector<Place> place_;
+    std::set<Place> queue_;  // all variables; with `share`, one of each look
+    std::vector<std::uint64_t> look_;
+    std::map<std::uint64_t, std::set<int>> alike_;
+    std::vector<Factor> factors_;
+    std::vector<std::vector<std::size_t>> tables_of_;
+    std::unordered_map<const Table*, std::uint64_t> labels_;
+};
 
 class Planner {
   public:
     explicit Planner(const Model& model) : model_(model) {}
 
-    Plan build() {
-        const std::vector<int> order = elimination_order(model_);
+    Plan build(const std::vector<int>& order) {
         plan_.position.resize(order.size());
+        tables_of_.resize(order.size());
         for (std::size_t i = 0; i < order.size(); ++i) plan_.position[order[i]] = static_cast<int>(i);
-        for (const auto& node : model_.nodes) plan_.domain.push_back(node.size());
+        for (const auto& node : model_.nodes) plan_.domain.push_back(node->size());
         add_base();
         for (int var : order) add_bucket(var);
-        add_step(-1, std::vector<int>(live_.begin(), live_.end()));
+        std::vector<int> rest;
+        for (int id = 0; id < int(plan_.scope.size()); ++id)
+            if (live_[id]) rest.push_back(id);
+        add_step(-1, std::move(rest));
         return std::move(plan_);
     }
 
@@ -100,7 +185,8 @@ class Planner {
         plan_.scope.push_back(std::move(scope));
         plan_.cells.push_back(cells);
         plan_.table_cells += static_cast<double>(cells);
-        live_.insert(id);
+        live_.push_back(1);
+        for (int node : plan_.scope[id]) tables_of_[node].push_back(id);
         return id;
     }
 
@@ -116,26 +202,17 @@ class Planner {
         }
     }
 
-    // Base tables are the same when their content is; only the first of them is kept.
-    void add_content(const Table& table, bool flip, std::size_t columns) {
+    // Base tables are the same when their content is.
+    void add_content(const TableRef& table, bool flip, std::size_t columns) {
         const int id = static_cast<int>(plan_.base.size());
         plan_.flipped.push_back(flip);
-        content_.push_back(&table);
-        auto& candidates = by_hash_[hash_of(table)];
-        for (int other : candidates)
-            if (plan_.flipped[other] == plan_.flipped[id] && shape(other) == shape(id) &&
-                *content_[other] == table) {
-                plan_.same.push_back(other);
-                plan_.base.emplace_back();
-                return;
-            }
-        candidates.push_back(id);
-        plan_.same.push_back(id);
-        plan_.base.push_back(flip ? transposed(table, table.size() / columns, columns) : table);
-    }
-
-    std::pair<std::size_t, std::size_t> shape(int id) const {
-        return {plan_.scope[id].size(), plan_.domain[plan_.scope[id][0]]};
+        auto [it, fresh] = by_content_.try_emplace({table.get(), flip, columns}, id);
+        plan_.same.push_back(it->second);
+        if (!fresh) plan_.base.push_back(plan_.base[it->second]);
+        else if (!flip) plan_.base.push_back(table);
+        else
+            plan_.base.push_back(std::make_shared<const Table>(
+                transposed(*table, table->size() / columns, columns)));
     }
 
     bool contains(int big, int small) const {
@@ -148,9 +225,8 @@ class Planner {
     // Adds each table into the smallest other one that has all its variables, then eliminates.
     void add_bucket(int var) {
         std::vector<int> bucket;
-        for (int id : live_)
-            if (std::find(plan_.scope[id].begin(), plan_.scope[id].end(), var) != plan_.scope[id].end())
-                bucket.push_back(id);
+        for (int id : tables_of_[var])
+            if (live_[id]) bucket.push_back(id);
         auto by_cells = [&](int a, int b) {
             return std::pair(plan_.cells[a], a) < std::pair(plan_.cells[b], b);
         };
@@ -218,10 +294,11 @@ class Planner {
         step.inputs = std::move(inputs);
         const std::vector<int> scope = output_scope(step);
         set_loops(step, scope);
-        for (int id : step.inputs) live_.erase(id);
+        for (int id : step.inputs) live_[id] = 0;
         step.output = add_table(scope);
         plan_.same.push_back(class_of(step));
         note_size(step);
+        if (plan_.same.back() == step.output) plan_.distinct_work += step_work(step);
         plan_.steps.push_back(step);
         return step.output;
     }
@@ -240,6 +317,11 @@ class Planner {
         return by_key_.try_emplace(std::move(key), step.output).first->second;
     }
 
+    // Sums to form.
+    double step_work(const Step& step) const {
+        return double(plan_.cells[step.output]) * double(step.values) * double(step.inputs.size());
+    }
+
     void note_size(const Step& step) {
         const double cells = static_cast<double>(plan_.cells[step.output]);
         if (cells <= widest_) return;
@@ -251,9 +333,9 @@ class Planner {
 
     const Model& model_;
     Plan plan_;
-    std::set<int> live_;
-    std::vector<const Table*> content_;  // of each base table
-    std::map<std::uint64_t, std::vector<int>> by_hash_;
+    std::vector<char> live_;
+    std::vector<std::vector<int>> tables_of_;  // node -> tables, some of them not live any more
+    std::map<std::tuple<const Table*, bool, std::size_t>, int> by_content_;
     std::map<std::vector<std::size_t>, int> by_key_;
     double widest_ = 0;
 };
@@ -267,6 +349,15 @@ std::size_t offset_of(const Plan& plan, int table, const std::vector<int>& choic
     return at;
 }
 
-Plan make_plan(const Model& model) { return Planner(model).build(); }
+Plan make_plan(const Model& model) {
+    return Planner(model).build(Orderer(model, false).order());
+}
+
+Plan make_shared_plan(const Model& model) {
+    Plan plain = make_plan(model);
+    if (plain.distinct_work < kWorthSharing) return plain;
+    Plan shared = Planner(model).build(Orderer(model, true).order());
+    return shared.distinct_work < plain.distinct_work ? shared : plain;
+}
 
 }  // namespace topt::search

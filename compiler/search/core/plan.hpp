@@ -34,11 +34,12 @@ struct Plan {
     std::vector<std::size_t> domain;       // node -> its number of configurations
     std::vector<std::vector<int>> scope;   // table -> nodes, in order of elimination
     std::vector<std::size_t> cells;        // table -> its size
-    std::vector<Table> base;               // node and edge tables (empty if the same as an earlier one)
+    std::vector<TableRef> base;            // node and edge tables, turned into the order of the scope
     std::vector<char> flipped;             // base table -> whether it is the transpose of the model's
     std::vector<Step> steps;               // the last one has the result, a single cell
     std::vector<int> same;                 // table -> the first table with provably equal content
 
+    double distinct_work = 0;  // sums to form over numbers, equal steps once
     double table_cells = 0;    // cells of all tables together
     std::string widest;        // the widest table in words, for messages
     const Step& last() const { return steps.back(); }
@@ -46,6 +47,9 @@ struct Plan {
 
 // Eliminates, again and again, the variable whose output table is smallest.
 Plan make_plan(const Model& model);
+
+// The same, or an order in which equal parts are met as equal more often, if that is less work.
+Plan make_shared_plan(const Model& model);
 
 // Calls f(output offset, offset per input) for each row of the output; offsets exclude v.
 template <class F>

@@ -19,11 +19,12 @@ constexpr double kSplitAt = 0.125;    // share of the slack that the range of le
 
 template <class F>
 void each_table(const Model& model, F f) {
-    for (const auto& node : model.nodes) f(node);
-    for (const auto& edge : model.edges) f(edge.table);
+    for (const auto& node : model.nodes) f(*node);
+    for (const auto& edge : model.edges) f(*edge.table);
 }
 
 double least_transient(const Table& table) {
+    if (table.transient.empty()) return 0;
     double low = INF;
     for (std::size_t i = 0; i < table.size(); ++i)
         if (table.time[i] != INF) low = std::min(low, table.transient[i]);
@@ -79,7 +80,7 @@ class BoxSearch {
 
     static std::size_t entries(const Model& model) {
         std::size_t total = model.nodes.size();
-        for (const auto& node : model.nodes) total += node.size();
+        for (const auto& node : model.nodes) total += node->size();
         return total;
     }
 
@@ -138,7 +139,7 @@ class BoxSearch {
         const int nodes = static_cast<int>(copy.nodes.size());
         for (int n = 0; n < nodes; ++n)
             for (std::size_t i = 0; i < keep[n].size(); ++i)
-                keep[n][i] = useful(state, n, i, copy.nodes[n].at(i), low, range.high);
+                keep[n][i] = useful(state, n, i, copy.nodes[n]->at(i), low, range.high);
         for (std::size_t e = 0; e < copy.edges.size(); ++e)
             drop_entries(state, static_cast<int>(e) + nodes, copy.edges[e], low, range.high);
         return reduce(std::move(copy), keep);
@@ -146,13 +147,18 @@ class BoxSearch {
 
     void drop_entries(const State& state, int table, Edge& edge, double low, double high) const {
         const std::size_t rows = state.model.size(edge.a), columns = state.model.size(edge.b);
+        const Table& old = *edge.table;
+        std::unique_ptr<Table> left;  // a copy, once something is dropped
         for (std::size_t r = 0; r < rows; ++r)
             for (std::size_t c = 0; c < columns; ++c) {
                 const std::size_t at = r * columns + c;
                 const std::size_t in_plan = state.plan.flipped[table] ? c * rows + r : at;
-                if (!useful(state, table, in_plan, edge.table.at(at), low, high))
-                    edge.table.time[at] = INF;
+                if (old.time[at] == INF || useful(state, table, in_plan, old.at(at), low, high))
+                    continue;
+                if (!left) left = std::make_unique<Table>(old);
+                left->time[at] = INF;
             }
+        if (left) edge.table = std::move(left);
     }
 
     // Splits a wide range of levels, or lists the frontier of what is left.
@@ -241,7 +247,7 @@ std::vector<double> transient_levels(const Model& model, double lowest, double h
     if (low > highest) return {};
     std::set<double> levels{low};
     each_table(model, [&](const Table& table) {
-        for (std::size_t i = 0; i < table.size(); ++i)
+        for (std::size_t i = 0; i < table.transient.size(); ++i)
             if (table.time[i] != INF && table.transient[i] > low && table.transient[i] <= highest)
                 levels.insert(table.transient[i]);
     });
