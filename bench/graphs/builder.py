@@ -1,0 +1,164 @@
+"""A graph under construction: so much of onnx.helper as lets a model read like its definition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+__all__ = ["IR_VERSION", "OPSET", "Builder"]
+
+OPSET, IR_VERSION = 20, 10
+_PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A tensor of the data file; random values are normal of variance 1 / ``fan_in``, or without
+    one uniform in [0.5, 1.5], as scales and variances must not vanish."""
+
+    tensor: TensorProto
+    shape: tuple[int, ...]
+    item_bytes: int
+    fan_in: int | None
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.item_bytes
+
+    def values(self, rng: np.random.Generator) -> bytes:
+        dtype = helper.tensor_dtype_to_np_dtype(self.tensor.data_type)
+        if self.fan_in is None:
+            made = rng.uniform(0.5, 1.5, self.shape)
+        else:
+            made = rng.standard_normal(self.shape) * self.fan_in**-0.5
+        return bytes(made.astype(dtype).tobytes())
+
+
+class Builder:
+    """Values are their names. Nodes are named by the scopes they are in; weights too, with dots.
+
+    ``dtype`` is the element type (a NumPy name) of weights and of constants without one of their
+    own. ``parameters`` counts the elements of all trained weights.
+    """
+
+    def __init__(self, name: str, dtype: str = "float32") -> None:
+        self.name, self.dtype, self.parameters = name, dtype, 0
+        self._scopes: list[str] = []
+        self._nodes: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._constants: dict[tuple[object, ...], TensorProto] = {}
+        self._weights: dict[str, _Weight] = {}
+        self._names: dict[str, int] = {}
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Put ``name`` before the names of all that is made inside."""
+        self._scopes.append(name)
+        yield
+        self._scopes.pop()
+
+    def input(self, name: str, dtype: str, *shape: int) -> str:
+        """Add an input of the model."""
+        self._inputs.append(helper.make_tensor_value_info(name, _element(dtype), shape))
+        return name
+
+    def output(self, value: str, name: str, *shape: int, dtype: str | None = None) -> None:
+        """Make ``value`` an output of the model, called ``name``."""
+        with self.scope(name):
+            node = helper.make_node("Identity", [value], [name], name=self._path("output"))
+        self._nodes.append(node)
+        element = _element(dtype or self.dtype)
+        self._outputs.append(helper.make_tensor_value_info(name, element, shape))
+
+    def weight(
+        self, name: str, *shape: int, fan_in: int | None = None, trained: bool = True
+    ) -> str:
+        """Add a weight that lies in the data file."""
+        path = ".".join([*self._scopes, name])
+        assert path not in self._weights, f"{path} is there already"
+        tensor = TensorProto(name=path, data_type=_element(self.dtype), dims=shape)
+        item_bytes = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        self._weights[path] = _Weight(tensor, shape, item_bytes, fan_in)
+        self.parameters += math.prod(shape) * trained
+        return path
+
+    def constant(self, values: object, dtype: str | None = None) -> str:
+        """Return a small constant, which lies in the model itself; equal ones are one."""
+        array = np.asarray(values, dtype=dtype or self.dtype)
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self._constants:
+            name = f"constant_{len(self._constants)}"
+            self._constants[key] = numpy_helper.from_array(array, name)
+        return str(self._constants[key].name)
+
+    def ints(self, *values: int) -> str:
+        """Return a vector of int64."""
+        return self.constant(values, "int64")
+
+    def op(self, kind: str, *operands: str, name: str = "", **attributes: object) -> str:
+        """Add an operator of one result and return it; ``name`` is its own where one is given."""
+        return self.ops(1, kind, *operands, name=name, **attributes)[0]
+
+    def ops(
+        self, results: int, kind: str, *operands: str, name: str = "", **attributes: object
+    ) -> Sequence[str]:
+        """Add an operator of several results and return them."""
+        path = self._path(name or kind.lower())
+        values = [path] if results == 1 else [f"{path}.{i}" for i in range(results)]
+        self._nodes.append(helper.make_node(kind, operands, values, name=path, **attributes))
+        return values
+
+    def save(self, folder: Path, seed: int | None = None) -> Path:
+        """Write NAME.onnx and NAME.data to ``folder``; return the former.
+
+        Without a ``seed`` the data is a hole: of the right size, it takes no room and reads as
+        zeros. With one, the weights are random.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        data = folder / f"{self.name}.data"
+        self._write_data(data, seed)
+        path = folder / f"{self.name}.onnx"
+        path.write_bytes(self._model().SerializeToString(deterministic=True))
+        return path
+
+    def _path(self, name: str) -> str:
+        path = "/".join([*self._scopes, name])
+        number = self._names[path] = self._names.get(path, -1) + 1
+        return f"{path}_{number}" if number else path
+
+    def _model(self) -> onnx.ModelProto:
+        stored = [*self._constants.values(), *(held.tensor for held in self._weights.values())]
+        graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, stored)
+        opset = [helper.make_opsetid("", OPSET)]
+        return helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
+
+    def _write_data(self, path: Path, seed: int | None) -> None:
+        rng, offset = np.random.default_rng(seed), 0
+        with path.open("wb") as file:
+            for held in self._weights.values():
+                _refer(held, path.name, offset)
+                if seed is not None:
+                    file.seek(offset)
+                    file.write(held.values(rng))
+                offset += -(-held.nbytes // _PAGE_BYTES) * _PAGE_BYTES
+            file.truncate(offset)
+
+
+def _element(dtype: str) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def _refer(held: _Weight, location: str, offset: int) -> None:
+    """Say in the tensor where its bytes are."""
+    held.tensor.data_location = TensorProto.EXTERNAL
+    del held.tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", held.nbytes)):
+        held.tensor.external_data.add(key=key, value=str(value))
