@@ -1,6 +1,6 @@
 """Compile a model with 4 GiB of external data for 4 devices and print the peak resident memory.
 
-    python bench/peak_memory.py [--layers 16] [--width 8192] [--devices 4]
+python bench/peak_memory.py [--layers 16] [--width 8192] [--devices 4]
 """
 
 from __future__ import annotations
