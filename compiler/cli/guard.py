@@ -1,10 +1,12 @@
-"""How a command ends: one line for a user's mistake, silence for a broken pipe or Ctrl-C."""
+"""How a command ends: one line for a user's mistake, silence for a broken pipe or a signal."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.runtime.errors import printable
@@ -20,11 +22,13 @@ def guarded(action: Callable[[], int]) -> int:
     """Run ``action`` and return the exit status of the command.
 
     A :class:`UserError` or an ``OSError`` (a full disk, an unreadable file) is printed as
-    ``error: ...``; any other exception is a bug of ours and keeps its traceback.
+    ``error: ...``; any other exception is a bug of ours and keeps its traceback. SIGTERM and
+    SIGHUP end the process as SystemExit, so that what is half written is removed.
     """
     try:
-        status = action()
-        sys.stdout.flush()
+        with _terminable():
+            status = action()
+            sys.stdout.flush()
         return status
     except UserError as error:
         return _refuse(str(error))
@@ -37,6 +41,27 @@ def guarded(action: Callable[[], int]) -> int:
         return _refuse("out of memory")
     except OSError as error:
         return _refuse(_os_error(error))
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn the signals that end a process into an exception; what is ignored stays ignored."""
+    before = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, _end)
+    except ValueError:  # not on the main thread: signals are not ours to handle
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _refuse(message: str) -> int:

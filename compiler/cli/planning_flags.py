@@ -18,15 +18,15 @@ __all__ = ["read_request", "which_point"]
 
 def read_request(args: argparse.Namespace) -> Request:
     """Return what the flags ask for; raises :class:`UserError` before anything is searched."""
-    check_known("--objective: unknown objective", args.objective or "time", OBJECTIVES)
-    check_known("--format: unknown form", args.format or "table", FORMATS)
-    search = args.search or "ft"
+    check_known("--objective: unknown objective", _or(args.objective, "time"), OBJECTIVES)
+    check_known("--format: unknown form", _or(args.format, "table"), FORMATS)
+    search = _or(args.search, "ft")
     check_known("--search: unknown search", search, SEARCHES)
     _check_objective(args)
     pins = _pins(args)
     mesh = Mesh(tuple(pins["mesh"]["shape"])) if pins else None
     devices, mesh = (mesh.size, mesh) if mesh else _devices(args)
-    spec = args.device or "cpu"
+    spec = _or(args.device, "cpu")
     return Request(
         device=load_device(spec),
         device_spec=spec,
@@ -34,7 +34,7 @@ def read_request(args: argparse.Namespace) -> Request:
         mesh=mesh,
         search="pinned" if pins else search,
         seed=_seed(args, search),
-        memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else None,
+        memory_bytes=None if args.memory is None else parse_bytes(args.memory, "--memory"),
         epsilon=_epsilon(args, search),
         pins=pins,
     )
@@ -42,7 +42,9 @@ def read_request(args: argparse.Namespace) -> Request:
 
 def which_point(args: argparse.Namespace) -> str:
     """Return the point to take: what ``--pick`` says, else what the objective asks for."""
-    return args.pick or ("memory" if args.objective == "memory" else "time")
+    if args.pick is not None:
+        return str(args.pick)
+    return "memory" if args.objective == "memory" else "time"
 
 
 def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
@@ -57,12 +59,21 @@ def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
     return read_pins(args.strategies)
 
 
+def _or(text: str | None, default: str) -> str:
+    """Return what was given; an empty text is something given, and is refused later."""
+    return default if text is None else text
+
+
 def _devices(args: argparse.Namespace) -> tuple[int, Mesh | None]:
     count = None
     if args.devices is not None:
         count = whole_number("--devices", args.devices, 1, MAX_DEVICES)
     if args.mesh is not None:
         mesh = parse_mesh(args.mesh, count)
+        if mesh.size > MAX_DEVICES:
+            raise UserError(
+                f"--mesh: expected at most {MAX_DEVICES} devices, got: '{args.mesh}' ({mesh.size})"
+            )
         return mesh.size, mesh
     default = MAX_DEVICES if args.objective == "devices" else DEFAULT_DEVICES
     return count or default, None

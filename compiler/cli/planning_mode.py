@@ -57,6 +57,8 @@ def _check_places(args: argparse.Namespace) -> None:
                 f"-o {args.output}: a plan holds the weights of the model, "
                 f"expected an .onnx input, got: '{args.input}'"
             )
+        if str(args.output) == "-":
+            raise UserError("-o -: a plan is a folder, expected its name")
         check_replaceable(args.output)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 PLAN_FILE = "plan.json"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -34,8 +37,14 @@ def plan_folder(directory: Path) -> Iterator[Path]:
     A plan that is there is replaced in one step; anything else is refused, and untouched.
     """
     check_replaceable(directory)
-    with replacing_folder(directory.resolve()) as folder:
-        yield folder
+    try:
+        with replacing_folder(directory.resolve()) as folder:
+            yield folder
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        reason = os.strerror(error.errno).lower()
+        raise UserError(f"-o {directory}: {reason}, the partial plan was removed") from None
 
 
 def check_replaceable(directory: Path) -> None:
@@ -44,15 +53,29 @@ def check_replaceable(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise UserError(f"-o {directory}: expected a new folder or a plan, got: a file")
-    found = {str(p.relative_to(directory)) for p in directory.rglob("*") if not p.is_dir()}
-    if not found:
-        return
-    strange = sorted(found - {PLAN_FILE} - _listed(directory))
-    if strange:
+    if directory.is_mount():
+        raise UserError(f"-o {directory}: is a mount point, expected a folder inside it")
+    own = _listed(directory) | {PLAN_FILE}
+    # The first one found is enough: the folder may be somebody's whole disk.
+    strange = next((p for p in _files(directory) if p not in own), None)
+    if strange is not None:
         raise UserError(
             f"-o {directory}: expected a new folder or a plan, "
-            f"got: a folder with '{strange[0]}', which is not part of a plan"
+            f"got: a folder with '{strange}', which is not part of a plan"
         )
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """Yield the relative paths of all that is no folder, those on top first."""
+    for folder, folders, names in os.walk(directory, onerror=_give_up):
+        folders.sort()
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            yield Path(folder, name).relative_to(directory).as_posix()
+
+
+def _give_up(error: OSError) -> None:
+    raise error  # a folder that cannot be looked into is not empty
 
 
 def write_plan(folder: Path, document: Mapping[str, Any]) -> None:

@@ -15,9 +15,13 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_plot_path(path: Path) -> None:
-    """Raise :class:`UserError` unless ``path`` ends in a format that can be drawn."""
+    """Raise :class:`UserError` unless ``path`` can be written, in a format that can be drawn."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"--plot: expected a file ending in {' or '.join(SUFFIXES)}, got: '{path}'")
+    if not path.parent.is_dir():
+        raise UserError(f"--plot {path}: expected an existing folder, got: '{path.parent}'")
+    if path.is_dir():
+        raise UserError(f"--plot {path}: expected a file, got: a folder")
 
 
 def plot_frontier(frontier: Frontier, path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +67,31 @@ def _raise(error: BaseException) -> int:
 def test_interrupt_is_quiet(capsys) -> None:
     assert guarded(lambda: _raise(KeyboardInterrupt())) == INTERRUPTED
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_half_written(number: signal.Signals, tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from tensoropt.compiler.cli.guard import guarded\n"
+        "from tensoropt.compiler.plan.writer import plan_folder\n"
+        "def write():\n"
+        " with plan_folder(Path(sys.argv[1])) as folder:\n"
+        "  (folder / 'rank0.onnx').write_bytes(b'half')\n"
+        "  print('ready', flush=True)\n"
+        "  time.sleep(60)\n"
+        "sys.exit(guarded(write))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "plan"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.communicate()[1] == ""
+    assert process.returncode == 128 + number
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,9 @@ def test_a_full_disk_leaves_nothing(refused, mlp: Path, tmp_path: Path, monkeypa
 
     monkeypatch.setattr("tensoropt.compiler.frontend.exporter.export_rank", full)
     message = refused(mlp, "--devices", "2", "-o", tmp_path / "plan")
-    assert message == "rank0.onnx: no space left on device"
+    assert message == (
+        f"-o {tmp_path / 'plan'}: no space left on device, the partial plan was removed"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -176,8 +178,15 @@ def test_a_full_disk_at_the_last_file(refused, mlp: Path, tmp_path: Path, monkey
 
     monkeypatch.setattr(files, "_swap", full)
     message = refused(mlp, "--devices", "2", "-o", tmp_path / "plan")
-    assert message == "no space left on device"
+    assert message == (
+        f"-o {tmp_path / 'plan'}: no space left on device, the partial plan was removed"
+    )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_is_no_text(refused, mlp: Path) -> None:
+    message = refused(mlp, "--devices", "2", "-o", "-")
+    assert message == "-o -: a plan is a folder, expected its name"
 
 
 @pytest.mark.parametrize("phase", ["import", "prepare", "search", "reshard", "partition"])

@@ -76,7 +76,8 @@ def test_a_plan_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     make_plan(tmp_path / "plan")
     before = (tmp_path / "plan" / PLAN_FILE).read_bytes()
-    with pytest.raises(OSError, match="No space left"), plan_folder(tmp_path / "plan") as folder:
+    full = "no space left on device, the partial plan was removed"
+    with pytest.raises(UserError, match=full), plan_folder(tmp_path / "plan") as folder:
         (folder / "rank0.onnx").write_bytes(b"half a gra")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert (tmp_path / "plan" / PLAN_FILE).read_bytes() == before
@@ -143,6 +144,17 @@ def test_a_plan_with_a_file_of_somebody_else(tmp_path: Path) -> None:
 def test_a_file_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "plan").write_text("")
     assert "expected a new folder or a plan, got: a file" in refusal(tmp_path / "plan")
+
+
+def test_a_link_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "link").symlink_to(tmp_path)
+    assert "a folder with 'inner/link'" in refusal(tmp_path)
+
+
+def test_a_mount_point(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path)
+    assert refusal(tmp_path) == f"-o {tmp_path}: is a mount point, expected a folder inside it"
 
 
 def test_a_missing_parent(tmp_path: Path) -> None:
