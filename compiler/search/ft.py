@@ -7,14 +7,13 @@ The frontier is the one of TensorOpt (arXiv 2004.10856), the numbers-only case t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from .problem import Floats, Frontier, Point, Problem, no_choice
+from .problem import Floats, Frontier, NodeTable, Point, Problem, no_choice
 
 __all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
 
@@ -76,14 +75,19 @@ def _engine(problem: Problem) -> Any:
     from ._core import Engine, TooLargeError
 
     engine = Engine()
+    known: dict[tuple[int, ...], int] = {}  # tables that are the same arrays are handed over once
+
+    def add_table(table: NodeTable) -> int:
+        arrays = (table.time_s, table.static_bytes, table.transient_bytes)
+        key = tuple(map(id, arrays))
+        if key not in known:
+            known[key] = engine.add_table(arrays[0], *map(_or_none, arrays[1:]))
+        return known[key]
+
     for node in problem.nodes:
-        engine.add_node(node.time_s, node.static_bytes, node.transient_bytes)
+        engine.add_node(add_table(node))
     for edge in problem.edges:
-        tables: Iterable[Floats]
-        a, b, tables = edge.a, edge.b, (edge.time_s, edge.static_bytes, edge.transient_bytes)
-        if a > b:
-            a, b, tables = b, a, tuple(np.ascontiguousarray(table.T) for table in tables)
-        engine.add_edge(a, b, *tables)
+        engine.add_edge(edge.a, edge.b, add_table(edge))
     try:
         feasible = engine.prepare()
     except TooLargeError as error:
@@ -91,6 +95,11 @@ def _engine(problem: Problem) -> Any:
     if not feasible:
         raise no_choice()
     return engine
+
+
+def _or_none(memory: Floats) -> Floats | None:
+    """None for the zeros that stand for memory left out."""
+    return None if not any(memory.strides) and memory.size and memory.flat[0] == 0 else memory
 
 
 def _run(

@@ -13,6 +13,7 @@ from ..errors import UserError
 __all__ = ["EdgeTable", "Floats", "Frontier", "NodeTable", "Point", "Problem", "no_choice"]
 
 Floats = NDArray[np.float64]
+_ZERO = np.zeros(())
 
 
 class NodeTable:
@@ -136,9 +137,9 @@ def no_choice() -> UserError:
 
 
 def _floats(values: ArrayLike | None, like: Floats | None) -> Floats:
-    """Contiguous float64 values; zeros in the shape of ``like`` for None."""
+    """Contiguous float64 values; zeros in the shape of ``like`` for None, without storing them."""
     if values is None and like is not None:
-        return np.zeros(like.shape)
+        return np.broadcast_to(_ZERO, like.shape)
     return np.ascontiguousarray(values, dtype=np.float64)
 
 

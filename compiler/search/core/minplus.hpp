@@ -27,8 +27,12 @@ std::vector<double> weigh(const Table& table, const Weights& weights);
 // out[scope] = min over v of the sum of the inputs, for every step.
 Values eliminate(const Plan& plan, const Weights& weights);
 
-// A choice (configuration per node) that reaches `values.total()`.
-std::vector<int> decode(const Plan& plan, const Values& values);
+// Among the choices that reach `first.total()`, the least sums under other weights. `first` must be of
+// whole numbers, so that equal sums are equal.
+Values among_ties(const Plan& plan, const Values& first, const Weights& weights);
+
+// A choice (configuration per node) that reaches `values.total()`, and `second->total()` if given.
+std::vector<int> decode(const Plan& plan, const Values& values, const Values* second = nullptr);
 
 // Per table and entry, the smallest sum of everything outside that table (INF when there is none).
 using Outside = std::vector<std::vector<double>>;

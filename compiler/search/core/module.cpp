@@ -96,8 +96,7 @@ class Engine {
         auto reduced = reduce(std::move(model_), all);
         if (!reduced) return false;
         whole_.model = std::move(*reduced);
-        whole_.plan = make_shared_plan(whole_.model);
-        check_size(whole_.plan);
+        make_plans();
         return true;
     }
 
@@ -107,9 +106,9 @@ class Engine {
         bool allowed = false;
         Token token(INF);
         interruptible(token, [&] {
-            const Values values = eliminate(whole_.plan, {1, 0, INF});
+            const Values values = eliminate(whole_.numbers, {1, 0, INF});
             allowed = values.total() != INF;
-            if (allowed) choice = expand(whole_.model, decode(whole_.plan, values));
+            if (allowed) choice = expand(whole_.model, decode(whole_.numbers, values));
         });
         if (!allowed) return nb::none();
         const std::size_t size = choice.size();
@@ -122,32 +121,26 @@ class Engine {
         Result result;
         interruptible(token, [&] {
             screen();
-            if (eliminate(whole_.plan, {1, 0, INF}).total() == INF) return;
-            bound(threads);
+            if (eliminate(whole_.numbers, {1, 0, INF}).total() == INF) return;
             result = solve_frontier(whole_, {epsilon, threads, direct_sums, box_sums, hull_only}, token);
         });
         return to_dict(result);
     }
 
   private:
-    // What the rest costs at least, per entry of every table: once for time, once for memory.
-    void bound(int threads) {
-        auto memory = [&] {
-            whole_.bounds.memory = outside(whole_.plan, eliminate(whole_.plan, {0, 1, INF}));
-        };
-        std::jthread helper;
-        if (threads > 1) helper = std::jthread(memory);
-        else memory();
-        whole_.bounds.time = outside(whole_.plan, eliminate(whole_.plan, {1, 0, INF}));
-    }
-
     void screen() {
         const Keep keep = undominated(whole_.model);
         if (count(keep) == count(keep_all(whole_.model))) return;
         if (auto reduced = reduce(whole_.model, keep)) {
             whole_.model = std::move(*reduced);
-            whole_.plan = make_shared_plan(whole_.model);
+            make_plans();
         }
+    }
+
+    void make_plans() {
+        whole_.plan = make_plan(whole_.model);
+        check_size(whole_.plan);
+        whole_.numbers = make_shared_plan(whole_.model, whole_.plan);
     }
 
     nb::dict to_dict(const Result& result) const {

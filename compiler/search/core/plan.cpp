@@ -353,8 +353,7 @@ Plan make_plan(const Model& model) {
     return Planner(model).build(Orderer(model, false).order());
 }
 
-Plan make_shared_plan(const Model& model) {
-    Plan plain = make_plan(model);
+Plan make_shared_plan(const Model& model, const Plan& plain) {
     if (plain.distinct_work < kWorthSharing) return plain;
     Plan shared = Planner(model).build(Orderer(model, true).order());
     return shared.distinct_work < plain.distinct_work ? shared : plain;

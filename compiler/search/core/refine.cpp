@@ -182,7 +182,7 @@ class BoxSearch {
             keep_best(some);
             if (some.empty())
                 return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads}));
-            divide({std::move(state.model), std::move(state.plan), {}},
+            divide({std::move(state.model), std::move(state.plan), {}, {}},
                    {levels.front(), levels.back()}, some);
             keep(std::move(some));
         }

@@ -7,10 +7,11 @@
 
 namespace topt::search {
 
-// A model with its plan, and the bounds of the time and memory lines if they are known already.
+// A model with its plans, and the bounds of the time and memory lines if they are known already.
 struct Prepared {
     Model model;
-    Plan plan;
+    Plan plan;     // for lists
+    Plan numbers;  // for numbers, which are shared among equal parts
     Bounds bounds;
 };
 

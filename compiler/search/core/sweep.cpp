@@ -46,7 +46,7 @@ void parallel(std::size_t count, int threads, const std::function<void(std::size
 
 class Frontier {
   public:
-    Frontier(const Prepared& whole, const Options& options, const Token& token)
+    Frontier(Prepared& whole, const Options& options, const Token& token)
         : whole_(whole), options_(options), token_(token),
           levels_(transient_levels(whole.model)) {}
 
@@ -62,24 +62,30 @@ class Frontier {
     }
 
   private:
-    // The best point of a box that holds one value of one objective; never cut short by the clock.
-    Solution corner(const Box& box) const {
-        auto found = search_box(whole_, box, {UINT64_MAX, SIZE_MAX, options_.threads}, Token(INF));
-        keep_best(found);
-        return box.memory < INF && box.time == INF ? found.back() : found.front();
+    // Never cut short by the clock.
+    void find_extremes() {
+        Supported best[2];
+        parallel(2, options_.threads, [&](std::size_t i) {
+            best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1);
+        });
+        supports_ = {{1, 0, best[0].bound}, {0, 1, best[1].bound}};
+        const Cost left = best[0].solution.cost, right = best[1].solution.cost;
+        add_point(std::move(best[0].solution));
+        if (left.memory() <= best[1].bound) return;
+        add_point(std::move(best[1].solution));
+        gaps_.push_back(make_gap(left.time, left.memory(), right.time, right.memory()));
     }
 
-    void find_extremes() {
-        const Supported fast = minimise(whole_, levels_, 1, 0);
-        const Supported lean = minimise(whole_, levels_, 0, 1);
-        const Cost at_fast = fast.solution.cost, at_lean = lean.solution.cost;
-        add_point(corner({at_fast.time, at_fast.memory(), {}}));
-        const Cost left = result_.points[0].cost;
-        supports_ = {{1, 0, fast.bound}, {0, 1, lean.bound}};
-        if (left.memory() <= lean.bound) return;
-        add_point(corner({at_lean.time, at_lean.memory(), {}}));
-        const Cost right = result_.points[1].cost;
-        gaps_.push_back(make_gap(left.time, left.memory(), right.time, right.memory()));
+    // What the rest costs at least, per entry of every table: once for time, once for memory.
+    void know_bounds() {
+        if (!whole_.bounds.time.empty()) return;
+        Outside bounds[2];
+        parallel(2, options_.threads, [&](std::size_t i) {
+            const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, INF};
+            bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights));
+        });
+        whole_.bounds.time = std::move(bounds[0]);
+        whole_.bounds.memory = std::move(bounds[1]);
     }
 
     void add_point(Solution point) { result_.points.push_back(std::move(point)); }
@@ -166,6 +172,8 @@ class Frontier {
     void search_gaps() {
         const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
         result_.gaps = static_cast<int>(todo.size());
+        if (todo.empty()) return;
+        know_bounds();
         std::vector<std::vector<Solution>> found(todo.size());
         std::vector<char> done(todo.size(), 0);
         const Effort effort{static_cast<std::uint64_t>(options_.box_sums), SIZE_MAX,
@@ -194,6 +202,7 @@ class Frontier {
     bool search_directly() {
         if (gaps_.empty()) return true;
         if (options_.epsilon > 0 || options_.hull_only || options_.direct_sums <= 0) return false;
+        know_bounds();
         const Box box{gaps_[0].right_time - 1, gaps_[0].left_memory - 1, {}};
         const auto sums = static_cast<std::uint64_t>(options_.direct_sums);
         try {
@@ -206,7 +215,7 @@ class Frontier {
         return false;
     }
 
-    const Prepared& whole_;
+    Prepared& whole_;
     const Options& options_;
     const Token& token_;
     const std::vector<double> levels_;
@@ -217,26 +226,51 @@ class Frontier {
 
 // Least weighted sum over a range of levels, dividing the range where it can still hold the best.
 struct LevelSearch {
+    struct Bound {
+        double first = 0, second = 0;
+    };
+
     const Prepared& whole;
     const std::vector<double>& levels;
-    double time, memory;
+    const Line first, second;  // the second one decides among equals, if it has a weight
     Supported best{};
+    double best_second = 0;
 
-    void search(std::ptrdiff_t low, std::ptrdiff_t high, std::ptrdiff_t probe, double known) {
-        if (low > high || known + memory * levels[low] >= best.bound) return;
-        const Values values = eliminate(whole.plan, {time, memory, levels[probe]});
+    bool breaks_ties() const { return second.time != 0 || second.memory != 0; }
+
+    // Whether no level from `low` on can hold anything better, when all choices are at least `known`.
+    bool hopeless(std::ptrdiff_t low, const Bound& known) const {
+        const double a = known.first + first.memory * levels[low];
+        const double b = known.second + second.memory * levels[low];
+        return a > best.bound || (a == best.bound && b >= best_second);
+    }
+
+    void search(std::ptrdiff_t low, std::ptrdiff_t high, std::ptrdiff_t probe, const Bound& known) {
+        if (low > high || hopeless(low, known)) return;
+        const Values values = eliminate(whole.numbers, {first.time, first.memory, levels[probe]});
         if (values.total() == INF) return search(probe + 1, high, high, known);
-        const std::vector<int> choice = decode(whole.plan, values);
+        Values ties;
+        if (breaks_ties())
+            ties = among_ties(whole.numbers, values, {second.time, second.memory, levels[probe]});
+        const auto choice = decode(whole.numbers, values, breaks_ties() ? &ties : nullptr);
         const Cost cost = cost_of(whole.model, choice);
-        const double base = time * whole.model.base.time + memory * whole.model.base.fixed;
-        const double bound = values.total() + base;
         const double transient = std::max(cost.transient, levels[0]);
-        if (bound + memory * transient < best.bound)
-            best = {bound + memory * transient, {cost, expand(whole.model, choice)}};
+        const Bound bound{values.total() + value(first, whole.model.base),
+                          breaks_ties() ? value(second, cost) : 0};
+        const Bound here{bound.first + first.memory * transient,
+                         bound.second + second.memory * transient};
+        if (std::pair(here.first, here.second) < std::pair(best.bound, best_second)) {
+            best = {here.first, {cost, expand(whole.model, choice)}};
+            best_second = here.second;
+        }
         const auto reached =
             std::lower_bound(levels.begin(), levels.end(), transient) - levels.begin();
         search(probe + 1, high, (probe + 1 + high) / 2, known);
         search(low, reached - 1, (low + reached - 1) / 2, bound);
+    }
+
+    static double value(const Line& line, const Cost& cost) {
+        return line.time * cost.time + line.memory * cost.fixed;
     }
 };
 
@@ -245,12 +279,13 @@ struct LevelSearch {
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
                    double memory) {
     const auto last = static_cast<std::ptrdiff_t>(levels.size()) - 1;
-    LevelSearch search{whole, levels, time, memory};
-    search.search(0, last, last, 0);
+    const bool corner = time == 0 || memory == 0;
+    LevelSearch search{whole, levels, {time, memory}, {corner ? memory : 0, corner ? time : 0}};
+    search.search(0, last, last, {});
     return std::move(search.best);
 }
 
-Result solve_frontier(const Prepared& whole, const Options& options, const Token& token) {
+Result solve_frontier(Prepared& whole, const Options& options, const Token& token) {
     return Frontier(whole, options, token).run();
 }
 

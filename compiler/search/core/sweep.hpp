@@ -29,12 +29,13 @@ struct Supported {
     Solution solution;
 };
 
-// Minimises time * t + memory * M over all levels of the transient maximum.
+// Minimises time * t + memory * M over all levels of the transient maximum. With one of the weights
+// zero, the choice is the best in the other objective among the minima.
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
                    double memory);
 
 // The frontier of a model that has a choice at all. The fastest and the leanest point are exact
 // even when the token's time is up. Throws Stopped only when cancelled.
-Result solve_frontier(const Prepared& whole, const Options& options, const Token& token);
+Result solve_frontier(Prepared& whole, const Options& options, const Token& token);
 
 }  // namespace topt::search
