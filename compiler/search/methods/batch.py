@@ -1,0 +1,50 @@
+"""Where the batch runs: the leading dimension of the graph inputs, followed through the ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..graph import Graph, Node
+
+__all__ = ["Batch", "factor_of", "follow_batch"]
+
+
+@dataclass
+class Batch:
+    """The dimension of each value, and the factor of each op, that is the batch."""
+
+    dims: dict[int, int] = field(default_factory=dict)
+    factors: dict[int, int] = field(default_factory=dict)
+
+
+def follow_batch(graph: Graph) -> Batch:
+    """Return the batch of every value and op that has one; linear in the operands."""
+    batch = Batch()
+    for index, node in enumerate(graph.nodes):
+        if node.kind == "argument" and not node.constant:
+            info = graph.values[node.results[0]].info
+            if info is not None and info.rank:
+                batch.dims[node.results[0]] = 0
+        elif node.kind == "op" and not node.constant:
+            _follow(index, node, batch)
+    return batch
+
+
+def _follow(index: int, node: Node, batch: Batch) -> None:
+    factor = factor_of(node, batch.dims)
+    if factor is None or node.rule is None:
+        return
+    batch.factors[index] = factor
+    for value, dims in zip(node.results, node.rule.results, strict=True):
+        if factor in dims:
+            batch.dims[value] = dims.index(factor)
+
+
+def factor_of(node: Node, dims: Mapping[int, int]) -> int | None:
+    """Return the factor along which the first operand that is in ``dims`` has that dimension."""
+    assert node.rule is not None
+    for value, factors in zip(node.operands, node.rule.operands, strict=False):
+        if value in dims and dims[value] < len(factors) and factors[dims[value]] is not None:
+            return factors[dims[value]]
+    return None

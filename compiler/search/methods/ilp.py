@@ -1,0 +1,136 @@
+"""Integer programming as in Alpa (arXiv 2201.12023, section 4.2), solved by HiGHS.
+
+A binary variable per configuration of a node, one of which is 1; the product of two of them is a
+variable of its own per pair of configurations of an edge, tied to both by linear constraints.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tensoropt.compiler.errors import UserError
+
+from ..problem import no_choice
+from .program import Program, build_program, count_variables
+from .result import Case, Choice, Found, Limits, found
+
+__all__ = ["MOST_VARIABLES", "search"]
+
+MOST_VARIABLES = 2_000_000
+_TRIES = 8
+
+
+def search(case: Case, limits: Limits) -> Found:
+    """Return a choice of least time; ``time_epsilon`` is the gap that HiGHS reached.
+
+    With ``memory_bytes`` its memory is within that: by the tables, and of a model also as the
+    graphs that it leads to have it, for which the tables' limit is tightened where needed.
+
+    Raises :class:`UserError` without ``highspy``, above :data:`MOST_VARIABLES`, when nothing fits,
+    and when the time limit passes before there is a solution.
+    """
+    if limits.memory_bytes is None or case.tables is None:
+        return _solve(case, limits)
+    wanted = limits.memory_bytes
+    for _ in range(_TRIES):
+        result = _solve(case, limits)
+        need = _emitted_bytes(case, result.points[0].choice)
+        if need <= wanted:
+            return result
+        assert limits.memory_bytes is not None
+        limits = replace(limits, memory_bytes=limits.memory_bytes * wanted / need)
+    raise UserError(
+        f"--search ilp: nothing within {wanted:g} bytes was found, expected more memory, "
+        f"got: {need:g} bytes at best"
+    )
+
+
+def _emitted_bytes(case: Case, choice: Choice) -> float:
+    from ..evaluate import Evaluator
+
+    assert case.tables is not None
+    chosen = choice[: len(case.tables.variables)].tolist()
+    return Evaluator(case.tables).evaluate(chosen).memory_bytes
+
+
+def _solve(case: Case, limits: Limits) -> Found:
+    highspy = _highspy()
+    count = count_variables(case.problem)
+    if count > MOST_VARIABLES:
+        raise UserError(
+            f"--search ilp: too many variables, expected at most {MOST_VARIABLES}, got: {count}"
+        )
+    program = build_program(case.problem, limits.memory_bytes)
+    solver = _solver(highspy, program, limits.time_limit_s)
+    solver.run()
+    _check_solved(highspy, solver, limits)
+    choice = program.decode(solver.getSolution().col_value)
+    info = solver.getInfo()
+    gap = _gap(info.objective_function_value, info.mip_dual_bound)
+    return found(case.problem, [choice], time_epsilon=gap)
+
+
+def _highspy() -> Any:
+    try:
+        import highspy
+    except ImportError:
+        raise UserError(
+            "--search ilp: needs HiGHS, expected the package highspy "
+            "(pip install 'tensoropt[ilp]'), got: none"
+        ) from None
+    return highspy
+
+
+def _solver(highspy: Any, program: Program, time_limit_s: float | None) -> Any:
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 2)
+    solver.setOptionValue("mip_rel_gap", 0.0)
+    solver.setOptionValue("mip_abs_gap", 1e-7)
+    if time_limit_s is not None:
+        solver.setOptionValue("time_limit", float(time_limit_s))
+    solver.passModel(_linear_program(highspy, program))
+    return solver
+
+
+def _linear_program(highspy: Any, program: Program) -> Any:
+    columns = len(program.cost)
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = columns, len(program.row_lower)
+    lp.col_cost_ = program.cost
+    lp.col_lower_, lp.col_upper_ = np.zeros(columns), np.full(columns, np.inf)
+    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.num_col_, lp.a_matrix_.num_row_ = lp.num_col_, lp.num_row_
+    lp.a_matrix_.start_ = program.start
+    lp.a_matrix_.index_ = program.index
+    lp.a_matrix_.value_ = program.value
+    kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
+    lp.integrality_ = [kinds[column < program.binaries] for column in range(columns)]
+    return lp
+
+
+def _check_solved(highspy: Any, solver: Any, limits: Limits) -> None:
+    status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        if limits.memory_bytes is None:
+            raise no_choice()
+        raise UserError(
+            "--search ilp: no choice fits, expected more memory, "
+            f"got: {limits.memory_bytes:g} bytes"
+        )
+    if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        raise UserError(
+            "--search ilp: no solution in time, expected a longer --search-time, "
+            f"got: {limits.time_limit_s:g} seconds"
+        )
+
+
+def _gap(reached: float, bound: float) -> float:
+    """Return how far, relatively, ``reached`` may lie above the least; rounding is no gap."""
+    gap = reached / bound - 1 if bound > 0 else (math.inf if reached > 1e-9 else 0.0)
+    return max(gap, 0.0) if gap > 1e-9 else 0.0

@@ -1,0 +1,62 @@
+"""Metropolis search (FlexFlow, arXiv 1807.05358, section 6).
+
+A proposal gives one node, drawn uniformly, another configuration, drawn uniformly. It is accepted
+with probability ``min(1, exp(beta * (old time - new time)))``. The fastest choice seen is returned.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..problem import Problem
+from .neighbours import Neighbours
+from .result import Case, Choice, Found, Limits, found
+from .starts import starts
+
+__all__ = ["PROPOSALS_PER_NODE", "search", "walk"]
+
+PROPOSALS_PER_NODE = 1000
+
+# A change that makes the whole this part slower is accepted with probability 1/e.
+_TOLERATED = 1e-3
+
+
+def search(case: Case, limits: Limits) -> Found:
+    """Return the fastest choice of a walk from data parallelism; the same for the same seed."""
+    proposals = PROPOSALS_PER_NODE * len(case.problem.nodes)
+    (start,) = starts(case, limits.seed, 1)
+    return found(case.problem, [walk(case.problem, start, proposals, limits.seed)])
+
+
+def walk(problem: Problem, start: Choice, proposals: int, seed: int) -> Choice:
+    """Return the fastest choice seen in so many proposals; constant time per edge of a node."""
+    rng = np.random.default_rng(seed)
+    neighbours, choice = Neighbours(problem), start.copy()
+    free = [v for v, node in enumerate(problem.nodes) if len(node.time_s) > 1]
+    time = problem.cost(choice).time
+    beta = 1 / (_TOLERATED * time) if time > 0 else math.inf
+    best, best_time = choice.copy(), time
+    for node, draw, luck in _proposals(problem, free, proposals, rng):
+        gain = neighbours.time_s(node, choice.item(node), choice) - neighbours.time_s(
+            node, draw, choice
+        )
+        if gain < 0 and luck >= math.exp(beta * gain):
+            continue
+        choice[node], time = draw, time - gain
+        if time < best_time:
+            best, best_time = choice.copy(), time
+    return best
+
+
+def _proposals(
+    problem: Problem, free: list[int], count: int, rng: np.random.Generator
+) -> list[tuple[int, int, float]]:
+    """Draw (node, configuration, number in [0, 1)) for every proposal."""
+    if not free:
+        return []
+    nodes = rng.choice(free, count)
+    sizes = np.array([len(node.time_s) for node in problem.nodes])[nodes]
+    draws = (rng.random(count) * sizes).astype(int)
+    return list(zip(nodes.tolist(), draws.tolist(), rng.random(count).tolist(), strict=True))

@@ -1,0 +1,60 @@
+"""Some nodes decided, the others chosen best: how a hand-made scheme becomes a whole choice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tensoropt.compiler.layout.mesh import Mesh
+
+from ..ft import solve_min_time
+from ..problem import NodeTable, Problem
+from ..tables import MeshTables
+from .result import Choice
+
+__all__ = ["Wish", "fastest_with", "furthest", "subsets", "wished"]
+
+Wish = Mapping[int, int]
+"""Per mesh axis, the factor of an op that it splits; axes left out split nothing."""
+
+
+def fastest_with(problem: Problem, pins: Mapping[int, int]) -> Choice:
+    """Return the fastest choice in which node ``i`` has configuration ``pins[i]``.
+
+    Raises :class:`UserError` when none is allowed.
+    """
+    nodes = []
+    for index, node in enumerate(problem.nodes):
+        times = node.time_s
+        if index in pins:
+            times = np.where(np.arange(len(times)) == pins[index], times, np.inf)
+        nodes.append(NodeTable(times))
+    return solve_min_time(Problem(nodes, problem.edges)).choice
+
+
+def wished(tables: MeshTables, node: int, wishes: Sequence[Wish]) -> int | None:
+    """Return the number of the first strategy of an op that splits as one of ``wishes`` says.
+
+    None when its rule offers none of them, as where a size does not divide.
+    """
+    axes = tables.mesh.axes
+    offered = {option.choices: number for number, option in enumerate(tables.options[node])}
+    for wish in wishes:
+        number = offered.get(tuple(wish.get(axis) for axis in axes))
+        if number is not None:
+            return number
+    return None
+
+
+def furthest(mesh: Mesh, factor: int) -> list[Wish]:
+    """Return the ways to split ``factor`` alone, over most ranks first, at last not at all."""
+    return [dict.fromkeys(axes, factor) for axes in subsets(mesh)]
+
+
+def subsets(mesh: Mesh) -> list[tuple[int, ...]]:
+    """Return every set of mesh axes, the one with most ranks first."""
+    counts = range(len(mesh.axes) + 1)
+    every = (axes for n in counts for axes in itertools.combinations(mesh.axes, n))
+    return sorted(every, key=lambda axes: (-mesh.extent(axes), axes))

@@ -1,0 +1,82 @@
+"""What every search method is given and gives back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..problem import Point, Problem, no_choice
+
+if TYPE_CHECKING:
+    from ..tables import MeshTables
+
+__all__ = ["Case", "Choice", "Found", "Limits", "found"]
+
+Choice = NDArray[np.int32]
+"""Per node of the problem, the number of its configuration."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, and the model and mesh it was made from where there is one.
+
+    Node ``i`` of the problem is node ``tables.variables[i]`` of the graph; further ones are copies
+    of shared tensors.
+    """
+
+    problem: Problem
+    tables: MeshTables | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far to search; a method heeds what its entry in the registry says.
+
+    ``epsilon`` is as in ``solve_frontier``, ``memory_bytes`` what one device may use, ``None`` for
+    no limit.
+    """
+
+    seed: int = 0
+    epsilon: float = 0.0
+    time_limit_s: float | None = None
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Points sorted by time, none beaten by another in both time and memory.
+
+    ``epsilon`` is the bound of a frontier, as in :class:`Frontier`, ``None`` where the points are
+    not one. The first point takes at most ``1 + time_epsilon`` of the least time; ``None``: no
+    bound is known. Both bounds hold for the costs of the tables.
+    """
+
+    points: list[Point]
+    epsilon: float | None = None
+    time_epsilon: float | None = None
+
+
+def found(
+    problem: Problem,
+    choices: Sequence[Choice],
+    *,
+    epsilon: float | None = None,
+    time_epsilon: float | None = None,
+) -> Found:
+    """Cost ``choices`` from the tables and keep those that no other one beats.
+
+    Raises :class:`UserError` when none of them has a finite time.
+    """
+    points: list[Point] = []
+    for point in sorted(map(problem.cost, choices), key=lambda p: (p.time, p.memory)):
+        allowed = math.isfinite(point.time)
+        if allowed and (not points or point.memory < points[-1].memory):
+            points.append(point)
+    if not points:
+        raise no_choice()
+    return Found(points, epsilon, time_epsilon)
