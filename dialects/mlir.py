@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from torch_mlir import ir
+from torch_mlir._mlir_libs._mlir import globals as _bindings
 from torch_mlir.dialects import ext, func, shard
 from torch_mlir.passmanager import PassManager
 
 __all__ = ["PassManager", "context", "ext", "func", "ir", "shard"]
+
+# The bindings look for a module of Python classes for the dialect of every operation that they
+# hand out, and try again each time when there is none; they find `onnx` and `topt` here.
+_bindings.append_dialect_search_prefix("tensoropt.dialects")
 
 
 def context() -> ir.Context:

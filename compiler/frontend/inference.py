@@ -83,8 +83,13 @@ def _weights_as_inputs(proto: onnx.ModelProto) -> None:
 
 
 def _infer(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer from shapes alone, and where that leaves sizes unknown from values too.
+
+    Propagating values takes a hundred times as long: a third of a millisecond per node.
+    """
     try:
-        return _run(proto, strict=True, values=True)
+        inferred = _run(proto, strict=True, values=False)
+        return inferred if _static(inferred) else _run(proto, strict=True, values=True)
     except shape_inference.InferenceError as error:
         return _without_values(path, proto, error)
 
@@ -136,6 +141,25 @@ def _complete(proto: onnx.ModelProto) -> bool:
         if any(name and name not in types for node in graph.node for name in node.output):
             return False
     return True
+
+
+def _static(proto: onnx.ModelProto) -> bool:
+    """Say whether every value of every graph is a tensor of known sizes."""
+    for graph, _ in subgraphs(proto.graph):
+        types = value_types(graph)
+        names = {name for node in graph.node for name in node.output if name}
+        if not all(name in types and _has_sizes(types[name]) for name in names):
+            return False
+    return True
+
+
+def _has_sizes(held: onnx.TypeProto) -> bool:
+    dims = held.tensor_type.shape.dim
+    return (
+        _has_shape(held)
+        and held.HasField("tensor_type")
+        and all(d.HasField("dim_value") for d in dims)
+    )
 
 
 def _declare(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
