@@ -7,11 +7,11 @@ what lets the engine solve repeated layers once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.compute import local_bytes, op_time_s
@@ -19,6 +19,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.reshard import Resharder
+from tensoropt.compiler.search.edge_tables import EdgeTables
 from tensoropt.compiler.search.graph import Graph, Node
 from tensoropt.compiler.search.options import node_options, stored
 from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
@@ -26,8 +27,6 @@ from tensoropt.compiler.sharding.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule import Strategy
 
 __all__ = ["MeshTables", "tensor_bytes"]
-
-Array = npt.NDArray[np.float64]
 
 
 def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
@@ -53,8 +52,9 @@ class MeshTables:
 
     def __post_init__(self) -> None:
         self.resharder = Resharder(self.mesh, self.device)
+        self._edge_tables = EdgeTables(self.resharder)
+        self._layouts: dict[object, tuple[Layout, ...]] = {}
         self._node_tables: dict[object, NodeTable] = {}
-        self._edge_tables: dict[object, tuple[Array, Array]] = {}
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
@@ -82,7 +82,7 @@ class MeshTables:
             if len(uses) > 1 and not self.graph.producer(value).constant:
                 copy = self._copy(value, source, uses, len(nodes))
                 edges.append(self._edge(value, source, copy))
-                nodes.append(_free_node(len(copy.layouts)))
+                nodes.append(self._free_node(len(copy.layouts)))
                 source = copy
             edges += [self._edge(value, source, self._use(u, position)) for u in uses]
         return Problem(nodes, edges)
@@ -139,8 +139,9 @@ class MeshTables:
         return total
 
     def _node_table(self, index: int) -> NodeTable:
+        # Options are known by identity: equal ops have the same, and to hash them takes long.
         node = self.graph.nodes[index]
-        key = (node.kind, node.info, self._surroundings(node), self.options[index])
+        key = (node.kind, node.info, self._surroundings(node), id(self.options[index]))
         if key not in self._node_tables:
             options = self.options[index]
             self._node_tables[key] = NodeTable(
@@ -149,6 +150,12 @@ class MeshTables:
                 np.array([self.transient_bytes(node, s) for s in options], dtype=np.float64),
             )
         return self._node_tables[key]
+
+    def _free_node(self, options: int) -> NodeTable:
+        """Return the table of a copy, which is paid for on its edges."""
+        if options not in self._node_tables:
+            self._node_tables[options] = NodeTable(np.zeros(options))
+        return self._node_tables[options]
 
     def _surroundings(self, node: Node) -> tuple[object, ...]:
         """Return what a node table depends on beyond the op itself."""
@@ -170,13 +177,25 @@ class MeshTables:
 
     def _source(self, value: int, position: dict[int, int]) -> _End:
         held = self.graph.values[value]
-        layouts = tuple(s.results[held.index] for s in self.options[held.producer])
-        return _End(position[held.producer], layouts)
+        return _End(position[held.producer], self._made(held.producer, held.index))
 
     def _use(self, use: tuple[int, int], position: dict[int, int]) -> _End:
-        consumer, operand = use
-        layouts = tuple(s.operands[operand] for s in self.options[consumer])
-        return _End(position[consumer], layouts)
+        return _End(position[use[0]], self._wanted(*use))
+
+    def _made(self, node: int, result: int) -> tuple[Layout, ...]:
+        """Return the layout of a result per option; the same object for the same options."""
+        options = self.options[node]
+        return self._kept((id(options), "made", result), (s.results[result] for s in options))
+
+    def _wanted(self, node: int, operand: int) -> tuple[Layout, ...]:
+        """Return the layout of an operand per option; the same object for the same options."""
+        options = self.options[node]
+        return self._kept((id(options), "wanted", operand), (s.operands[operand] for s in options))
+
+    def _kept(self, key: object, layouts: Iterator[Layout]) -> tuple[Layout, ...]:
+        if key not in self._layouts:
+            self._layouts[key] = tuple(layouts)
+        return self._layouts[key]
 
     def _copy(self, value: int, source: _End, uses: list[tuple[int, int]], number: int) -> _End:
         """Return the node of the copy: any complete layout that is made or wanted.
@@ -184,59 +203,14 @@ class MeshTables:
         Several uses that all want a partial sum gain nothing over reducing it first, as each
         carries it to a reduction of its own; leaving it out makes the tables much smaller.
         """
-        wanted = [s.operands[operand] for node, operand in uses for s in self.options[node]]
-        complete = (layout for layout in (*source.layouts, *wanted) if not layout.has_partial)
-        return _End(number, tuple(dict.fromkeys(complete)))
+        groups = {id(x): x for x in (source.layouts, *(self._wanted(*use) for use in uses))}
+        layouts = (layout for group in groups.values() for layout in group)
+        complete = dict.fromkeys(layout for layout in layouts if not layout.has_partial)
+        return _End(number, self._kept(("copy", *groups), iter(complete)))
 
     def _edge(self, value: int, source: _End, target: _End) -> EdgeTable:
         held = self.graph.values[value]
         constant = self.graph.nodes[held.producer].constant
         assert held.info is not None
-        tables = self._edge_table(held.info, source.layouts, target.layouts, constant)
+        tables = self._edge_tables.table(held.info, source.layouts, target.layouts, constant)
         return EdgeTable(source.node, target.node, tables[0], transient_bytes=tables[1])
-
-    def _edge_table(
-        self,
-        info: TensorInfo,
-        sources: tuple[Layout, ...],
-        targets: tuple[Layout, ...],
-        constant: bool,
-    ) -> tuple[Array, Array]:
-        key = (info.shape, info.item_bytes, sources, targets, constant)
-        if key not in self._edge_tables:
-            table = self._constant_table if constant else self._reshard_table
-            self._edge_tables[key] = table(info, sources, targets)
-        return self._edge_tables[key]
-
-    def _reshard_table(
-        self, info: TensorInfo, sources: tuple[Layout, ...], targets: tuple[Layout, ...]
-    ) -> tuple[Array, Array]:
-        rows, columns = list(dict.fromkeys(sources)), list(dict.fromkeys(targets))
-        time_s, transient = self.resharder.table(info.shape, info.item_bytes, rows, columns)
-        picked = np.ix_([rows.index(x) for x in sources], [columns.index(x) for x in targets])
-        return time_s[picked], transient[picked]
-
-    def _constant_table(
-        self, info: TensorInfo, sources: tuple[Layout, ...], targets: tuple[Layout, ...]
-    ) -> tuple[Array, Array]:
-        """A constant is cut for its use, which is free, and never communicated: inf."""
-        allowed = [[_is_cut(a, b) for b in targets] for a in sources]
-        time_s = np.where(np.array(allowed), 0.0, np.inf)
-        return time_s, np.zeros_like(time_s)
-
-
-def _free_node(options: int) -> NodeTable:
-    return NodeTable(np.zeros(options), np.zeros(options), np.zeros(options))
-
-
-def _is_cut(source: Layout, target: Layout) -> bool:
-    """Whether ``target`` follows from ``source`` on every rank alone."""
-    changed = [a for a, p in enumerate(source.placements) if p != target.placements[a]]
-    if not all(source.placements[a].is_replicate for a in changed):
-        return False
-    # Axes split a dimension major to minor: one cannot be put before an axis that is there already.
-    return not any(
-        target.placements[a].is_split and target.placements[a] == source.placements[b]
-        for a in changed
-        for b in range(a + 1, len(source.placements))
-    )

@@ -1,0 +1,82 @@
+"""The problem of a model: what is equal is the same object, so that repeated layers cost little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs.gpt import Gpt
+
+from tensoropt.compiler import driver
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.reshard import Resharder
+from tensoropt.compiler.search.edge_tables import EdgeTables
+from tensoropt.compiler.search.graph import read_graph
+from tensoropt.compiler.search.problem import Problem
+from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.sharding.op_info import TensorInfo
+
+MESH = Mesh((2, 2))
+INFO = TensorInfo((8, 8), "float32", 4)
+
+
+def _problem(layers: int, folder: Path) -> Problem:
+    model = Gpt(layers=layers, width=32, heads=4, vocabulary=64, sequence=8, batch=4)
+    module = driver.load(model.build("gpt").save(folder), {})
+    driver.run_phase(module, "prepare")
+    return MeshTables(read_graph(module), MESH, load_device("h200")).problem
+
+
+def _distinct(problem: Problem) -> tuple[int, int]:
+    return len({id(t) for t in problem.nodes}), len({id(t.time_s) for t in problem.edges})
+
+
+def test_more_layers_have_no_more_tables(tmp_path: Path) -> None:
+    few, many = _problem(3, tmp_path), _problem(6, tmp_path)
+    assert len(many.edges) > 1.5 * len(few.edges)
+    assert _distinct(few) == _distinct(many)
+
+
+def _layouts(*texts: str) -> tuple[Layout, ...]:
+    return tuple(Layout.parse(text.split()) for text in texts)
+
+
+def test_an_edge_costs_what_its_cheapest_path_costs() -> None:
+    resharder = Resharder(MESH, load_device("h200"))
+    ends = _layouts("R R", "S(0) S(1)", "P(sum) R", "R R"), _layouts("R S(1)", "R R", "S(1) R")
+    time_s, transient = EdgeTables(resharder).table(INFO, *ends, constant=False)
+    paths = [[resharder.path((8, 8), 4, a, b) for b in ends[1]] for a in ends[0]]
+    np.testing.assert_array_equal(time_s, [[p.time_s for p in row] for row in paths])
+    np.testing.assert_array_equal(transient, [[p.peak_bytes for p in row] for row in paths])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "allowed"),
+    [
+        ("R R", "S(0) S(1)", True),
+        ("S(0) R", "S(0) S(0)", True),
+        ("R S(0)", "S(0) S(0)", False),
+        ("S(0) R", "R R", False),
+        ("S(0) R", "S(1) R", False),
+    ],
+)
+def test_a_constant_is_cut_but_never_sent(source: str, target: str, allowed: bool) -> None:
+    tables = EdgeTables(Resharder(MESH, load_device("h200")))
+    ends = _layouts(source), _layouts(target)
+    time_s, transient = tables.table(INFO, *ends, constant=True)
+    assert time_s[0, 0] == (0 if allowed else np.inf)
+    assert transient[0, 0] == 0
+
+
+def test_tables_of_tuples_that_are_gone_are_not_mixed_up() -> None:
+    """A new tuple may get the identity of one that is gone."""
+    tables = EdgeTables(Resharder(MESH, load_device("h200")))
+    targets = _layouts("R R")
+    times = []
+    for text in ("R R", "S(0) R") * 20:
+        times.append(tables.table(INFO, _layouts(text), targets, constant=False)[0][0, 0])
+    assert len(set(times[::2])) == len(set(times[1::2])) == 1
+    assert times[0] < times[1]
