@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,13 @@ from tensoropt.dialects.mlir import context, ir
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult
+    from tensoropt.compiler.report.comparison import Compared
+    from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, SearchOptions
 
 __all__ = [
     "PHASES",
     "apply_point",
+    "compare",
     "compile_plan",
     "fewest_devices",
     "frontier",
@@ -74,16 +76,37 @@ def run_phase(module: ir.Module, phase: str, **options: Any) -> None:
 
 def frontier(module: ir.Module, request: Request, say: Say = _silent) -> FrontierResult:
     """Return the frontier of a prepared ``module``: its points sorted by time."""
-    from tensoropt.compiler.search.frontier import SearchOptions, search_frontier
+    from tensoropt.compiler.search.frontier import search_frontier
 
     if request.pins is not None:
         from tensoropt.compiler.search.pinned import pinned_frontier
 
         return pinned_frontier(module, request.pins, request.device)
-    options = SearchOptions(
-        request.search, request.seed or 0, request.epsilon, memory_bytes=request.memory_bytes
+    return search_frontier(
+        module, request.meshes, request.device, _options(request, request.search), say
     )
-    return search_frontier(module, request.meshes, request.device, options, say)
+
+
+def _options(request: Request, search: str) -> SearchOptions:
+    from tensoropt.compiler.search.frontier import SearchOptions
+
+    return SearchOptions(
+        search,
+        request.seed or 0,
+        request.epsilon,
+        request.time_limit_s,
+        memory_bytes=request.memory_bytes,
+    )
+
+
+def compare(
+    module: ir.Module, request: Request, searches: Sequence[str], say: Say = _silent
+) -> list[Compared]:
+    """Return what each of ``searches`` finds for a prepared ``module``, on the same tables."""
+    from tensoropt.compiler.search.compare import compare_methods
+
+    options = [_options(request, search) for search in searches]
+    return compare_methods(module, request.meshes, request.device, options, say)
 
 
 def fewest_devices(module: ir.Module, request: Request, say: Say) -> tuple[Request, FrontierResult]:

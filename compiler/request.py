@@ -12,6 +12,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, factorisations
 from tensoropt.compiler.report.points import Point, leanest
+from tensoropt.compiler.search.methods.registry import METHODS
 from tensoropt.compiler.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = [
     "parse_dims",
 ]
 
-SEARCHES = ("ft", "random")
+SEARCHES = tuple(METHODS)
 
 _P = TypeVar("_P", bound=Point)
 
@@ -39,8 +40,9 @@ class Request:
     ``mesh`` stands for itself; without one, every factorisation of ``devices`` is searched.
     ``device_spec`` is what ``device`` was loaded from: its name or the path of its file.
     ``memory_bytes`` is what one device may use, ``None`` for no limit. ``epsilon`` is how far a
-    point of the exact frontier may lie, relatively, from one that is found; 0 is exact. ``pins`` is
-    a plan.json whose strategies are taken in place of a search.
+    point of the exact frontier may lie, relatively, from one that is found; 0 is exact.
+    ``time_limit_s`` is what a search may take on one number of devices. ``pins`` is a plan.json
+    whose strategies are taken in place of a search.
     """
 
     device: Device
@@ -51,6 +53,7 @@ class Request:
     seed: int | None = None
     memory_bytes: int | None = None
     epsilon: float = 0.0
+    time_limit_s: float | None = None
     pins: Mapping[str, Any] | None = None
 
     @property

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from tensoropt.compiler.errors import UserError, did_you_mean
 from tensoropt.compiler.request import SEARCHES
+from tensoropt.compiler.search.methods.registry import COMPARED, takers
 from tensoropt.compiler.version import TOOL
 
 __all__ = ["DEFAULT_DEVICES", "EMIT", "MAX_DEVICES", "Parser", "build_parser", "wants_planning"]
@@ -64,7 +65,8 @@ def build_parser() -> Parser:
 def wants_planning(args: argparse.Namespace) -> bool:
     """Say whether a flag was given that only makes sense with devices to plan for."""
     names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
-    given = [getattr(args, name) for name in (*names, "seed", "epsilon", "strategies")]
+    more = ("seed", "epsilon", "strategies", "search_time", "compare")
+    given = [getattr(args, name) for name in (*names, *more)]
     return args.pareto or any(flag is not None for flag in given)
 
 
@@ -102,7 +104,14 @@ def _add_planning(group: Any) -> None:
     add("--search", metavar="NAME", help=f"search engine: {', '.join(SEARCHES)} (default ft)")
     add("--strategies", type=Path, metavar="PLAN.json",
         help="take the strategies of a plan, edited or not, in place of a search")  # fmt: skip
-    add("--seed", metavar="K", help="seed of --search random (default 0)")
+    add(
+        "--search-time",
+        metavar="S",
+        help=f"seconds for --search {' or '.join(takers('time_limit_s'))}",
+    )
+    add("--compare", nargs="?", const=",".join(COMPARED), metavar="NAMES",
+        help="compare search engines: NAMES separated by commas (default %(const)s)")  # fmt: skip
+    add("--seed", metavar="K", help=f"seed of --search {', '.join(takers('seed'))} (default 0)")
     add("--epsilon", metavar="E",
         help="slack of the frontier: 0 is exact (default), 0.01 within 1%%")  # fmt: skip
     add("--pick", metavar="WHICH", help="the point to take: an index, time, memory or knee")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.choices import check_known, whole_number
@@ -11,17 +13,19 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
 from tensoropt.compiler.request import SEARCHES, Request
+from tensoropt.compiler.search.methods.registry import takers
 from tensoropt.compiler.units import parse_bytes
 
-__all__ = ["read_request", "which_point"]
+__all__ = ["compared", "read_request", "which_point"]
 
 
 def read_request(args: argparse.Namespace) -> Request:
     """Return what the flags ask for; raises :class:`UserError` before anything is searched."""
     check_known("--objective: unknown objective", _or(args.objective, "time"), OBJECTIVES)
     check_known("--format: unknown form", _or(args.format, "table"), FORMATS)
-    search = _or(args.search, "ft")
-    check_known("--search: unknown search", search, SEARCHES)
+    searches = compared(args) or [_or(args.search, "ft")]
+    for search in searches:
+        check_known("--search: unknown search", search, SEARCHES)
     _check_objective(args)
     pins = _pins(args)
     mesh = Mesh(tuple(pins["mesh"]["shape"])) if pins else None
@@ -32,12 +36,24 @@ def read_request(args: argparse.Namespace) -> Request:
         device_spec=spec,
         devices=devices,
         mesh=mesh,
-        search="pinned" if pins else search,
-        seed=_seed(args, search),
+        search="pinned" if pins else searches[0],
+        seed=_seed(args, searches),
         memory_bytes=None if args.memory is None else parse_bytes(args.memory, "--memory"),
-        epsilon=_epsilon(args, search),
+        epsilon=_epsilon(args, searches),
+        time_limit_s=_search_time(args, searches),
         pins=pins,
     )
+
+
+def compared(args: argparse.Namespace) -> list[str]:
+    """Return the names in ``--compare``, each once; none where it was not given."""
+    if args.compare is None:
+        return []
+    for flag in ("output", "plot", "pick", "search", "objective", "strategies", "pareto"):
+        if getattr(args, flag):
+            name = "-o" if flag == "output" else f"--{flag}"
+            raise UserError(f"--compare prints a table of searches, expected no {name}")
+    return list(dict.fromkeys(name.strip() for name in args.compare.split(",")))
 
 
 def which_point(args: argparse.Namespace) -> str:
@@ -51,9 +67,18 @@ def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
     """Return the plan.json of ``--strategies``, which leaves nothing to search."""
     if args.strategies is None:
         return None
-    for name in ("devices", "mesh", "search", "seed", "epsilon", "pick", "objective"):
+    for name in (
+        "devices",
+        "mesh",
+        "search",
+        "seed",
+        "epsilon",
+        "search_time",
+        "pick",
+        "objective",
+    ):
         if getattr(args, name) is not None:
-            raise UserError(f"--strategies fixes the plan, expected no --{name}")
+            raise UserError(f"--strategies fixes the plan, expected no --{name.replace('_', '-')}")
     from tensoropt.compiler.plan.reader import read_pins
 
     return read_pins(args.strategies)
@@ -79,26 +104,48 @@ def _devices(args: argparse.Namespace) -> tuple[int, Mesh | None]:
     return count or default, None
 
 
-def _seed(args: argparse.Namespace, search: str) -> int | None:
+def _seed(args: argparse.Namespace, searches: Sequence[str]) -> int | None:
     if args.seed is None:
-        return 0 if search == "random" else None
-    if search != "random":
-        raise UserError(f"--seed belongs to --search random, got: --search {search}")
+        return 0 if set(searches) & set(takers("seed")) else None
+    _check_taken("--seed", "seed", searches)
     return whole_number("--seed", args.seed, 0, 2**32 - 1)
 
 
-def _epsilon(args: argparse.Namespace, search: str) -> float:
+def _epsilon(args: argparse.Namespace, searches: Sequence[str]) -> float:
     if args.epsilon is None:
         return 0.0
-    if search != "ft":
-        raise UserError(f"--epsilon belongs to --search ft, got: --search {search}")
-    try:
-        epsilon = float(args.epsilon)
-    except ValueError:
-        epsilon = -1.0
+    _check_taken("--epsilon", "epsilon", searches)
+    epsilon = _number(args.epsilon)
     if not 0 <= epsilon <= 1:
         raise UserError(f"--epsilon: expected a number from 0 to 1, got: '{args.epsilon}'")
     return epsilon
+
+
+def _search_time(args: argparse.Namespace, searches: Sequence[str]) -> float | None:
+    if args.search_time is None:
+        return None
+    _check_taken("--search-time", "time_limit_s", searches)
+    seconds = _number(args.search_time)
+    if not 0 <= seconds < math.inf:
+        raise UserError(f"--search-time: expected seconds, at least 0, got: '{args.search_time}'")
+    return seconds
+
+
+def _number(text: str) -> float:
+    """Return the number that ``text`` holds; one out of any range if none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _check_taken(flag: str, field: str, searches: Sequence[str]) -> None:
+    """Refuse a flag that none of the searches heeds."""
+    valid = takers(field)
+    if not set(valid) & set(searches):
+        listed = " or ".join(filter(None, [", ".join(valid[:-1]), valid[-1]]))
+        got = ",".join(searches)
+        raise UserError(f"{flag} belongs to --search {listed}, got: --search {got}")
 
 
 def _check_objective(args: argparse.Namespace) -> None:

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.cli.output import Progress, write_text
-from tensoropt.compiler.cli.planning_flags import read_request, which_point
+from tensoropt.compiler.cli.planning_flags import compared, read_request, which_point
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.plan.writer import check_replaceable
+from tensoropt.compiler.report.comparison import (
+    Comparison,
+    comparison_csv,
+    comparison_json,
+    comparison_table,
+)
 from tensoropt.compiler.report.frontier import Frontier, Profile
 from tensoropt.compiler.report.machine import (
     frontier_csv,
@@ -74,6 +80,9 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     if args.objective == "profile":
         _print_profile(args, request, module, say)
         return
+    if args.compare is not None:
+        _print_comparison(args, request, module, say)
+        return
     request, result = _search(args, request, module, say)
     points = result.points
     fits = fitting(points, request)
@@ -113,6 +122,7 @@ def _report(
         result.points,
         chosen,
         result.epsilon,
+        result.time_epsilon,
     )
 
 
@@ -139,3 +149,20 @@ def _print_profile(
         write_text(None, profile_csv(profile))
     else:
         write_text(None, profile_table(profile, colour=sys.stdout.isatty()))
+
+
+def _print_comparison(
+    args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
+) -> None:
+    from tensoropt.compiler.driver import compare
+
+    rows = compare(module, request, compared(args), say)
+    say.clear()
+    name = Path(args.input).name
+    comparison = Comparison(name, request.device.name, request.devices, rows)
+    if args.format == "json":
+        write_text(None, comparison_json(comparison))
+    elif args.format == "csv":
+        write_text(None, comparison_csv(comparison))
+    else:
+        write_text(None, comparison_table(comparison, colour=sys.stdout.isatty()))

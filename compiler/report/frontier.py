@@ -15,7 +15,8 @@ class Frontier:
     """The points of a model on ``devices`` devices, sorted by time.
 
     ``chosen`` narrows a report to one of them; the names of points stay those of the whole.
-    ``epsilon`` is the bound that the search reached: 0 is exact, ``None`` a search without one.
+    ``epsilon`` is the bound that the search reached: 0 is exact, ``None`` no frontier within one.
+    The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
     """
 
     model: str
@@ -24,6 +25,7 @@ class Frontier:
     points: Sequence[Point]
     chosen: Point | None = None
     epsilon: float | None = 0.0
+    time_epsilon: float | None = None
 
     @property
     def shown(self) -> Sequence[Point]:

@@ -5,42 +5,65 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Any
+import math
+from typing import Any, Protocol
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
 from tensoropt.compiler.report.points import FIELDS, Point, as_dict
 
-__all__ = ["frontier_csv", "frontier_json", "profile_csv", "profile_json"]
+__all__ = [
+    "csv_text",
+    "frontier_csv",
+    "frontier_json",
+    "json_text",
+    "profile_csv",
+    "profile_json",
+]
 
 SCHEMA = 1
 
 
+class Report(Protocol):
+    """What every report says first."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+
+
 def frontier_json(frontier: Frontier) -> str:
-    """Return the frontier as one JSON object, with a line end."""
+    """Return the frontier as one JSON object, with a line end; a bound is null for none."""
     points = [as_dict(point) for point in frontier.shown]
-    return _json(frontier, {"epsilon": frontier.epsilon, "points": points})
+    bounds = {"epsilon": frontier.epsilon, "time_epsilon": _finite(frontier.time_epsilon)}
+    return json_text(frontier, {**bounds, "points": points})
 
 
 def profile_json(profile: Profile) -> str:
     """Return the profile as one JSON object; ``"point"`` is null where nothing fits."""
     rows = [{"devices": n, "point": as_dict(p) if p else None} for n, p in profile.rows]
-    return _json(profile, {"profile": rows})
+    return json_text(profile, {"profile": rows})
 
 
 def frontier_csv(frontier: Frontier) -> str:
     """Return the frontier as CSV with a header line; a mesh is written ``2x4``."""
     rows = [[point.index, *_cells(point)] for point in frontier.shown]
-    return _csv(["index", "mesh", *FIELDS], rows)
+    return csv_text(["index", "mesh", *FIELDS], rows)
 
 
 def profile_csv(profile: Profile) -> str:
     """Return the profile as CSV with a header line; cells are empty where nothing fits."""
     empty = [""] * (1 + len(FIELDS))
     rows = [[n, *(_cells(point) if point else empty)] for n, point in profile.rows]
-    return _csv(["devices", "mesh", *FIELDS], rows)
+    return csv_text(["devices", "mesh", *FIELDS], rows)
 
 
-def _json(report: Frontier | Profile, content: dict[str, Any]) -> str:
+def _finite(bound: float | None) -> float | None:
+    return bound if bound is not None and math.isfinite(bound) else None
+
+
+def json_text(report: Report, content: dict[str, Any]) -> str:
+    """Return a report as JSON: its schema, model and device, then ``content``."""
     head = {"schema": SCHEMA, "model": report.model, "device": report.device}
     return json.dumps({**head, **content}, indent=2) + "\n"
 
@@ -49,7 +72,8 @@ def _cells(point: Point) -> list[Any]:
     return ["x".join(map(str, point.mesh)), *(getattr(point, name) for name in FIELDS)]
 
 
-def _csv(header: list[str], rows: list[list[Any]]) -> str:
+def csv_text(header: list[str], rows: list[list[Any]]) -> str:
+    """Return rows as CSV under a header line."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()

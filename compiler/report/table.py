@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
 from tensoropt.compiler.report.points import Point, marks
 from tensoropt.compiler.units import format_bytes, format_seconds
 
-__all__ = ["frontier_table", "profile_table"]
+__all__ = ["frontier_table", "profile_table", "render"]
 
 _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 
@@ -18,7 +19,7 @@ def frontier_table(frontier: Frontier, *, colour: bool = False) -> str:
     named = marks(frontier.points)
     rows = [[str(p.index), *_cells(p), named.get(p.index, "")] for p in frontier.shown]
     title = f"{frontier.model} on {frontier.devices} x {frontier.device}: {_count(frontier)}"
-    return _render(title, ["index", "mesh", *_FIGURES, ""], rows, colour)
+    return render(title, ["index", "mesh", *_FIGURES, ""], rows, colour)
 
 
 def profile_table(profile: Profile, *, colour: bool = False) -> str:
@@ -31,23 +32,24 @@ def profile_table(profile: Profile, *, colour: bool = False) -> str:
             continue
         rows.append([str(devices), *_cells(point), f"{first.time_s / point.time_s:.2f}x"])
     header = ["devices", "mesh", *_FIGURES, "speed-up"]
-    return _render(
-        f"{profile.model} on {profile.device}: fastest, per device", header, rows, colour
-    )
+    return render(f"{profile.model} on {profile.device}: fastest, per device", header, rows, colour)
 
 
 def _count(frontier: Frontier) -> str:
     count = len(frontier.points)
     whole = f"{count} point{'' if count == 1 else 's'}"
     shown = whole if frontier.chosen is None else f"one of {whole}"
-    return f"{shown}{_bound(frontier.epsilon)}, per device"
+    return f"{shown}{_bound(frontier)}, per device"
 
 
-def _bound(epsilon: float | None) -> str:
+def _bound(frontier: Frontier) -> str:
     """Say how far the search is from exact, where it is."""
-    if epsilon is None:
-        return ", not searched for the best"
-    return f" within {epsilon:.2%} of the exact frontier" if epsilon else ""
+    epsilon, time_epsilon = frontier.epsilon, frontier.time_epsilon
+    if epsilon is not None:
+        return f" within {epsilon:.2%} of the exact frontier" if epsilon else ""
+    if time_epsilon is None or not math.isfinite(time_epsilon):
+        return ", no bound"
+    return f", within {time_epsilon:.2%} of the least time" if time_epsilon else ", least time"
 
 
 def _cells(point: Point) -> list[str]:
@@ -57,7 +59,8 @@ def _cells(point: Point) -> list[str]:
     return [mesh, *map(format_seconds, times), *map(format_bytes, sizes)]
 
 
-def _render(title: str, header: list[str], rows: Sequence[Sequence[str]], colour: bool) -> str:
+def render(title: str, header: list[str], rows: Sequence[Sequence[str]], colour: bool) -> str:
+    """Return a table of right-aligned columns, the last one to the left."""
     return _rich(title, header, rows) if colour else _plain(title, header, rows)
 
 

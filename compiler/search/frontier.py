@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,9 +13,9 @@ import numpy.typing as npt
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.evaluate import Cost, Evaluator
-from tensoropt.compiler.search.ft import solve_frontier
 from tensoropt.compiler.search.graph import read_graph
-from tensoropt.compiler.search.random_search import random_choice
+from tensoropt.compiler.search.methods.registry import run_method
+from tensoropt.compiler.search.methods.result import Case, Found, Limits
 from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects.mlir import ir
@@ -23,8 +24,10 @@ __all__ = [
     "FrontierPoint",
     "FrontierResult",
     "SearchOptions",
+    "distinct_meshes",
     "frontier_point",
     "search_frontier",
+    "search_tables",
 ]
 
 Choice = npt.NDArray[np.int32]
@@ -68,12 +71,12 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search.
+    """How to search: by the method ``name`` of ``methods/registry.py``.
 
     ``epsilon`` bounds how far, relatively and in both objectives, a point of the exact frontier may
     lie from a returned one; 0 is exact. ``points`` is the most that are kept per mesh for exact
     costing, spread over the frontier; the fastest and the leanest always are. With
-    ``memory_bytes``, so are the points around that limit.
+    ``memory_bytes``, so are the points around that limit. ``time_limit_s`` is for all meshes.
     """
 
     name: str = "ft"
@@ -88,11 +91,13 @@ class SearchOptions:
 class FrontierResult:
     """Points sorted by time, none dominated.
 
-    ``epsilon`` is the bound the search reached, ``None`` for a random choice, which has none.
+    ``epsilon`` is the bound the search reached, ``None`` where the points are no frontier within
+    one. The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
     """
 
     points: Sequence[FrontierPoint]
     epsilon: float | None
+    time_epsilon: float | None = None
 
 
 def search_frontier(
@@ -109,25 +114,51 @@ def search_frontier(
     """
     options = options or SearchOptions()
     graph = read_graph(module)
-    found: list[FrontierPoint] = []
-    bounds: list[float | None] = []
-    for mesh in _meshes(meshes, device, options):
-        say(f"searching mesh {mesh}")
-        tables = MeshTables(graph, mesh, device)
-        choices, bound = _search(tables, options)
-        bounds.append(bound)
+    every = _chosen(distinct_meshes(meshes, device), options)
+    return search_tables((MeshTables(graph, m, device) for m in every), len(every), options, say)
+
+
+def search_tables(
+    every: Iterable[MeshTables],
+    count: int,
+    options: SearchOptions,
+    say: Callable[[str], None] = lambda text: None,
+) -> FrontierResult:
+    """Return the union of the frontiers over ``count`` meshes, each taken when it is searched."""
+    started = time.monotonic()
+    points: list[FrontierPoint] = []
+    results: list[Found] = []
+    for number, tables in enumerate(every):
+        say(f"searching mesh {tables.mesh}")
+        limits = _limits(options, started, count - number)
+        results.append(run_method(options.name, Case(tables.problem, tables), limits))
         evaluator = Evaluator(tables)
-        found += [frontier_point(evaluator, choice) for choice in choices]
-    return FrontierResult(_prune(found), max((b for b in bounds if b is not None), default=None))
+        points += [frontier_point(evaluator, c) for c in _kept(tables, results[-1], options)]
+    epsilon = _worst([result.epsilon for result in results])
+    return FrontierResult(_prune(points), epsilon, _worst([r.time_epsilon for r in results]))
 
 
-def _meshes(meshes: Iterable[Mesh], device: Device, options: SearchOptions) -> list[Mesh]:
-    """Return the meshes to search: all that differ, or for a random strategy one of them."""
-    distinct = _distinct(meshes, device)
-    return [random.Random(options.seed).choice(distinct)] if options.name == "random" else distinct
+def _worst(bounds: Sequence[float | None]) -> float | None:
+    """Return the largest bound; there is none where one is missing."""
+    known = [bound for bound in bounds if bound is not None]
+    return max(known, default=None) if len(known) == len(bounds) else None
 
 
-def _distinct(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
+def _limits(options: SearchOptions, started: float, meshes_left: int) -> Limits:
+    """Return what the next mesh may take: its share of the time that is left."""
+    share = None
+    if options.time_limit_s is not None:
+        left = options.time_limit_s - (time.monotonic() - started)
+        share = max(left, 0.0) / meshes_left
+    return Limits(options.seed, options.epsilon, share, options.memory_bytes)
+
+
+def _chosen(meshes: list[Mesh], options: SearchOptions) -> list[Mesh]:
+    """Return the meshes to search: all, or for a random choice one of them."""
+    return [random.Random(options.seed).choice(meshes)] if options.name == "random" else meshes
+
+
+def distinct_meshes(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
     """Leave out meshes that only reorder axes of equal links: their costs are the same."""
     kept: dict[object, Mesh] = {}
     for mesh in meshes:
@@ -137,20 +168,14 @@ def _distinct(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
     return list(kept.values())
 
 
-def _search(tables: MeshTables, options: SearchOptions) -> tuple[list[Choice], float | None]:
-    if options.name == "random":
-        drawn = random_choice(tables.problem, options.seed)
-        return [drawn[: len(tables.variables)]], None
-    frontier = solve_frontier(
-        tables.problem, epsilon=options.epsilon, time_limit_s=options.time_limit_s
-    )
-    points = frontier.points
+def _kept(tables: MeshTables, result: Found, options: SearchOptions) -> list[Choice]:
+    points = result.points
     kept = _spread(len(points), options.points)
     if options.memory_bytes is not None:
         kept |= _around([point.memory for point in points], options.memory_bytes)
     # Copies of shared tensors come last; the program takes each from the nearest layout there is.
     chosen = len(tables.variables)
-    return [points[i].choice[:chosen] for i in sorted(kept)], frontier.epsilon
+    return [points[i].choice[:chosen] for i in sorted(kept)]
 
 
 def _spread(count: int, wanted: int) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -13,31 +14,37 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError, did_you_mean
-from .ft import solve_frontier
+from .methods.registry import METHODS, run_method, takers
+from .methods.result import Case, Limits
 from .problem import EdgeTable, Frontier, NodeTable, Problem
-from .random_search import random_choice
 
 __all__ = ["Solved", "load_instance", "main", "solve_instance"]
-
-SEARCHES = ("ft", "random")
 
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A frontier, the least time found, and the seconds that solving alone took."""
+    """A frontier, the least time found, and the seconds that solving alone took.
+
+    The epsilon of the frontier is infinite for a method that finds none; ``min_time`` is at most
+    ``1 + time_epsilon`` of the least, without a bound if that is None.
+    """
 
     frontier: Frontier
     min_time: float
     seconds: float
+    time_epsilon: float | None = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """The result as plain numbers; points are [memory, time] in the units of the file."""
         points = [[point.memory, point.time] for point in self.frontier.points]
+        bounds = {"epsilon": _finite(self.frontier.epsilon)}
+        if bounds["epsilon"] is None:
+            bounds["time_epsilon"] = _finite(self.time_epsilon)
         return {
             "min_time": self.min_time,
             "min_memory": points[-1][0],
             "seconds": self.seconds,
-            "epsilon": self.frontier.epsilon,
+            **bounds,
             "points": points,
         }
 
@@ -68,22 +75,21 @@ def solve_instance(
     seed: int = 0,
     time_limit_s: float | None = None,
 ) -> Solved:
-    """Solve by ``search``: "ft" for the frontier, "random" for one random choice.
+    """Solve by ``search``, one of ``methods.registry.METHODS``.
 
     Raises UserError for an unknown search and for what the search itself refuses.
     """
-    if search not in SEARCHES:
+    if search not in METHODS:
         raise UserError(
-            f"search: no such search, expected one of {', '.join(SEARCHES)}, "
-            f"got: {search}{did_you_mean(search, SEARCHES)}"
+            f"search: no such search, expected one of {', '.join(METHODS)}, "
+            f"got: {search}{did_you_mean(search, METHODS)}"
         )
+    limits = Limits(seed, epsilon, time_limit_s)
     start = time.perf_counter()
-    if search == "ft":
-        frontier = solve_frontier(problem, epsilon=epsilon, time_limit_s=time_limit_s)
-    else:
-        frontier = Frontier([problem.cost(random_choice(problem, seed))], float("inf"))
+    result = run_method(search, Case(problem), limits)
     seconds = time.perf_counter() - start
-    return Solved(frontier, frontier.points[0].time, seconds)
+    frontier = Frontier(result.points, math.inf if result.epsilon is None else result.epsilon)
+    return Solved(frontier, frontier.points[0].time, seconds, result.time_epsilon)
 
 
 def _problem(arrays: dict[str, Any]) -> Problem:
@@ -99,25 +105,45 @@ def _problem(arrays: dict[str, Any]) -> Problem:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="instance", description=__doc__)
     parser.add_argument("file", type=Path, help="an .npz file of cost tables")
-    parser.add_argument("--search", default="ft", help="ft (the default) or random")
-    parser.add_argument("--epsilon", type=float, default=0.0, help="0, the default, is exact")
-    parser.add_argument("--seed", type=int, default=0, help="of --search random")
+    listed = ", ".join(name for name, method in METHODS.items() if not method.needs_model)
+    parser.add_argument("--search", default="ft", help=f"one of {listed} (default ft)")
+    parser.add_argument("--epsilon", type=float, help="of ft: 0, the default, is exact")
+    parser.add_argument("--seed", type=int, help=f"of {', '.join(takers('seed'))} (default 0)")
     parser.add_argument(
-        "--time-limit", type=float, metavar="SECONDS", help="stop early, with a bound"
+        "--search-time",
+        "--time-limit",
+        dest="time_limit_s",
+        type=float,
+        metavar="SECONDS",
+        help=f"of {', '.join(takers('time_limit_s'))}: stop early, with a bound",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
 
 
+def _check_taken(arguments: argparse.Namespace) -> None:
+    """Refuse what the method would not heed."""
+    for field in ("epsilon", "seed", "time_limit_s"):
+        if getattr(arguments, field) is not None and arguments.search not in takers(field):
+            flag = "--search-time" if field == "time_limit_s" else f"--{field}"
+            raise UserError(
+                f"{flag} belongs to --search {', '.join(takers(field))}, "
+                f"got: --search {arguments.search}"
+            )
+
+
+def _finite(bound: float | None) -> float | None:
+    return bound if bound is not None and math.isfinite(bound) else None
+
+
 def _print(solved: Solved, form: str) -> None:
     values = solved.as_dict()
     if form == "json":
-        values["epsilon"] = values["epsilon"] if np.isfinite(values["epsilon"]) else None
         print(json.dumps(values))
         return
     points = values.pop("points")
     for name, value in values.items():
-        print(f"{name:>12} {value:.17g}")
+        print(f"{name:>12} {'none' if value is None else format(value, '.17g')}")
     for memory, at in points:
         print(f"{memory:24.17g} {at:24.17g}")
 
@@ -126,12 +152,13 @@ def main(argv: list[str] | None = None) -> int:
     """Solve one file; prints the frontier, returns the exit status."""
     arguments = _arguments(argv)
     try:
+        _check_taken(arguments)
         solved = solve_instance(
             load_instance(arguments.file),
             arguments.search,
-            epsilon=arguments.epsilon,
-            seed=arguments.seed,
-            time_limit_s=arguments.time_limit,
+            epsilon=arguments.epsilon or 0.0,
+            seed=arguments.seed or 0,
+            time_limit_s=arguments.time_limit_s,
         )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,0 +1,83 @@
+"""The comparison of search methods: a table, JSON and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.compiler.report.machine import csv_text, json_text
+from tensoropt.compiler.report.points import Point, as_dict
+from tensoropt.compiler.report.table import render
+from tensoropt.compiler.units import format_bytes, format_seconds
+
+__all__ = ["Compared", "Comparison", "comparison_csv", "comparison_json", "comparison_table"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The fastest point that a method found, the seconds it took, and its time over the least.
+
+    Without a point, ``refused`` says why.
+    """
+
+    method: str
+    point: Point | None
+    seconds: float
+    ratio: float | None
+    refused: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods on the same model and devices, in the order they were asked for."""
+
+    model: str
+    device: str
+    devices: int
+    rows: Sequence[Compared]
+
+
+def comparison_table(comparison: Comparison, *, colour: bool = False) -> str:
+    """Return one row per method: mesh, time, memory, seconds of search, ratio to the optimum."""
+    title = f"{comparison.model} on {comparison.devices} x {comparison.device}: fastest, per device"
+    header = ["method", "mesh", "time", "memory", "search", "ratio", ""]
+    return render(title, header, [_cells(row) for row in comparison.rows], colour)
+
+
+def comparison_json(comparison: Comparison) -> str:
+    """Return one JSON object; ``"point"`` is null where a method refused, ``"refused"`` else."""
+    rows = [
+        {
+            "method": row.method,
+            "point": as_dict(row.point) if row.point else None,
+            "search_s": row.seconds,
+            "ratio": row.ratio,
+            "refused": row.refused or None,
+        }
+        for row in comparison.rows
+    ]
+    return json_text(comparison, {"devices": comparison.devices, "methods": rows})
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """Return CSV with a header line; cells are empty where a method refused."""
+    header = ["method", "mesh", "time_s", "memory_bytes", "search_s", "ratio", "refused"]
+    return csv_text(header, [_plain_cells(row) for row in comparison.rows])
+
+
+def _cells(row: Compared) -> list[str]:
+    seconds = format_seconds(row.seconds)
+    if row.point is None or row.ratio is None:
+        return [row.method, "-", "-", "-", seconds, "-", f"refused: {row.refused}"]
+    point = row.point
+    figures = [format_seconds(point.time_s), format_bytes(point.memory_bytes), seconds]
+    return [row.method, "x".join(map(str, point.mesh)), *figures, f"{row.ratio:.3f}", ""]
+
+
+def _plain_cells(row: Compared) -> list[Any]:
+    if row.point is None:
+        return [row.method, "", "", "", row.seconds, "", row.refused]
+    point = row.point
+    mesh = "x".join(map(str, point.mesh))
+    return [row.method, mesh, point.time_s, point.memory_bytes, row.seconds, row.ratio, ""]
