@@ -9,6 +9,8 @@ namespace topt::search {
 
 namespace {
 
+constexpr std::uint64_t kFillSums = 300000;  // effort to look for points between two others
+constexpr std::size_t kFillCap = 64;
 constexpr std::size_t kBatch = 4;  // gaps taken at once: fixed, so that results do not depend on threads
 
 // What is known to hold of every choice: time * t + memory * M >= bound.
@@ -16,11 +18,12 @@ struct Support {
     double time, memory, bound;
 };
 
-// Two neighbouring points found so far, as (time, memory), left one faster.
+// Two neighbouring points found so far, left one faster.
 struct Gap {
+    std::size_t left, right;  // among the result's points
     double left_time, left_memory, right_time, right_memory;
     double slope = 0, error = INF;
-    bool refined = false;  // the line through both points is known to support the frontier
+    bool refined = false;  // no supported point is known to be missing between them
 };
 
 // Runs f(0..count-1) on several threads; the first exception comes back.
@@ -54,7 +57,10 @@ class Frontier {
         find_extremes();
         if (!search_directly()) {
             sweep();
-            if (!options_.hull_only) search_gaps();
+            if (!options_.hull_only) {
+                fill_gaps();
+                search_gaps();
+            }
         }
         for (const Gap& gap : gaps_) result_.epsilon = std::max(result_.epsilon, gap.error);
         keep_best(result_.points);
@@ -69,11 +75,10 @@ class Frontier {
             best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1);
         });
         supports_ = {{1, 0, best[0].bound}, {0, 1, best[1].bound}};
-        const Cost left = best[0].solution.cost, right = best[1].solution.cost;
-        add_point(std::move(best[0].solution));
-        if (left.memory() <= best[1].bound) return;
-        add_point(std::move(best[1].solution));
-        gaps_.push_back(make_gap(left.time, left.memory(), right.time, right.memory()));
+        const bool one = best[0].solution.cost.memory() <= best[1].bound;
+        const std::size_t left = add_point(std::move(best[0].solution));
+        if (one) return;
+        gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
     }
 
     // What the rest costs at least, per entry of every table: once for time, once for memory.
@@ -88,11 +93,16 @@ class Frontier {
         whole_.bounds.memory = std::move(bounds[1]);
     }
 
-    void add_point(Solution point) { result_.points.push_back(std::move(point)); }
+    std::size_t add_point(Solution point) {
+        result_.points.push_back(std::move(point));
+        return result_.points.size() - 1;
+    }
 
-    Gap make_gap(double left_time, double left_memory, double right_time, double right_memory) const {
-        Gap gap{left_time, left_memory, right_time, right_memory};
-        gap.slope = (right_time - left_time) / (left_memory - right_memory);
+    Gap make_gap(std::size_t left, std::size_t right) const {
+        const Cost& a = result_.points[left].cost;
+        const Cost& b = result_.points[right].cost;
+        Gap gap{left, right, a.time, a.memory(), b.time, b.memory()};
+        gap.slope = (b.time - a.time) / (a.memory() - b.memory());
         gap.error = error_of(gap);
         return gap;
     }
@@ -148,10 +158,10 @@ class Frontier {
         const double line = gap.left_time + gap.slope * gap.left_memory;
         if (best.bound < line - 1e-12 * line && time > gap.left_time && time < gap.right_time &&
             memory < gap.left_memory && memory > gap.right_memory) {
-            const Gap right = make_gap(time, memory, gap.right_time, gap.right_memory);
-            gap = make_gap(gap.left_time, gap.left_memory, time, memory);
+            const std::size_t middle = add_point(std::move(best.solution));
+            const Gap right = make_gap(middle, gap.right);
+            gap = make_gap(gap.left, middle);
             gaps_.push_back(right);
-            add_point(std::move(best.solution));
         } else {
             gap.refined = true;
             gap.error = error_of(gap);
@@ -167,6 +177,57 @@ class Frontier {
         box.memory = std::min(gap.left_memory - 1, std::floor(gap.left_memory / shrink));
         box.mixed = {1, gap.slope, box.time + gap.slope * box.memory};
         return box;
+    }
+
+    // Where a line supports many choices, the sweep finds only the ends of them: equal layers, say, each of
+    // which may switch or not. So look among the choices made of configurations of both ends.
+    void fill_gaps() {
+        const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
+        std::vector<std::vector<Solution>> found(todo.size());
+        parallel(todo.size(), options_.threads, [&](std::size_t i) {
+            if (!token_.expired()) found[i] = between(gaps_[todo[i]]);
+        });
+        for (std::size_t i = 0; i < todo.size(); ++i) divide(todo[i], found[i]);
+    }
+
+    std::vector<Solution> between(const Gap& gap) const {
+        Keep keep;
+        for (const auto& node : whole_.model.nodes) keep.emplace_back(node->size(), 0);
+        for (std::size_t end : {gap.left, gap.right})
+            for (std::size_t n = 0; n < keep.size(); ++n) {
+                const auto& configs = whole_.model.configs[n];
+                const int used = result_.points[end].choice[whole_.model.source[n]];
+                keep[n][std::lower_bound(configs.begin(), configs.end(), used) - configs.begin()] = 1;
+            }
+        auto part = reduce(whole_.model, keep);
+        if (!part) return {};
+        Prepared small{std::move(*part), {}, {}, {}};
+        small.plan = make_plan(small.model);
+        try {
+            return search_box(small, box_of(gap), {kFillSums, kFillCap, 1}, token_);
+        } catch (const Stopped&) {
+        } catch (const OverBudget&) {
+        }
+        return {};
+    }
+
+    // Replaces a gap by those between the points found in it.
+    void divide(std::size_t at, std::vector<Solution>& found) {
+        keep_best(found);
+        const Gap gap = gaps_[at];
+        std::size_t left = gap.left;
+        auto add_gap = [&](std::size_t right) {
+            Gap part = make_gap(left, right);
+            part.slope = gap.slope;
+            part.refined = gap.refined;
+            gaps_.push_back(part);
+            left = right;
+        };
+        if (found.empty()) return;
+        for (Solution& point : found) add_gap(add_point(std::move(point)));
+        add_gap(gap.right);
+        gaps_[at] = gaps_.back();
+        gaps_.pop_back();
     }
 
     void search_gaps() {
