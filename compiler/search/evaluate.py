@@ -15,7 +15,6 @@ from tensoropt.compiler.cost.memory import Lifetimes
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.graph import Node
 from tensoropt.compiler.search.tables import MeshTables, tensor_bytes
-from tensoropt.compiler.sharding.rule import Strategy
 
 __all__ = ["Cost", "Evaluator"]
 
@@ -53,17 +52,27 @@ class _Option:
     results: tuple[tuple[int, int], ...]
 
 
+_Costs = tuple[float, float, int]
+_Numbers = tuple[int, ...]
+
+
 class Evaluator:
-    """Costs complete choices on one mesh; what they share is computed once."""
+    """Costs complete choices on one mesh; what they share is computed once.
+
+    So is what nodes of equal tables (repeated layers) and tensors alike have in common.
+    """
 
     def __init__(self, tables: MeshTables) -> None:
         self.tables = tables
         self.graph = tables.graph
         self.layouts: list[Layout] = []
         self._numbers: dict[Layout, int] = {}
+        first: dict[object, int] = {}
+        self._alike = [first.setdefault(v.info, i) for i, v in enumerate(self.graph.values)]
         self.option = cache(self._option)
-        self.size_bytes = cache(self._size_bytes)
-        self.moves = cache(self._moves)
+        self._shared = cache(self._equal_part)
+        self._bytes = cache(self._part_bytes)
+        self._path = cache(self._shortest)
 
     def evaluate(self, choice: Sequence[int]) -> Cost:
         """Return the cost of giving each choosing node the strategy of that number.
@@ -79,36 +88,52 @@ class Evaluator:
         return self._numbers[layout]
 
     def _option(self, index: int, picked: int) -> _Option:
-        node, strategy = self.graph.nodes[index], self.tables.options[index][picked]
-        made = zip(node.results, strategy.results, strict=True)
+        node = self.graph.nodes[index]
+        costs, wanted, made = self._shared(self.tables.alike[index], picked)
         return _Option(
+            *costs,
+            tuple(
+                (value, wanted[operand])
+                for operand, value in enumerate(node.operands)
+                if value is not None and not self.graph.producer(value).tied
+            ),
+            tuple(zip(node.results, made, strict=True)),
+        )
+
+    def _equal_part(self, index: int, picked: int) -> tuple[_Costs, _Numbers, _Numbers]:
+        """Return what an option is for all nodes alike: its costs, and operands' and results'
+        layouts."""
+        node, strategy = self.graph.nodes[index], self.tables.options[index][picked]
+        costs = (
             self.tables.op_time_s(node, strategy),
             self.tables.inner_time_s(node, strategy),
             self.tables.static_bytes(node, strategy),
-            self._operands(node, strategy),
-            tuple((value, self._number(layout)) for value, layout in made),
         )
-
-    def _operands(self, node: Node, strategy: Strategy) -> tuple[tuple[int, int], ...]:
-        return tuple(
-            (value, self._number(strategy.operands[operand]))
-            for operand, value in enumerate(node.operands)
-            if value is not None and not self.graph.producer(value).tied
+        wanted, made = (
+            tuple(map(self._number, held)) for held in (strategy.operands, strategy.results)
         )
+        return costs, wanted, made
 
-    def _size_bytes(self, value: int, layout: int) -> int:
+    def size_bytes(self, value: int, layout: int) -> int:
+        """Return the bytes of one rank's part."""
+        return self._bytes(self._alike[value], layout)
+
+    def _part_bytes(self, value: int, layout: int) -> int:
         info = self.graph.values[value].info
         return tensor_bytes(info, self.layouts[layout], self.tables.mesh)
 
-    def _moves(self, value: int, source: int, target: int) -> tuple[float, tuple[int, ...]]:
+    def moves(self, value: int, source: int, target: int) -> tuple[float, tuple[int, ...]]:
         """Return the time of a reshard, and the layout after each of its steps."""
+        time_s, steps = self._path(self._alike[value], source, target)
+        return 0.0 if self.graph.producer(value).constant else time_s, steps
+
+    def _shortest(self, value: int, source: int, target: int) -> tuple[float, tuple[int, ...]]:
         info = self.graph.values[value].info
         if info is None:
             return 0.0, ()
         ends = self.layouts[source], self.layouts[target]
         path = self.tables.resharder.path(info.shape, info.item_bytes, *ends)
-        constant = self.graph.producer(value).constant
-        return 0.0 if constant else path.time_s, tuple(self._number(s.dst) for s in path.steps)
+        return path.time_s, tuple(self._number(s.dst) for s in path.steps)
 
 
 class _Evaluation:

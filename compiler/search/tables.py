@@ -67,6 +67,13 @@ class MeshTables:
         return [index for index, node in enumerate(self.graph.nodes) if not node.tied]
 
     @cached_property
+    def alike(self) -> list[int]:
+        """Per node the first that has the same options at the same costs, by itself if tied."""
+        first: dict[object, int] = {}
+        kinds = (i if n.tied else self._node_table(i) for i, n in enumerate(self.graph.nodes))
+        return [first.setdefault(kind, index) for index, kind in enumerate(kinds)]
+
+    @cached_property
     def problem(self) -> Problem:
         """The pairwise factor graph; its node ``i`` is ``variables[i]``, then come the copies.
 
@@ -79,6 +86,9 @@ class MeshTables:
         edges: list[EdgeTable] = []
         for value, uses in self._free_uses().items():
             source = self._source(value, position)
+            fixed = [use for use in uses if self.graph.is_passed_on(value, use[0])]
+            edges += [self._edge(value, source, self._use(u, position), fixed=True) for u in fixed]
+            uses = [use for use in uses if use not in fixed]
             if len(uses) > 1 and not self.graph.producer(value).constant:
                 copy = self._copy(value, source, uses, len(nodes))
                 edges.append(self._edge(value, source, copy))

@@ -14,20 +14,21 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.reshard import Resharder
 from tensoropt.compiler.search.edge_tables import EdgeTables
-from tensoropt.compiler.search.graph import read_graph
+from tensoropt.compiler.search.graph import Node, read_graph
 from tensoropt.compiler.search.problem import Problem
 from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.sharding.op_info import TensorInfo
+from tensoropt.compiler.sharding.rule import Strategy
 
 MESH = Mesh((2, 2))
 INFO = TensorInfo((8, 8), "float32", 4)
 
 
-def _problem(layers: int, folder: Path) -> Problem:
+def _tables(layers: int, folder: Path) -> MeshTables:
     model = Gpt(layers=layers, width=32, heads=4, vocabulary=64, sequence=8, batch=4)
     module = driver.load(model.build("gpt").save(folder), {})
     driver.run_phase(module, "prepare")
-    return MeshTables(read_graph(module), MESH, load_device("h200")).problem
+    return MeshTables(read_graph(module), MESH, load_device("h200"))
 
 
 def _distinct(problem: Problem) -> tuple[int, int]:
@@ -35,9 +36,28 @@ def _distinct(problem: Problem) -> tuple[int, int]:
 
 
 def test_more_layers_have_no_more_tables(tmp_path: Path) -> None:
-    few, many = _problem(3, tmp_path), _problem(6, tmp_path)
+    few, many = (_tables(n, tmp_path).problem for n in (3, 6))
     assert len(many.edges) > 1.5 * len(few.edges)
     assert _distinct(few) == _distinct(many)
+
+
+def test_nodes_alike_have_equal_costs(tmp_path: Path) -> None:
+    tables = _tables(2, tmp_path)
+    assert len({tables.alike[index] for index in tables.variables}) < len(tables.variables)
+    for index in tables.variables:
+        node, like = (tables.graph.nodes[i] for i in (index, tables.alike[index]))
+        assert tables.options[index] == tables.options[tables.alike[index]]
+        for strategy in tables.options[index]:
+            assert _costs(tables, node, strategy) == _costs(tables, like, strategy)
+
+
+def _costs(tables: MeshTables, node: Node, strategy: Strategy) -> tuple[float, ...]:
+    return (
+        tables.op_time_s(node, strategy),
+        tables.inner_time_s(node, strategy),
+        tables.static_bytes(node, strategy),
+        tables.transient_bytes(node, strategy),
+    )
 
 
 def _layouts(*texts: str) -> tuple[Layout, ...]:
