@@ -25,7 +25,8 @@ def read_request(args: argparse.Namespace) -> Request:
     check_known("--format: unknown form", _or(args.format, "table"), FORMATS)
     searches = compared(args) or [_or(args.search, "ft")]
     for search in searches:
-        check_known("--search: unknown search", search, SEARCHES)
+        flag = "--search" if args.compare is None else "--compare"
+        check_known(f"{flag}: unknown search", search, SEARCHES)
     _check_objective(args)
     pins = _pins(args)
     mesh = Mesh(tuple(pins["mesh"]["shape"])) if pins else None

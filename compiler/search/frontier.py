@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.evaluate import Cost, Evaluator
 from tensoropt.compiler.search.graph import read_graph
 from tensoropt.compiler.search.methods.registry import run_method
-from tensoropt.compiler.search.methods.result import Case, Found, Limits
+from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
+from tensoropt.compiler.search.problem import no_choice
 from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects.mlir import ir
@@ -128,14 +130,28 @@ def search_tables(
     started = time.monotonic()
     points: list[FrontierPoint] = []
     results: list[Found] = []
+    refused = no_choice()
     for number, tables in enumerate(every):
         say(f"searching mesh {tables.mesh}")
         limits = _limits(options, started, count - number)
-        results.append(run_method(options.name, Case(tables.problem, tables), limits))
+        try:
+            results.append(run_method(options.name, Case(tables.problem, tables), limits))
+        except DoesNotFitError as error:
+            refused = error
+            continue
+        except UserError as error:
+            raise _on_mesh(error, tables.mesh, count) from None
         evaluator = Evaluator(tables)
         points += [frontier_point(evaluator, c) for c in _kept(tables, results[-1], options)]
+    if not results:
+        raise refused
     epsilon = _worst([result.epsilon for result in results])
     return FrontierResult(_prune(points), epsilon, _worst([r.time_epsilon for r in results]))
+
+
+def _on_mesh(error: UserError, mesh: Mesh, count: int) -> UserError:
+    """Say which of several meshes a method refused."""
+    return UserError(f"{error} (mesh {mesh})") if count > 1 else error
 
 
 def _worst(bounds: Sequence[float | None]) -> float | None:

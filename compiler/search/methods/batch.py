@@ -45,6 +45,7 @@ def factor_of(node: Node, dims: Mapping[int, int]) -> int | None:
     """Return the factor along which the first operand that is in ``dims`` has that dimension."""
     assert node.rule is not None
     for value, factors in zip(node.operands, node.rule.operands, strict=False):
-        if value in dims and dims[value] < len(factors) and factors[dims[value]] is not None:
-            return factors[dims[value]]
+        dim = None if value is None else dims.get(value)
+        if dim is not None and dim < len(factors) and factors[dim] is not None:
+            return factors[dim]
     return None

@@ -7,6 +7,7 @@ variable of its own per pair of configurations of an edge, tied to both by linea
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from tensoropt.compiler.errors import UserError
 
 from ..problem import no_choice
 from .program import Program, build_program, count_variables
-from .result import Case, Choice, Found, Limits, found
+from .result import Case, Choice, DoesNotFitError, Found, Limits, found
 
 __all__ = ["MOST_VARIABLES", "search"]
 
@@ -35,15 +36,17 @@ def search(case: Case, limits: Limits) -> Found:
     """
     if limits.memory_bytes is None or case.tables is None:
         return _solve(case, limits)
-    wanted = limits.memory_bytes
+    wanted, started, left = limits.memory_bytes, time.monotonic(), limits.time_limit_s
     for _ in range(_TRIES):
-        result = _solve(case, limits)
+        if limits.time_limit_s is not None:
+            left = max(limits.time_limit_s - (time.monotonic() - started), 0.0)
+        result = _solve(case, replace(limits, time_limit_s=left))
         need = _emitted_bytes(case, result.points[0].choice)
         if need <= wanted:
             return result
         assert limits.memory_bytes is not None
         limits = replace(limits, memory_bytes=limits.memory_bytes * wanted / need)
-    raise UserError(
+    raise DoesNotFitError(
         f"--search ilp: nothing within {wanted:g} bytes was found, expected more memory, "
         f"got: {need:g} bytes at best"
     )
@@ -119,7 +122,7 @@ def _check_solved(highspy: Any, solver: Any, limits: Limits) -> None:
     if status == highspy.HighsModelStatus.kInfeasible:
         if limits.memory_bytes is None:
             raise no_choice()
-        raise UserError(
+        raise DoesNotFitError(
             "--search ilp: no choice fits, expected more memory, "
             f"got: {limits.memory_bytes:g} bytes"
         )

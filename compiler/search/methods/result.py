@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoropt.compiler.errors import UserError
+
 from ..problem import Point, Problem, no_choice
 
 if TYPE_CHECKING:
     from ..tables import MeshTables
 
-__all__ = ["Case", "Choice", "Found", "Limits", "found"]
+__all__ = ["Case", "Choice", "DoesNotFitError", "Found", "Limits", "found"]
 
 Choice = NDArray[np.int32]
 """Per node of the problem, the number of its configuration."""
+
+
+class DoesNotFitError(UserError):
+    """No choice on this mesh is within the memory limit; one on another may be."""
 
 
 @dataclass(frozen=True)
