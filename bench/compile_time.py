@@ -1,0 +1,198 @@
+"""Time the whole compilation of the benchmark models, from the ONNX file to the frontier.
+
+    python bench/compile_time.py                              every model on 4, 8, 16, 64 devices
+    python bench/compile_time.py gpt3_13b --devices 64 --epsilon 0.05 0.02
+    python bench/compile_time.py --scaling                    GPT-3 175B of 12 to 96 layers, 8x8
+
+One mesh per number of devices, as square as it goes: 2x2, 2x4, 4x4, 8x8. Every phase is timed in a
+process that has imported everything; `tables` includes reading the graph, `points` costing up to
+100 points as the graphs they lead to. The epsilon that the search reached is larger than asked
+where --limit ran out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from graphs.catalog import MODELS
+
+from tensoropt.compiler import driver
+from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.evaluate import Evaluator
+from tensoropt.compiler.search.frontier import frontier_point
+from tensoropt.compiler.search.ft import solve_frontier
+from tensoropt.compiler.search.graph import Graph, read_graph
+from tensoropt.compiler.search.problem import Frontier
+from tensoropt.compiler.search.tables import MeshTables
+
+__all__ = ["Row", "compile_model", "square"]
+
+_POINTS = 100
+_SCALING = ("gpt3_175b", (12, 24, 48, 96))
+
+T = TypeVar("T")
+
+
+@dataclass
+class Row:
+    """One compilation; times in seconds."""
+
+    model: str
+    mesh: str
+    asked: float
+    nodes: int = 0
+    variables: int = 0
+    distinct: int = 0
+    import_s: float = 0.0
+    prepare_s: float = 0.0
+    tables_s: float = 0.0
+    search_s: float = 0.0
+    points_s: float = 0.0
+    points: int = 0
+    reached: float = math.nan
+    failure: str = ""
+
+    @property
+    def whole_s(self) -> float:
+        return self.import_s + self.prepare_s + self.tables_s + self.search_s + self.points_s
+
+
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "model": lambda row: f"{row.model:18}",
+    "mesh": lambda row: f"{row.mesh:>5}",
+    "nodes": lambda row: f"{row.nodes:6}",
+    "variables": lambda row: f"{row.variables:9}",
+    "distinct": lambda row: f"{row.distinct:8}",
+    "import s": lambda row: f"{row.import_s:8.2f}",
+    "prepare s": lambda row: f"{row.prepare_s:9.2f}",
+    "tables s": lambda row: f"{row.tables_s:8.2f}",
+    "search s": lambda row: f"{row.search_s:8.2f}",
+    "points s": lambda row: f"{row.points_s:8.2f}",
+    "whole s": lambda row: f"{row.whole_s:8.2f}",
+    "points": lambda row: f"{row.points:6}",
+    "epsilon": lambda row: f"{row.asked:7.2%}",
+    "reached": lambda row: f"{row.reached:7.2%}",
+}
+
+
+def square(devices: int) -> Mesh:
+    """Return the mesh of two axes for ``devices`` whose extents are nearest to each other."""
+    first = next(n for n in range(math.isqrt(devices), 0, -1) if devices % n == 0)
+    return Mesh((first, devices // first))
+
+
+def compile_model(
+    path: Path, mesh: Mesh, device: Device, epsilons: list[float], limit_s: float
+) -> Iterator[Row]:
+    """Compile the model once, search it for each epsilon, and yield the times."""
+    row = Row(path.stem, "x".join(map(str, mesh.shape)), 0.0)
+    module, row.import_s = _timed(lambda: driver.load(path, {}))
+    _, row.prepare_s = _timed(lambda: driver.run_phase(module, "prepare"))
+    (graph, tables), row.tables_s = _timed(lambda: _tables(module, mesh, device))
+    row.nodes = sum(node.kind == "op" for node in graph.nodes)
+    row.variables = len(tables.problem.nodes)
+    row.distinct = len({id(table) for table in tables.problem.nodes})
+    for epsilon in epsilons:
+        yield _searched(replace(row, asked=epsilon), tables, limit_s)
+
+
+def _tables(module: Any, mesh: Mesh, device: Device) -> tuple[Graph, MeshTables]:
+    graph = read_graph(module)
+    tables = MeshTables(graph, mesh, device)
+    _ = tables.problem
+    return graph, tables
+
+
+def _searched(row: Row, tables: MeshTables, limit_s: float) -> Row:
+    started = time.perf_counter()
+    try:
+        found = solve_frontier(tables.problem, epsilon=row.asked, time_limit_s=limit_s)
+    except UserError as error:
+        row.failure, row.search_s = str(error), time.perf_counter() - started
+        return row
+    row.search_s = time.perf_counter() - started
+    _, row.points_s = _timed(lambda: _cost(tables, found))
+    row.points, row.reached = len(found.points), found.epsilon
+    return row
+
+
+def _cost(tables: MeshTables, found: Frontier) -> None:
+    evaluator, chosen = Evaluator(tables), len(tables.variables)
+    step = max(1, math.ceil(len(found.points) / _POINTS))
+    for point in found.points[::step]:
+        frontier_point(evaluator, point.choice[:chosen])
+
+
+def _timed(make: Callable[[], T]) -> tuple[T, float]:
+    started = time.perf_counter()
+    made = make()
+    return made, time.perf_counter() - started
+
+
+def _rows(given: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    device = load_device(given.device)
+    for name, sizes, counts in _jobs(given):
+        model: Any = replace(MODELS[name], **sizes)  # type: ignore[type-var]
+        label = "_".join([name, *map(str, sizes.values())])
+        path = model.build(label).save(folder)
+        for count in counts:
+            yield from compile_model(path, square(count), device, given.epsilon, given.limit)
+
+
+def _jobs(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, int], list[int]]]:
+    """Yield the models with the sizes to change and the numbers of devices."""
+    if given.scaling:
+        name, layers = _SCALING
+        yield from ((name, {"layers": n}, [64]) for n in layers)
+    else:
+        yield from ((name, {}, given.devices) for name in given.models or MODELS)
+
+
+def main() -> None:
+    given = _parser().parse_args()
+    _warm_up(given.device)
+    print(" | ".join(f"{title:>{len(_filler(title))}}" for title in _COLUMNS), flush=True)
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        for row in _rows(given, Path(folder)):
+            print(" | ".join(text(row) for text in _COLUMNS.values()), flush=True)
+            if row.failure:
+                print(f"    {row.failure}", flush=True)
+
+
+def _filler(title: str) -> str:
+    """Return the text of a column, for its width."""
+    return _COLUMNS[title](Row("", "", 0.0))
+
+
+def _warm_up(device: str) -> None:
+    """Compile something small, so that no row pays for imports."""
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        model: Any = replace(MODELS["gpt3_13b"], layers=1)  # type: ignore[type-var]
+        path = model.build("warm").save(Path(folder))
+        list(compile_model(path, Mesh((2,)), load_device(device), [0.5], 1.0))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="default all")
+    parser.add_argument("--devices", type=int, nargs="+", default=[4, 8, 16, 64])
+    parser.add_argument("--device", default="h200", help="what they are, as in tensoropt-opt")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.05, 0.02])
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds of each search")
+    parser.add_argument("--scaling", action="store_true", help="only the table over layers")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
