@@ -23,7 +23,7 @@ class OptimizeReshardsPass(Pass):
 
     A partial sum that some uses want whole and others split is reduced once and then cut. Constants
     are cut from the layout they are stored in. Drops reshards that do nothing. Linear in the
-    operations of `@main`, times the layouts of a tensor; regions hold no reshards.
+    operations of `@main`, times the layouts of a tensor; regions hold no reshards. Refuses nothing.
     """
 
     name: ClassVar[str] = "optimize-reshards"
