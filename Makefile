@@ -57,6 +57,7 @@ docs: build
 
 sweep: build
 	$(BIN)/python bench/sweep.py
+	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/frontend
 
 clean:
 	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
