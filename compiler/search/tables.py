@@ -7,7 +7,7 @@ what lets the engine solve repeated layers once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -214,9 +214,7 @@ class MeshTables:
         carries it to a reduction of its own; leaving it out makes the tables much smaller.
         """
         groups = {id(x): x for x in (source.layouts, *(self._wanted(*use) for use in uses))}
-        layouts = (layout for group in groups.values() for layout in group)
-        complete = dict.fromkeys(layout for layout in layouts if not layout.has_partial)
-        return _End(number, self._kept(("copy", *groups), iter(complete)))
+        return _End(number, self._kept(("copy", *groups), _complete(groups.values())))
 
     def _edge(self, value: int, source: _End, target: _End) -> EdgeTable:
         held = self.graph.values[value]
@@ -224,3 +222,9 @@ class MeshTables:
         assert held.info is not None
         tables = self._edge_tables.table(held.info, source.layouts, target.layouts, constant)
         return EdgeTable(source.node, target.node, tables[0], transient_bytes=tables[1])
+
+
+def _complete(groups: Iterable[tuple[Layout, ...]]) -> Iterator[Layout]:
+    """Yield each layout without partial sums once; nothing is done before it is asked for."""
+    distinct = dict.fromkeys(layout for group in groups for layout in group)
+    yield from (layout for layout in distinct if not layout.has_partial)
