@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tensoropt.compiler.choices import check_known
 from tensoropt.compiler.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,10 +60,12 @@ COMPARED = ("ft", "data-parallel", "expert", "autoddl", "mcmc", "random")
 
 
 def run_method(name: str, case: Case, limits: Limits) -> Found:
-    """Return what the method ``name``, one of :data:`METHODS`, finds.
+    """Return what the method ``name`` of :data:`METHODS` finds.
 
-    Raises :class:`UserError` for what the method refuses, tables without their model among it.
+    Raises :class:`UserError` for an unknown name, for tables without the model that the method
+    needs, and for what it refuses itself.
     """
+    check_known("--search: unknown search", name, METHODS)
     method = METHODS[name]
     if method.needs_model and case.tables is None:
         others = ", ".join(other for other, held in METHODS.items() if not held.needs_model)
