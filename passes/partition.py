@@ -128,7 +128,9 @@ class _Partition:
     def _with_regions(self, op: ir.Operation, operands: list[ir.Value]) -> list[ir.Value]:
         """Copy a control-flow op whole: everything in it is replicated, so all shapes stay."""
         copy = op.clone()
-        copy.operation.attributes.pop("topt.strategy", None)
+        for name in ("topt.strategy", "topt.cost"):
+            if name in copy.operation.attributes:
+                del copy.operation.attributes[name]
         for number, value in enumerate(operands):
             copy.operation.operands[number] = value
         for inner in onnx.walk(copy.operation):

@@ -90,8 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     add("plans", nargs="+", metavar="PLAN", help="plan directory")
     add("--version", action="version", version=TOOL)
     add("--check", metavar="MODEL", help="compare every output with MODEL on one device")
-    add("--rtol", type=_number(0.0), default=1e-3, help="relative tolerance (default 1e-3)")
-    add("--atol", type=_number(0.0), default=1e-4, help="absolute tolerance (default 1e-4)")
+    wider = "; float16 1e-2, bfloat16 5e-2)"
+    add("--rtol", type=_number(0.0), help=f"relative tolerance (default 1e-3{wider}")
+    add("--atol", type=_number(0.0), help=f"absolute tolerance (default 1e-4{wider}")
     add("--runs", type=_integer(0), default=0, metavar="N", help="time N steps after a first one")
     add("--threads", type=_integer(1), metavar="T", help="per rank (default: cores / ranks)")
     add("--timeout", type=_number(1e-3), metavar="S", help="end all ranks after S seconds")

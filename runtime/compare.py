@@ -11,6 +11,15 @@ from tensoropt.runtime.job import Job, OutputResult
 
 __all__ = ["compare", "describe"]
 
+# Relative and absolute: some thousand roundings of the type, as a sum in another order makes them.
+_TOLERANCES = {
+    "float64": (1e-3, 1e-4),
+    "float32": (1e-3, 1e-4),
+    "float16": (1e-2, 1e-2),
+    "bfloat16": (5e-2, 5e-2),
+}
+_COARSE = (2e-1, 2e-1)  # the float8 types
+
 _CHUNK = 1 << 20  # elements compared at a time, which bounds the float64 copies
 
 
@@ -22,8 +31,9 @@ def describe(name: str, array: Array) -> OutputResult:
 def compare(name: str, found: Array, expected: Array, job: Job) -> OutputResult:
     """Compare one output with the one-device run's.
 
-    It passes where |found - expected| <= atol + rtol |expected| for every element; integers and
-    booleans must be equal; a NaN or an infinity only passes against the same.
+    It passes where |found - expected| <= atol + rtol |expected| for every element; tolerances that
+    the job leaves open are those of the type. Integers and booleans must be equal; a NaN or an
+    infinity only passes against the same.
     """
     if found.dtype != expected.dtype or found.shape != expected.shape:
         note = f"expected {expected.dtype} {_text(expected.shape)}"
@@ -31,6 +41,11 @@ def compare(name: str, found: Array, expected: Array, job: Job) -> OutputResult:
     if found.dtype.kind not in "fV":
         return _compare_exact(name, found, expected)
     return _compare_floats(name, found, expected, job)
+
+
+def _tolerances(dtype: str, job: Job) -> tuple[float, float]:
+    rtol, atol = _TOLERANCES.get(dtype, _COARSE)
+    return rtol if job.rtol is None else job.rtol, atol if job.atol is None else job.atol
 
 
 def _text(shape: tuple[int, ...]) -> str:
@@ -48,6 +63,7 @@ def _compare_exact(name: str, found: Array, expected: Array) -> OutputResult:
 
 
 def _compare_floats(name: str, found: Array, expected: Array, job: Job) -> OutputResult:
+    rtol, atol = _tolerances(found.dtype.name, job)
     absolute = relative = 0.0
     misplaced = wrong = 0
     flat, wanted = found.reshape(-1), expected.reshape(-1)
@@ -58,9 +74,9 @@ def _compare_floats(name: str, found: Array, expected: Array, job: Job) -> Outpu
         misplaced += int(np.count_nonzero(special & ~_same(a, b)))
         a, b = a[~special], b[~special]
         difference = np.abs(a - b)
-        wrong += int(np.count_nonzero(difference > job.atol + job.rtol * np.abs(b)))
+        wrong += int(np.count_nonzero(difference > atol + rtol * np.abs(b)))
         absolute = max(absolute, _largest(difference))
-        relative = max(relative, _largest(_ratios(a, b, job.atol)))
+        relative = max(relative, _largest(_ratios(a, b, atol)))
     note = f"{misplaced} NaN or infinite on one side" if misplaced else ""
     passed = not misplaced and not wrong
     return OutputResult(name, found.dtype.name, found.shape, absolute, relative, passed, note)

@@ -17,6 +17,7 @@ class Job:
     ``model`` asks for a comparison with the one-device run. Inputs come from the .npz file
     ``inputs`` or else from ``seed``: integers lie in ``int_range`` (low included, high excluded),
     and ``dims`` sizes symbolic dimensions. ``runs`` steps are timed after one that is not.
+    ``rtol`` and ``atol``: None takes those of the output's type, see `compare`.
     ``threads`` per rank: None divides the machine's cores. ``launcher_pid`` is set where a launcher
     started the ranks.
     """
@@ -29,8 +30,8 @@ class Job:
     int_range: tuple[int, int] = (0, 16)
     dims: dict[str, int] = field(default_factory=dict)
     runs: int = 0
-    rtol: float = 1e-3
-    atol: float = 1e-4
+    rtol: float | None = None
+    atol: float | None = None
     threads: int | None = None
     launcher_pid: int | None = None
 

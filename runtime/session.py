@@ -101,7 +101,8 @@ def _from_ort(value: Any) -> Array:
     names = {code: name for name, code in ONNX_CODES.items()}
     name = names.get(value.element_type())
     if name is None:
-        array: Array = value.numpy()
+        # A view of memory that may be an input's, which is not kept for the output's sake.
+        array: Array = value.numpy().copy()
         return array
     shape = tuple(value.shape())
     copy = np.empty(shape, dtype_of(name))

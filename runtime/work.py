@@ -89,12 +89,15 @@ def wait_idle(comm: Any) -> None:
 
 
 def _one_device(job: Job) -> tuple[dict[str, Array], list[float]]:
-    session = one_device_session(Path(str(job.model)))
     inputs = make_inputs(job, Plan.read(job.plans[0]).inputs)
-    for name in inputs.tensors:
-        session.feed(name, inputs.array(name))
-    values = session.run()
-    times = [_timed(session.run) for _ in range(job.runs)]
+    try:
+        session = one_device_session(Path(str(job.model)))
+        for name in inputs.tensors:
+            session.feed(name, inputs.array(name))
+        values = session.run()
+        times = [_timed(session.run) for _ in range(job.runs)]
+    except UserError as error:
+        raise UserError(f"the one-device run failed: {error}") from None
     return session.fetch(values), times
 
 

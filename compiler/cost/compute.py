@@ -48,8 +48,11 @@ def op_flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
 
 
 def op_bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
-    """Return the bytes that one rank reads and writes."""
-    read = list(_sizes(info.operands, strategy.operands, mesh))
+    """Return the bytes that one rank reads and writes.
+
+    What the regions of a control-flow op capture is left out: its layouts follow the operands'.
+    """
+    read = list(_sizes(info.operands, strategy.operands[: len(info.operands)], mesh))
     written = sum(_sizes(info.results, strategy.results, mesh))
     if info.name in SELECTIONS and read:
         read[0] = min(read[0], written)

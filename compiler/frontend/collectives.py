@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.emitter import Emitter, Lowering
-from tensoropt.compiler.frontend.types import static_shape, type_proto
+from tensoropt.compiler.frontend.types import tensor_element, type_proto
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
@@ -22,6 +23,7 @@ from tensoropt.dialects.onnx import node_name
 __all__ = ["DOMAIN", "RankLowerings"]
 
 DOMAIN = "tensoropt"
+_WHERE_SINCE = 9
 
 # Operation -> operator, and its attributes: ONNX name <- name in the `shard` dialect.
 _COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {
@@ -35,14 +37,17 @@ _COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {
 class RankLowerings:
     """Lowers the operations that differ between ranks, for one rank of ``mesh``."""
 
-    def __init__(self, mesh: Mesh, rank: int) -> None:
+    def __init__(self, mesh: Mesh, rank: int, opset: int) -> None:
         self.mesh = mesh
+        self.opset = opset
         self.rank = rank
         self.token: str | None = None
 
     def table(self) -> dict[str, Lowering]:
         """Return the lowering of each operation name."""
+        older = {"onnx.Where": self._where} if self.opset < _WHERE_SINCE else {}
         return {
+            **older,
             **dict.fromkeys(_COLLECTIVES, self._collective),
             "shard.all_slice": self._slice,
             "topt.axis_constant": self._axis_constant,
@@ -74,12 +79,10 @@ class RankLowerings:
 
     def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
         axes, axis = _axes(op), int(op.attributes["slice_axis"].value)
-        shape = static_shape(op.results[0].type)
-        if shape is None:
-            raise UserError(f"'{op.name}' op expected a static shape, got: {op.results[0].type}")
-        start = shape[axis] * self.mesh.linear(self.rank, axes)
+        size = _static_size(op.results[0], axis)
+        start = size * self.mesh.linear(self.rank, axes)
         name = _name(op, "Slice")
-        bounds = {"starts": [start], "ends": [start + shape[axis]], "axes": [axis]}
+        bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
         operands = [emitter.name(op.operands[0])]
         held: dict[str, Any] = {**bounds}
         if emitter.opsets[""] >= 10:  # from then on the bounds are operands
@@ -91,14 +94,40 @@ class RankLowerings:
         emitter.node("Slice", operands, name=name, results=emitter.results(op, name), **held)
 
     def _axis_constant(self, emitter: Emitter, op: ir.Operation) -> None:
+        emitter.literal(op, self._own(op))
+
+    def _own(self, op: ir.Operation) -> npt.NDArray[Any]:
+        """Return what this rank has of a `topt.axis_constant`."""
         values = dense_to_array(op.attributes["values"])
         axes = tuple(int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["axes"]))
-        own = values[self.mesh.linear(self.rank, axes)]
-        emitter.literal(op, np.asarray(own))
+        return np.asarray(values[self.mesh.linear(self.rank, axes)])
+
+    def _where(self, emitter: Emitter, op: ir.Operation) -> None:
+        """Lower what keeps a tensor on one rank and gives zeros on the others.
+
+        Models of before `Where` hold no other; the rank knows which one it is.
+        """
+        keep = self._own(op.operands[0].owner.operation)
+        operands, held = [emitter.name(op.operands[1])], dict[str, Any]()
+        op_type, element = "Identity", tensor_element(op.operands[1].type)
+        if not keep.item() and element.is_integer:
+            op_type = "Mul"
+            operands.append(emitter.constant("zero", np.zeros((), element.dtype)))
+        elif not keep.item():
+            op_type, held = "Clip", {"min": 0.0, "max": 0.0}  # 0 times infinity were no zero
+        name = _name(op, op_type)
+        emitter.node(op_type, operands, name=name, results=emitter.results(op, name), **held)
 
 
 def _axes(op: ir.Operation) -> tuple[int, ...]:
     return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
+
+
+def _static_size(value: ir.Value, dim: int) -> int:
+    kind = value.type
+    if not isinstance(kind, ir.RankedTensorType) or kind.is_dynamic_dim(dim):
+        raise UserError(f"'shard.all_slice' op expected a static dimension {dim}, got: {kind}")
+    return int(kind.shape[dim])
 
 
 def _token_info(name: str) -> onnx.ValueInfoProto:

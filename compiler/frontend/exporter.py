@@ -16,6 +16,7 @@ from tensoropt.compiler.frontend.weight_file import WeightFile
 from tensoropt.compiler.frontend.weights import ParameterSource
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import opsets
 from tensoropt.dialects.topt import layout_of
 
 __all__ = ["export_model", "export_rank"]
@@ -53,7 +54,8 @@ def export_rank(
     def store(argument: Argument) -> onnx.TensorProto:
         return weights.add(argument.name, _rank_slices(argument, source, mesh, rank))
 
-    lowerings = RankLowerings(mesh, rank).table()
+    with module.context:
+        lowerings = RankLowerings(mesh, rank, opsets(module)[""]).table()
     target = Path(directory) / f"rank{rank}.onnx"
     return _write(module, target, weights, store, lowerings, {DOMAIN: 1})
 

@@ -51,6 +51,7 @@ class _Checker:
         if not outer:
             for value in graph.input:
                 self._value(value)
+            self._unique("output", (value.name for value in graph.output))
         self._nodes(graph, frozenset(stored | inputs), outer)
 
     def _nodes(self, graph: onnx.GraphProto, given: frozenset[str], outer: frozenset[str]) -> None:

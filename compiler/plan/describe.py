@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.search.graph import captured
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -42,17 +43,21 @@ def _tensors(main: ir.Operation, side: str, types: Any) -> Iterator[tuple[dict[s
                 )
         tensor = {
             "name": held["topt.name"].value,
-            "dtype": _dtype(type_),
+            "dtype": _dtype(type_, held),
             "shape": _shape(type_, held),
             "layout": layout_of(held["topt.layout"]).texts,
         }
         yield tensor, "topt.param" in held
 
 
-def _dtype(type_: Any) -> str:
-    element = element_of(str(type_.element_type))
-    if element is None:
-        raise UserError(f"expected a tensor of an ONNX element type, got: {type_}")
+def _dtype(type_: Any, held: Any) -> str:
+    element = element_of(str(getattr(type_, "element_type", None)))
+    odd = element is None or element.bits < 8 or element.is_complex
+    if element is None or (odd and "topt.param" not in held):
+        raise UserError(
+            f"'{held['topt.name'].value}': expected inputs and outputs that are tensors of "
+            f"booleans or of numbers of 8 bits or more, got: {type_}"
+        )
     return "string" if element.numpy == "object" else element.numpy
 
 
@@ -71,13 +76,16 @@ def _has_strategy(op: Any) -> bool:
 
 
 def _strategy(op: Any) -> dict[str, Any]:
-    """Return the row of one node; an operand that holds no tensor has an empty layout."""
+    """Return the row of one node; an operand that holds no tensor has an empty layout.
+
+    What the regions of a control-flow op read from outside follows its operands.
+    """
     operation = op.operation
     operands, results = layouts_of_strategy(operation.attributes["topt.strategy"])
     return {
         "node": onnx_ops.node_name(operation) or "",
         "op": onnx_ops.split_name(operation.name)[1],
-        "operands": _texts(operation.operands, operands),
+        "operands": _texts([*operation.operands, *captured(operation)], operands),
         "results": _texts(operation.results, results),
     }
 

@@ -30,17 +30,28 @@ class EdgeTables:
         self._held: list[Layouts] = []  # so that no other tuple takes the identity of one of these
 
     def table(
-        self, info: TensorInfo, sources: Layouts, targets: Layouts, constant: bool
+        self,
+        info: TensorInfo,
+        sources: Layouts,
+        targets: Layouts,
+        *,
+        constant: bool,
+        fixed: bool = False,
     ) -> tuple[Array, Array]:
         """Return (time_s, transient_bytes) as [source, target]; infinite where there is no way.
 
-        A ``constant`` is cut for its use, which is free, and never communicated.
+        A ``constant`` is cut for its use, which is free, and never communicated. What is ``fixed``,
+        or cannot move between ranks, stays as it is.
         """
-        key = (info.shape, info.item_bytes, id(sources), id(targets), constant)
+        fixed = fixed or not info.is_movable
+        key = (info.shape, info.item_bytes, id(sources), id(targets), constant, fixed)
         if key not in self._tables:
             self._held += [sources, targets]
             make = self._cuts if constant else self._reshards
-            self._tables[key] = make(info, sources, targets)
+            time_s, transient = make(info, sources, targets)
+            if fixed:
+                time_s = _where_same(time_s, sources, targets)
+            self._tables[key] = time_s, transient
         return self._tables[key]
 
     def _reshards(
@@ -55,6 +66,11 @@ class EdgeTables:
         allowed = [[_is_cut(a, b) for b in targets] for a in sources]
         time_s = np.where(np.array(allowed), 0.0, np.inf)
         return time_s, np.zeros_like(time_s)
+
+
+def _where_same(time_s: Array, sources: Layouts, targets: Layouts) -> Array:
+    same = np.array([[source == target for target in targets] for source in sources])
+    return np.where(same, time_s, np.inf)
 
 
 def _distinct(layouts: Sequence[Layout]) -> tuple[list[Layout], list[int]]:

@@ -32,6 +32,7 @@ class Node:
     argument is a parameter with one use: it is stored as that use wants it and chooses nothing.
     A ``constant`` node depends on no graph input; ONNX Runtime folds it when the model is loaded.
     A ``whole`` constant is shared by several uses and so small that every rank keeps all of it.
+    ``returned_as`` is the name under which the model gives a result away.
     """
 
     kind: Literal["argument", "op", "result"]
@@ -44,6 +45,7 @@ class Node:
     constant: bool = False
     tied: bool = False
     whole: bool = False
+    returned_as: str | None = None
 
     @property
     def is_parameter(self) -> bool:
@@ -90,6 +92,14 @@ class Graph:
                 assert info is not None
                 yield operand, info
 
+    def is_passed_on(self, value: int, node: int) -> bool:
+        """Whether ``node`` returns an argument under its own name.
+
+        ONNX has one tensor of a name, so the result lies as the argument does.
+        """
+        producer = self.producer(value)
+        return producer.kind == "argument" and self.nodes[node].returned_as == producer.name
+
     def is_kept(self, value: Value) -> bool:
         """Whether a constant value stays in memory: something read at run time uses it."""
         return any(not self.nodes[node].constant for node, _ in value.uses)
@@ -133,25 +143,31 @@ class _Reader:
 
     def read(self) -> Graph:
         block = self.function.regions[0].blocks[0]
-        for argument, attributes in zip(block.arguments, self._argument_attributes(), strict=True):
-            name = attributes["topt.name"].value
+        arguments = self._held("arg_attrs", len(block.arguments))
+        for argument, (name, attributes) in zip(block.arguments, arguments, strict=True):
             self._append(Node("argument", name, constant="topt.param" in attributes), [argument])
         for op in block:
             self._op(op.operation)
         _classify_constants(self.graph)
         return self.graph
 
-    def _argument_attributes(self) -> Sequence[ir.DictAttr]:
-        if "arg_attrs" not in self.function.attributes:
-            return []
-        return list(self.function.attributes["arg_attrs"])
+    def _held(self, key: str, count: int) -> list[tuple[str, ir.DictAttr]]:
+        """Return the name and the attributes of each argument or result."""
+        attributes = self.function.attributes
+        held = list(attributes[key]) if key in attributes else []
+        if len(held) != count or any("topt.name" not in own for own in held):
+            side = "argument" if key == "arg_attrs" else "result"
+            raise UserError(f"func @main: expected topt.name on every {side}, run import first")
+        return [(own["topt.name"].value, own) for own in held]
 
     def _op(self, op: ir.Operation) -> None:
         if op.name == onnx.NO_VALUE:
             return
         if op.name == "func.return":
-            for position, value in enumerate(op.operands):
-                self._append(Node("result", f"result {position}", op=op), [], [value])
+            results = self._held("res_attrs", len(op.operands))
+            for position, (value, (name, _)) in enumerate(zip(op.operands, results, strict=True)):
+                node = Node("result", f"result {position}", op=op, returned_as=name)
+                self._append(node, [], [value])
             return
         if not onnx.is_onnx(op):
             raise UserError(f"{op.location}: '{op.name}' op is not an onnx op, run import only")

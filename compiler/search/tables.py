@@ -216,11 +216,13 @@ class MeshTables:
         groups = {id(x): x for x in (source.layouts, *(self._wanted(*use) for use in uses))}
         return _End(number, self._kept(("copy", *groups), _complete(groups.values())))
 
-    def _edge(self, value: int, source: _End, target: _End) -> EdgeTable:
+    def _edge(self, value: int, source: _End, target: _End, *, fixed: bool = False) -> EdgeTable:
         held = self.graph.values[value]
         constant = self.graph.nodes[held.producer].constant
         assert held.info is not None
-        tables = self._edge_tables.table(held.info, source.layouts, target.layouts, constant)
+        tables = self._edge_tables.table(
+            held.info, source.layouts, target.layouts, constant=constant, fixed=fixed
+        )
         return EdgeTable(source.node, target.node, tables[0], transient_bytes=tables[1])
 
 

@@ -14,6 +14,11 @@ __all__ = ["OpInfo", "Shape", "TensorInfo"]
 
 Shape = tuple[int | None, ...]
 
+# What the collectives take (runtime/ops/element.hpp).
+_MOVABLE = frozenset(
+    ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
+)
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -26,6 +31,11 @@ class TensorInfo:
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether ranks can exchange it, so that its layout can change."""
+        return self.dtype in _MOVABLE
 
     @property
     def elements(self) -> int:

@@ -7,7 +7,9 @@ import itertools
 import json
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tensoropt.compiler import files
 from tensoropt.compiler.units import format_bytes
@@ -182,6 +184,21 @@ def test_a_full_disk_at_the_last_file(refused, mlp: Path, tmp_path: Path, monkey
         f"-o {tmp_path / 'plan'}: no space left on device, the partial plan was removed"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_inputs_that_no_plan_can_have(refused, tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(n, TensorProto.STRING, [4]) for n in ("s", "t")]
+    flags = helper.make_tensor_value_info("y", TensorProto.BOOL, [4])
+    graph = helper.make_graph([helper.make_node("Equal", ["s", "t"], ["y"])], "g", values, [flags])
+    opsets = [helper.make_opsetid("", 20)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    onnx.save(model, tmp_path / "s.onnx")
+    message = refused(tmp_path / "s.onnx", "--devices", "2", "-o", tmp_path / "plan")
+    assert message == (
+        "'s': expected inputs and outputs that are tensors of booleans or of numbers of 8 bits or "
+        "more, got: tensor<4x!onnx.String>"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["s.onnx"]
 
 
 def test_a_plan_is_no_text(refused, mlp: Path) -> None:

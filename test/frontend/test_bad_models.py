@@ -91,6 +91,11 @@ def test_remarks_may_be_of_any_encoding(tmp_path: Path) -> None:
     assert "onnx.Relu" in str(import_model(tmp_path / "m.onnx"))
 
 
+def test_an_output_listed_twice(tmp_path: Path) -> None:
+    message = graph_error(tmp_path, [node("Relu", ["x"], ["y"])], outputs=[Y, Y])
+    assert message == "model.onnx: output 'y' is defined twice, expected unique names"
+
+
 # Versions
 
 

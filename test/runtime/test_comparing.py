@@ -40,6 +40,19 @@ def test_floats(found: list[float], expected: list[float], passed: bool) -> None
         assert compare("y", a, b, JOB).passed is passed
 
 
+@pytest.mark.parametrize(
+    ("dtype", "passing", "failing"),
+    [("float32", 1.0009, 1.01), ("float16", 1.015, 1.04), ("bfloat16", 1.08, 1.2)],
+)
+def test_tolerances_follow_the_type(dtype: str, passing: float, failing: float) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    one = np.array([1.0], kind)
+    assert compare("y", np.array([passing], kind), one, JOB).passed
+    assert not compare("y", np.array([failing], kind), one, JOB).passed
+    strict = Job((), rtol=0.0, atol=0.0)
+    assert not compare("y", np.array([passing], kind), one, strict).passed
+
+
 def test_what_is_reported() -> None:
     result = compare("y", np.array([1.0, 2.5, NAN]), np.array([1.0, 2.0, 3.0]), JOB)
     assert (result.absolute, result.relative) == (0.5, 0.25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tensoropt.compiler.sharding import registry
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.registry import registered, rule_for, sharding_rule
 from tensoropt.compiler.sharding.rule import strategies
+from tensoropt.dialects.elements import ELEMENTS
 from tensoropt.dialects.onnx import known_ops, split_name
 
 MATRIX = TensorInfo((4, 8), "float32", 4)
@@ -63,3 +65,11 @@ def test_a_mesh_of_one_rank_offers_one_strategy() -> None:
     info = OpInfo("Softmax", 20, (MATRIX,), (MATRIX,))
     assert len(strategies(rule_for(info), Mesh((1,)))) == 1
     assert len(strategies(rule_for(info), Mesh((1, 2)))) == 3
+
+
+def test_what_can_move_is_what_the_collectives_take() -> None:
+    header = Path(__file__).parents[2] / "runtime" / "ops" / "element.hpp"
+    taken = set(re.findall(r'\{Element::\w+,\s+"(\w+)"', header.read_text(encoding="utf-8")))
+    names = {element.numpy for element in ELEMENTS}
+    movable = {name for name in names if TensorInfo((2,), name, 1).is_movable}
+    assert movable == taken
