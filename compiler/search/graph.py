@@ -17,9 +17,11 @@ from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
-# A shared constant below this part of all parameter bytes is not worth a choice: it would couple
-# all its uses (the angles of rotary embeddings couple every layer) to save next to nothing.
+# A constant of many uses and below this part of all parameter bytes is not worth a choice: it would
+# couple all its uses (the angles of rotary embeddings couple every layer) to save next to nothing.
+# Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
 _WHOLE_BELOW = 0.01
+_FEW_USES = 4
 
 __all__ = ["Graph", "Node", "Value", "captured", "read_graph"]
 
@@ -31,7 +33,7 @@ class Node:
     ``operands`` and ``results`` hold value indices, ``None`` for an omitted operand. A ``tied``
     argument is a parameter with one use: it is stored as that use wants it and chooses nothing.
     A ``constant`` node depends on no graph input; ONNX Runtime folds it when the model is loaded.
-    A ``whole`` constant is shared by several uses and so small that every rank keeps all of it.
+    A ``whole`` constant is shared by many uses and so small that every rank keeps all of it.
     ``returned_as`` is the name under which the model gives a result away.
     """
 
@@ -200,7 +202,7 @@ def _classify_constants(graph: Graph) -> None:
     for node in constants:
         uses = sum(len(graph.values[value].uses) for value in node.results)
         node.tied = node.is_parameter and uses == 1
-        node.whole = uses > 1 and _bytes(graph, node) < limit
+        node.whole = uses > _FEW_USES and _bytes(graph, node) < limit
 
 
 def _bytes(graph: Graph, node: Node) -> int:

@@ -51,6 +51,14 @@ def test_nodes_alike_have_equal_costs(tmp_path: Path) -> None:
             assert _costs(tables, node, strategy) == _costs(tables, like, strategy)
 
 
+def test_a_small_constant_is_whole_if_many_use_it(tmp_path: Path) -> None:
+    model = Gpt(layers=6, width=64, heads=4, vocabulary=16, sequence=8, batch=4).build("gpt")
+    module = driver.load(model.save(tmp_path), {})
+    whole = {node.name: node.whole for node in read_graph(module).nodes if node.constant}
+    assert whole["causal/greaterorequal"]  # one use per layer
+    assert not whole["tokens.weight"]  # tied to the output: two uses
+
+
 def _costs(tables: MeshTables, node: Node, strategy: Strategy) -> tuple[float, ...]:
     return (
         tables.op_time_s(node, strategy),
