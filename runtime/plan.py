@@ -1,8 +1,8 @@
 """Reading a plan directory: checked in full before any rank starts.
 
 The format is in ``plan.schema.json`` beside this file. Beyond the schema, `Plan.load` checks that
-layouts fit the mesh and the shapes, that every rank has its graph, and that each file lies inside
-the folder and still has the hash it was written with.
+layouts fit the mesh and the shapes, that every rank has its graph, that plan.json is as it was
+written, and that each file lies inside the folder and still has the hash it was written with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.layout import Layout, parse_layout
 
-__all__ = ["SCHEMA", "Plan", "Tensor", "sha256_of"]
+__all__ = ["SCHEMA", "Plan", "Tensor", "document_sha256", "sha256_of"]
 
 SCHEMA = 1
 
@@ -59,6 +59,7 @@ class Plan:
         _check_schema(folder, document)
         plan = _with_place(folder / "plan.json", lambda: _build(folder, document))
         _check_counts(plan)
+        _check_digest(plan)
         _check_files(plan)
         return plan
 
@@ -90,6 +91,16 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def document_sha256(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plan.json but for its own entry ``sha256``.
+
+    That of the UTF-8 bytes of its JSON with sorted keys, without spaces, in ASCII.
+    """
+    rest = {key: value for key, value in document.items() if key != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _read_document(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
@@ -98,7 +109,7 @@ def _read_document(folder: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{folder}: not a plan directory, it has no plan.json") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
     if not isinstance(document, dict):
         raise UserError(f"{path}: expected a JSON object")
@@ -180,6 +191,17 @@ def _check_counts(plan: Plan) -> None:
     for rank in range(plan.ranks):
         if plan.graph(rank).name not in plan.files:
             raise UserError(f"{path}: files: expected {plan.graph(rank).name} among them")
+
+
+def _check_digest(plan: Plan) -> None:
+    """Refuse edits: the graphs are made for what plan.json said."""
+    found, expected = document_sha256(plan.document), plan.document.get("sha256", "none")
+    if found != expected:
+        raise UserError(
+            f"{plan.folder / 'plan.json'}: was changed after it was written, expected sha256 "
+            f"{expected}, got: {found} (to use an edited plan, compile it: tensoropt-opt MODEL "
+            f"--strategies {plan.folder / 'plan.json'} -o NEW)"
+        )
 
 
 def _check_files(plan: Plan) -> None:

@@ -18,7 +18,7 @@ SCHEMA = 1
 
 
 def plan_document(chosen: Chosen, described: Mapping[str, Any], memory: Memory) -> dict[str, Any]:
-    """Return plan.json without ``files``.
+    """Return plan.json without ``files`` and ``sha256``.
 
     ``described`` comes from :func:`describe_module`, ``memory`` from the partitioned module.
     """

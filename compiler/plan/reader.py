@@ -21,7 +21,7 @@ def read_pins(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"--strategies {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"--strategies {path}: expected JSON, got: {error}") from None
     check_document(document, path)
     return dict(document)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.files import replacing_folder
+from tensoropt.runtime.plan import document_sha256
 
 __all__ = [
     "PLAN_FILE",
@@ -81,11 +82,12 @@ def _give_up(error: OSError) -> None:
 def write_plan(folder: Path, document: Mapping[str, Any]) -> None:
     """Write plan.json into ``folder``, with the hashes of the files that are there already.
 
-    ``document`` has every entry but ``files``, in the order in which they are to appear. The same
-    document gives the same bytes. Raises :class:`UserError` for what the schema cannot say, such
-    as an input of strings.
+    ``document`` has every entry but ``files`` and ``sha256``, the hash of all others, in the order
+    in which they are to appear. The same document gives the same bytes. Raises :class:`UserError`
+    for what the schema cannot say, such as an input of strings.
     """
     whole = {**document, "files": file_hashes(folder)}
+    whole["sha256"] = document_sha256(whole)
     check_document(whole, Path(PLAN_FILE))
     text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")

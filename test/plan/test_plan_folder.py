@@ -48,7 +48,7 @@ def test_plan_lists_its_files(tmp_path: Path) -> None:
     make_plan(tmp_path / "plan")
     text = (tmp_path / "plan" / PLAN_FILE).read_text()
     found = json.loads(text)
-    assert list(found) == [*document(), "files"]
+    assert list(found) == [*document(), "files", "sha256"]
     assert list(found["files"]) == ["rank0.onnx", "weights/rank0.bin"]
     abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert found["files"]["weights/rank0.bin"] == abc

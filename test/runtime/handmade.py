@@ -12,6 +12,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tensoropt.runtime.plan import document_sha256
+
 DOMAIN = "tensoropt"
 COST = {
     "time_s": 1e-3,
@@ -84,17 +86,20 @@ def write_plan(folder: Path, model: Path, mesh, graphs, inputs, outputs) -> Path
     for rank, graph in enumerate(graphs):
         onnx.save(graph, folder / f"rank{rank}.onnx")
     files = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    text = json.dumps(document(model, mesh, inputs, outputs, files), indent=2)
-    (folder / "plan.json").write_text(text)
+    _seal(folder, document(model, mesh, inputs, outputs, files))
     return folder
 
 
+def _seal(folder: Path, content: dict[str, Any]) -> None:
+    content["sha256"] = document_sha256(content)
+    (folder / "plan.json").write_text(json.dumps(content, indent=2))
+
+
 def edit(folder: Path, change) -> Path:
-    """Apply ``change`` to the plan.json of a folder."""
-    path = folder / "plan.json"
-    content = json.loads(path.read_text())
+    """Apply ``change`` to the plan.json of a folder, and pass it off as what was written."""
+    content = json.loads((folder / "plan.json").read_text())
     change(content)
-    path.write_text(json.dumps(content))
+    _seal(folder, content)
     return folder
 
 

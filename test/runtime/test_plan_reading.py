@@ -41,7 +41,7 @@ def test_not_a_plan(tmp_path: Path) -> None:
     assert refused(tmp_path) == f"{tmp_path}: not a plan directory, it has no plan.json"
 
 
-@pytest.mark.parametrize("text", ["{", "\x00", '{"schema": 1'])
+@pytest.mark.parametrize("text", [pytest.param("[" * 100_000, id="deep"), "{", "\x00", '{"schema": 1'])
 def test_not_json(plan: Path, text: str) -> None:
     (plan / "plan.json").write_text(text)
     assert "plan.json: cannot be read as JSON: " in refused(plan)
@@ -96,6 +96,35 @@ def set_to(*path: str | int, value: Any) -> Callable[[Any], None]:
 )
 def test_a_spoilt_document(plan: Path, change: Callable[[Any], Any], message: str) -> None:
     assert message in refused(edit(plan, change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_to("outputs", 0, "layout", value=["R", "R"]),
+        set_to("predicted", "memory_bytes", value=1),
+        set_to("device", value="h200"),
+        lambda c: c.pop("sha256"),
+        lambda c: c["files"].pop("rank1.onnx"),
+    ],
+)
+def test_an_edited_document(plan: Path, change: Callable[[Any], Any]) -> None:
+    path = plan / "plan.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    message = refused(plan)
+    if "rank1.onnx" in content["files"]:
+        assert message.startswith(f"{path}: was changed after it was written, expected sha256 ")
+        assert message.endswith(f"compile it: tensoropt-opt MODEL --strategies {path} -o NEW)")
+    else:
+        assert message == f"{path}: files: expected rank1.onnx among them"
+
+
+def test_another_order_of_the_same_entries_is_no_edit(plan: Path) -> None:
+    content = json.loads((plan / "plan.json").read_text())
+    (plan / "plan.json").write_text(json.dumps(dict(reversed(content.items()))))
+    assert Plan.load(plan).ranks == 2
 
 
 def test_a_long_value_is_shortened(plan: Path) -> None:
