@@ -41,7 +41,9 @@ def test_not_a_plan(tmp_path: Path) -> None:
     assert refused(tmp_path) == f"{tmp_path}: not a plan directory, it has no plan.json"
 
 
-@pytest.mark.parametrize("text", [pytest.param("[" * 100_000, id="deep"), "{", "\x00", '{"schema": 1'])
+@pytest.mark.parametrize(
+    "text", [pytest.param("[" * 100_000, id="deep"), "{", "\x00", '{"schema": 1']
+)
 def test_not_json(plan: Path, text: str) -> None:
     (plan / "plan.json").write_text(text)
     assert "plan.json: cannot be read as JSON: " in refused(plan)
