@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import accumulate
 
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
@@ -45,11 +44,11 @@ class Lifetimes:
 
     def peak_bytes(self) -> int:
         """Return the most bytes alive in any step; what a step reads and makes is alive in it."""
-        change = np.zeros(self.step + 2, dtype=np.int64)
+        change = [0] * (self.step + 2)
         for tensor, size in self._bytes.items():
             change[self._first[tensor]] += size
             change[self._last[tensor] + 1] -= size
-        return int(np.cumsum(change).max(initial=0))
+        return max(accumulate(change))
 
 
 def program_memory(module: ir.Module) -> Memory:

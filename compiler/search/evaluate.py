@@ -13,7 +13,6 @@ from functools import cache
 
 from tensoropt.compiler.cost.memory import Lifetimes
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.search.graph import Node
 from tensoropt.compiler.search.tables import MeshTables, tensor_bytes
 
 __all__ = ["Cost", "Evaluator"]
@@ -41,15 +40,16 @@ class Cost:
 class _Option:
     """What one strategy of one node costs; layouts are numbers, which hash faster.
 
-    ``operands`` holds (value, layout) of what is read, tied parameters left out; ``results`` the
-    tensors that are made, none where they are folded at load.
+    ``operands`` holds (value, layout) of what is read, tied parameters left out; ``results`` what
+    is made, with its bytes, ``None`` where it is folded at load. An option that ``runs`` is a step.
     """
 
     compute_s: float
     inner_s: float
     static_bytes: int
     operands: tuple[tuple[int, int], ...]
-    results: tuple[tuple[int, int], ...]
+    results: tuple[tuple[tuple[int, int], int | None], ...]
+    runs: bool
 
 
 _Costs = tuple[float, float, int]
@@ -97,7 +97,11 @@ class Evaluator:
                 for operand, value in enumerate(node.operands)
                 if value is not None and not self.graph.producer(value).tied
             ),
-            tuple(zip(node.results, made, strict=True)),
+            tuple(
+                ((value, layout), None if node.constant else self.size_bytes(value, layout))
+                for value, layout in zip(node.results, made, strict=True)
+            ),
+            node.kind == "op" and not node.constant,
         )
 
     def _equal_part(self, index: int, picked: int) -> tuple[_Costs, _Numbers, _Numbers]:
@@ -146,12 +150,11 @@ class _Evaluation:
 
     def run(self, choice: Sequence[int]) -> Cost:
         for index, picked in zip(self.owner.tables.variables, choice, strict=True):
-            node = self.owner.graph.nodes[index]
-            self._node(node, self.owner.option(index, int(picked)))
+            self._node(self.owner.option(index, int(picked)))
         peak = self.lifetimes.peak_bytes()
         return Cost(self.compute_s, self.communication_s, self.static_bytes, peak)
 
-    def _node(self, node: Node, option: _Option) -> None:
+    def _node(self, option: _Option) -> None:
         self.compute_s += option.compute_s
         self.communication_s += option.inner_s
         self.static_bytes += option.static_bytes
@@ -160,11 +163,11 @@ class _Evaluation:
                 self._reshard(value, layout)
         for tensor in option.operands:
             self.lifetimes.use(tensor)
-        for value, layout in option.results:
-            self.present[value] = [layout]
-            if not node.constant:
-                self.lifetimes.define((value, layout), self.owner.size_bytes(value, layout))
-        if node.kind == "op" and not node.constant:
+        for tensor, size_bytes in option.results:
+            self.present[tensor[0]] = [tensor[1]]
+            if size_bytes is not None:
+                self.lifetimes.define(tensor, size_bytes)
+        if option.runs:
             self.lifetimes.advance()
 
     def _reshard(self, value: int, target: int) -> None:
