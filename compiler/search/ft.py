@@ -7,7 +7,7 @@ The frontier is the one of TensorOpt (arXiv 2004.10856), the numbers-only case t
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ def solve_frontier(
     epsilon: float = 0.0,
     time_limit_s: float | None = None,
     threads: int = 2,
+    on_interrupt: Literal["raise", "return"] = "raise",
 ) -> Frontier:
     """Return the Pareto points of a problem in (memory, time), each with a choice that reaches it.
 
@@ -31,12 +32,14 @@ def solve_frontier(
     within a factor ``1 + epsilon`` of a returned point in both objectives; the fastest and the
     leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than asked for only if
     ``time_limit_s`` ran out first. The same arguments give the same points unless time ran out.
+    Ctrl-C raises KeyboardInterrupt; with ``on_interrupt`` "return" it ends the search as a time limit
+    would, with the points found so far and the bound that they prove.
 
     Raises UserError for options out of range, when no choice is allowed (every one has an infinite
     time), and when the tables do not fit into memory.
     """
     _check_options(epsilon, time_limit_s, threads)
-    result = _run(problem, epsilon, time_limit_s, threads)
+    result = _run(problem, epsilon, time_limit_s, threads, forgive=on_interrupt == "return")
     return Frontier(_points(problem, result["choices"]), float(result["epsilon"]))
 
 
@@ -71,7 +74,7 @@ def _check_options(epsilon: float, time_limit_s: float | None, threads: int) -> 
         raise UserError(f"search: threads is out of range, expected at least 1, got: {threads}")
 
 
-def _engine(problem: Problem) -> Any:
+def _engine(problem: Problem, *, always_share: bool = False) -> Any:
     from ._core import Engine, TooLargeError
 
     engine = Engine()
@@ -89,7 +92,7 @@ def _engine(problem: Problem) -> Any:
     for edge in problem.edges:
         engine.add_edge(edge.a, edge.b, add_table(edge))
     try:
-        feasible = engine.prepare()
+        feasible = engine.prepare(always_share)
     except TooLargeError as error:
         raise UserError(f"search: {error}") from None
     if not feasible:
@@ -108,20 +111,23 @@ def _run(
     time_limit_s: float | None,
     threads: int,
     *,
-    direct_sums: float = 3e6,
+    direct_sums: float = 1e6,
     box_sums: float = 2e7,
     hull_only: bool = False,
+    forgive: bool = False,
+    always_share: bool = False,
 ) -> dict[str, Any]:
     """The engine's result. `direct_sums` is the effort spent on doing without the hull first,
-    `box_sums` that on a gap before it is divided, counted in sums of two points.
+    `box_sums` that on a gap before it is divided, counted in sums of two points; `always_share`
+    takes the order of elimination that meets most equal parts even where it is more work.
     """
     from ._core import TooLargeError
 
-    engine = _engine(problem)
+    engine = _engine(problem, always_share=always_share)
     limit = math.inf if time_limit_s is None else time_limit_s
     try:
         result: dict[str, Any] = engine.frontier(
-            epsilon, limit, threads, direct_sums, box_sums, hull_only
+            epsilon, limit, threads, direct_sums, box_sums, hull_only, forgive
         )
     except TooLargeError as error:
         raise UserError(f"search: {error}") from None

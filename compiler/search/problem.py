@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -90,11 +89,10 @@ class Problem:
     def __init__(self, nodes: Sequence[NodeTable], edges: Sequence[EdgeTable] = ()) -> None:
         self.nodes = list(nodes)
         self.edges = list(edges)
-        sound: set[tuple[str, int]] = set()
         for index, node in enumerate(self.nodes):
-            _check_node(index, node, sound)
+            _check_node(index, node)
         for index, edge in enumerate(self.edges):
-            _check_edge(index, edge, self.nodes, sound)
+            _check_edge(index, edge, self.nodes)
 
     def cost(self, choice: ArrayLike) -> Point:
         """Cost a choice (configuration per node, shape [n]) from the tables alone."""
@@ -141,28 +139,21 @@ def no_choice() -> UserError:
 def _floats(values: ArrayLike | None, like: Floats | None) -> Floats:
     """Contiguous float64 values; zeros in the shape of ``like`` for None, without storing them."""
     if values is None and like is not None:
-        return _zeros(like.shape)
+        return np.broadcast_to(_ZERO, like.shape)
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-@lru_cache(maxsize=1024)
-def _zeros(shape: tuple[int, ...]) -> Floats:
-    return np.broadcast_to(_ZERO, shape)
-
-
-def _check_node(index: int, node: NodeTable, sound: set[tuple[str, int]]) -> None:
+def _check_node(index: int, node: NodeTable) -> None:
     where = f"node {index}"
     if node.time_s.ndim != 1 or node.time_s.size == 0:
         raise UserError(
             f"{where}: time_s has a wrong shape, expected one dimension of at least one "
             f"configuration, got: {node.time_s.shape}"
         )
-    _check_values(where, node, node.time_s.shape, sound)
+    _check_values(where, node, node.time_s.shape)
 
 
-def _check_edge(
-    index: int, edge: EdgeTable, nodes: list[NodeTable], sound: set[tuple[str, int]]
-) -> None:
+def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable]) -> None:
     where = f"edge {index}"
     for end in (edge.a, edge.b):
         if not 0 <= end < len(nodes):
@@ -173,22 +164,16 @@ def _check_edge(
         f"{where} from node {edge.a} to node {edge.b}",
         edge,
         (len(nodes[edge.a].time_s), len(nodes[edge.b].time_s)),
-        sound,
     )
 
 
-def _check_values(
-    where: str, table: NodeTable, shape: tuple[int, ...], sound: set[tuple[str, int]]
-) -> None:
-    """Check shapes and values; of arrays in ``sound`` (field, identity), shapes only."""
+def _check_values(where: str, table: NodeTable, shape: tuple[int, ...]) -> None:
     for name in ("time_s", "static_bytes", "transient_bytes"):
         array: Floats = getattr(table, name)
         if array.shape != shape:
             raise UserError(
                 f"{where}: {name} has a wrong shape, expected {shape}, got: {array.shape}"
             )
-        if (name, id(array)) in sound:
-            continue
         usable = array >= 0 if name == "time_s" else (array >= 0) & np.isfinite(array)
         if not usable.all():
             want = "seconds, not negative" if name == "time_s" else "finite bytes, not negative"
@@ -196,4 +181,3 @@ def _check_values(
             raise UserError(
                 f"{where}: {name}{list(at)} is no cost, expected {want}, got: {array[at]}"
             )
-        sound.add((name, id(array)))

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a long search."""
+"""Ctrl-C and time limits end a long search."""
 
 from __future__ import annotations
 
@@ -22,3 +22,23 @@ def test_interrupt_ends_the_search_soon() -> None:
     with pytest.raises(KeyboardInterrupt):
         solve_frontier(problem)
     assert time.monotonic() - start < 20
+
+
+def test_interrupt_can_leave_the_best_frontier_so_far() -> None:
+    problem = load_instance(Path(__file__).parent / "instances" / "transformer_p16.npz")
+    timer = threading.Timer(4.0, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    start = time.monotonic()
+    timer.start()
+    frontier = solve_frontier(problem, on_interrupt="return")
+    assert time.monotonic() - start < 20
+    assert 0 < frontier.epsilon < 0.1
+    assert len(frontier.points) > 10
+    assert frontier.points[0].time == 1004992614400
+
+
+def test_a_time_limit_is_kept() -> None:
+    problem = load_instance(Path(__file__).parent / "instances" / "transformer_p16.npz")
+    start = time.monotonic()
+    frontier = solve_frontier(problem, time_limit_s=4.0)
+    assert time.monotonic() - start < 6
+    assert 0 < frontier.epsilon < 0.1

@@ -11,16 +11,38 @@ namespace {
 
 double smaller(double a, double b) { return b < a ? b : a; }
 
-CLONES void min_scalar(double* out, double sum, std::size_t n) {
-    for (std::size_t x = 0; x < n; ++x) out[x] = smaller(out[x], sum);
+constexpr std::size_t kBlock = 32;  // entries of a row whose minima stay in registers
+
+// out[x] = min over v of a[v * stride + x] + sum[v].
+CLONES void min_one(double* out, const double* a, std::size_t stride, const double* sum,
+                    std::size_t values, std::size_t n) {
+    std::size_t x = 0;
+    for (; x + kBlock <= n; x += kBlock) {
+        double low[kBlock];
+        for (std::size_t k = 0; k < kBlock; ++k) low[k] = INF;
+        for (std::size_t v = 0; v < values; ++v) {
+            const double* row = a + v * stride + x;
+            for (std::size_t k = 0; k < kBlock; ++k) low[k] = smaller(low[k], row[k] + sum[v]);
+        }
+        for (std::size_t k = 0; k < kBlock; ++k) out[x + k] = low[k];
+    }
+    if (x == n) return;
+    for (std::size_t k = x; k < n; ++k) out[k] = INF;
+    for (std::size_t v = 0; v < values; ++v)
+        for (std::size_t k = x; k < n; ++k) out[k] = smaller(out[k], a[v * stride + k] + sum[v]);
 }
 
-CLONES void min_one(double* out, const double* a, double sum, std::size_t n) {
-    for (std::size_t x = 0; x < n; ++x) out[x] = smaller(out[x], a[x] + sum);
+// out[x] = min over v of a[v * stride_a + x] + b[v * stride_b + x] + sum[v].
+CLONES void min_two(double* out, const double* a, std::size_t stride_a, const double* b,
+                    std::size_t stride_b, const double* sum, std::size_t values, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) out[x] = INF;
+    for (std::size_t v = 0; v < values; ++v)
+        for (std::size_t x = 0; x < n; ++x)
+            out[x] = smaller(out[x], a[v * stride_a + x] + b[v * stride_b + x] + sum[v]);
 }
 
-CLONES void min_two(double* out, const double* a, const double* b, double sum, std::size_t n) {
-    for (std::size_t x = 0; x < n; ++x) out[x] = smaller(out[x], a[x] + b[x] + sum);
+CLONES void add_strided(double* into, const double* a, std::size_t stride, std::size_t n) {
+    for (std::size_t v = 0; v < n; ++v) into[v] += a[v * stride];
 }
 
 CLONES void add_row(double* into, const double* a, std::size_t n) {
@@ -67,20 +89,6 @@ struct Rows {
         }
     }
 
-    void minimise(double* out, std::vector<double>& temporary, std::size_t n) const {
-        if (sum == INF) return;
-        if (rows.empty()) return min_scalar(out, sum, n);
-        if (rows.size() == 1) return min_one(out, rows[0], sum, n);
-        if (rows.size() == 2) return min_two(out, rows[0], rows[1], sum, n);
-        total(temporary, n);
-        min_row(out, temporary.data(), n);
-    }
-
-    void total(std::vector<double>& into, std::size_t n) const {
-        into.assign(n, sum);
-        for (const double* row : rows) add_row(into.data(), row, n);
-    }
-
     // The totals of a row with what lies above it.
     void total(std::vector<double>& into, const double* above, std::size_t n) const {
         into.resize(n);
@@ -90,15 +98,52 @@ struct Rows {
     }
 };
 
-std::vector<double> step_up(const Plan& plan, const Step& step, const Values& values) {
-    std::vector<double> out(plan.cells[step.output], INF), temporary;
-    Rows rows(step, values);
-    each_row(step, 0, rows_of(step), [&](std::size_t to, const std::size_t* offset) {
+// Minimises over v, a row of the output at a time.
+struct StepUp {
+    const Step& step;
+    std::vector<const double*> tables;
+    std::vector<std::size_t> rows;  // inputs that have the row's dimensions
+    std::vector<double> sum, temporary;
+
+    StepUp(const Step& s, const Values& values) : step(s), sum(s.values) {
+        for (int id : step.inputs) tables.push_back(values.of(id));
+        for (std::size_t i = 0; i < tables.size(); ++i)
+            if (step.access[i].row) rows.push_back(i);
+    }
+
+    void row(double* out, const std::size_t* offset) {
+        std::fill(sum.begin(), sum.end(), 0.0);
+        for (std::size_t i = 0; i < tables.size(); ++i)
+            if (!step.access[i].row)
+                add_strided(sum.data(), tables[i] + offset[i], stride(i), step.values);
+        if (rows.empty()) std::fill_n(out, step.row, least(sum.data(), step.values));
+        else if (rows.size() == 1)
+            min_one(out, at(rows[0], offset), stride(rows[0]), sum.data(), step.values, step.row);
+        else if (rows.size() == 2)
+            min_two(out, at(rows[0], offset), stride(rows[0]), at(rows[1], offset), stride(rows[1]),
+                    sum.data(), step.values, step.row);
+        else many(out, offset);
+    }
+
+    void many(double* out, const std::size_t* offset) {
+        std::fill_n(out, step.row, INF);
         for (std::size_t v = 0; v < step.values; ++v) {
-            rows.at(step, offset, v);
-            rows.minimise(&out[to], temporary, step.row);
+            temporary.assign(step.row, sum[v]);
+            for (std::size_t i : rows)
+                add_row(temporary.data(), at(i, offset) + v * stride(i), step.row);
+            min_row(out, temporary.data(), step.row);
         }
-    });
+    }
+
+    const double* at(std::size_t i, const std::size_t* offset) const { return tables[i] + offset[i]; }
+    std::size_t stride(std::size_t i) const { return step.access[i].stride_v; }
+};
+
+std::vector<double> step_up(const Plan& plan, const Step& step, const Values& values) {
+    std::vector<double> out(plan.cells[step.output]);
+    StepUp work(step, values);
+    each_row(step, 0, rows_of(step),
+             [&](std::size_t to, const std::size_t* offset) { work.row(&out[to], offset); });
     return out;
 }
 
@@ -225,18 +270,27 @@ namespace {
 
 Values weighed(const Plan& plan, const Weights& weights) {
     Values values{std::vector<std::vector<double>>(plan.scope.size()), &plan};
-    for (std::size_t id = 0; id < plan.base.size(); ++id)
-        if (plan.same[id] == static_cast<int>(id)) values.tables[id] = weigh(*plan.base[id], weights);
+    values.given.resize(plan.scope.size());
+    for (std::size_t id = 0; id < plan.base.size(); ++id) {
+        if (plan.same[id] != static_cast<int>(id)) continue;
+        const Table& table = *plan.base[id];
+        const bool as_is = weights.time == 1 && (weights.fixed == 0 || table.fixed.empty()) &&
+                           (weights.limit == INF || table.transient.empty());
+        if (as_is) values.given[id] = table.time.data();
+        else values.tables[id] = weigh(table, weights);
+    }
     return values;
 }
 
 }  // namespace
 
-Values eliminate(const Plan& plan, const Weights& weights) {
+Values eliminate(const Plan& plan, const Weights& weights, const Token* token) {
     Values values = weighed(plan, weights);
-    for (const Step& step : plan.steps)
-        if (plan.same[step.output] == step.output)
-            values.tables[step.output] = step_up(plan, step, values);
+    for (const Step& step : plan.steps) {
+        if (plan.same[step.output] != step.output) continue;
+        if (token) token->check();
+        values.tables[step.output] = step_up(plan, step, values);
+    }
     return values;
 }
 
@@ -259,11 +313,13 @@ std::vector<int> decode(const Plan& plan, const Values& values, const Values* se
     return choice;
 }
 
-Outside outside(const Plan& plan, const Values& values) {
+Outside outside(const Plan& plan, const Values& values, const Token* token) {
     Outside result(plan.scope.size());
     result[plan.last().output] = {0.0};
-    for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step)
+    for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step) {
+        if (token) token->check();
         step_down(plan, *step, values, result);
+    }
     return result;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan.hpp"
+#include "token.hpp"
 
 namespace topt::search {
 
@@ -17,15 +18,19 @@ struct Weights {
 struct Values {
     std::vector<std::vector<double>> tables;
     const Plan* plan = nullptr;
-    const double* of(int table) const { return tables[plan->same[table]].data(); }
+    std::vector<const double*> given = {};  // values of base tables that are used as they are
+    const double* of(int table) const {
+        const int first = plan->same[table];
+        return tables[first].empty() ? given[first] : tables[first].data();
+    }
     double total() const { return *of(plan->last().output); }
 };
 
 // The values of the node and edge tables under the weights.
 std::vector<double> weigh(const Table& table, const Weights& weights);
 
-// out[scope] = min over v of the sum of the inputs, for every step.
-Values eliminate(const Plan& plan, const Weights& weights);
+// out[scope] = min over v of the sum of the inputs, for every step. Throws Stopped at the token's end.
+Values eliminate(const Plan& plan, const Weights& weights, const Token* token = nullptr);
 
 // Among the choices that reach `first.total()`, the least sums under other weights. `first` must be of
 // whole numbers, so that equal sums are equal.
@@ -36,6 +41,6 @@ std::vector<int> decode(const Plan& plan, const Values& values, const Values* se
 
 // Per table and entry, the smallest sum of everything outside that table (INF when there is none).
 using Outside = std::vector<std::vector<double>>;
-Outside outside(const Plan& plan, const Values& values);
+Outside outside(const Plan& plan, const Values& values, const Token* token = nullptr);
 
 }  // namespace topt::search

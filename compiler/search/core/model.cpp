@@ -73,17 +73,17 @@ TableRef Interner::of(Table&& table) {
 
 namespace {
 
-// Calls f on every reference to a table of the model.
-template <class M, class F>
-void each_table(M& model, F f) {
-    for (auto& node : model.nodes) f(node);
-    for (auto& edge : model.edges) f(edge.table);
-}
-
 double largest_finite(const std::vector<double>& values) {
-    double top = 0;
-    for (double value : values) top = std::max(top, value < INF ? value : 0);
-    return top;
+    double lane[8] = {};  // eight maxima at once: one would wait for itself
+    auto note = [&](std::size_t l, double value) {
+        value = value < INF ? value : 0;
+        lane[l] = value > lane[l] ? value : lane[l];
+    };
+    std::size_t i = 0;
+    for (; i + 8 <= values.size(); i += 8)
+        for (std::size_t l = 0; l < 8; ++l) note(l, values[i + l]);
+    for (; i < values.size(); ++i) note(0, values[i]);
+    return *std::max_element(lane, lane + 8);
 }
 
 // The power of two that makes `total` come out just below 2^52, so that sums stay whole.
@@ -95,44 +95,31 @@ double unit_for(double total) {
 }
 
 // Adding 2^52 to a number below it leaves no room for a fraction; infinity stays what it is.
-std::vector<double> rounded(const std::vector<double>& values, double unit) {
-    std::vector<double> out(values.size());
+void round_to(std::vector<double>& values, double unit) {
     const double factor = 1 / unit;
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = values[i] * factor + 0x1p52 - 0x1p52;
-    return out;
+    for (double& value : values) value = value * factor + 0x1p52 - 0x1p52;
 }
 
-std::vector<double> rounded_memory(const std::vector<double>& values, double unit) {
-    auto out = rounded(values, unit);
-    return largest_finite(out) > 0 ? out : std::vector<double>{};
+void round_memory(std::vector<double>& values, double unit) {
+    round_to(values, unit);
+    if (!(largest_finite(values) > 0)) values = {};
 }
 
 }  // namespace
 
-Scale quantise(Model& model) {
-    std::unordered_map<const Table*, Cost> largest;
+Scale quantise(std::vector<Table>& tables, const std::vector<std::size_t>& uses) {
     double time = 0, fixed = 0, transient = 0;
-    each_table(model, [&](const TableRef& ref) {
-        auto [it, fresh] = largest.try_emplace(ref.get());
-        if (fresh)
-            it->second = {largest_finite(ref->time), largest_finite(ref->fixed),
-                          largest_finite(ref->transient)};
-        time += it->second.time;
-        fixed += it->second.fixed;
-        transient = std::max(transient, it->second.transient);
-    });
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+        time += double(uses[t]) * largest_finite(tables[t].time);
+        fixed += double(uses[t]) * largest_finite(tables[t].fixed);
+        transient = std::max(transient, largest_finite(tables[t].transient));
+    }
     const Scale scale{unit_for(time), unit_for(fixed + transient)};
-    std::unordered_map<const Table*, TableRef> done;
-    Interner interner;
-    each_table(model, [&](TableRef& ref) {
-        const TableRef old = ref;
-        auto [it, fresh] = done.try_emplace(old.get());
-        if (fresh)
-            it->second = interner.of({rounded(old->time, scale.time),
-                                      rounded_memory(old->fixed, scale.memory),
-                                      rounded_memory(old->transient, scale.memory)});
-        ref = it->second;
-    });
+    for (Table& table : tables) {
+        round_to(table.time, scale.time);
+        round_memory(table.fixed, scale.memory);
+        round_memory(table.transient, scale.memory);
+    }
     return scale;
 }
 

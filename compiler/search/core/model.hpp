@@ -71,8 +71,9 @@ void add(Table& into, std::size_t at, const Cost& cost);
 
 Table transposed(const Table& table, std::size_t rows, std::size_t columns);
 
-// Chooses the scale from the largest totals and rounds every cost to it. Equal tables become one.
-Scale quantise(Model& model);
+// Chooses the scale from the largest totals, each table counted as often as it is used, and rounds
+// every cost to it.
+Scale quantise(std::vector<Table>& tables, const std::vector<std::size_t>& uses);
 
 // Adds up parallel edges, so that every pair of nodes has at most one.
 void merge_parallel(Model& model);

@@ -22,9 +22,10 @@ using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 
 std::vector<double> copy(const Array& array) { return {array.data(), array.data() + array.size()}; }
 
-// Runs f on another thread, so that Ctrl-C is seen meanwhile; its exception comes back.
+// Runs f on another thread, so that Ctrl-C is seen meanwhile; its exception comes back. With
+// `forgive`, Ctrl-C only cancels the token, and f ends as it does then.
 template <class F>
-void interruptible(Token& token, F f) {
+void interruptible(Token& token, bool forgive, F f) {
     std::mutex mutex;
     std::condition_variable condition;
     bool done = false;
@@ -52,6 +53,8 @@ void interruptible(Token& token, F f) {
             break;
         }
     }
+    if (PyErr_Occurred() && forgive && !failed && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+        PyErr_Clear();
     if (PyErr_Occurred()) throw nb::python_error();
     if (failed) std::rethrow_exception(failed);
 }
@@ -71,29 +74,22 @@ class Engine {
         auto values = [](const std::optional<Array>& from) {
             return from ? copy(*from) : std::vector<double>{};
         };
-        tables_.push_back(std::make_shared<const Table>(copy(time), values(fixed), values(transient)));
+        tables_.push_back({copy(time), values(fixed), values(transient)});
         return tables_.size() - 1;
     }
 
-    void add_node(std::size_t table) {
-        const int id = static_cast<int>(model_.nodes.size());
-        model_.nodes.push_back(tables_.at(table));
-        model_.source.push_back(id);
-        model_.choice.push_back(-1);
-        auto& configs = model_.configs.emplace_back(tables_[table]->size());
-        for (std::size_t i = 0; i < configs.size(); ++i) configs[i] = static_cast<int>(i);
-    }
+    void add_node(std::size_t table) { nodes_.push_back(table); }
 
-    void add_edge(int a, int b, std::size_t table) { model_.edges.push_back({a, b, tables_.at(table)}); }
+    void add_edge(int a, int b, std::size_t table) { edges_.push_back({a, b, table}); }
 
     // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
-    bool prepare() {
-        quantise(model_);
-        tables_.clear();
-        merge_parallel(model_);
-        width_ = model_.nodes.size();
-        const Keep all = keep_all(model_);
-        auto reduced = reduce(std::move(model_), all);
+    bool prepare(bool always_share) {
+        always_share_ = always_share;
+        Model model = assemble();
+        merge_parallel(model);
+        width_ = model.nodes.size();
+        const Keep all = keep_all(model);
+        auto reduced = reduce(std::move(model), all);
         if (!reduced) return false;
         whole_.model = std::move(*reduced);
         make_plans();
@@ -105,7 +101,7 @@ class Engine {
         std::vector<int> choice;
         bool allowed = false;
         Token token(INF);
-        interruptible(token, [&] {
+        interruptible(token, false, [&] {
             const Values values = eliminate(whole_.numbers, {1, 0, INF});
             allowed = values.total() != INF;
             if (allowed) choice = expand(whole_.model, decode(whole_.numbers, values));
@@ -116,18 +112,42 @@ class Engine {
     }
 
     nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
-                      double box_sums, bool hull_only) {
+                      double box_sums, bool hull_only, bool forgive) {
         Token token(time_limit_s);
         Result result;
-        interruptible(token, [&] {
+        interruptible(token, forgive, [&] {
             screen();
             if (eliminate(whole_.numbers, {1, 0, INF}).total() == INF) return;
             result = solve_frontier(whole_, {epsilon, threads, direct_sums, box_sums, hull_only}, token);
         });
-        return to_dict(result);
+        nb::dict out = to_dict(result);
+        out["interrupted"] = token.cancelled();
+        return out;
     }
 
   private:
+    // Takes the tables over, equal ones as one.
+    Model assemble() {
+        std::vector<std::size_t> uses(tables_.size(), 0);
+        for (std::size_t table : nodes_) ++uses.at(table);
+        for (const Pair& edge : edges_) ++uses.at(edge.table);
+        quantise(tables_, uses);
+        Interner interner;
+        std::vector<TableRef> shared;
+        for (Table& table : tables_) shared.push_back(interner.of(std::move(table)));
+        tables_.clear();
+        Model model;
+        for (std::size_t table : nodes_) {
+            model.source.push_back(static_cast<int>(model.nodes.size()));
+            model.choice.push_back(-1);
+            model.nodes.push_back(shared[table]);
+            auto& configs = model.configs.emplace_back(shared[table]->size());
+            for (std::size_t i = 0; i < configs.size(); ++i) configs[i] = static_cast<int>(i);
+        }
+        for (const Pair& edge : edges_) model.edges.push_back({edge.a, edge.b, shared[edge.table]});
+        return model;
+    }
+
     void screen() {
         const Keep keep = undominated(whole_.model);
         if (count(keep) == count(keep_all(whole_.model))) return;
@@ -140,7 +160,7 @@ class Engine {
     void make_plans() {
         whole_.plan = make_plan(whole_.model);
         check_size(whole_.plan);
-        whole_.numbers = make_shared_plan(whole_.model, whole_.plan);
+        whole_.numbers = make_shared_plan(whole_.model, whole_.plan, always_share_);
     }
 
     nb::dict to_dict(const Result& result) const {
@@ -157,8 +177,17 @@ class Engine {
         return out;
     }
 
-    std::vector<TableRef> tables_;  // until they are prepared
-    Model model_;                   // likewise
+    struct Pair {
+        int a, b;
+        std::size_t table;
+    };
+
+    // What the user gave, until it is prepared.
+    std::vector<Table> tables_;
+    std::vector<std::size_t> nodes_;
+    std::vector<Pair> edges_;
+
+    bool always_share_ = false;
     std::size_t width_ = 0;  // variables of the user's problem
     Prepared whole_;
 };
@@ -176,8 +205,8 @@ NB_MODULE(_core, m) {
         .def("add_table", &Engine::add_table, "time"_a, "static"_a.none(), "transient"_a.none())
         .def("add_node", &Engine::add_node, "table"_a)
         .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
-        .def("prepare", &Engine::prepare)
+        .def("prepare", &Engine::prepare, "always_share"_a)
         .def("min_time", &Engine::min_time)
         .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
-             "direct_sums"_a, "box_sums"_a, "hull_only"_a);
+             "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a);
 }

@@ -353,10 +353,10 @@ Plan make_plan(const Model& model) {
     return Planner(model).build(Orderer(model, false).order());
 }
 
-Plan make_shared_plan(const Model& model, const Plan& plain) {
-    if (plain.distinct_work < kWorthSharing) return plain;
+Plan make_shared_plan(const Model& model, const Plan& plain, bool always) {
+    if (plain.distinct_work < kWorthSharing && !always) return plain;
     Plan shared = Planner(model).build(Orderer(model, true).order());
-    return shared.distinct_work < plain.distinct_work ? shared : plain;
+    return always || shared.distinct_work < plain.distinct_work ? shared : plain;
 }
 
 }  // namespace topt::search

@@ -48,8 +48,9 @@ struct Plan {
 // Eliminates, again and again, the variable whose output table is smallest.
 Plan make_plan(const Model& model);
 
-// Another plan in which equal parts are met as equal more often, if that is less work; else `plain`.
-Plan make_shared_plan(const Model& model, const Plan& plain);
+// Another plan in which equal parts are met as equal more often, if that is less work or `always` (for
+// tests); else `plain`.
+Plan make_shared_plan(const Model& model, const Plan& plain, bool always);
 
 // Calls f(output offset, offset per input) for each row of the output; offsets exclude v.
 template <class F>

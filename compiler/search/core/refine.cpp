@@ -49,15 +49,13 @@ struct State {
 
 class BoxSearch {
   public:
-    BoxSearch(const Box& box, const Effort& effort, const Token& token)
-        : box_(box), effort_(effort), token_(token) {}
+    BoxSearch(const Box& box, const Effort& effort, const Token& token, std::vector<Solution>& found)
+        : box_(box), effort_(effort), token_(token), found_(found) {}
 
     void search(const Prepared& whole, Range range) {
         const Bounds* usable = range.high == INF ? &whole.bounds : nullptr;
         if (auto state = narrow(whole.model, whole.plan, usable, range)) finish(*state, range);
     }
-
-    std::vector<Solution> found;
 
   private:
     // Drops entries until nothing more goes; nothing if the box is proven empty.
@@ -95,10 +93,10 @@ class BoxSearch {
                 return true;
             }
             const Values values =
-                eliminate(state.plan, {line.time, line.memory, range.high});
+                eliminate(state.plan, {line.time, line.memory, range.high}, &token_);
             state.slack = loosen(line.limit) - base - values.total();
             if (state.slack < 0) return false;
-            outside_of = outside(state.plan, values);
+            outside_of = outside(state.plan, values, &token_);
             return true;
         };
         return line(box_.fastest(), state.bounds.time, known ? &known->time : nullptr) &&
@@ -182,9 +180,9 @@ class BoxSearch {
             keep_best(some);
             if (some.empty())
                 return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads}));
+            keep(some);
             divide({std::move(state.model), std::move(state.plan), {}, {}},
                    {levels.front(), levels.back()}, some);
-            keep(std::move(some));
         }
     }
 
@@ -200,9 +198,7 @@ class BoxSearch {
             if (i > 0) part.memory = covered(points[i - 1].cost.memory());
             if (i < points.size()) part.time = covered(points[i].cost.time);
             part.mixed.limit = part.time + part.mixed.memory * part.memory;
-            BoxSearch inside(part, effort_, token_);
-            inside.search(whole, range);
-            keep(std::move(inside.found));
+            BoxSearch(part, effort_, token_, found_).search(whole, range);
         }
     }
 
@@ -212,7 +208,7 @@ class BoxSearch {
     }
 
     void keep(std::vector<Solution> more) {
-        found.insert(found.end(), std::make_move_iterator(more.begin()),
+        found_.insert(found_.end(), std::make_move_iterator(more.begin()),
                      std::make_move_iterator(more.end()));
     }
 
@@ -237,6 +233,7 @@ class BoxSearch {
     const Box& box_;
     const Effort effort_;
     const Token& token_;
+    std::vector<Solution>& found_;
 };
 
 }  // namespace
@@ -264,11 +261,9 @@ void check_size(const Plan& plan) {
     throw TooLarge(text.str());
 }
 
-std::vector<Solution> search_box(const Prepared& whole, const Box& box, const Effort& effort,
-                                 const Token& token) {
-    BoxSearch work(box, effort, token);
-    work.search(whole, {0, INF});
-    return std::move(work.found);
+void search_box(const Prepared& whole, const Box& box, const Effort& effort, const Token& token,
+                std::vector<Solution>& found) {
+    BoxSearch(box, effort, token, found).search(whole, {0, INF});
 }
 
 }  // namespace topt::search

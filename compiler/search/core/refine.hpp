@@ -22,10 +22,11 @@ std::vector<double> transient_levels(const Model& model, double lowest = 0, doub
 // Throws TooLarge when the tables of the plan do not fit into half of the machine's memory.
 void check_size(const Plan& plan);
 
-// All Pareto points in the box. Narrows the model to the configurations that can be part of one,
-// range of transient levels by range, until elimination of what is left is cheap. Past
-// `effort.sums` a box is divided, or OverBudget thrown if it has no mixed line to go by.
-std::vector<Solution> search_box(const Prepared& whole, const Box& box, const Effort& effort,
-                                 const Token& token);
+// Finds all Pareto points in the box; those found so far are in `found` when an exception ends it.
+// Narrows the model to the configurations that can be part of one, range of transient levels by
+// range, until elimination of what is left is cheap. Past `effort.sums` a box is divided, or
+// OverBudget thrown if it has no mixed line to go by. Throws Stopped at the token's end.
+void search_box(const Prepared& whole, const Box& box, const Effort& effort, const Token& token,
+                std::vector<Solution>& found);
 
 }  // namespace topt::search

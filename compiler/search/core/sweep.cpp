@@ -10,7 +10,9 @@ namespace topt::search {
 namespace {
 
 constexpr std::uint64_t kFillSums = 300000;  // effort to look for points between two others
+constexpr double kAgain = 30;  // times the first effort, once there is a bound to fall back on
 constexpr std::size_t kFillCap = 64;
+constexpr std::size_t kFillReach = 15;
 constexpr std::size_t kBatch = 4;  // gaps taken at once: fixed, so that results do not depend on threads
 
 // What is known to hold of every choice: time * t + memory * M >= bound.
@@ -55,11 +57,11 @@ class Frontier {
 
     Result run() {
         find_extremes();
-        if (!search_directly()) {
+        if (!search_directly(options_.direct_sums)) {
             sweep();
             if (!options_.hull_only) {
                 fill_gaps();
-                search_gaps();
+                if (!search_directly(kAgain * options_.direct_sums)) search_gaps();
             }
         }
         for (const Gap& gap : gaps_) result_.epsilon = std::max(result_.epsilon, gap.error);
@@ -87,7 +89,7 @@ class Frontier {
         Outside bounds[2];
         parallel(2, options_.threads, [&](std::size_t i) {
             const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, INF};
-            bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights));
+            bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights, &token_), &token_);
         });
         whole_.bounds.time = std::move(bounds[0]);
         whole_.bounds.memory = std::move(bounds[1]);
@@ -141,9 +143,13 @@ class Frontier {
             const auto batch = worst(kBatch, open);
             if (batch.empty() || token_.expired()) break;
             std::vector<Supported> best(batch.size());
-            parallel(batch.size(), options_.threads, [&](std::size_t i) {
-                best[i] = minimise(whole_, levels_, 1, gaps_[batch[i]].slope);
-            });
+            try {
+                parallel(batch.size(), options_.threads, [&](std::size_t i) {
+                    best[i] = minimise(whole_, levels_, 1, gaps_[batch[i]].slope, &token_);
+                });
+            } catch (const Stopped&) {
+                break;
+            }
             for (std::size_t i = 0; i < batch.size(); ++i) settle(batch[i], std::move(best[i]));
         }
         result_.supported = static_cast<int>(result_.points.size());
@@ -182,18 +188,43 @@ class Frontier {
     // Where a line supports many choices, the sweep finds only the ends of them: equal layers, say, each of
     // which may switch or not. So look among the choices made of configurations of both ends.
     void fill_gaps() {
+        const std::size_t most = options_.epsilon > 0 ? kFillReach : 0;  // for 0 few points save no work
+        for (std::size_t reach = 0; reach <= most; reach = 2 * reach + 1) fill_gaps(reach);
+    }
+
+    void fill_gaps(std::size_t reach) {
+        const auto order = in_order();
         const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
         std::vector<std::vector<Solution>> found(todo.size());
         parallel(todo.size(), options_.threads, [&](std::size_t i) {
-            if (!token_.expired()) found[i] = between(gaps_[todo[i]]);
+            if (!token_.expired()) found[i] = between(gaps_[todo[i]], around(order, gaps_[todo[i]], reach));
         });
         for (std::size_t i = 0; i < todo.size(); ++i) divide(todo[i], found[i]);
     }
 
-    std::vector<Solution> between(const Gap& gap) const {
+    // The points in order of time.
+    std::vector<std::size_t> in_order() const {
+        std::vector<std::size_t> order(result_.points.size());
+        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            return result_.points[a].cost.time < result_.points[b].cost.time;
+        });
+        return order;
+    }
+
+    // Both ends of a gap and up to `reach` points beyond either.
+    static std::vector<std::size_t> around(const std::vector<std::size_t>& order, const Gap& gap,
+                                           std::size_t reach) {
+        const std::size_t left = std::find(order.begin(), order.end(), gap.left) - order.begin();
+        const std::size_t right = std::find(order.begin(), order.end(), gap.right) - order.begin();
+        return {order.begin() + std::ptrdiff_t(left - std::min(left, reach)),
+                order.begin() + std::ptrdiff_t(std::min(right + reach + 1, order.size()))};
+    }
+
+    std::vector<Solution> between(const Gap& gap, const std::vector<std::size_t>& points) const {
         Keep keep;
         for (const auto& node : whole_.model.nodes) keep.emplace_back(node->size(), 0);
-        for (std::size_t end : {gap.left, gap.right})
+        for (std::size_t end : points)
             for (std::size_t n = 0; n < keep.size(); ++n) {
                 const auto& configs = whole_.model.configs[n];
                 const int used = result_.points[end].choice[whole_.model.source[n]];
@@ -203,12 +234,13 @@ class Frontier {
         if (!part) return {};
         Prepared small{std::move(*part), {}, {}, {}};
         small.plan = make_plan(small.model);
+        std::vector<Solution> found;
         try {
-            return search_box(small, box_of(gap), {kFillSums, kFillCap, 1}, token_);
+            search_box(small, box_of(gap), {kFillSums, kFillCap, 1}, token_, found);
         } catch (const Stopped&) {
         } catch (const OverBudget&) {
         }
-        return {};
+        return found;
     }
 
     // Replaces a gap by those between the points found in it.
@@ -234,7 +266,12 @@ class Frontier {
         const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
         result_.gaps = static_cast<int>(todo.size());
         if (todo.empty()) return;
-        know_bounds();
+        try {
+            know_bounds();
+        } catch (const Stopped&) {
+            result_.open_gaps = result_.gaps;
+            return;
+        }
         std::vector<std::vector<Solution>> found(todo.size());
         std::vector<char> done(todo.size(), 0);
         const Effort effort{static_cast<std::uint64_t>(options_.box_sums), SIZE_MAX,
@@ -242,33 +279,34 @@ class Frontier {
         parallel(todo.size(), options_.threads, [&](std::size_t i) {
             if (token_.expired()) return;
             try {
-                found[i] = search_box(whole_, box_of(gaps_[todo[i]]), effort, token_);
+                search_box(whole_, box_of(gaps_[todo[i]]), effort, token_, found[i]);
                 done[i] = 1;
             } catch (const Stopped&) {
             }
         });
-        for (std::size_t i = 0; i < todo.size(); ++i) take(gaps_[todo[i]], done[i], found[i]);
+        for (std::size_t i = 0; i < todo.size(); ++i) {
+            if (done[i]) take(gaps_[todo[i]], found[i]);
+            else ++result_.open_gaps, divide(todo[i], found[i]);
+        }
     }
 
-    void take(Gap& gap, bool done, std::vector<Solution>& found) {
-        if (!done) {
-            ++result_.open_gaps;
-            return;
-        }
+    void take(Gap& gap, std::vector<Solution>& found) {
         gap.error = options_.epsilon;
         for (Solution& point : found) add_point(std::move(point));
     }
 
     // Small problems are eliminated once, over the whole plane; false if it would take too long.
-    bool search_directly() {
+    bool search_directly(double most) {
         if (gaps_.empty()) return true;
-        if (options_.epsilon > 0 || options_.hull_only || options_.direct_sums <= 0) return false;
-        know_bounds();
-        const Box box{gaps_[0].right_time - 1, gaps_[0].left_memory - 1, {}};
-        const auto sums = static_cast<std::uint64_t>(options_.direct_sums);
+        if (options_.epsilon > 0 || options_.hull_only || most <= 0) return false;
+        const Box box{result_.points[1].cost.time - 1, result_.points[0].cost.memory() - 1, {}};
+        const auto sums = static_cast<std::uint64_t>(most);
         try {
-            auto found = search_box(whole_, box, {sums, SIZE_MAX, options_.threads}, token_);
-            take(gaps_[0], true, found);
+            know_bounds();
+            std::vector<Solution> found;
+            search_box(whole_, box, {sums, SIZE_MAX, options_.threads}, token_, found);
+            gaps_.resize(1);
+            take(gaps_[0], found);
             return true;
         } catch (const OverBudget&) {
         } catch (const Stopped&) {
@@ -293,6 +331,7 @@ struct LevelSearch {
 
     const Prepared& whole;
     const std::vector<double>& levels;
+    const Token* token;
     const Line first, second;  // the second one decides among equals, if it has a weight
     Supported best{};
     double best_second = 0;
@@ -308,7 +347,7 @@ struct LevelSearch {
 
     void search(std::ptrdiff_t low, std::ptrdiff_t high, std::ptrdiff_t probe, const Bound& known) {
         if (low > high || hopeless(low, known)) return;
-        const Values values = eliminate(whole.numbers, {first.time, first.memory, levels[probe]});
+        const Values values = eliminate(whole.numbers, {first.time, first.memory, levels[probe]}, token);
         if (values.total() == INF) return search(probe + 1, high, high, known);
         Values ties;
         if (breaks_ties())
@@ -338,10 +377,10 @@ struct LevelSearch {
 }  // namespace
 
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
-                   double memory) {
+                   double memory, const Token* token) {
     const auto last = static_cast<std::ptrdiff_t>(levels.size()) - 1;
     const bool corner = time == 0 || memory == 0;
-    LevelSearch search{whole, levels, {time, memory}, {corner ? memory : 0, corner ? time : 0}};
+    LevelSearch search{whole, levels, token, {time, memory}, {corner ? memory : 0, corner ? time : 0}};
     search.search(0, last, last, {});
     return std::move(search.best);
 }

@@ -30,9 +30,9 @@ struct Supported {
 };
 
 // Minimises time * t + memory * M over all levels of the transient maximum. With one of the weights
-// zero, the choice is the best in the other objective among the minima.
+// zero, the choice is the best in the other objective among the minima. Throws Stopped at the token's end.
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
-                   double memory);
+                   double memory, const Token* token = nullptr);
 
 // The frontier of a model that has a choice at all. The fastest and the leanest point are exact
 // even when the token's time is up. Throws Stopped only when cancelled.

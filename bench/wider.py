@@ -1,0 +1,42 @@
+"""Cost tables with more configurations per node: what a search meets on more devices."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
+
+__all__ = ["widen"]
+
+
+def widen(problem: Problem, factor: float) -> Problem:
+    """Return the problem with about ``factor`` times the configurations per node.
+
+    Each new configuration costs what one of the old ones does, up to a fifth more. Equal tables
+    stay equal, so that repeated layers stay repeated; the same arguments give the same tables.
+    """
+    picks = {k: _picks(k, factor) for k in {len(node.time_s) for node in problem.nodes}}
+    nodes = [
+        NodeTable(*(_spread(table, picks[len(table)]) for table in (n.time_s, n.static_bytes)))
+        for n in problem.nodes
+    ]
+    edges = [
+        EdgeTable(e.a, e.b, _spread(e.time_s, *map(picks.get, e.time_s.shape)))
+        for e in problem.edges
+    ]
+    return Problem(nodes, edges)
+
+
+def _picks(size: int, factor: float) -> NDArray[np.int64]:
+    """The old configuration behind each new one."""
+    return np.sort(np.arange(round(size * factor)) % size)
+
+
+def _spread(table: Floats, *picks: NDArray[np.int64] | None) -> Floats:
+    """The entries picked, each made larger by a share that only the table's content decides."""
+    wide = table[np.ix_(*picks)]
+    rng = np.random.default_rng(zlib.crc32(table.tobytes()))
+    return np.round(wide * (1 + 0.2 * rng.random(wide.shape)))
