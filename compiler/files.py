@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,15 +24,18 @@ def replacing(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         yield path  # a device such as /dev/null is written, not replaced
         return
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(descriptor)
-    aside = Path(name)
-    try:
-        yield aside
-        aside.chmod(_mode(path))
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with _terminable():
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(descriptor)
+        aside = Path(name)
+        try:
+            yield aside
+            aside.chmod(_mode(path))
+            aside.replace(path)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -42,13 +46,39 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     until the new folder is complete, and is removed last.
     """
     _check_parent(path)
-    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+    with _terminable():
+        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+        try:
+            yield aside
+            aside.chmod(0o777 & ~_umask())
+            _swap(aside, path)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn the signals that end a process into an exception, so that what is half written goes.
+
+    Only while there is something to remove: raised from anywhere in foreign code, such as a library
+    that is being loaded, an exception does harm. What is ignored stays ignored.
+    """
+    before = {}
     try:
-        yield aside
-        aside.chmod(0o777 & ~_umask())
-        _swap(aside, path)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, _end)
+    except ValueError:  # not on the main thread: signals are not ours to handle
+        pass
+    try:
+        yield
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _swap(aside: Path, path: Path) -> None:

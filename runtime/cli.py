@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tensoropt.runtime.errors import UserError, did_you_mean, printable
+from tensoropt.runtime.errors import UserError, did_you_mean, one_line, printable
 from tensoropt.runtime.job import Job
 from tensoropt.runtime.version import TOOL
 
@@ -36,10 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence_other_ranks()
         return _run(_parser().parse_args(argv))
     except UserError as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
-        return 1
+        return _refuse(str(error))
     except KeyboardInterrupt:
         return 130
+    except OSError as error:  # a full disk, a reader of stdout that went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
+        return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error))
+
+
+def _refuse(message: str) -> int:
+    print(f"error: {printable(message)}", file=sys.stderr)
+    return 1
 
 
 def _silence_other_ranks() -> None:
@@ -128,7 +135,7 @@ def _number(low: float) -> Callable[[str], float]:
     def number(text: str) -> float:
         value = float(text)
         if not low <= value < float("inf"):
-            raise ValueError
+            raise argparse.ArgumentTypeError(f"expected at least {low:g}, got: {text}")
         return value
 
     return number

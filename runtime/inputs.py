@@ -36,8 +36,13 @@ class Inputs:
         dtype = dtype_of(self.tensors[name].dtype)
         if self.job.inputs is None:
             return _drawn(self.job, name, dtype, self.shapes[name])
-        with np.load(self.job.inputs) as file:
-            return _as_dtype(file[name], dtype)
+        try:
+            with np.load(self.job.inputs) as file:
+                return _as_dtype(file[name], dtype)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(
+                f"{self.job.inputs}: array '{name}' is damaged: {one_line(error)}"
+            ) from None
 
 
 def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:

@@ -97,7 +97,8 @@ def _one_device(job: Job) -> tuple[dict[str, Array], list[float]]:
         values = session.run()
         times = [_timed(session.run) for _ in range(job.runs)]
     except UserError as error:
-        raise UserError(f"the one-device run failed: {error}") from None
+        hint = " (inputs are drawn, see --int-range and --inputs)" if job.inputs is None else ""
+        raise UserError(f"the one-device run failed: {error}{hint}") from None
     return session.fetch(values), times
 
 

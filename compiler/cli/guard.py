@@ -1,12 +1,10 @@
-"""How a command ends: one line for a user's mistake, silence for a broken pipe or a signal."""
+"""How a command ends: one line for a user's mistake, silence for a broken pipe or Ctrl-C."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.runtime.errors import printable
@@ -22,13 +20,13 @@ def guarded(action: Callable[[], int]) -> int:
     """Run ``action`` and return the exit status of the command.
 
     A :class:`UserError` or an ``OSError`` (a full disk, an unreadable file) is printed as
-    ``error: ...``; any other exception is a bug of ours and keeps its traceback. SIGTERM and
-    SIGHUP end the process as SystemExit, so that what is half written is removed.
+    ``error: ...``; any other exception is a bug of ours and keeps its traceback.
     """
+    if sys.stdout is None:
+        return _refuse("standard output is closed")
     try:
-        with _terminable():
-            status = action()
-            sys.stdout.flush()
+        status = action()
+        sys.stdout.flush()
         return status
     except UserError as error:
         return _refuse(str(error))
@@ -41,27 +39,6 @@ def guarded(action: Callable[[], int]) -> int:
         return _refuse("out of memory")
     except OSError as error:
         return _refuse(_os_error(error))
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Turn the signals that end a process into an exception; what is ignored stays ignored."""
-    before = {}
-    try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) == signal.SIG_DFL:
-                before[number] = signal.signal(number, _end)
-    except ValueError:  # not on the main thread: signals are not ours to handle
-        pass
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def _refuse(message: str) -> int:

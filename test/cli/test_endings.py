@@ -107,6 +107,12 @@ def test_what_the_system_refuses_is_one_line(capsys, error: Exception, line: str
     assert capsys.readouterr().err == line
 
 
+def test_a_closed_output(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert guarded(lambda: 0) == 1
+    assert capsys.readouterr().err == "error: standard output is closed\n"
+
+
 def test_a_message_is_one_line_whatever_a_name_holds(capsys) -> None:
     error = UserError("m.onnx: node 'a\nb\x1b[2J\u00e9': wrong")
     assert guarded(lambda: _raise(error)) == 1

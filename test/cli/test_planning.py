@@ -239,3 +239,13 @@ def test_resuming_from_a_phase_gives_the_same(opt, mlp: Path, tmp_path: Path) ->
     assert opt(mlp, "--emit", "search", "--mesh", "2", "-o", path).status == 0
     rest = opt(path, "-p", "insert-reshards,optimize-reshards,partition")
     assert rest.out == opt(mlp, "--emit", "partition", "--mesh", "2").out
+
+
+def test_a_full_disk_is_named(refused, mlp: Path, tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    message = refused(mlp, "-o", tmp_path / "a.mlir")
+    assert message == f"{tmp_path / 'a.mlir'}: no space left on device"
+    assert list(tmp_path.iterdir()) == []

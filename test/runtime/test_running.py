@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -163,13 +165,43 @@ def test_inputs_of_another_kind(capsys, plan: Path, tmp_path: Path) -> None:
     assert "input 'x': expected float32, got: float64\n" in run(capsys, plan, "--inputs", path)[2]
 
 
+def test_inputs_that_are_damaged(capsys, plan: Path, tmp_path: Path) -> None:
+    held, path = io.BytesIO(), tmp_path / "in.npz"
+    np.save(held, np.zeros((4, 6), np.float32))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", held.getvalue()[:-8])
+    err = run(capsys, plan, "--inputs", path)[2]
+    assert f"{path}: array 'x' is damaged: ValueError: " in err
+
+
+def test_inputs_are_never_unpickled(capsys, plan: Path, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "run",)
+
+    path = tmp_path / "in.npz"
+    np.savez(path, x=np.array([[Evil()]], dtype=object))
+    assert "input 'x': expected float32, got: object\n" in run(capsys, plan, "--inputs", path)[2]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_result_that_cannot_be_printed(plan: Path) -> None:
+    command = [sys.executable, "-m", "tensoropt.runtime.cli", str(plan)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "error: OSError: [Errno 28] No space left on device\n"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--int-range", "5:5"], "expected LO:HI with LO below HI, got: 5:5"),
         (["--dim", "batch"], "expected NAME=SIZE, got: batch"),
         (["--runs", "-1"], "expected at least 0, got: -1"),
-        (["--timeout", "0"], "invalid number value: '0'"),
+        (["--timeout", "0"], "argument --timeout: expected at least 0.001, got: 0"),
+        (["--rtol", "nan"], "argument --rtol: expected at least 0, got: nan"),
         (["--format", "yaml"], "invalid choice: 'yaml'"),
         (["--chekc", "m"], "unrecognized arguments: --chekc m, did you mean '--check'?"),
         (["--outputs", "/no/such/out.npz"], "expected a file in an existing folder"),
