@@ -33,7 +33,7 @@ __all__ = [
 PHASES: Mapping[str, str] = {
     "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,dce",
     "reshard": "insert-reshards,optimize-reshards",
-    "partition": "partition",
+    "partition": "partition,dce",
 }
 """The passes of each phase, as pipeline text; `search` lies between `prepare` and `reshard`."""
 
@@ -93,7 +93,7 @@ def _options(request: Request, search: str) -> SearchOptions:
     return SearchOptions(
         search,
         request.seed or 0,
-        request.epsilon,
+        request.slack,
         request.time_limit_s,
         memory_bytes=request.memory_bytes,
     )
@@ -116,10 +116,10 @@ def fewest_devices(module: ir.Module, request: Request, say: Say) -> tuple[Reque
     """
     limit = request.memory_bytes or 0
     for count in device_counts(request.devices):
-        result = frontier(module, request.on(count), say)
-        best = leanest(result.points)
+        own = request.on(count)
+        best = leanest(frontier(module, own.extremes, say).points)
         if best.memory_bytes <= limit:
-            return request.on(count), result
+            return own, frontier(module, own, say)
     raise nothing_fits(limit, best, count)
 
 
@@ -128,7 +128,8 @@ def profile(module: ir.Module, request: Request, say: Say) -> list[tuple[int, Po
     rows: list[tuple[int, Point | None]] = []
     for count in device_counts(request.devices):
         limit = request.memory_bytes
-        points = frontier(module, request.on(count), say).points
+        own = request.on(count)
+        points = frontier(module, own if limit else own.extremes, say).points
         fits = [point for point in points if limit is None or point.memory_bytes <= limit]
         rows.append((count, fastest(fits) if fits else None))
     return rows

@@ -33,6 +33,12 @@ SEARCHES = tuple(METHODS)
 _P = TypeVar("_P", bound=Point)
 
 
+EXACT_DEVICES = 4
+"""Up to so many devices a search is exact unless ``--epsilon`` says otherwise."""
+DEFAULT_SLACK = 0.05
+"""The epsilon of a search over more devices."""
+
+
 @dataclass(frozen=True)
 class Request:
     """The devices to plan for and how to search.
@@ -40,7 +46,8 @@ class Request:
     ``mesh`` stands for itself; without one, every factorisation of ``devices`` is searched.
     ``device_spec`` is what ``device`` was loaded from: its name or the path of its file.
     ``memory_bytes`` is what one device may use, ``None`` for no limit. ``epsilon`` is how far a
-    point of the exact frontier may lie, relatively, from one that is found; 0 is exact.
+    point of the exact frontier may lie, relatively, from one that is found; 0 is exact, ``None``
+    leaves it to :attr:`slack`.
     ``time_limit_s`` is what a search may take on one number of devices. ``pins`` is a plan.json
     whose strategies are taken in place of a search.
     """
@@ -52,7 +59,7 @@ class Request:
     search: str = "ft"
     seed: int | None = None
     memory_bytes: int | None = None
-    epsilon: float = 0.0
+    epsilon: float | None = None
     time_limit_s: float | None = None
     pins: Mapping[str, Any] | None = None
 
@@ -60,6 +67,18 @@ class Request:
     def meshes(self) -> list[Mesh]:
         """The meshes to search."""
         return [self.mesh] if self.mesh else list(factorisations(self.devices))
+
+    @property
+    def slack(self) -> float:
+        """The epsilon to search with: exact on up to 4 devices, unless something else is asked."""
+        if self.epsilon is not None:
+            return self.epsilon
+        return 0.0 if self.devices <= EXACT_DEVICES else DEFAULT_SLACK
+
+    @property
+    def extremes(self) -> Request:
+        """The same request for the fastest and the leanest point alone, which are always exact."""
+        return replace(self, epsilon=1.0)
 
     def on(self, devices: int) -> Request:
         """Return the same request for another number of devices."""

@@ -113,7 +113,8 @@ def _add_planning(group: Any) -> None:
         help="compare search engines: NAMES separated by commas (default %(const)s)")  # fmt: skip
     add("--seed", metavar="K", help=f"seed of --search {', '.join(takers('seed'))} (default 0)")
     add("--epsilon", metavar="E",
-        help="slack of the frontier: 0 is exact (default), 0.01 within 1%%")  # fmt: skip
+        help="slack of the frontier: 0 is exact (the default on up to 4 devices), "
+        "0.05 within 5%% (the default on more)")  # fmt: skip
     add("--pick", metavar="WHICH", help="the point to take: an index, time, memory or knee")
     add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
     add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")

@@ -112,9 +112,9 @@ def _seed(args: argparse.Namespace, searches: Sequence[str]) -> int | None:
     return whole_number("--seed", args.seed, 0, 2**32 - 1)
 
 
-def _epsilon(args: argparse.Namespace, searches: Sequence[str]) -> float:
+def _epsilon(args: argparse.Namespace, searches: Sequence[str]) -> float | None:
     if args.epsilon is None:
-        return 0.0
+        return None
     _check_taken("--epsilon", "epsilon", searches)
     epsilon = _number(args.epsilon)
     if not 0 <= epsilon <= 1:

@@ -14,7 +14,7 @@ import onnx
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.emitter import Emitter, Lowering
-from tensoropt.compiler.frontend.types import tensor_element, type_proto
+from tensoropt.compiler.frontend.types import tensor_element
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
@@ -75,7 +75,6 @@ class RankLowerings:
         )
         emitter.main.value_info.append(_token_info(next_token))
         self.token = next_token
-        _declare(emitter, results[0], op.results[0])
 
     def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
         axes, axis = _axes(op), int(op.attributes["slice_axis"].value)
@@ -144,9 +143,3 @@ def _plain(attribute: ir.Attribute) -> Any:
     if isinstance(attribute, ir.IntegerAttr):
         return int(attribute.value)
     return str(attribute).removesuffix(">").split()[-1]
-
-
-def _declare(emitter: Emitter, name: str, value: ir.Value) -> None:
-    """Write down the type of a collective's result: no tool can infer it."""
-    if name not in {output.name for output in emitter.graph.output}:
-        emitter.graph.value_info.add(name=name).type.CopyFrom(type_proto(value.type))
