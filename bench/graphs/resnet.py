@@ -1,8 +1,8 @@
 """Residual networks of bottlenecks (He et al., arXiv 1512.03385), also wide ones.
 
 ResNet-152 has 60.2 M parameters. WRN-50-2 (Zagoruyko and Komodakis, arXiv 1605.07146, section 4.4)
-doubles the inner width of the bottlenecks: 68.9 M. ``widen`` 10 over 152 layers is of the size that
-papers on large CNNs train. The stride is in the 3x3 convolution.
+doubles the inner width of the bottlenecks: 68.9 M; ``widen`` takes any factor. The stride is in the
+3x3 convolution.
 """
 
 from __future__ import annotations

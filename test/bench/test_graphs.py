@@ -24,9 +24,8 @@ from tensoropt.runtime.check import check_plans
 
 GRAPHS = Path(__file__).parent.parent.parent / "bench" / "graphs"
 
-# Millions of parameters as published, and half a unit of the last digit. The paper's count for
-# GPT-3 13B is of a width that heads of 128 do not fill; 63.1 is what 37000 words make of the base
-# Transformer (see below for what the paper says).
+# Millions of parameters as published, and half a unit of the last digit. The base Transformer has a
+# test of its own: 37000 words make it 63.1, where the paper, whose vocabulary is larger, says 65.
 PUBLISHED = {
     "alexnet": (61.1, 0.05),
     "vgg16": (138.4, 0.05),
@@ -43,6 +42,7 @@ PUBLISHED = {
     "llama3_70b": (70_554, 0.5),
     "mixtral_8x7b": (46_700, 50),
 }
+LARGE = ("gpt3_13b", "gpt3_175b", "llama3_8b", "llama3_70b", "mixtral_8x7b")
 
 
 def _sized(name: str, **sizes: Any) -> Any:
@@ -65,7 +65,7 @@ def test_the_base_transformer_grows_with_its_layers_as_published() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_valid_and_every_shape_is_known(name: str, tmp_path: Path) -> None:
-    path = _sized(name, **({"layers": 1} if "b" in name[-3:] else {})).build(name).save(tmp_path)
+    path = _sized(name, **({"layers": 1} if name in LARGE else {})).build(name).save(tmp_path)
     onnx.checker.check_model(path)
     model = onnx.load(path, load_external_data=False)
     names = [node.name for node in model.graph.node]
