@@ -25,7 +25,7 @@ from tensoropt.runtime.check import check_plans
 GRAPHS = Path(__file__).parent.parent.parent / "bench" / "graphs"
 
 # Millions of parameters as published, and half a unit of the last digit. The base Transformer has a
-# test of its own: 37000 words make it 63.1, where the paper, whose vocabulary is larger, says 65.
+# test of its own: the 37000 words of the paper make it 63.1, while its table says 65.
 PUBLISHED = {
     "alexnet": (61.1, 0.05),
     "vgg16": (138.4, 0.05),
