@@ -69,9 +69,13 @@ def _check_places(args: argparse.Namespace) -> None:
 
 
 def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:
-    from tensoropt.compiler.driver import load, run_phase
+    from tensoropt.compiler.driver import load, phase_of, run_phase
 
     module = load(Path(args.input), dims)
+    if (passed := phase_of(module)) != "import":
+        raise UserError(
+            f"{args.input}: has passed the {passed} already, expected IR from before the search"
+        )
     run_phase(module, "prepare")
     return module
 
@@ -123,6 +127,7 @@ def _report(
         chosen,
         result.epsilon,
         result.time_epsilon,
+        result.found,
     )
 
 

@@ -17,6 +17,7 @@ class Frontier:
     ``chosen`` narrows a report to one of them; the names of points stay those of the whole.
     ``epsilon`` is the bound that the search reached: 0 is exact, ``None`` no frontier within one.
     The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
+    ``found`` is how many points the search had, of all meshes; 0 where that is not known.
     """
 
     model: str
@@ -26,6 +27,7 @@ class Frontier:
     chosen: Point | None = None
     epsilon: float | None = 0.0
     time_epsilon: float | None = None
+    found: int = 0
 
     @property
     def shown(self) -> Sequence[Point]:

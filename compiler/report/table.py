@@ -38,6 +38,8 @@ def profile_table(profile: Profile, *, colour: bool = False) -> str:
 def _count(frontier: Frontier) -> str:
     count = len(frontier.points)
     whole = f"{count} point{'' if count == 1 else 's'}"
+    if frontier.found > count:
+        whole += f" (of {frontier.found} found)"
     shown = whole if frontier.chosen is None else f"one of {whole}"
     return f"{shown}{_bound(frontier)}, per device"
 

@@ -95,11 +95,13 @@ class FrontierResult:
 
     ``epsilon`` is the bound the search reached, ``None`` where the points are no frontier within
     one. The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
+    ``found`` counts what the searches of all meshes returned, of which ``points`` is a choice.
     """
 
     points: Sequence[FrontierPoint]
     epsilon: float | None
     time_epsilon: float | None = None
+    found: int = 0
 
 
 def search_frontier(
@@ -146,7 +148,9 @@ def search_tables(
     if not results:
         raise refused
     epsilon = _worst([result.epsilon for result in results])
-    return FrontierResult(_prune(points), epsilon, _worst([r.time_epsilon for r in results]))
+    time_epsilon = _worst([result.time_epsilon for result in results])
+    found = sum(len(result.points) for result in results)
+    return FrontierResult(_prune(points), epsilon, time_epsilon, found)
 
 
 def _on_mesh(error: UserError, mesh: Mesh, count: int) -> UserError:

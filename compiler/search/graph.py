@@ -21,7 +21,7 @@ from tensoropt.dialects.mlir import ir
 # couple all its uses (the angles of rotary embeddings couple every layer) to save next to nothing.
 # Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
 _WHOLE_BELOW = 0.01
-_FEW_USES = 4
+_FEW_USES = 2
 
 __all__ = ["Graph", "Node", "Value", "captured", "read_graph"]
 
