@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.report.points import Point, fastest, leanest
 from tensoropt.compiler.request import Chosen, Request, device_counts, nothing_fits
 from tensoropt.dialects.mlir import context, ir
+from tensoropt.dialects.onnx import function
+from tensoropt.passes.base import PassError
+from tensoropt.passes.diagnostics import describe
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir
 
 if TYPE_CHECKING:
@@ -26,7 +31,9 @@ __all__ = [
     "load",
     "new_context",
     "parse_text",
+    "phase_of",
     "profile",
+    "read_text",
     "run_phase",
 ]
 
@@ -60,13 +67,50 @@ def parse_text(text: str) -> ir.Module:
 
 
 def load(path: Path, dims: Mapping[str, int]) -> ir.Module:
-    """Return the module of an ``.onnx`` model, or of MLIR text of any phase, in a new context."""
+    """Return the module of an ``.onnx`` model, or of MLIR text of any phase, in a new context.
+
+    Text comes from an ``.mlir`` file, or from stdin for ``-``.
+    """
     with new_context():
-        if path.suffix == ".mlir":
-            return parse_text(path.read_text(encoding="utf-8"))
+        if path.suffix == ".mlir" or str(path) == "-":
+            return _parsed(path)
         from tensoropt.compiler.frontend.importer import import_model
 
         return import_model(path, dims=dims)
+
+
+def _parsed(path: Path) -> ir.Module:
+    text = read_text(path)
+    try:
+        return parse_text(text)
+    except PassError as error:
+        # MLIR calls any text "-".
+        name = "<stdin>" if str(path) == "-" else str(path)
+        where = describe(error.location)
+        where = f"{name}{where[1:]}" if where.startswith("-:") else where or name
+        raise UserError(f"{where}: {error.message}") from None
+
+
+def read_text(path: Path) -> str:
+    """Return what an MLIR file, or stdin for ``-``, holds."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        name = "<stdin>" if str(path) == "-" else path
+        raise UserError(f"{name}: expected MLIR text in UTF-8, got: other bytes") from None
+
+
+def phase_of(module: ir.Module) -> str:
+    """Return the phase that ``module`` has passed, ``import`` for all before the search."""
+    main = function(module)
+    ops = [op.operation for op in main.regions[0].blocks[0]]
+    if any(op.name == "topt.reshard" for op in ops):
+        return "reshard"
+    if any("topt.strategy" in op.attributes for op in ops):
+        return "search"
+    sides = [key for key in ("arg_attrs", "res_attrs") if key in main.attributes]
+    held = [own for key in sides for own in main.attributes[key]]
+    return "partition" if any("topt.layout" in own for own in held) else "import"
 
 
 def run_phase(module: ir.Module, phase: str, **options: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,18 +57,35 @@ def run_emit(args: argparse.Namespace) -> int:
     request = read_request(args) if needs_point else None
     module = load(Path(args.input), parse_dims(args.dim))
     try:
-        _advance(module, args, request)
+        _advance(module, args, _phases_left(module, args), request)
     except PassError as error:
         raise UserError(f"{args.input}: {error}") from error
     write_text(args.output, _text(module))
     return 0
 
 
-def _advance(module: ir.Module, args: argparse.Namespace, request: Request | None) -> None:
+def _phases_left(module: ir.Module, args: argparse.Namespace) -> Sequence[str]:
+    """Return the phases to run: a text may have passed some of them."""
+    from tensoropt.compiler.driver import phase_of
+
+    passed = phase_of(module)
+    if EMIT.index(args.emit) < EMIT.index(passed):
+        raise UserError(
+            f"{args.input}: has passed the {passed} already, expected --emit {passed} or later, "
+            f"got: --emit {args.emit}"
+        )
+    if passed != "import" and wants_planning(args):
+        raise UserError(f"{args.input}: has passed the search, expected no planning flags")
+    return EMIT[EMIT.index(passed) + 1 : EMIT.index(args.emit) + 1]
+
+
+def _advance(
+    module: ir.Module, args: argparse.Namespace, phases: Sequence[str], request: Request | None
+) -> None:
     from tensoropt.compiler.cli.planning_flags import which_point
     from tensoropt.compiler.driver import apply_point, frontier, run_phase
 
-    for phase in EMIT[1 : EMIT.index(args.emit) + 1]:
+    for phase in phases:
         if phase == "search":
             assert request is not None
             points = fitting(frontier(module, request).points, request)

@@ -51,11 +51,9 @@ def run_texts(args: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> tuple[str, str]:
-    source = "<stdin>" if path == "-" else path
-    try:
-        return source, sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{source}: expected MLIR text in UTF-8, got: other bytes") from None
+    from tensoropt.compiler.driver import read_text
+
+    return "<stdin>" if path == "-" else path, read_text(Path(path))
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import onnx
@@ -234,11 +236,51 @@ def test_passes_over_a_model(opt, refused, mlp: Path) -> None:
     assert "(in pass 'insert-reshards')" in message
 
 
-def test_resuming_from_a_phase_gives_the_same(opt, mlp: Path, tmp_path: Path) -> None:
-    path = tmp_path / "search.mlir"
-    assert opt(mlp, "--emit", "search", "--mesh", "2", "-o", path).status == 0
-    rest = opt(path, "-p", "insert-reshards,optimize-reshards,partition")
-    assert rest.out == opt(mlp, "--emit", "partition", "--mesh", "2").out
+PASSES = {
+    "import": "verify-onnx,infer-shapes,fold-constants,simplify,dce",
+    "prepare": "search-strategies{mesh=2}",
+    "search": "insert-reshards,optimize-reshards",
+    "reshard": "partition,dce",
+    "partition": "",
+}
+
+
+@pytest.mark.parametrize("phase", PASSES)
+def test_resuming_from_a_phase_gives_the_same(opt, mlp: Path, tmp_path: Path, phase: str) -> None:
+    before = phase in ("import", "prepare")
+    mesh = ["--mesh", "2"]
+    path = tmp_path / "phase.mlir"
+    assert opt(mlp, "--emit", phase, *([] if before else mesh), "-o", path).status == 0
+    whole = opt(mlp, "--emit", "partition", *mesh).out
+    rest = ",".join(list(PASSES.values())[list(PASSES).index(phase) :])
+    assert opt(path, "-p", rest.strip(",")).out == whole
+    assert opt(path, "--emit", "partition", *(mesh if before else [])).out == whole
+
+
+def test_what_has_passed_the_search_is_not_searched(refused, opt, mlp: Path, tmp_path) -> None:
+    path = tmp_path / "phase.mlir"
+    assert opt(mlp, "--emit", "partition", "--mesh", "2", "-o", path).status == 0
+    assert refused(path, "--emit", "reshard") == (
+        f"{path}: has passed the partition already, expected --emit partition or later, "
+        "got: --emit reshard"
+    )
+    assert refused(path, "--emit", "partition", "--mesh", "2") == (
+        f"{path}: has passed the search, expected no planning flags"
+    )
+    assert refused(path, "--pareto") == (
+        f"{path}: has passed the partition already, expected IR from before the search"
+    )
+
+
+def test_planning_from_stdin(opt, refused, mlp: Path, monkeypatch) -> None:
+    text = opt(mlp, "--emit", "prepare").out
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    outcome = opt("-", "--pareto", "--mesh", "2", "--format", "csv")
+    assert outcome.out == opt(mlp, "--pareto", "--mesh", "2", "--format", "csv").out
+    monkeypatch.setattr(sys, "stdin", io.StringIO("module {\n  oops\n"))
+    assert refused("-", "--pareto", "--mesh", "2").startswith("<stdin>:2:3: ")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("module {}"))
+    assert refused("-", "--emit", "prepare").startswith("the module has no function @main")
 
 
 def test_a_full_disk_is_named(refused, mlp: Path, tmp_path: Path, monkeypatch) -> None:
