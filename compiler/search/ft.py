@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
+from .conditioned import TooWideError, best_of_parts, frontier_of_parts
 from .problem import Floats, Frontier, NodeTable, Point, Problem, no_choice
 
 __all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
@@ -32,15 +33,15 @@ def solve_frontier(
     within a factor ``1 + epsilon`` of a returned point in both objectives; the fastest and the
     leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than asked for only if
     ``time_limit_s`` ran out first. The same arguments give the same points unless time ran out.
-    Ctrl-C raises KeyboardInterrupt; with ``on_interrupt`` "return" it ends the search as a time limit
-    would, with the points found so far and the bound that they prove.
+    Ctrl-C raises KeyboardInterrupt; with ``on_interrupt`` "return" it ends the search as a time
+    limit would, with the points found so far and the bound that they prove.
 
     Raises UserError for options out of range, when no choice is allowed (every one has an infinite
-    time), and when the tables do not fit into memory.
+    time), and when the tables do not fit into memory even with nodes fixed one by one.
     """
     _check_options(epsilon, time_limit_s, threads)
-    result = _run(problem, epsilon, time_limit_s, threads, forgive=on_interrupt == "return")
-    return Frontier(_points(problem, result["choices"]), float(result["epsilon"]))
+    options = {"threads": threads, "forgive": on_interrupt == "return"}
+    return _solve(problem, epsilon, time_limit_s, options)[0]
 
 
 def certified_gap(problem: Problem) -> float:
@@ -56,8 +57,34 @@ def solve_min_time(problem: Problem) -> Point:
 
     Raises UserError when no choice is allowed and when the tables do not fit into memory.
     """
-    engine = _engine(problem)
-    choice = engine.min_time()
+    return _fastest(problem)
+
+
+def _solve(
+    problem: Problem,
+    epsilon: float,
+    time_limit_s: float | None,
+    options: dict[str, Any],
+    parts: int = 1,
+) -> tuple[Frontier, bool]:
+    """The frontier, in parts where the tables do not fit, and whether Ctrl-C cut it short."""
+    try:
+        result = _run(problem, epsilon, time_limit_s, **options)
+    except TooWideError as wide:
+
+        def solve(part: Problem, number: int, limit: float | None) -> tuple[Frontier, bool]:
+            return _solve(part, epsilon, limit, options, number)
+
+        return frontier_of_parts(problem, wide, parts, time_limit_s, solve)
+    points = _points(problem, result["choices"])
+    return Frontier(points, float(result["epsilon"])), bool(result["interrupted"])
+
+
+def _fastest(problem: Problem, parts: int = 1, budget: float = 0.0) -> Point:
+    try:
+        choice = _engine(problem, budget=budget).min_time()
+    except TooWideError as wide:
+        return best_of_parts(problem, wide, parts, lambda part, n: _fastest(part, n, budget))
     if choice is None:
         raise no_choice()
     return problem.cost(choice)
@@ -74,7 +101,11 @@ def _check_options(epsilon: float, time_limit_s: float | None, threads: int) -> 
         raise UserError(f"search: threads is out of range, expected at least 1, got: {threads}")
 
 
-def _engine(problem: Problem, *, always_share: bool = False) -> Any:
+def _engine(problem: Problem, *, always_share: bool = False, budget: float = 0.0) -> Any:
+    """The engine, ready to solve; `budget` bytes for its tables, 0 for half of the machine's.
+
+    Raises TooWideError when they would need more.
+    """
     from ._core import Engine, TooLargeError
 
     engine = Engine()
@@ -92,9 +123,9 @@ def _engine(problem: Problem, *, always_share: bool = False) -> Any:
     for edge in problem.edges:
         engine.add_edge(edge.a, edge.b, add_table(edge))
     try:
-        feasible = engine.prepare(always_share)
+        feasible = engine.prepare(always_share, budget)
     except TooLargeError as error:
-        raise UserError(f"search: {error}") from None
+        raise TooWideError(f"search: {error}", engine.widest()) from None
     if not feasible:
         raise no_choice()
     return engine
@@ -109,13 +140,14 @@ def _run(
     problem: Problem,
     epsilon: float,
     time_limit_s: float | None,
-    threads: int,
+    threads: int = 2,
     *,
     direct_sums: float = 1e6,
     box_sums: float = 2e7,
     hull_only: bool = False,
     forgive: bool = False,
     always_share: bool = False,
+    budget: float = 0.0,
 ) -> dict[str, Any]:
     """The engine's result. `direct_sums` is the effort spent on doing without the hull first,
     `box_sums` that on a gap before it is divided, counted in sums of two points; `always_share`
@@ -123,7 +155,7 @@ def _run(
     """
     from ._core import TooLargeError
 
-    engine = _engine(problem, always_share=always_share)
+    engine = _engine(problem, always_share=always_share, budget=budget)
     limit = math.inf if time_limit_s is None else time_limit_s
     try:
         result: dict[str, Any] = engine.frontier(

@@ -6,3 +6,10 @@
 #else
 #define CLONES
 #endif
+
+// What a clone calls has to become a part of it.
+#if defined(__GNUC__)
+#define INLINE inline __attribute__((always_inline))
+#else
+#define INLINE inline
+#endif

@@ -9,27 +9,34 @@ namespace topt::search {
 
 namespace {
 
-double smaller(double a, double b) { return b < a ? b : a; }
+INLINE double smaller(double a, double b) { return b < a ? b : a; }
 
-constexpr std::size_t kBlock = 32;  // entries of a row whose minima stay in registers
+// Minima of B entries of a row, kept in registers.
+template <std::size_t B>
+INLINE void min_block(double* out, const double* a, std::size_t stride, const double* sum,
+                      std::size_t values) {
+    double low[B];
+    for (std::size_t k = 0; k < B; ++k) low[k] = INF;
+    for (std::size_t v = 0; v < values; ++v)
+        for (std::size_t k = 0; k < B; ++k) low[k] = smaller(low[k], a[v * stride + k] + sum[v]);
+    for (std::size_t k = 0; k < B; ++k) out[k] = low[k];
+}
+
+// The last block is moved back to end with the row: what it has in common with the one before comes
+// out the same twice.
+template <std::size_t B>
+INLINE void min_blocks(double* out, const double* a, std::size_t stride, const double* sum,
+                       std::size_t values, std::size_t n) {
+    for (std::size_t x = 0; x + B <= n; x += B) min_block<B>(out + x, a + x, stride, sum, values);
+    if (n % B != 0) min_block<B>(out + n - B, a + n - B, stride, sum, values);
+}
 
 // out[x] = min over v of a[v * stride + x] + sum[v].
 CLONES void min_one(double* out, const double* a, std::size_t stride, const double* sum,
                     std::size_t values, std::size_t n) {
-    std::size_t x = 0;
-    for (; x + kBlock <= n; x += kBlock) {
-        double low[kBlock];
-        for (std::size_t k = 0; k < kBlock; ++k) low[k] = INF;
-        for (std::size_t v = 0; v < values; ++v) {
-            const double* row = a + v * stride + x;
-            for (std::size_t k = 0; k < kBlock; ++k) low[k] = smaller(low[k], row[k] + sum[v]);
-        }
-        for (std::size_t k = 0; k < kBlock; ++k) out[x + k] = low[k];
-    }
-    if (x == n) return;
-    for (std::size_t k = x; k < n; ++k) out[k] = INF;
-    for (std::size_t v = 0; v < values; ++v)
-        for (std::size_t k = x; k < n; ++k) out[k] = smaller(out[k], a[v * stride + k] + sum[v]);
+    if (n >= 32) min_blocks<32>(out, a, stride, sum, values, n);
+    else if (n >= 8) min_blocks<8>(out, a, stride, sum, values, n);
+    else min_blocks<1>(out, a, stride, sum, values, n);
 }
 
 // out[x] = min over v of a[v * stride_a + x] + b[v * stride_b + x] + sum[v].

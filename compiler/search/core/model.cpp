@@ -5,6 +5,9 @@
 #include <cstring>
 #include <map>
 
+#include "clones.hpp"
+#include "parallel.hpp"
+
 namespace topt::search {
 
 void add(Cost& into, const Cost& cost) {
@@ -61,8 +64,11 @@ std::uint64_t mix(std::uint64_t hash, const std::vector<double>& values) {
 
 }  // namespace
 
-TableRef Interner::of(Table&& table) {
-    const std::uint64_t hash = mix(mix(mix(0, table.time), table.fixed), table.transient);
+std::uint64_t hash_of(const Table& table) {
+    return mix(mix(mix(0, table.time), table.fixed), table.transient);
+}
+
+TableRef Interner::of(Table&& table, std::uint64_t hash) {
     auto [first, last] = known_.equal_range(hash);
     for (; first != last; ++first)
         if (*first->second == table) return first->second;
@@ -73,7 +79,7 @@ TableRef Interner::of(Table&& table) {
 
 namespace {
 
-double largest_finite(const std::vector<double>& values) {
+CLONES double largest_finite(const std::vector<double>& values) {
     double lane[8] = {};  // eight maxima at once: one would wait for itself
     auto note = [&](std::size_t l, double value) {
         value = value < INF ? value : 0;
@@ -95,7 +101,7 @@ double unit_for(double total) {
 }
 
 // Adding 2^52 to a number below it leaves no room for a fraction; infinity stays what it is.
-void round_to(std::vector<double>& values, double unit) {
+CLONES void round_to(std::vector<double>& values, double unit) {
     const double factor = 1 / unit;
     for (double& value : values) value = value * factor + 0x1p52 - 0x1p52;
 }
@@ -107,20 +113,35 @@ void round_memory(std::vector<double>& values, double unit) {
 
 }  // namespace
 
-Scale quantise(std::vector<Table>& tables, const std::vector<std::size_t>& uses) {
+Scale quantise(std::vector<Table>& tables, const std::vector<std::size_t>& uses, int threads) {
+    std::vector<Cost> largest(tables.size());
+    parallel(tables.size(), threads, [&](std::size_t t) {
+        largest[t] = {largest_finite(tables[t].time), largest_finite(tables[t].fixed),
+                      largest_finite(tables[t].transient)};
+    });
     double time = 0, fixed = 0, transient = 0;
     for (std::size_t t = 0; t < tables.size(); ++t) {
-        time += double(uses[t]) * largest_finite(tables[t].time);
-        fixed += double(uses[t]) * largest_finite(tables[t].fixed);
-        transient = std::max(transient, largest_finite(tables[t].transient));
+        time += double(uses[t]) * largest[t].time;
+        fixed += double(uses[t]) * largest[t].fixed;
+        transient = std::max(transient, largest[t].transient);
     }
     const Scale scale{unit_for(time), unit_for(fixed + transient)};
-    for (Table& table : tables) {
-        round_to(table.time, scale.time);
-        round_memory(table.fixed, scale.memory);
-        round_memory(table.transient, scale.memory);
-    }
+    parallel(tables.size(), threads, [&](std::size_t t) {
+        round_to(tables[t].time, scale.time);
+        round_memory(tables[t].fixed, scale.memory);
+        round_memory(tables[t].transient, scale.memory);
+    });
     return scale;
+}
+
+std::vector<TableRef> shared(std::vector<Table>&& tables, int threads) {
+    std::vector<std::uint64_t> hash(tables.size());
+    parallel(tables.size(), threads, [&](std::size_t t) { hash[t] = hash_of(tables[t]); });
+    Interner interner;
+    std::vector<TableRef> refs;
+    for (std::size_t t = 0; t < tables.size(); ++t)
+        refs.push_back(interner.of(std::move(tables[t]), hash[t]));
+    return refs;
 }
 
 void merge_parallel(Model& model) {

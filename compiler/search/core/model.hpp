@@ -34,10 +34,16 @@ struct Table {
 // Tables are shared: equal ones are one, so that they are compared by their address.
 using TableRef = std::shared_ptr<const Table>;
 
+std::uint64_t hash_of(const Table& table);
+
 // Finds the table of equal content.
 class Interner {
   public:
-    TableRef of(Table&& table);
+    TableRef of(Table&& table, std::uint64_t hash);
+    TableRef of(Table&& table) {
+        const std::uint64_t hash = hash_of(table);
+        return of(std::move(table), hash);
+    }
 
   private:
     std::unordered_multimap<std::uint64_t, TableRef> known_;
@@ -73,7 +79,10 @@ Table transposed(const Table& table, std::size_t rows, std::size_t columns);
 
 // Chooses the scale from the largest totals, each table counted as often as it is used, and rounds
 // every cost to it.
-Scale quantise(std::vector<Table>& tables, const std::vector<std::size_t>& uses);
+Scale quantise(std::vector<Table>& tables, const std::vector<std::size_t>& uses, int threads);
+
+// The tables, equal ones as one.
+std::vector<TableRef> shared(std::vector<Table>&& tables, int threads);
 
 // Adds up parallel edges, so that every pair of nodes has at most one.
 void merge_parallel(Model& model);

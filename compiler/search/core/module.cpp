@@ -9,6 +9,8 @@
 #include <mutex>
 #include <thread>
 
+#include "memory.hpp"
+#include "parallel.hpp"
 #include "sweep.hpp"
 
 namespace nb = nanobind;
@@ -19,6 +21,9 @@ namespace topt::search {
 namespace {
 
 using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+
+constexpr double kWorthThreads = 1e5;  // cells
+constexpr int kThreads = 2;
 
 std::vector<double> copy(const Array& array) { return {array.data(), array.data() + array.size()}; }
 
@@ -71,11 +76,8 @@ class Engine {
     // Tables are numbered from 0; memory left out is zero.
     std::size_t add_table(const Array& time, const std::optional<Array>& fixed,
                           const std::optional<Array>& transient) {
-        auto values = [](const std::optional<Array>& from) {
-            return from ? copy(*from) : std::vector<double>{};
-        };
-        tables_.push_back({copy(time), values(fixed), values(transient)});
-        return tables_.size() - 1;
+        sources_.push_back({time, fixed, transient});
+        return sources_.size() - 1;
     }
 
     void add_node(std::size_t table) { nodes_.push_back(table); }
@@ -83,8 +85,10 @@ class Engine {
     void add_edge(int a, int b, std::size_t table) { edges_.push_back({a, b, table}); }
 
     // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
-    bool prepare(bool always_share) {
+    // Throws TooLarge when the tables of the elimination would need more than `budget_bytes`.
+    bool prepare(bool always_share, double budget_bytes) {
         always_share_ = always_share;
+        budget_bytes_ = budget_bytes > 0 ? budget_bytes : memory_budget();
         Model model = assemble();
         merge_parallel(model);
         width_ = model.nodes.size();
@@ -95,6 +99,9 @@ class Engine {
         make_plans();
         return true;
     }
+
+    // The user's variable that is in most tables of the widest step, when that is too large.
+    int widest() const { return widest_; }
 
     // The choice (int32 per node) of least time, None if there is none.
     nb::object min_time() {
@@ -128,14 +135,17 @@ class Engine {
   private:
     // Takes the tables over, equal ones as one.
     Model assemble() {
-        std::vector<std::size_t> uses(tables_.size(), 0);
+        std::vector<std::size_t> uses(sources_.size(), 0);
         for (std::size_t table : nodes_) ++uses.at(table);
         for (const Pair& edge : edges_) ++uses.at(edge.table);
-        quantise(tables_, uses);
-        Interner interner;
-        std::vector<TableRef> shared;
-        for (Table& table : tables_) shared.push_back(interner.of(std::move(table)));
-        tables_.clear();
+        double cells = 0;
+        for (const Source& source : sources_) cells += double(source.time.size());
+        const int threads = cells < kWorthThreads ? 1 : kThreads;
+        std::vector<Table> tables(sources_.size());
+        parallel(tables.size(), threads, [&](std::size_t t) { tables[t] = sources_[t].read(); });
+        sources_.clear();
+        quantise(tables, uses, threads);
+        const auto shared = search::shared(std::move(tables), threads);
         Model model;
         for (std::size_t table : nodes_) {
             model.source.push_back(static_cast<int>(model.nodes.size()));
@@ -159,7 +169,8 @@ class Engine {
 
     void make_plans() {
         whole_.plan = make_plan(whole_.model);
-        check_size(whole_.plan);
+        widest_ = whole_.plan.busiest < 0 ? -1 : whole_.model.source[whole_.plan.busiest];
+        check_size(whole_.plan, budget_bytes_);
         whole_.numbers = make_shared_plan(whole_.model, whole_.plan, always_share_);
     }
 
@@ -182,12 +193,25 @@ class Engine {
         std::size_t table;
     };
 
+    // The user's arrays; they are kept alive, not copied.
+    struct Source {
+        Array time;
+        std::optional<Array> fixed, transient;
+
+        Table read() const { return {copy(time), values(fixed), values(transient)}; }
+        static std::vector<double> values(const std::optional<Array>& from) {
+            return from ? copy(*from) : std::vector<double>{};
+        }
+    };
+
     // What the user gave, until it is prepared.
-    std::vector<Table> tables_;
+    std::vector<Source> sources_;
     std::vector<std::size_t> nodes_;
     std::vector<Pair> edges_;
 
     bool always_share_ = false;
+    double budget_bytes_ = 0;
+    int widest_ = -1;
     std::size_t width_ = 0;  // variables of the user's problem
     Prepared whole_;
 };
@@ -205,7 +229,8 @@ NB_MODULE(_core, m) {
         .def("add_table", &Engine::add_table, "time"_a, "static"_a.none(), "transient"_a.none())
         .def("add_node", &Engine::add_node, "table"_a)
         .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
-        .def("prepare", &Engine::prepare, "always_share"_a)
+        .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a)
+        .def("widest", &Engine::widest)
         .def("min_time", &Engine::min_time)
         .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
              "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a);

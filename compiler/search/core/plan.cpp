@@ -174,6 +174,9 @@ class Planner {
         for (int id = 0; id < int(plan_.scope.size()); ++id)
             if (live_[id]) rest.push_back(id);
         add_step(-1, std::move(rest));
+        for (int node : widest_scope_)
+            if (plan_.busiest < 0 || tables_of_[node].size() > tables_of_[plan_.busiest].size())
+                plan_.busiest = node;
         return std::move(plan_);
     }
 
@@ -327,6 +330,7 @@ class Planner {
         if (cells <= widest_) return;
         widest_ = cells;
         plan_.widest.clear();
+        widest_scope_ = plan_.scope[step.output];
         for (int node : plan_.scope[step.output])
             plan_.widest += (plan_.widest.empty() ? "" : " x ") + std::to_string(plan_.domain[node]);
     }
@@ -338,6 +342,7 @@ class Planner {
     std::map<std::tuple<const Table*, bool, std::size_t>, int> by_content_;
     std::map<std::vector<std::size_t>, int> by_key_;
     double widest_ = 0;
+    std::vector<int> widest_scope_;
 };
 
 }  // namespace

@@ -42,6 +42,7 @@ struct Plan {
     double distinct_work = 0;  // sums to form over numbers, equal steps once
     double table_cells = 0;    // cells of all tables together
     std::string widest;        // the widest table in words, for messages
+    int busiest = -1;          // of the nodes of the widest table, the one that is in most tables
     const Step& last() const { return steps.back(); }
 };
 

@@ -72,7 +72,7 @@ class BoxSearch {
                 return state;
             model = std::move(*next);
             plan = make_plan(model);
-            check_size(plan);
+            check_size(plan, memory_budget());
         }
     }
 
@@ -251,13 +251,13 @@ std::vector<double> transient_levels(const Model& model, double lowest, double h
     return {levels.begin(), levels.end()};
 }
 
-void check_size(const Plan& plan) {
+void check_size(const Plan& plan, double budget) {
     constexpr double bytes_per_cell = 48;  // three bounds, the numbers, where a list begins
     const double need = plan.table_cells * bytes_per_cell;
-    if (need < memory_budget()) return;
+    if (need < budget) return;
     std::ostringstream text;
     text << "the tables of the search need about " << need / (1 << 30) << " GiB (the widest is "
-         << plan.widest << "), expected at most " << memory_budget() / (1 << 30) << " GiB";
+         << plan.widest << "), expected at most " << budget / (1 << 30) << " GiB";
     throw TooLarge(text.str());
 }
 

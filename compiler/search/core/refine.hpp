@@ -19,8 +19,8 @@ struct Prepared {
 // choice reaches, none above `highest`.
 std::vector<double> transient_levels(const Model& model, double lowest = 0, double highest = INF);
 
-// Throws TooLarge when the tables of the plan do not fit into half of the machine's memory.
-void check_size(const Plan& plan);
+// Throws TooLarge when the tables of the plan need more than `budget` bytes.
+void check_size(const Plan& plan, double budget);
 
 // Finds all Pareto points in the box; those found so far are in `found` when an exception ends it.
 // Narrows the model to the configurations that can be part of one, range of transient levels by

@@ -1,0 +1,65 @@
+"""Problems whose tables do not fit: solved with nodes fixed, and refused when that is hopeless."""
+
+from __future__ import annotations
+
+import brute
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.search import ft
+from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
+
+CLOSE = 1e-9
+TIGHT = 1500.0  # bytes: a table of six by six does not fit
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1]))
+@settings(max_examples=500, deadline=None)
+def test_parts_give_the_enumerated_frontier(seed: int, epsilon: float) -> None:
+    problem = brute.random_problem(np.random.default_rng(seed))
+    want = brute.pareto(*brute.enumerate_costs(problem))
+    try:
+        frontier, cut = ft._solve(problem, epsilon, None, {"budget": TIGHT})
+    except UserError as error:
+        assert ("no choice is allowed" in str(error)) == (not want)
+        return
+    got = [(point.time, point.memory) for point in frontier.points]
+    assert not cut
+    assert frontier.epsilon <= epsilon
+    assert ft._fastest(problem, budget=TIGHT).time == pytest.approx(want[0][0])
+    np.testing.assert_allclose([got[0], got[-1]], [want[0], want[-1]], rtol=CLOSE, atol=1e-12)
+    if epsilon == 0:
+        assert len(got) == len(want)
+    for time, memory in want:
+        factor = (1 + frontier.epsilon) * (1 + CLOSE)
+        assert min(m for t, m in got if t <= time * factor + 1e-12) <= memory * factor + 1e-12
+
+
+def _complete(nodes: int, size: int) -> Problem:
+    rng = np.random.default_rng(0)
+    edges = [
+        EdgeTable(a, b, rng.integers(0, 9, (size, size))) for b in range(nodes) for a in range(b)
+    ]
+    return Problem([NodeTable(rng.integers(0, 9, size)) for _ in range(nodes)], edges)
+
+
+def test_fixing_one_node_is_enough_for_some() -> None:
+    problem = _complete(4, 6)
+    with pytest.raises(UserError, match="the tables of the search need about"):
+        ft._engine(problem, budget=3e4)
+    times, _ = brute.enumerate_costs(problem)
+    assert ft._fastest(problem, budget=3e4).time == times.min()
+    assert ft._solve(problem, 0.0, None, {"budget": 3e4})[0].points[0].time == times.min()
+
+
+def test_a_time_limit_is_shared_among_the_parts() -> None:
+    frontier, _ = ft._solve(_complete(4, 6), 0.0, 0.0, {"budget": 3e4})
+    assert frontier.points[0].time == ft._fastest(_complete(4, 6)).time
+
+
+def test_too_many_parts_are_refused() -> None:
+    with pytest.raises(UserError, match=r"need about .* GiB \(the widest is 40 x 40"):
+        ft.solve_frontier(_complete(14, 40))
