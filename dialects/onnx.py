@@ -143,11 +143,20 @@ def constant_value(value: ir.Value) -> npt.NDArray[Any] | None:
 
 
 def function(module: ir.Module) -> ir.Operation:
-    """Return `func.func @main` of ``module``."""
+    """Return `func.func @main` of ``module``, which has one block that returns."""
     for op in module.body:
         if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
+            _check_body(op.operation)
             return op.operation
     raise UserError("the module has no function @main, expected one imported from an ONNX model")
+
+
+def _check_body(main: ir.Operation) -> None:
+    """Refuse what MLIR lets pass: it takes an operation it does not know for a terminator."""
+    blocks = list(main.regions[0].blocks)
+    ops = blocks[0].operations if len(blocks) == 1 else ()
+    if not len(ops) or ops[len(ops) - 1].operation.name != "func.return":
+        raise UserError("function @main: expected one block that ends with a return")
 
 
 def opsets(module: ir.Module) -> dict[str, int]:
