@@ -159,7 +159,7 @@ class _Reader:
         held = list(attributes[key]) if key in attributes else []
         if len(held) != count or any("topt.name" not in own for own in held):
             side = "argument" if key == "arg_attrs" else "result"
-            raise UserError(f"func @main: expected topt.name on every {side}, run import first")
+            raise UserError(f"function @main: expected topt.name on every {side}, run import first")
         return [(own["topt.name"].value, own) for own in held]
 
     def _op(self, op: ir.Operation) -> None:

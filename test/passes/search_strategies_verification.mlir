@@ -29,7 +29,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // -----
 
-// expected-error@unknown {{func @main: expected topt.name on every argument, run import first (in pass 'search-strategies')}}
+// expected-error@unknown {{function @main: expected topt.name on every argument, run import first (in pass 'search-strategies')}}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32> {topt.name = "y"}) {
     return %x : tensor<4xf32>
@@ -38,7 +38,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // -----
 
-// expected-error@unknown {{func @main: expected topt.name on every result, run import first (in pass 'search-strategies')}}
+// expected-error@unknown {{function @main: expected topt.name on every result, run import first (in pass 'search-strategies')}}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%x: tensor<4xf32> {topt.name = "x"}) -> tensor<4xf32> {
     return %x : tensor<4xf32>
