@@ -24,7 +24,7 @@ def widen(problem: Problem, factor: float) -> Problem:
         for n in problem.nodes
     ]
     edges = [
-        EdgeTable(e.a, e.b, _spread(e.time_s, *map(picks.get, e.time_s.shape)))
+        EdgeTable(e.a, e.b, _spread(e.time_s, *(picks[k] for k in e.time_s.shape)))
         for e in problem.edges
     ]
     return Problem(nodes, edges)
@@ -35,7 +35,7 @@ def _picks(size: int, factor: float) -> NDArray[np.int64]:
     return np.sort(np.arange(round(size * factor)) % size)
 
 
-def _spread(table: Floats, *picks: NDArray[np.int64] | None) -> Floats:
+def _spread(table: Floats, *picks: NDArray[np.int64]) -> Floats:
     """The entries picked, each made larger by a share that only the table's content decides."""
     wide = table[np.ix_(*picks)]
     rng = np.random.default_rng(zlib.crc32(table.tobytes()))

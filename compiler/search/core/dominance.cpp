@@ -18,16 +18,16 @@ struct Side {
     bool operator==(const Side&) const = default;
 };
 
+// What is not a number (both entries infinite) is ignored.
+INLINE double larger(double top, double d) { return d > top ? d : top; }
+
 // Largest increase from one row to another; where the first is infinite, nothing is asked of the second.
 CLONES double most_more(const double* from, const double* to, std::size_t n) {
     double lane[8] = {-INF, -INF, -INF, -INF, -INF, -INF, -INF, -INF};
-    auto note = [&](std::size_t l, double d) {
-        lane[l] = d > lane[l] ? d : lane[l];  // not a number where both are infinite: ignored
-    };
     std::size_t x = 0;
     for (; x + 8 <= n; x += 8)
-        for (std::size_t l = 0; l < 8; ++l) note(l, to[x + l] - from[x + l]);
-    for (; x < n; ++x) note(0, to[x] - from[x]);
+        for (std::size_t l = 0; l < 8; ++l) lane[l] = larger(lane[l], to[x + l] - from[x + l]);
+    for (; x < n; ++x) lane[0] = larger(lane[0], to[x] - from[x]);
     return *std::max_element(lane, lane + 8);
 }
 

@@ -79,16 +79,17 @@ TableRef Interner::of(Table&& table, std::uint64_t hash) {
 
 namespace {
 
+INLINE double larger_finite(double top, double value) {
+    value = value < INF ? value : 0;
+    return value > top ? value : top;
+}
+
 CLONES double largest_finite(const std::vector<double>& values) {
     double lane[8] = {};  // eight maxima at once: one would wait for itself
-    auto note = [&](std::size_t l, double value) {
-        value = value < INF ? value : 0;
-        lane[l] = value > lane[l] ? value : lane[l];
-    };
     std::size_t i = 0;
     for (; i + 8 <= values.size(); i += 8)
-        for (std::size_t l = 0; l < 8; ++l) note(l, values[i + l]);
-    for (; i < values.size(); ++i) note(0, values[i]);
+        for (std::size_t l = 0; l < 8; ++l) lane[l] = larger_finite(lane[l], values[i + l]);
+    for (; i < values.size(); ++i) lane[0] = larger_finite(lane[0], values[i]);
     return *std::max_element(lane, lane + 8);
 }
 
