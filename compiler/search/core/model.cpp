@@ -39,33 +39,31 @@ Table transposed(const Table& table, std::size_t rows, std::size_t columns) {
     return {turn(table.time), turn(table.fixed), turn(table.transient)};
 }
 
-namespace {
-
-// Four independent lanes: multiplications overlap.
-std::uint64_t mix(std::uint64_t hash, const std::vector<double>& values) {
+std::uint64_t mix(std::uint64_t hash, const double* values, std::size_t size) {
     constexpr std::uint64_t factor = 0x9E3779B97F4A7C15ull;
     std::uint64_t lane[4] = {hash, hash ^ 1, hash ^ 2, hash ^ 3}, bits[4];
     std::size_t i = 0;
-    for (; i + 4 <= values.size(); i += 4) {
+    for (; i + 4 <= size; i += 4) {  // four lanes, whose multiplications overlap
         std::memcpy(bits, &values[i], sizeof bits);
         for (int l = 0; l < 4; ++l) {
             lane[l] = (lane[l] ^ bits[l]) * factor;
             lane[l] ^= lane[l] >> 29;
         }
     }
-    for (; i < values.size(); ++i) {
+    for (; i < size; ++i) {
         std::memcpy(bits, &values[i], sizeof bits[0]);
         lane[0] = (lane[0] ^ bits[0]) * factor;
         lane[0] ^= lane[0] >> 29;
     }
     for (int l = 1; l < 4; ++l) lane[0] = (lane[0] ^ (lane[l] >> 7)) * factor + lane[l];
-    return lane[0] + values.size();
+    return lane[0] + size;
 }
 
-}  // namespace
-
 std::uint64_t hash_of(const Table& table) {
-    return mix(mix(mix(0, table.time), table.fixed), table.transient);
+    std::uint64_t hash = 0;
+    for (const auto* part : {&table.time, &table.fixed, &table.transient})
+        hash = mix(hash, part->data(), part->size());
+    return hash;
 }
 
 TableRef Interner::of(Table&& table, std::uint64_t hash) {

@@ -34,6 +34,8 @@ struct Table {
 // Tables are shared: equal ones are one, so that they are compared by their address.
 using TableRef = std::shared_ptr<const Table>;
 
+// Goes on hashing with more values.
+std::uint64_t mix(std::uint64_t hash, const double* values, std::size_t size);
 std::uint64_t hash_of(const Table& table);
 
 // Finds the table of equal content.

@@ -135,17 +135,21 @@ class Engine {
   private:
     // Takes the tables over, equal ones as one.
     Model assemble() {
-        std::vector<std::size_t> uses(sources_.size(), 0);
-        for (std::size_t table : nodes_) ++uses.at(table);
-        for (const Pair& edge : edges_) ++uses.at(edge.table);
         double cells = 0;
         for (const Source& source : sources_) cells += double(source.time.size());
         const int threads = cells < kWorthThreads ? 1 : kThreads;
-        std::vector<Table> tables(sources_.size());
-        parallel(tables.size(), threads, [&](std::size_t t) { tables[t] = sources_[t].read(); });
+        const std::vector<std::size_t> first = distinct(threads);
+        std::vector<std::size_t> uses(sources_.size(), 0);
+        for (std::size_t table : nodes_) ++uses.at(first.at(table));
+        for (const Pair& edge : edges_) ++uses.at(first.at(edge.table));
+        std::vector<Table> tables(sources_.size());  // those of no use stay empty
+        parallel(tables.size(), threads, [&](std::size_t t) {
+            if (first[t] == t) tables[t] = sources_[t].read();
+        });
         sources_.clear();
         quantise(tables, uses, threads);
-        const auto shared = search::shared(std::move(tables), threads);
+        auto shared = search::shared(std::move(tables), threads);
+        for (std::size_t t = 0; t < shared.size(); ++t) shared[t] = shared[first[t]];
         Model model;
         for (std::size_t table : nodes_) {
             model.source.push_back(static_cast<int>(model.nodes.size()));
@@ -156,6 +160,21 @@ class Engine {
         }
         for (const Pair& edge : edges_) model.edges.push_back({edge.a, edge.b, shared[edge.table]});
         return model;
+    }
+
+    // For each table, the first one of equal content: only that is copied.
+    std::vector<std::size_t> distinct(int threads) const {
+        std::vector<std::uint64_t> hash(sources_.size());
+        parallel(sources_.size(), threads, [&](std::size_t t) { hash[t] = sources_[t].hash(); });
+        std::unordered_multimap<std::uint64_t, std::size_t> known;
+        std::vector<std::size_t> first(sources_.size());
+        for (std::size_t t = 0; t < sources_.size(); ++t) {
+            auto [it, end] = known.equal_range(hash[t]);
+            while (it != end && !(sources_[it->second] == sources_[t])) ++it;
+            first[t] = it == end ? t : it->second;
+            if (first[t] == t) known.emplace(hash[t], t);
+        }
+        return first;
     }
 
     void screen() {
@@ -197,6 +216,24 @@ class Engine {
     struct Source {
         Array time;
         std::optional<Array> fixed, transient;
+
+        // Of the bits: what is equal but not the same there only costs a copy.
+        std::uint64_t hash() const {
+            std::uint64_t hash = mix(0, time.data(), time.size());
+            for (const auto* part : {&fixed, &transient})
+                if (*part) hash = mix(hash, (*part)->data(), (*part)->size());
+            return hash;
+        }
+        static bool same(const Array& a, const Array& b) {
+            return a.size() == b.size() && std::equal(a.data(), a.data() + a.size(), b.data());
+        }
+        static bool same(const std::optional<Array>& a, const std::optional<Array>& b) {
+            return a.has_value() == b.has_value() && (!a || same(*a, *b));
+        }
+        bool operator==(const Source& other) const {
+            return same(time, other.time) && same(fixed, other.fixed) &&
+                   same(transient, other.transient);
+        }
 
         Table read() const { return {copy(time), values(fixed), values(transient)}; }
         static std::vector<double> values(const std::optional<Array>& from) {
