@@ -40,7 +40,8 @@ class Frontier {
         if (!search_directly(options_.direct_sums)) {
             sweep();
             if (!options_.hull_only) {
-                fill_gaps();
+                // An exact search that may take its time finds the same points in fewer, wider boxes.
+                if (options_.epsilon > 0 || token_.limited()) fill_gaps();
                 if (!search_directly(kAgain * options_.direct_sums)) search_gaps();
             }
         }

@@ -28,6 +28,7 @@ class Token {
     }
     void cancel() { cancelled_ = true; }
     bool cancelled() const { return cancelled_; }
+    bool limited() const { return end_ != Clock::time_point::max(); }
     bool expired() const { return cancelled_ || Clock::now() >= end_; }
     void check() const {
         if (expired()) throw Stopped();
