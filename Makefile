@@ -1,6 +1,7 @@
 # Set-up and checks. Needs Python >= 3.11 and a C++ compiler; everything else comes into .venv.
 #   make demo    build, then a frontier, a plan and a checked run of a real model
 #   make test    lit, pytest, ruff and mypy
+#   make bench-search   the search against NumPy elimination of the same tables
 #   make sweep   every model, many plans, run on ranks (long)
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs sweep clean
+.PHONY: all build demo test lit pytest lint typecheck docs bench-search sweep clean
 
 all: build
 
@@ -54,6 +55,9 @@ $(TYPES): Makefile
 
 docs: build
 	$(BIN)/python docs/generate.py
+
+bench-search: build
+	$(BIN)/python bench/search.py
 
 sweep: build
 	$(BIN)/python bench/sweep.py
