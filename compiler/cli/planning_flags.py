@@ -82,12 +82,21 @@ def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
             raise UserError(f"--strategies fixes the plan, expected no --{name.replace('_', '-')}")
     from tensoropt.compiler.plan.reader import read_pins
 
-    return read_pins(args.strategies)
+    pins = read_pins(args.strategies)
+    _check_size(f"--strategies {args.strategies}", Mesh(tuple(pins["mesh"]["shape"])))
+    return pins
 
 
 def _or(text: str | None, default: str) -> str:
     """Return what was given; an empty text is something given, and is refused later."""
     return default if text is None else text
+
+
+def _check_size(what: str, mesh: Mesh) -> None:
+    if mesh.size > MAX_DEVICES:
+        raise UserError(
+            f"{what}: expected at most {MAX_DEVICES} devices, got: mesh {mesh} of {mesh.size}"
+        )
 
 
 def _devices(args: argparse.Namespace) -> tuple[int, Mesh | None]:
@@ -96,10 +105,7 @@ def _devices(args: argparse.Namespace) -> tuple[int, Mesh | None]:
         count = whole_number("--devices", args.devices, 1, MAX_DEVICES)
     if args.mesh is not None:
         mesh = parse_mesh(args.mesh, count)
-        if mesh.size > MAX_DEVICES:
-            raise UserError(
-                f"--mesh: expected at most {MAX_DEVICES} devices, got: '{args.mesh}' ({mesh.size})"
-            )
+        _check_size("--mesh", mesh)
         return mesh.size, mesh
     default = MAX_DEVICES if args.objective == "devices" else DEFAULT_DEVICES
     return count or default, None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.plan.writer import check_document
+from tensoropt.compiler.plan.writer import PLAN_FILE, check_document
 
 __all__ = ["read_pins"]
 
@@ -15,8 +15,11 @@ __all__ = ["read_pins"]
 def read_pins(path: Path) -> dict[str, Any]:
     """Return the document of a plan.json; its strategies, layouts and mesh may have been edited.
 
-    Raises :class:`UserError` where it cannot be read or does not follow the schema.
+    ``path`` may also be the folder of the plan. Raises :class:`UserError` where it cannot be read
+    or does not follow the schema.
     """
+    if path.is_dir():
+        path = path / PLAN_FILE
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

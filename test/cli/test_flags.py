@@ -26,7 +26,7 @@ Refused = Callable[..., str]
         ),
         (
             ["--mesh", "1000000x2"],
-            "--mesh: expected at most 64 devices, got: '1000000x2' (2000000)",
+            "--mesh: expected at most 64 devices, got: mesh 1000000x2 of 2000000",
         ),
         (["--pareto", "--memory="], "--memory: expected a positive amount"),
         (["--pareto", "--pick="], "--pick: unknown point ''"),

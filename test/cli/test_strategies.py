@@ -36,7 +36,7 @@ def _row(document: dict[str, Any], op: str) -> dict[str, Any]:
 
 def test_a_plan_fed_back_in_gives_the_same_graphs(opt, mlp: Path, plan: Path) -> None:
     again = plan.parent.parent / "again"
-    assert opt(mlp, "--strategies", plan, "-o", again).status == 0
+    assert opt(mlp, "--strategies", plan.parent, "-o", again).status == 0  # or its plan.json
     first, second = (json.loads(p.read_text()) for p in (plan, again / "plan.json"))
     assert second["files"] == first["files"]
     assert second["predicted"] == first["predicted"]
@@ -53,6 +53,15 @@ def test_an_edited_strategy_is_compiled_and_runs(opt, mlp: Path, plan: Path) -> 
     row = _row(json.loads((other / "plan.json").read_text()), "MatMul")
     assert (row["operands"], row["results"]) == ([["R"], ["R"]], [["R"]])
     assert check_plan(other, mlp).passed
+
+
+def test_a_mesh_that_is_too_large(refused, mlp: Path, plan: Path) -> None:
+    def enlarge(document: dict[str, Any]) -> None:
+        document["mesh"]["shape"] = [1000]
+
+    path = _edited(plan, enlarge)
+    message = refused(mlp, "--strategies", path)
+    assert message == f"--strategies {path}: expected at most 64 devices, got: mesh 1000 of 1000"
 
 
 def _no_such_strategy(document: dict[str, Any]) -> None:
