@@ -48,6 +48,10 @@ class _Checker:
         inputs = self._unique("input", (value.name for value in graph.input))
         for tensor in graph.initializer:
             self._element(f"initializer '{tensor.name}'", tensor.data_type)
+        for what, values in (("input", graph.input), ("output", graph.output)):
+            for value in values:
+                if value.type.tensor_type.elem_type:  # none is for inference to find
+                    self._element(f"{what} '{value.name}'", value.type.tensor_type.elem_type)
         if not outer:
             for value in graph.input:
                 self._value(value)

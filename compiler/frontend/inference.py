@@ -105,13 +105,19 @@ def _without_values(path: Path, proto: onnx.ModelProto, first: Exception) -> onn
     except shape_inference.InferenceError:
         if _session(proto) is None:
             raise UserError(f"{path}: {_explain(str(first))}") from None
-    return _run(proto, strict=False, values=True)
+    try:
+        return _run(proto, strict=False, values=True)
+    except shape_inference.InferenceError as error:
+        raise UserError(f"{path}: {_explain(str(error))}") from None
 
 
 def _run(proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
-    return shape_inference.infer_shapes(
-        proto, check_type=True, strict_mode=strict, data_prop=values
-    )
+    try:
+        return shape_inference.infer_shapes(
+            proto, check_type=True, strict_mode=strict, data_prop=values
+        )
+    except ValueError as error:  # what it says of types that do not exist
+        raise shape_inference.InferenceError(str(error)) from None
 
 
 def _explain(text: str) -> str:

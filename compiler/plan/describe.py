@@ -51,12 +51,13 @@ def _tensors(main: ir.Operation, side: str, types: Any) -> Iterator[tuple[dict[s
 
 
 def _dtype(type_: Any, held: Any) -> str:
-    element = element_of(str(getattr(type_, "element_type", None)))
+    ranked = isinstance(type_, ir.RankedTensorType)
+    element = element_of(str(type_.element_type)) if ranked else None
     odd = element is None or element.bits < 8 or element.is_complex
     if element is None or (odd and "topt.param" not in held):
         raise UserError(
-            f"'{held['topt.name'].value}': expected inputs and outputs that are tensors of "
-            f"booleans or of numbers of 8 bits or more, got: {type_}"
+            f"'{held['topt.name'].value}': expected inputs and outputs that are tensors of known "
+            f"rank, of booleans or of numbers of 8 bits or more, got: {type_}"
         )
     return "string" if element.numpy == "object" else element.numpy
 

@@ -197,8 +197,8 @@ def test_inputs_that_no_plan_can_have(refused, tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "s.onnx")
     message = refused(tmp_path / "s.onnx", "--devices", "2", "-o", tmp_path / "plan")
     assert message == (
-        "'s': expected inputs and outputs that are tensors of booleans or of numbers of 8 bits or "
-        "more, got: tensor<4x!onnx.String>"
+        "'s': expected inputs and outputs that are tensors of known rank, of booleans or of "
+        "numbers of 8 bits or more, got: tensor<4x!onnx.String>"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["s.onnx"]
 

@@ -91,6 +91,21 @@ def test_remarks_may_be_of_any_encoding(tmp_path: Path) -> None:
     assert "onnx.Relu" in str(import_model(tmp_path / "m.onnx"))
 
 
+def test_an_element_type_that_does_not_exist(tmp_path: Path) -> None:
+    message = graph_error(tmp_path, [node("Relu", ["x"], ["y"])], outputs=[value("y", 60, [2, 3])])
+    assert (
+        message == "model.onnx: output 'y' has an unknown element type, expected 1 to 28, got: 60"
+    )
+    branch = helper.make_graph([node("Relu", ["x"], ["t"])], "b", [], [value("t", 60, [2, 3])])
+    branches = {"then_branch": branch, "else_branch": branch}
+    message = graph_error(
+        tmp_path, [node("If", ["c"], ["y"], **branches)], inputs=[X, value("c", BOOL, [])]
+    )
+    assert (
+        message == "model.onnx: output 't' has an unknown element type, expected 1 to 28, got: 60"
+    )
+
+
 def test_an_output_listed_twice(tmp_path: Path) -> None:
     message = graph_error(tmp_path, [node("Relu", ["x"], ["y"])], outputs=[Y, Y])
     assert message == "model.onnx: output 'y' is defined twice, expected unique names"
