@@ -60,11 +60,16 @@ def _declared(proto: onnx.ModelProto) -> Iterator[tuple[tuple[tuple[int, str], .
 
 
 def _drop_declared(proto: onnx.ModelProto) -> None:
-    """Remove inner types and the shapes of outputs; the element types of outputs stay."""
+    """Remove inner types and the shapes of outputs; the element types of outputs stay.
+
+    An output that is an input or an initializer as well keeps its shape: there inference would
+    forget the one of the input.
+    """
     for graph, _ in subgraphs(proto.graph):
         del graph.value_info[:]
+        given = {held.name for held in (*graph.input, *graph.initializer)}
         for output in graph.output:
-            if output.type.HasField("tensor_type"):
+            if output.name not in given and output.type.HasField("tensor_type"):
                 output.type.tensor_type.ClearField("shape")
 
 

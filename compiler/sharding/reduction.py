@@ -47,7 +47,7 @@ def _loops(
     info: OpInfo, dims: list[int], reduction: Reduction | None, *, can_split: bool
 ) -> list[Loop]:
     """Return a loop per dimension of the operand, in order."""
-    keeps = bool(info.attribute("keepdims", 1))
+    keeps = info.attribute("keepdims", 1) == 1
     loops: list[Loop] = []
     position = 0
     for dim in range(len(info.shape(0))):

@@ -71,8 +71,9 @@ def no_node() -> onnx.ModelProto:
 
 @odd
 def an_input_returned() -> onnx.ModelProto:
-    nodes = [node("MatMul", ["x", "w"], ["y"])]
-    return model(nodes, [x()], [y(8, 4), x()], weight("w", 16, 4))
+    nodes = [node("MatMul", ["x", "w"], ["y"]), node("Concat", ["x", "x"], ["z"], axis=0)]
+    outputs = [y(8, 4), x(), onnx.ValueInfoProto(name="z")]
+    return model(nodes, [x()], outputs, weight("w", 16, 4))
 
 
 @odd
@@ -163,7 +164,7 @@ def weights_of_four_bits() -> onnx.ModelProto:
     nodes = [
         node("DequantizeLinear", ["q", "s"], ["w"], axis=1),
         node("DequantizeLinear", ["p", "s"], ["v"], axis=1),
-        node("Add", ["x", "w"], ["h"]),
+        node("MatMul", ["x", "w"], ["h"]),
         node("Add", ["h", "v"], ["y"]),
     ]
     held = [
@@ -173,7 +174,7 @@ def weights_of_four_bits() -> onnx.ModelProto:
         for name, rows in (("q", 32), ("p", 1))
     ]
     scales = stored(np.linspace(0.1, 0.2, 64, dtype=np.float32), "s")
-    return model(nodes, [x(32, 64)], [y(32, 64)], *held, scales, opset=21)
+    return model(nodes, [x(8, 32)], [y(8, 64)], *held, scales, opset=21)
 
 
 @odd
