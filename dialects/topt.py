@@ -129,7 +129,10 @@ def layout_attr(layout: Layout) -> LayoutAttr:
 
 
 def cost_attr(time_s: float, static_bytes: int, transient_bytes: int) -> CostAttr:
-    """Return the attribute of a cost."""
+    """Return the attribute of a cost; raises :class:`UserError` for sizes beyond 64 bits."""
+    largest = max(static_bytes, transient_bytes)
+    if largest >= 1 << 63:
+        raise UserError(f"an operation needs {largest} bytes on one rank, expected less than 2^63")
     sizes = [
         ir.IntegerAttr.get(ir.IntegerType.get_signless(64), n)
         for n in (static_bytes, transient_bytes)

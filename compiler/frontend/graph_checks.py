@@ -48,6 +48,9 @@ class _Checker:
         inputs = self._unique("input", (value.name for value in graph.input))
         for tensor in graph.initializer:
             self._element(f"initializer '{tensor.name}'", tensor.data_type)
+            if any(size < 0 for size in tensor.dims):
+                shape = "x".join(map(str, tensor.dims))
+                self.fail(f"initializer '{tensor.name}' has a negative size, got: {shape}")
         for what, values in (("input", graph.input), ("output", graph.output)):
             for value in values:
                 if value.type.tensor_type.elem_type:  # none is for inference to find

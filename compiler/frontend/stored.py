@@ -14,6 +14,8 @@ from tensoropt.dialects.elements import Element, element_of
 
 __all__ = ["Stored", "check_stored", "locate"]
 
+_MOST_DIGITS = 19  # of a number of bytes in 64 bits
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -77,13 +79,17 @@ def _inside(what: str, model: Path, location: str) -> Path:
     Where the model itself is a link (as in a download cache), the folder it points into counts too.
     """
     relative = Path(location)
-    if not location or relative.is_absolute() or ".." in relative.parts or "\\" in location:
+    odd = not location or "\0" in location or "\\" in location
+    if odd or relative.is_absolute() or ".." in relative.parts:
         raise UserError(
             f"{what}: external data must be in the model's folder, expected a plain relative "
             f"path, got: '{location}'"
         )
     path = model.parent / relative
-    real = path.resolve()
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        raise UserError(f"{what}: external data file '{path}' cannot be reached") from None
     homes = (model.parent.resolve(), model.resolve().parent)
     if not any(real.is_relative_to(home) for home in homes):
         raise UserError(
@@ -95,8 +101,10 @@ def _inside(what: str, model: Path, location: str) -> Path:
 
 def _number(what: str, entries: dict[str, str], key: str, default: int) -> int:
     text = entries.get(key, str(default))
-    if not text.isdecimal():
-        raise UserError(f"{what}: external data has a bad {key}, expected a number, got: '{text}'")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise UserError(
+            f"{what}: external data has a bad {key}, expected a number, got: '{text[:40]}'"
+        )
     return int(text)
 
 

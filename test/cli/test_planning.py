@@ -203,6 +203,16 @@ def test_inputs_that_no_plan_can_have(refused, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["s.onnx"]
 
 
+def test_tensors_that_no_machine_holds(refused, tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1 << 40] * 2) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "m.onnx")
+    message = refused(tmp_path / "m.onnx", "--devices", "2", "-o", tmp_path / "plan")
+    assert message.startswith("an operation needs 4835703278458516698824704 bytes on one rank, ")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
 def test_a_plan_is_no_text(refused, mlp: Path) -> None:
     message = refused(mlp, "--devices", "2", "-o", "-")
     assert message == "-o -: a plan is a folder, expected its name"

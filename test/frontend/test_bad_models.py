@@ -106,6 +106,12 @@ def test_an_element_type_that_does_not_exist(tmp_path: Path) -> None:
     )
 
 
+def test_a_negative_size(tmp_path: Path) -> None:
+    tensor = TensorProto(name="w", data_type=F32, dims=[-2, 3])
+    message = graph_error(tmp_path, [node("Add", ["x", "w"], ["y"])], initializers=[tensor])
+    assert message == "model.onnx: initializer 'w' has a negative size, got: -2x3"
+
+
 def test_an_output_listed_twice(tmp_path: Path) -> None:
     message = graph_error(tmp_path, [node("Relu", ["x"], ["y"])], outputs=[Y, Y])
     assert message == "model.onnx: output 'y' is defined twice, expected unique names"
@@ -413,6 +419,11 @@ def test_external_data_is_not_opened(tmp_path: Path) -> None:
             "external data has a bad offset, expected a number, got: 'x'",
         ),
         (
+            {"location": "short.bin", "offset": "9" * 5000},
+            f"external data has a bad offset, expected a number, got: '{'9' * 40}'",
+        ),
+        ({"location": "circle.bin"}, "external data file '{}circle.bin' cannot be reached"),
+        (
             {"location": "short.bin", "length": "8"},
             "has the wrong length, expected 12 bytes, got: 8",
         ),
@@ -420,11 +431,14 @@ def test_external_data_is_not_opened(tmp_path: Path) -> None:
 )
 def test_external_data(entries: dict[str, str], what: str, tmp_path: Path) -> None:
     (tmp_path / "short.bin").write_bytes(bytes(8))
+    (tmp_path / "circle.bin").symlink_to("circle.bin")
     message = refused(external(**entries)(tmp_path))
     assert message == f"model.onnx: parameter 'w': {what.format('')}"
 
 
-@pytest.mark.parametrize("location", ["", "/etc/passwd", "../w.bin", "a/../../w.bin", "..\\w.bin"])
+@pytest.mark.parametrize(
+    "location", ["", "/etc/passwd", "../w.bin", "a/../../w.bin", "..\\w.bin", "\0"]
+)
 def test_external_data_elsewhere(location: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "w.bin").write_bytes(bytes(12))
