@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tensoropt.runtime.errors import printable
 from tensoropt.runtime.job import CheckResult, OutputResult
 
 __all__ = ["has_passed", "to_json", "to_text"]
@@ -45,7 +46,7 @@ def _output_rows(result: CheckResult) -> list[list[str]]:
 
 
 def _facts(output: OutputResult) -> list[str]:
-    return [output.name, output.dtype, _shape(output.shape)]
+    return [printable(output.name), output.dtype, _shape(output.shape)]
 
 
 def _verdict(output: OutputResult) -> list[str]:
@@ -96,7 +97,7 @@ def _remark(result: CheckResult) -> str:
         return ""
     worst = max(compared, key=lambda output: (not output.passed, output.absolute or 0.0))
     note = f" ({worst.note})" if worst.note else ""
-    return f"largest difference {_number(worst.absolute)} in '{worst.name}'{note}"
+    return f"largest difference {_number(worst.absolute)} in '{printable(worst.name)}'{note}"
 
 
 def to_json(results: Sequence[CheckResult]) -> str:

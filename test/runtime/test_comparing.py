@@ -11,6 +11,7 @@ from tensoropt.runtime.inputs import make_inputs
 from tensoropt.runtime.job import CheckResult, Job, OutputResult, read_results, write_results
 from tensoropt.runtime.layout import parse_layout
 from tensoropt.runtime.plan import Tensor
+from tensoropt.runtime.report import to_text
 
 JOB = Job(())
 NAN, INF = float("nan"), float("inf")
@@ -111,3 +112,12 @@ def test_results_survive_their_file(tmp_path) -> None:
     job = Job(("a", "b"), model="m", dims={"batch": 2}, int_range=(1, 3))
     job.write(tmp_path / "j.json")
     assert Job.read(tmp_path / "j.json") == job
+
+
+def test_a_name_cannot_break_the_table() -> None:
+    output = OutputResult("a\nb\x1b[2J", "float32", (2,), 0.0, 0.0, passed=True)
+    result = CheckResult("p", 2, (2,), (output,), passed=True)
+    lines = to_text([result]).splitlines()
+    assert lines[1].startswith("a\\nb\\x1b[2J  float32")
+    assert lines[2:] == ["PASSED"]
+    assert "in 'a\\nb\\x1b[2J'" in to_text([result, result])
