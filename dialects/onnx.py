@@ -25,6 +25,7 @@ __all__ = [
     "function",
     "is_no_value",
     "is_onnx",
+    "is_random",
     "known_domains",
     "known_ops",
     "node_name",
@@ -210,7 +211,13 @@ _COLLECTIVES = ("shard.all_gather", "shard.all_reduce", "shard.all_to_all", "sha
 
 def _is_foldable(op: ir.Operation) -> bool:
     name: str = op.name
-    return not name.startswith(_RANDOM) and name not in (*_COLLECTIVES, "func.return")
+    return not is_random(op) and name not in (*_COLLECTIVES, "func.return")
+
+
+def is_random(op: ir.Operation) -> bool:
+    """Say whether ``op`` draws numbers, so that it is not the same each time."""
+    name: str = op.name
+    return name.startswith(_RANDOM)
 
 
 @cache

@@ -177,7 +177,7 @@ class _Reader:
         node = Node("op", onnx.node_name(op) or op.name, info, rule_for(info), op)
         self._append(node, op.results, [*op.operands, *captured(op)])
         inputs = [self.graph.producer(v) for v in node.operands if v is not None]
-        node.constant = _is_pure(info) and all(producer.constant for producer in inputs)
+        node.constant = not onnx.is_random(op) and all(producer.constant for producer in inputs)
 
     def _append(
         self, node: Node, results: Sequence[ir.Value], operands: Sequence[ir.Value] = ()
@@ -208,7 +208,3 @@ def _classify_constants(graph: Graph) -> None:
 def _bytes(graph: Graph, node: Node) -> int:
     infos = [graph.values[value].info for value in node.results]
     return sum(info.memory_bytes for info in infos if info is not None)
-
-
-def _is_pure(info: OpInfo) -> bool:
-    return not info.name.startswith(("Random", "Bernoulli", "Multinomial"))

@@ -56,20 +56,18 @@ class _Pins:
     def of(self, node: Node) -> Layouts:
         """Return what is fixed for ``node``; results are asked for in their order."""
         if node.kind == "argument":
-            return (), (_layout(_row(self.arguments, node.name, "input or parameter")["layout"]),)
+            return (), (
+                Layout.parse(_row(self.arguments, node.name, "input or parameter")["layout"]),
+            )
         if node.kind == "op":
             row = _row(self.ops, node.name, "node")
-            operands = [Layout(()) if not texts else _layout(texts) for texts in row["operands"]]
-            results = [Layout(()) if not texts else _layout(texts) for texts in row["results"]]
-            return tuple(operands), tuple(results)
+            return tuple(map(Layout.parse, row["operands"])), tuple(
+                map(Layout.parse, row["results"])
+            )
         self.results += 1
         if self.results > len(self.outputs):
             raise UserError("--strategies: the model has more outputs than the plan")
-        return (_layout(self.outputs[self.results - 1]["layout"]),), ()
-
-
-def _layout(texts: Sequence[str]) -> Layout:
-    return Layout.parse(texts)
+        return (Layout.parse(self.outputs[self.results - 1]["layout"]),), ()
 
 
 def _row(rows: Mapping[str, Any], name: str, what: str) -> Mapping[str, Any]:
