@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <thread>
 
+#include "limits.hpp"
 #include "memory.hpp"
+#include "parallel.hpp"
 #include "points.hpp"
 
 namespace topt::search {
@@ -17,8 +18,8 @@ class Eliminator {
   public:
     Eliminator(const Model& model, const Plan& plan, const Box& box, const Bounds& bounds,
                const std::vector<double>& levels, const Effort& effort, const Token& token)
-        : model_(model), plan_(plan), box_(box), bounds_(bounds), levels_(levels),
-          effort_(effort), token_(token), tables_(plan.scope.size()) {}
+        : model_(model), plan_(plan), box_(box), limiter_(model.base, box, bounds, levels),
+          levels_(levels), effort_(effort), token_(token), tables_(plan.scope.size()) {}
 
     std::vector<Solution> run() {
         for (std::size_t id = 0; id < plan_.base.size(); ++id) load(static_cast<int>(id));
@@ -30,43 +31,16 @@ class Eliminator {
     }
 
   private:
-    std::int32_t level_of(double transient) const {
-        auto it = std::lower_bound(levels_.begin(), levels_.end(), transient);
-        return static_cast<std::int32_t>(it - levels_.begin());
-    }
-
-    // The limits of one cell: what is left of the box after the best of everything else.
-    void set_limits(int table, std::size_t cell, Limits& limits) const {
-        const Cost& base = model_.base;
-        limits.time = box_.time == INF ? INF : box_.time - base.time - bounds_.time[table][cell];
-        limits.slope = box_.mixed.limit == INF ? 0 : box_.mixed.memory;
-        limits.fixed.assign(levels_.size(), INF);
-        limits.mixed.assign(levels_.size(), INF);
-        for (std::size_t l = 0; l < levels_.size(); ++l) {
-            const double fixed = base.fixed + levels_[l];
-            if (box_.memory != INF)
-                limits.fixed[l] = box_.memory - fixed - bounds_.memory[table][cell] + 1;
-            if (box_.mixed.limit != INF)
-                limits.mixed[l] = loosen(box_.mixed.limit) - base.time - limits.slope * fixed -
-                                  bounds_.mixed[table][cell];
-        }
-    }
-
-    bool within(const Limits& limits, double time, double fixed, std::int32_t level) const {
-        return time <= limits.time && fixed < limits.fixed[level] &&
-               time + limits.slope * fixed <= limits.mixed[level];
-    }
-
     void load(int id) {
         const Table& table = *plan_.base[id];
         Lists& lists = tables_[id];
         Limits limits;
         for (std::size_t i = 0; i < table.size(); ++i) {
             const Cost cost = table.at(i);
-            const std::int32_t level = level_of(cost.transient);
+            const std::int32_t level = limiter_.level_of(cost.transient);
             if (cost.time != INF && level < static_cast<std::int32_t>(levels_.size())) {
-                set_limits(id, i, limits);
-                if (within(limits, cost.time, cost.fixed, level)) {
+                limiter_.set(limits, id, i);
+                if (allows(limits, cost.time, cost.fixed, level)) {
                     lists.time.push_back(cost.time);
                     lists.fixed.push_back(cost.fixed);
                     if (levels_.size() > 1) lists.level.push_back(level);
@@ -104,23 +78,9 @@ class Eliminator {
     Lists in_parallel(const Step& step, std::size_t rows, std::size_t parts) {
         const std::size_t pieces = std::min<std::size_t>(rows, 8 * parts);
         std::vector<Lists> done(pieces);
-        std::vector<std::exception_ptr> failed(parts);
-        std::atomic<std::size_t> next{0};
-        auto work = [&](std::size_t thread) {
-            try {
-                for (std::size_t p; (p = next++) < pieces;)
-                    done[p] = eliminate_rows(step, rows * p / pieces, rows * (p + 1) / pieces);
-            } catch (...) {
-                failed[thread] = std::current_exception();
-            }
-        };
-        {
-            std::vector<std::jthread> helpers;
-            for (std::size_t t = 1; t < parts; ++t) helpers.emplace_back(work, t);
-            work(0);
-        }
-        for (auto& error : failed)
-            if (error) std::rethrow_exception(error);
+        parallel(pieces, static_cast<int>(parts), [&](std::size_t p) {
+            done[p] = eliminate_rows(step, rows * p / pieces, rows * (p + 1) / pieces);
+        });
         for (std::size_t p = 1; p < pieces; ++p) done[0].append(std::move(done[p]));
         return std::move(done[0]);
     }
@@ -132,7 +92,7 @@ class Eliminator {
         Limits limits;
         each_row(step, first, last, [&](std::size_t to, const std::size_t* offset) {
             for (std::size_t x = 0; x < step.row; ++x) {
-                set_limits(step.output, to + x, limits);
+                limiter_.set(limits, step.output, to + x);
                 eliminate_cell(step, offset, x, limits, merger, inner, out);
             }
             if (merger.candidates + inner.candidates > (1u << 20)) {
@@ -214,7 +174,7 @@ class Eliminator {
         const std::size_t inputs = step.inputs.size();
         if (inputs == 0) return;
         if (inputs > 2)
-            for (const auto& from : partials[point.v].from) out.from.push_back(from[point.left]);
+            for (const auto& from : partials[point.v].from()) out.from.push_back(from[point.left]);
         else out.from.push_back(point.left);
         if (inputs > 1) out.from.push_back(point.right);
     }
@@ -222,37 +182,10 @@ class Eliminator {
     // The frontier of the sums of all inputs but the last, without limits.
     Partial join_all(const Step& step, const std::size_t* offset, std::size_t x, std::size_t v,
                      CellMerger& inner) const {
-        Limits none{INF, std::vector<double>(levels_.size(), INF),
-                    std::vector<double>(levels_.size(), INF), 0};
-        const List first = input_at(step, offset, x, v, 0);
-        Partial total;
-        total.from.emplace_back();
-        for (std::uint32_t i = 0; i < first.size; ++i) {
-            total.time.push_back(first.time[i]);
-            total.fixed.push_back(first.fixed[i]);
-            total.level.push_back(first.level ? first.level[i] : 0);
-            total.from[0].push_back(i);
-        }
-        for (std::size_t i = 1; i + 1 < step.inputs.size(); ++i) {
-            inner.begin(none);
-            inner.add(0, total.view(), input_at(step, offset, x, v, i));
-            total = joined(total, inner.finish(token_));
-        }
+        Partial total(input_at(step, offset, x, v, 0));
+        for (std::size_t i = 1; i + 1 < step.inputs.size(); ++i)
+            total.join(input_at(step, offset, x, v, i), levels_.size(), inner, token_);
         return total;
-    }
-
-    static Partial joined(const Partial& old, const std::vector<Joined>& points) {
-        Partial next;
-        next.from.resize(old.from.size() + 1);
-        for (const Joined& point : points) {
-            next.time.push_back(point.time);
-            next.fixed.push_back(point.fixed);
-            next.level.push_back(point.level);
-            for (std::size_t k = 0; k < old.from.size(); ++k)
-                next.from[k].push_back(old.from[k][point.left]);
-            next.from.back().push_back(point.right);
-        }
-        return next;
     }
 
     // Follows the points back; `index[table]` is the point's place among all points of the table.
@@ -292,7 +225,7 @@ class Eliminator {
     const Model& model_;
     const Plan& plan_;
     const Box& box_;
-    const Bounds& bounds_;
+    const Limiter limiter_;
     const std::vector<double>& levels_;
     const Effort& effort_;
     const Token& token_;

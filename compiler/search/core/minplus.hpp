@@ -29,6 +29,9 @@ struct Values {
 // The values of the node and edge tables under the weights.
 std::vector<double> weigh(const Table& table, const Weights& weights);
 
+// The values of the base tables of a plan.
+Values weighed(const Plan& plan, const Weights& weights);
+
 // out[scope] = min over v of the sum of the inputs, for every step. Throws Stopped at the token's end.
 Values eliminate(const Plan& plan, const Weights& weights, const Token* token = nullptr);
 

@@ -41,14 +41,27 @@ struct Lists {
     }
 };
 
-// Sum of the lists of all inputs but the last, for steps with three inputs and more.
-struct Partial {
-    std::vector<double> time, fixed;
-    std::vector<std::int32_t> level;
-    std::vector<std::vector<std::uint32_t>> from;
+// Sum of the lists of several inputs of a step, and where each point came from.
+class Partial {
+  public:
+    Partial() = default;
+    explicit Partial(List first);
+
+    // Adds a list, without limits on what is of use, and keeps the points that no other beats.
+    void join(List more, std::size_t levels, CellMerger& merger, const Token& token);
+
     List view() const {
-        return {time.data(), fixed.data(), level.data(), std::uint32_t(time.size())};
+        return {time_.data(), fixed_.data(), level_.data(), std::uint32_t(time_.size())};
     }
+    // Per list, the place of its point behind each point of the sum.
+    const std::vector<std::vector<std::uint32_t>>& from() const { return from_; }
+
+  private:
+    void push(double time, double fixed, std::int32_t level);
+
+    std::vector<double> time_, fixed_;
+    std::vector<std::int32_t> level_;
+    std::vector<std::vector<std::uint32_t>> from_;
 };
 
 }  // namespace topt::search

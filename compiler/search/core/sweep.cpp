@@ -4,16 +4,15 @@
 #include <cmath>
 #include <functional>
 
+#include "fill.hpp"
 #include "parallel.hpp"
 
 namespace topt::search {
 
 namespace {
 
-constexpr std::uint64_t kFillSums = 300000;  // effort to look for points between two others
 constexpr double kAgain = 30;  // times the first effort, once there is a bound to fall back on
-constexpr std::size_t kFillCap = 64;
-constexpr std::size_t kFillReach = 15;
+constexpr std::size_t kFillReach = 15;  // points on either side of a gap to take configurations from
 constexpr std::size_t kBatch = 4;  // gaps taken at once: fixed, so that results do not depend on threads
 
 // What is known to hold of every choice: time * t + memory * M >= bound.
@@ -178,7 +177,8 @@ class Frontier {
         const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
         std::vector<std::vector<Solution>> found(todo.size());
         parallel(todo.size(), options_.threads, [&](std::size_t i) {
-            if (!token_.expired()) found[i] = between(gaps_[todo[i]], around(order, gaps_[todo[i]], reach));
+            const Gap& gap = gaps_[todo[i]];
+            found[i] = search_mixed(whole_.model, around(order, gap, reach), box_of(gap), token_);
         });
         for (std::size_t i = 0; i < todo.size(); ++i) divide(todo[i], found[i]);
     }
@@ -194,34 +194,14 @@ class Frontier {
     }
 
     // Both ends of a gap and up to `reach` points beyond either.
-    static std::vector<std::size_t> around(const std::vector<std::size_t>& order, const Gap& gap,
-                                           std::size_t reach) {
+    std::vector<const Solution*> around(const std::vector<std::size_t>& order, const Gap& gap,
+                                        std::size_t reach) const {
         const std::size_t left = std::find(order.begin(), order.end(), gap.left) - order.begin();
         const std::size_t right = std::find(order.begin(), order.end(), gap.right) - order.begin();
-        return {order.begin() + std::ptrdiff_t(left - std::min(left, reach)),
-                order.begin() + std::ptrdiff_t(std::min(right + reach + 1, order.size()))};
-    }
-
-    std::vector<Solution> between(const Gap& gap, const std::vector<std::size_t>& points) const {
-        Keep keep;
-        for (const auto& node : whole_.model.nodes) keep.emplace_back(node->size(), 0);
-        for (std::size_t end : points)
-            for (std::size_t n = 0; n < keep.size(); ++n) {
-                const auto& configs = whole_.model.configs[n];
-                const int used = result_.points[end].choice[whole_.model.source[n]];
-                keep[n][std::lower_bound(configs.begin(), configs.end(), used) - configs.begin()] = 1;
-            }
-        auto part = reduce(whole_.model, keep);
-        if (!part) return {};
-        Prepared small{std::move(*part), {}, {}, {}};
-        small.plan = make_plan(small.model);
-        std::vector<Solution> found;
-        try {
-            search_box(small, box_of(gap), {kFillSums, kFillCap, 1}, token_, found);
-        } catch (const Stopped&) {
-        } catch (const OverBudget&) {
-        }
-        return found;
+        std::vector<const Solution*> points;
+        for (std::size_t i = left - std::min(left, reach); i < std::min(right + reach + 1, order.size()); ++i)
+            points.push_back(&result_.points[order[i]]);
+        return points;
     }
 
     // Replaces a gap by those between the points found in it.
@@ -304,67 +284,7 @@ class Frontier {
     Result result_;
 };
 
-// Least weighted sum over a range of levels, dividing the range where it can still hold the best.
-struct LevelSearch {
-    struct Bound {
-        double first = 0, second = 0;
-    };
-
-    const Prepared& whole;
-    const std::vector<double>& levels;
-    const Token* token;
-    const Line first, second;  // the second one decides among equals, if it has a weight
-    Supported best{};
-    double best_second = 0;
-
-    bool breaks_ties() const { return second.time != 0 || second.memory != 0; }
-
-    // Whether no level from `low` on can hold anything better, when all choices are at least `known`.
-    bool hopeless(std::ptrdiff_t low, const Bound& known) const {
-        const double a = known.first + first.memory * levels[low];
-        const double b = known.second + second.memory * levels[low];
-        return a > best.bound || (a == best.bound && b >= best_second);
-    }
-
-    void search(std::ptrdiff_t low, std::ptrdiff_t high, std::ptrdiff_t probe, const Bound& known) {
-        if (low > high || hopeless(low, known)) return;
-        const Values values = eliminate(whole.numbers, {first.time, first.memory, levels[probe]}, token);
-        if (values.total() == INF) return search(probe + 1, high, high, known);
-        Values ties;
-        if (breaks_ties())
-            ties = among_ties(whole.numbers, values, {second.time, second.memory, levels[probe]});
-        const auto choice = decode(whole.numbers, values, breaks_ties() ? &ties : nullptr);
-        const Cost cost = cost_of(whole.model, choice);
-        const double transient = std::max(cost.transient, levels[0]);
-        const Bound bound{values.total() + value(first, whole.model.base),
-                          breaks_ties() ? value(second, cost) : 0};
-        const Bound here{bound.first + first.memory * transient,
-                         bound.second + second.memory * transient};
-        if (std::pair(here.first, here.second) < std::pair(best.bound, best_second)) {
-            best = {here.first, {cost, expand(whole.model, choice)}};
-            best_second = here.second;
-        }
-        const auto reached =
-            std::lower_bound(levels.begin(), levels.end(), transient) - levels.begin();
-        search(probe + 1, high, (probe + 1 + high) / 2, known);
-        search(low, reached - 1, (low + reached - 1) / 2, bound);
-    }
-
-    static double value(const Line& line, const Cost& cost) {
-        return line.time * cost.time + line.memory * cost.fixed;
-    }
-};
-
 }  // namespace
-
-Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
-                   double memory, const Token* token) {
-    const auto last = static_cast<std::ptrdiff_t>(levels.size()) - 1;
-    const bool corner = time == 0 || memory == 0;
-    LevelSearch search{whole, levels, token, {time, memory}, {corner ? memory : 0, corner ? time : 0}};
-    search.search(0, last, last, {});
-    return std::move(search.best);
-}
 
 Result solve_frontier(Prepared& whole, const Options& options, const Token& token) {
     return Frontier(whole, options, token).run();

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "minimise.hpp"
 #include "refine.hpp"
 
 namespace topt::search {
@@ -22,17 +23,6 @@ struct Result {
     double hull_epsilon = 0;       // what was certified before any gap was searched
     int gaps = 0, open_gaps = 0;   // gaps that had to be searched; those the time limit left open
 };
-
-// A choice with the least weighted sum of time and memory, and that sum as a lower bound.
-struct Supported {
-    double bound = INF;
-    Solution solution;
-};
-
-// Minimises time * t + memory * M over all levels of the transient maximum. With one of the weights
-// zero, the choice is the best in the other objective among the minima. Throws Stopped at the token's end.
-Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
-                   double memory, const Token* token = nullptr);
 
 // The frontier of a model that has a choice at all. The fastest and the leanest point are exact
 // even when the token's time is up. Throws Stopped only when cancelled.

@@ -1,0 +1,80 @@
+#include "kernels.hpp"
+
+#include <algorithm>
+
+#include "clones.hpp"
+#include "model.hpp"
+
+namespace topt::search {
+
+namespace {
+
+INLINE double smaller(double a, double b) { return b < a ? b : a; }
+
+// Minima of B entries of a row, kept in registers.
+template <std::size_t B>
+INLINE void min_block(double* out, const double* a, std::size_t stride, const double* sum,
+                      std::size_t values) {
+    double low[B];
+    for (std::size_t k = 0; k < B; ++k) low[k] = INF;
+    for (std::size_t v = 0; v < values; ++v)
+        for (std::size_t k = 0; k < B; ++k) low[k] = smaller(low[k], a[v * stride + k] + sum[v]);
+    for (std::size_t k = 0; k < B; ++k) out[k] = low[k];
+}
+
+// The last block is moved back to end with the row: what it has in common with the one before comes
+// out the same twice.
+template <std::size_t B>
+INLINE void min_blocks(double* out, const double* a, std::size_t stride, const double* sum,
+                       std::size_t values, std::size_t n) {
+    for (std::size_t x = 0; x + B <= n; x += B) min_block<B>(out + x, a + x, stride, sum, values);
+    if (n % B != 0) min_block<B>(out + n - B, a + n - B, stride, sum, values);
+}
+
+}  // namespace
+
+CLONES void min_one(double* out, const double* a, std::size_t stride, const double* sum,
+                    std::size_t values, std::size_t n) {
+    if (n >= 32) min_blocks<32>(out, a, stride, sum, values, n);
+    else if (n >= 8) min_blocks<8>(out, a, stride, sum, values, n);
+    else min_blocks<1>(out, a, stride, sum, values, n);
+}
+
+CLONES void min_two(double* out, const double* a, std::size_t stride_a, const double* b,
+                    std::size_t stride_b, const double* sum, std::size_t values, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) out[x] = INF;
+    for (std::size_t v = 0; v < values; ++v)
+        for (std::size_t x = 0; x < n; ++x)
+            out[x] = smaller(out[x], a[v * stride_a + x] + b[v * stride_b + x] + sum[v]);
+}
+
+CLONES void add_strided(double* into, const double* a, std::size_t stride, std::size_t n) {
+    for (std::size_t v = 0; v < n; ++v) into[v] += a[v * stride];
+}
+
+CLONES void add_row(double* into, const double* a, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] += a[x];
+}
+
+CLONES void set_sum(double* into, const double* a, const double* b, double sum, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] = a[x] + b[x] + sum;
+}
+
+CLONES void set_plus(double* into, const double* a, double sum, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] = a[x] + sum;
+}
+
+CLONES void min_row(double* into, const double* a, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] = smaller(into[x], a[x]);
+}
+
+CLONES double least(const double* a, std::size_t n) {
+    double lane[8] = {INF, INF, INF, INF, INF, INF, INF, INF};
+    std::size_t x = 0;
+    for (; x + 8 <= n; x += 8)
+        for (std::size_t l = 0; l < 8; ++l) lane[l] = smaller(lane[l], a[x + l]);
+    for (; x < n; ++x) lane[0] = smaller(lane[0], a[x]);
+    return *std::min_element(lane, lane + 8);
+}
+
+}  // namespace topt::search
