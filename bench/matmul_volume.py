@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
+from sections import write_section
 
 from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import Device, Link
@@ -38,9 +38,21 @@ SHAPES = {
 COUNTS = (4, 8, 16, 64)
 _WORD_BYTES = 4
 _BANDWIDTH = 1e6
-_BEGIN = "<!-- matmul_volume -->"
-_END = "<!-- /matmul_volume -->"
-_DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+_TEXT = """\
+## One matrix product: words moved against the lower bound
+
+`python bench/matmul_volume.py --write`: words that each rank sends in the plan found, where only
+bandwidth costs, over all meshes of up to three axes, against the least that any algorithm must move
+(Al Daas et al., arXiv 2205.13407; the case is that of their Theorem 3). A, B and C lie evenly over
+the ranks, without copies.
+
+Where the grid of ranks has one or two dimensions above 1 and divides well, plans meet the bound. A
+cube misses it by a third: of A, B and C each lacks one axis of the grid and has to be gathered (or
+reduced and scattered) along it, for which that axis must be the minor one on some dimension. The
+first axis is never minor, as a layout splits a dimension in the order of the mesh; the tensor that
+lacks it moves twice as much. At P = 4 no grid of whole numbers meets the bound of a cube.
+
+"""
 
 
 def lower_bound(shape: Sequence[int], ranks: int) -> tuple[int, float]:
@@ -125,32 +137,6 @@ def table(counts: Sequence[int] = COUNTS) -> str:
     return "\n".join(lines)
 
 
-def _write(text: str) -> None:
-    """Put the section into the document, in place of the one that is there."""
-    section = f"""{_BEGIN}
-## One matrix product: words moved against the lower bound
-
-`python bench/matmul_volume.py --write`: words that each rank sends in the plan found, where only
-bandwidth costs, over all meshes of up to three axes, against the least that any algorithm must move
-(Al Daas et al., arXiv 2205.13407; the case is that of their Theorem 3). A, B and C lie evenly over
-the ranks, without copies.
-
-Where the grid of ranks has one or two dimensions above 1 and divides well, plans meet the bound. A
-cube misses it by a third: of A, B and C each lacks one axis of the grid and has to be gathered (or
-reduced and scattered) along it, for which that axis must be the minor one on some dimension. The
-first axis is never minor, as a layout splits a dimension in the order of the mesh; the tensor that
-lacks it moves twice as much. At P = 4 no grid of whole numbers meets the bound of a cube.
-
-{text}
-{_END}
-"""
-    held = _DOCUMENT.read_text(encoding="utf-8") if _DOCUMENT.exists() else "# Benchmarks\n\n"
-    before, found, rest = held.partition(_BEGIN)
-    after = rest.partition(_END + "\n")[2] if found else ""
-    gap = "" if found or before.endswith("\n\n") else "\n"
-    _DOCUMENT.write_text(before + gap + section + after, encoding="utf-8")
-
-
 def main() -> None:
     """Print the table, and write it where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -159,7 +145,7 @@ def main() -> None:
     text = table()
     print(text)
     if arguments.write:
-        _write(text)
+        write_section("matmul_volume", _TEXT + text)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import matmul_volume
 import pytest
 from matmul_volume import lower_bound, measure
 
@@ -34,16 +33,3 @@ def test_words_of_plans(shape: tuple[int, int, int], ranks: int, mesh: str, rati
     found, words = measure(shape, ranks)
     assert str(found) == mesh
     assert words / lower_bound(shape, ranks)[1] == pytest.approx(ratio, rel=1e-3)
-
-
-def test_the_section_is_replaced(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    path = tmp_path / "benchmarks.md"
-    path.write_text("# Benchmarks\n\nbefore\n")
-    monkeypatch.setattr(matmul_volume, "_DOCUMENT", path)
-    matmul_volume._write("| first |")
-    path.write_text(path.read_text() + "\nafter\n")
-    matmul_volume._write("| second |")
-    text = path.read_text()
-    assert "first |" not in text
-    assert text.index("before") < text.index("| second |") < text.index("after")
-    assert text.count("## One matrix product") == 1

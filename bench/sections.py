@@ -1,0 +1,23 @@
+"""Sections of docs/benchmarks.md that benchmarks write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["write_section"]
+
+_DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+
+
+def write_section(name: str, text: str, document: Path = _DOCUMENT) -> None:
+    """Put ``text`` between the markers ``<!-- name -->`` and ``<!-- /name -->`` of the document.
+
+    Without such markers the section is added at the end; what lies outside them is kept.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    held = document.read_text(encoding="utf-8") if document.exists() else "# Benchmarks\n\n"
+    before, found, rest = held.partition(begin)
+    after = rest.partition(end + "\n")[2] if found else ""
+    gap = "" if found or before.endswith("\n\n") else "\n"
+    section = f"{begin}\n{text.strip()}\n{end}\n"
+    document.write_text(before + gap + section + after, encoding="utf-8")
