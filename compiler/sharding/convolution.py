@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.sharding.local import LocalOp, int_attr
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
@@ -65,5 +65,4 @@ def _rule(info: OpInfo, loops: list[Loop]) -> Rule:
 
 
 def _divide_groups(local: LocalOp) -> list[Any]:
-    groups = int(local.info.attribute("group", 1))
-    return local.clone(attributes={"group": int_attr(groups // local.pieces(_CHANNELS))})
+    return local.clone(attributes=local.divided(_CHANNELS, "group"))

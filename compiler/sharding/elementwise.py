@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.sharding.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.loops import Loop, aligned, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.randomness import seeded_rule
 from tensoropt.compiler.sharding.registry import sharding_rule
@@ -52,12 +52,9 @@ def broadcast_loops(info: OpInfo) -> list[Loop]:
 
 
 def _operands_along(info: OpInfo, dim: int) -> dict[int, int]:
-    rank = len(info.result_shape(0))
-    places = {}
-    for index, operand in enumerate(info.operands):
-        own = -1 if operand is None else dim - rank + operand.rank
-        if operand is not None and own >= 0 and operand.shape[own] != 1:
-            places[index] = own
+    rank, places = len(info.result_shape(0)), {}
+    for index in range(len(info.operands)):
+        places.update(aligned(info, index, dim, rank))
     return places
 
 

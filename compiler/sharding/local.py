@@ -60,6 +60,13 @@ class LocalOp:
         """Return into how many pieces ``factor`` is cut."""
         return self.mesh.extent(self.axes(factor))
 
+    def divided(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
+        """Return the int attributes ``names``, those that are there, divided by the pieces of
+        ``factor``: how many of what it counts one rank has."""
+        held = {name: self.info.attribute(name) for name in names}
+        pieces = self.pieces(factor)
+        return {name: int_attr(int(n) // pieces) for name, n in held.items() if n is not None}
+
     def local_result_shape(self, index: int = 0) -> tuple[int | None, ...]:
         """Return the local shape of result ``index``; ``None`` marks a symbolic dimension."""
         return self.strategy.results[index].local_shape(self.info.result_shape(index), self.mesh)

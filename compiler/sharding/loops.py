@@ -13,7 +13,17 @@ from tensoropt.compiler.sharding.rule import Dims, Factor, InnerReduction, Linea
 if TYPE_CHECKING:
     from tensoropt.compiler.sharding.local import LocalOp
 
-__all__ = ["SUMMABLE", "Loop", "adds_up", "axis_of", "kept_loops", "linear_in", "rule_of"]
+__all__ = [
+    "SUMMABLE",
+    "Loop",
+    "adds_up",
+    "aligned",
+    "axis_of",
+    "kept_loops",
+    "linear_in",
+    "present_loop",
+    "rule_of",
+]
 
 SUMMABLE = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
@@ -50,6 +60,24 @@ class Loop:
 def _can_split(sizes: Sequence[int | None]) -> bool:
     first = sizes[0]
     return first is not None and first > 1 and all(size == first for size in sizes)
+
+
+def present_loop(
+    info: OpInfo, operands: Mapping[int, int], results: Mapping[int, int], **options: Any
+) -> Loop:
+    """Return the loop along the operands and results that are there; the others are dropped."""
+    given = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
+    made = range(len(info.results))
+    kept = {i: d for i, d in results.items() if i in made and info.results[i] is not None}
+    return Loop(given, kept, **options)
+
+
+def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
+    """Return where operand ``index``, broadcast to ``rank`` dimensions from the right, runs along
+    dimension ``dim`` of the whole: nowhere if it is omitted, too short or stretched from 1."""
+    held = info.operand(index)
+    own = -1 if held is None else dim - rank + held.rank
+    return {index: own} if held is not None and own >= 0 and held.shape[own] != 1 else {}
 
 
 def rule_of(

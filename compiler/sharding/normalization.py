@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
-from tensoropt.compiler.sharding.local import LocalOp, int_attr
-from tensoropt.compiler.sharding.loops import Loop, axis_of, kept_loops, rule_of
+from tensoropt.compiler.sharding.local import LocalOp
+from tensoropt.compiler.sharding.loops import Loop, aligned, axis_of, kept_loops, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import InnerReduction, Rule
@@ -80,10 +80,8 @@ def _can_expand(info: OpInfo, reduced: range) -> bool:
 def _aligned(info: OpInfo, dim: int) -> dict[int, int]:
     """Return where the operands run along ``dim`` of the first; a stretched 1 does not."""
     rank, places = len(info.shape(0)), {0: dim}
-    for index, held in enumerate(info.operands[1:], 1):
-        own = -1 if held is None else dim - rank + held.rank
-        if held is not None and own >= 0 and held.shape[own] != 1:
-            places[index] = own
+    for index in range(1, len(info.operands)):
+        places.update(aligned(info, index, dim, rank))
     return places
 
 
@@ -183,8 +181,7 @@ def group(info: OpInfo) -> Rule:
 
 
 def _divide_groups(local: LocalOp) -> list[Any]:
-    groups = int(local.info.attribute("num_groups"))
-    return local.clone(attributes={"num_groups": int_attr(groups // local.pieces(_GROUPS))})
+    return local.clone(attributes=local.divided(_GROUPS, "num_groups"))
 
 
 @sharding_rule("LRN")

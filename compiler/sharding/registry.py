@@ -15,6 +15,7 @@ __all__ = ["RuleMaker", "registered", "replicated_rule", "rule_for", "sharding_r
 RuleMaker = Callable[[OpInfo], Rule | None]
 
 _FAMILIES = (
+    "attention",
     "constants",
     "convolution",
     "einsum",

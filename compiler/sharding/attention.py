@@ -1,0 +1,101 @@
+"""Attention of the standard, with grouped heads, masks and a KV cache; and rotary embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.local import LocalOp
+from tensoropt.compiler.sharding.loops import Loop, aligned, linear_in, present_loop, rule_of
+from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.registry import sharding_rule
+from tensoropt.compiler.sharding.rule import Rule
+from tensoropt.compiler.sharding.windows import window_loop
+
+__all__ = ["attention", "rotary_embedding"]
+
+# The place of the loop over heads among the loops.
+_HEADS = 1
+
+# Two products and a sum for each of the two halves of what is rotated.
+_ROTATION_FLOPS = 3.0
+
+
+@sharding_rule("Attention")
+def attention(info: OpInfo) -> Rule | None:
+    """Return batch, heads and rows of the query.
+
+    Query and cache are `b h s d` or, with the heads packed, `b s (h d)`. Several heads of the query
+    may share one of key and value: the shared ones are split, in the cache too. Rows are
+    independent, unless causality counts them from the first.
+    """
+    if len({len(info.shape(index)) for index in range(3)}) > 1:
+        return None
+    packed = len(info.shape(0)) == 3
+    head, row = (2, 1) if packed else (1, 2)
+    shared = info.attribute("kv_num_heads") if packed else info.shape(1)[1]
+    batch = {0: 0, 1: 0, 2: 0, 4: 0, 5: 0, 6: 0, **aligned(info, 3, 0, 4)}
+    heads = {0: head, 1: head, 2: head, 4: 1, 5: 1, **aligned(info, 3, 1, 4)}
+    rows = {0: row, **aligned(info, 3, 2, 4)}
+    loops = [
+        present_loop(info, batch, dict.fromkeys(range(4), 0)),
+        present_loop(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
+        present_loop(info, rows, {0: row, 3: 2}, can_split=not _counts_rows(info)),
+        _products(info, head),
+    ]
+    return rule_of(info, loops, localize=_divide_heads, flops_per_point=2.0)
+
+
+def _counts_rows(info: OpInfo) -> bool:
+    """Say whether what a row may see depends on how many rows are before it."""
+    windows = (info.attribute("left_window_size", -1), info.attribute("right_window_size", -1))
+    return bool(info.attribute("is_causal", 0)) or max(windows) >= 0
+
+
+def _products(info: OpInfo, head: int) -> Loop:
+    """Return what stays whole: the keys, old and new, the elements of a head of key and value, and
+    the heads of the query that share one of the key."""
+    past = info.operand(4)
+    keys = (info.shape(1)[3 - head] or 1) + ((past.shape[2] or 1) if past is not None else 0)
+    if head == 1:
+        own, shared = info.shape(0)[1] or 1, info.shape(1)[1] or 1
+        sizes = (info.shape(0)[3] or 1) + (info.shape(2)[3] or 1)
+    else:
+        own, shared = info.attribute("q_num_heads"), info.attribute("kv_num_heads")
+        sizes = (info.shape(0)[2] or own) // own + (info.shape(2)[2] or shared) // shared
+    return window_loop([keys, sizes, own // shared])
+
+
+def _divide_heads(local: LocalOp) -> list[Any]:
+    return local.clone(attributes=local.divided(_HEADS, "q_num_heads", "kv_num_heads"))
+
+
+@sharding_rule("RotaryEmbedding")
+def rotary_embedding(info: OpInfo) -> Rule:
+    """Return batch, heads and rows, of the angles too unless positions pick them from a table."""
+    angles = {3: 0} if info.operand(3) is not None else {1: 0, 2: 0}
+    return rotated(info, angles)
+
+
+def rotated(info: OpInfo, angles: dict[int, int]) -> Rule:
+    """Return the rule of an operator that rotates operand 0, `b h s d` or `b s (h d)`.
+
+    ``angles`` are the operands that run along the batch in dimension 0 and along the rows in
+    dimension 1. A rotation is linear.
+    """
+    packed = len(info.shape(0)) == 3
+    head, row = (2, 1) if packed else (1, 2)
+    count = int(info.attribute("num_heads", 0)) if packed else info.shape(0)[1]
+    loops = [
+        Loop({0: 0, **angles}, {0: 0}),
+        Loop({0: head}, {0: head}, size=count or None, can_split=bool(count)),
+        Loop({0: row, **dict.fromkeys(angles, 1)}, {0: row}),
+        window_loop([(info.shape(0)[head] or 1) // (count or 1) if packed else info.shape(0)[3]]),
+    ]
+    linear = linear_in(info, (0,))
+    return rule_of(
+        info, loops, linear=linear, localize=_divide_rotated, flops_per_point=_ROTATION_FLOPS
+    )
+
+
+def _divide_rotated(local: LocalOp) -> list[Any]:
+    return local.clone(attributes=local.divided(_HEADS, "num_heads"))
