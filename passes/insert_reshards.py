@@ -9,8 +9,8 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.graph import captured
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import ReshardOp, layout_attr
 from tensoropt.passes.base import Pass
+from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import signature_layouts, strategy_of
 
 __all__ = ["InsertReshardsPass"]
@@ -54,19 +54,8 @@ class InsertReshardsPass(Pass):
             )
         for number, (value, layout) in enumerate(zip(operands, wanted, strict=True)):
             if value in layouts and layouts[value] != layout:
-                _use(op, number, value, _reshard(op, value, layouts[value], layout))
+                _use(op, number, value, reshard(op, value, layouts[value], layout))
         layouts.update(zip(op.results, made, strict=True))
-
-
-def _reshard(op: ir.Operation, value: ir.Value, source: Layout, target: Layout) -> ir.Value:
-    with ir.InsertionPoint(op):
-        return ReshardOp(
-            input=value,
-            src=layout_attr(source),
-            dst=layout_attr(target),
-            output=value.type,
-            loc=op.location,
-        ).output
 
 
 def _use(op: ir.Operation, number: int, value: ir.Value, new: ir.Value) -> None:

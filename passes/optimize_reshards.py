@@ -1,17 +1,20 @@
-"""`optimize-reshards`: pay for each distinct layout of a tensor once, from the nearest one."""
+"""`optimize-reshards`: pay for each distinct layout of a tensor once, in the cheapest order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.reshard import Resharder
+from tensoropt.compiler.layout.spread import spread
 from tensoropt.compiler.sharding.describe import tensor_info
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_attr, layout_of
 from tensoropt.passes.base import Pass
+from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import resharder_of
 
 __all__ = ["OptimizeReshardsPass"]
@@ -19,53 +22,92 @@ __all__ = ["OptimizeReshardsPass"]
 
 @dataclass(frozen=True)
 class OptimizeReshardsPass(Pass):
-    """Merges reshards of one tensor to one layout, and starts each from the nearest there is.
+    """Merges reshards of one tensor to one layout, and makes each from the nearest.
 
-    A partial sum that some uses want whole and others split is reduced once and then cut. Constants
-    are cut from the layout they are stored in. Drops reshards that do nothing. Linear in the
-    operations of `@main`, times the layouts of a tensor; regions hold no reshards. Refuses nothing.
+    A partial sum that some uses want whole and others split is reduced once and then cut, whichever
+    use comes first: a layout that others start from is made before them, even where no use wants
+    it. Constants are cut from the layout they are stored in. Drops reshards that do nothing.
+    Linear in the operations of `@main`, times what ``spread`` takes; regions hold no reshards.
+    Refuses nothing.
     """
 
     name: ClassVar[str] = "optimize-reshards"
-    summary: ClassVar[str] = "Merge equal reshards of a tensor and start each from the nearest."
+    summary: ClassVar[str] = "Merge equal reshards of a tensor and make each from the nearest."
 
     def run(self, module: ir.Module) -> None:
         function = onnx.function(module)
         with module.context, ir.Location.unknown():
-            state = _State(resharder_of(module, function), onnx.folded_values(function))
-            for op in list(function.regions[0].blocks[0]):
-                if op.operation.name == "topt.reshard":
-                    state.visit(op.operation)
+            resharder, folded = resharder_of(module, function), onnx.folded_values(function)
+            for value, tensor in _tensors(function).items():
+                tensor.merge()
+                if value not in folded:
+                    tensor.arrange(resharder)
 
 
-class _State:
-    def __init__(self, resharder: Resharder, folded: set[ir.Value]) -> None:
-        self.resharder = resharder
-        self.folded = folded
-        self.held: dict[ir.Value, dict[Layout, ir.Value]] = {}  # by the tensor first resharded
-        self.roots: dict[ir.Value, ir.Value] = {}
+def _tensors(function: ir.Operation) -> dict[ir.Value, _Tensor]:
+    """Return what is resharded, with its reshards in program order; chains count to their start."""
+    roots: dict[ir.Value, ir.Value] = {}
+    tensors: dict[ir.Value, _Tensor] = {}
+    for op in function.regions[0].blocks[0]:
+        if op.operation.name == "topt.reshard":
+            read = op.operation.operands[0]
+            value = roots[op.operation.results[0]] = roots.get(read, read)
+            start = layout_of(op.operation.attributes["src"])
+            tensors.setdefault(value, _Tensor(value, start)).reshards.append(op.operation)
+    return tensors
 
-    def visit(self, op: ir.Operation) -> None:
-        source, result = op.operands[0], op.results[0]
-        root = self.roots.get(source, source)
-        held = self.held.setdefault(root, {layout_of(op.attributes["src"]): source})
-        target = layout_of(op.attributes["dst"])
-        if target in held:
-            result.replace_all_uses_with(held[target])
-            op.erase()
+
+@dataclass
+class _Tensor:
+    """A tensor that lies in ``layout``, and its reshards."""
+
+    value: ir.Value
+    layout: Layout
+    reshards: list[ir.Operation] = field(default_factory=list)
+
+    def merge(self) -> None:
+        """Keep one reshard for each layout, the first."""
+        held, kept = {self.layout: self.value}, []
+        for op in self.reshards:
+            target, result = layout_of(op.attributes["dst"]), op.results[0]
+            if target in held:
+                result.replace_all_uses_with(held[target])
+                op.erase()
+            else:
+                held[target] = result
+                kept.append(op)
+        self.reshards = kept
+
+    def arrange(self, resharder: Resharder) -> None:
+        """Make every layout from that which the cheapest tree names, moved up where it is late."""
+        info = tensor_info(self.value.type)
+        made = {layout_of(op.attributes["dst"]): op for op in self.reshards}
+        if info is None or not made:
             return
-        if root not in self.folded:
-            self._start_from(op, self._nearest(op, held, target), held)
-        held[target] = result
-        self.roots[result] = root
+        tree = spread(resharder, info.shape, info.item_bytes, self.layout, list(made))
+        placed = {self.layout: self.value}
+        for target, op in made.items():
+            _place(target, op, tree, made, placed)
 
-    def _nearest(self, op: ir.Operation, held: dict[Layout, ir.Value], target: Layout) -> Layout:
-        info = tensor_info(op.results[0].type)
-        if info is None:
-            return layout_of(op.attributes["src"])
-        size = info.shape, info.item_bytes
-        return min(held, key=lambda layout: self.resharder.path(*size, layout, target).time_s)
 
-    def _start_from(self, op: ir.Operation, source: Layout, held: dict[Layout, ir.Value]) -> None:
-        op.operands[0] = held[source]
-        op.attributes["src"] = layout_attr(source)
+def _place(
+    target: Layout,
+    before: ir.Operation,
+    tree: Mapping[Layout, Layout],
+    made: Mapping[Layout, ir.Operation],
+    placed: dict[Layout, ir.Value],
+) -> None:
+    """Put the reshard to ``target``, and those that it starts from, at ``before`` at the latest."""
+    if target in placed:
+        return
+    source = tree[target]
+    _place(source, before, tree, made, placed)
+    if target not in made:
+        placed[target] = reshard(before, placed[source], source, target)
+        return
+    op = made[target]
+    if op != before:
+        op.move_before(before)
+    op.operands[0] = placed[source]
+    op.attributes["src"] = layout_attr(source)
+    placed[target] = op.results[0]

@@ -7,12 +7,13 @@ over the program, in the order that the emitted graphs keep.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from tensoropt.compiler.cost.memory import Lifetimes
 from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.spread import spread
 from tensoropt.compiler.search.tables import MeshTables, tensor_bytes
 
 __all__ = ["Cost", "Evaluator"]
@@ -73,6 +74,7 @@ class Evaluator:
         self._shared = cache(self._equal_part)
         self._bytes = cache(self._part_bytes)
         self._path = cache(self._shortest)
+        self._tree = cache(self._cheapest)
 
     def evaluate(self, choice: Sequence[int]) -> Cost:
         """Return the cost of giving each choosing node the strategy of that number.
@@ -131,6 +133,20 @@ class Evaluator:
         time_s, steps = self._path(self._alike[value], source, target)
         return 0.0 if self.graph.producer(value).constant else time_s, steps
 
+    def tree(self, value: int, source: int, targets: tuple[int, ...]) -> Mapping[int, int]:
+        """Return from which layout each of ``targets`` is made: a constant is cut as it lies."""
+        if self.graph.producer(value).constant:
+            return dict.fromkeys(targets, source)
+        return self._tree(self._alike[value], source, targets)
+
+    def _cheapest(self, value: int, source: int, targets: tuple[int, ...]) -> Mapping[int, int]:
+        info = self.graph.values[value].info
+        if info is None:
+            return dict.fromkeys(targets, source)
+        size, ends = (info.shape, info.item_bytes), [self.layouts[target] for target in targets]
+        tree = spread(self.tables.resharder, *size, self.layouts[source], ends)
+        return {self._number(target): self._number(held) for target, held in tree.items()}
+
     def _shortest(self, value: int, source: int, target: int) -> tuple[float, tuple[int, ...]]:
         info = self.graph.values[value].info
         if info is None:
@@ -144,27 +160,40 @@ class _Evaluation:
     def __init__(self, owner: Evaluator) -> None:
         self.owner = owner
         self.lifetimes = Lifetimes()
-        self.present: dict[int, list[int]] = {}  # value -> the layouts it is held in, in order
+        self.made: dict[int, int] = {}  # value -> the layout its producer makes
+        self.wanted: dict[int, dict[int, None]] = {}  # value -> other layouts, as first read
+        self.present: set[tuple[int, int]] = set()
         self.compute_s = self.communication_s = 0.0
         self.static_bytes = 0
 
     def run(self, choice: Sequence[int]) -> Cost:
-        for index, picked in zip(self.owner.tables.variables, choice, strict=True):
-            self._node(self.owner.option(index, int(picked)))
+        variables = self.owner.tables.variables
+        options = [self.owner.option(i, int(x)) for i, x in zip(variables, choice, strict=True)]
+        for option in options:
+            self._layouts(option)
+        for option in options:
+            self._node(option)
         peak = self.lifetimes.peak_bytes()
         return Cost(self.compute_s, self.communication_s, self.static_bytes, peak)
+
+    def _layouts(self, option: _Option) -> None:
+        """Note which layouts there will be."""
+        for value, layout in option.operands:
+            if layout != self.made[value]:
+                self.wanted.setdefault(value, {})[layout] = None
+        self.made.update(tensor for tensor, _ in option.results)
 
     def _node(self, option: _Option) -> None:
         self.compute_s += option.compute_s
         self.communication_s += option.inner_s
         self.static_bytes += option.static_bytes
-        for value, layout in option.operands:
-            if layout not in self.present[value]:
-                self._reshard(value, layout)
+        for tensor in option.operands:
+            if tensor not in self.present:
+                self._reshard(*tensor)
         for tensor in option.operands:
             self.lifetimes.use(tensor)
         for tensor, size_bytes in option.results:
-            self.present[tensor[0]] = [tensor[1]]
+            self.present.add(tensor)
             if size_bytes is not None:
                 self.lifetimes.define(tensor, size_bytes)
         if option.runs:
@@ -172,10 +201,12 @@ class _Evaluation:
 
     def _reshard(self, value: int, target: int) -> None:
         """Walk the steps to ``target``; each holds what it reads and what it makes."""
-        held = self.present[value]
-        source = min(held, key=lambda layout: self.owner.moves(value, layout, target)[0])
+        tree = self.owner.tree(value, self.made[value], tuple(self.wanted[value]))
+        source = tree[target]
+        if (value, source) not in self.present:
+            self._reshard(value, source)
         time_s, steps = self.owner.moves(value, source, target)
-        held.append(target)
+        self.present.add((value, target))
         self.communication_s += time_s
         tensor: object = (value, source)
         for number, layout in enumerate(steps):
