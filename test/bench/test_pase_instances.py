@@ -23,7 +23,8 @@ class Op:
         self.dom, self.dom_configs = dom, np.array(configs)
         self.in_tsrs, self.in_tsr_configs = ins, in_configs
         self.out_tsrs, self.out_tsr_configs = (out,), (out_configs,)
-        GRAPH.add_node(GRAPH.number_of_nodes(), op=self, costs=pd.Series(costs, index=None, name=""))
+        costs = pd.Series(costs, index=None, name="cost")
+        GRAPH.add_node(GRAPH.number_of_nodes(), op=self, costs=costs)
 """
 GRAPH = """
 import numpy as np
