@@ -26,6 +26,7 @@ __all__ = [
     "is_no_value",
     "is_onnx",
     "is_random",
+    "is_random_name",
     "known_domains",
     "known_ops",
     "node_name",
@@ -216,7 +217,11 @@ def _is_foldable(op: ir.Operation) -> bool:
 
 def is_random(op: ir.Operation) -> bool:
     """Say whether ``op`` draws numbers, so that it is not the same each time."""
-    name: str = op.name
+    return is_random_name(op.name)
+
+
+def is_random_name(name: str) -> bool:
+    """Say whether the operator of an MLIR name (`onnx.RandomNormal`) draws numbers."""
     return name.startswith(_RANDOM)
 
 
@@ -225,7 +230,7 @@ def schema(domain: str, op_type: str, version: int) -> Schema | None:
     """Return the schema of an operator in a version of its domain, or ``None`` if unknown."""
     import onnx.defs
 
-    if domain in _standard_domains():
+    if op_type in _standard_ops(domain):
         try:
             return _from_onnx(onnx.defs.get_schema(op_type, version, domain))
         except onnx.defs.SchemaError:
@@ -237,13 +242,16 @@ def schema(domain: str, op_type: str, version: int) -> Schema | None:
 
 @cache
 def known_ops(domain: str) -> frozenset[str]:
-    """Return the names of all operators of ``domain``."""
+    """Return the names of all operators of ``domain``, those that ONNX Runtime adds included."""
+    return _standard_ops(domain) | frozenset(_runtime_schemas().get(domain, ()))
+
+
+@cache
+def _standard_ops(domain: str) -> frozenset[str]:
     import onnx.defs
 
-    if domain in _standard_domains():
-        every = onnx.defs.get_all_schemas_with_history()
-        return frozenset(s.name for s in every if s.domain == domain)
-    return frozenset(_runtime_schemas().get(domain, ()))
+    every = onnx.defs.get_all_schemas_with_history()
+    return frozenset(s.name for s in every if s.domain == domain)
 
 
 def known_domains() -> frozenset[str]:
@@ -265,7 +273,7 @@ def _runtime_schemas() -> dict[str, dict[str, list[Schema]]]:
 
     table: dict[str, dict[str, list[Schema]]] = {}
     for held in get_all_operator_schema():
-        if held.domain not in _standard_domains():
+        if held.name not in _standard_ops(held.domain):
             row = table.setdefault(held.domain, {}).setdefault(held.name, [])
             row.append(_from_runtime(held))
     return table

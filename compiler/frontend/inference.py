@@ -17,6 +17,8 @@ __all__ = ["Types", "infer_types", "value_types"]
 
 Types = dict[str, onnx.TypeProto]
 
+_STANDARD = ("", "ai.onnx")
+
 _WHERE = re.compile(r"\(op_type:(?P<op>[^,)]*)(?:, node name: (?P<node>.*?))?\): ?")
 _TAG = re.compile(r"\[[A-Za-z]+Error\] ?")
 
@@ -34,13 +36,13 @@ def infer_types(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     _weights_as_inputs(bare)
     inferred = _infer(path, bare)
     if not _complete(inferred):
-        known = {**declared[()], **_known(inferred.graph)}
-        typed = known.keys() | value_types(inferred.graph).keys()
-        if any(name and name not in typed for node in inferred.graph.node for name in node.output):
+        known = {**_shaped(declared[()]), **_known(inferred.graph)}
+        if _needs_runtime(inferred.graph, known, declared[()]):
             known = {**_runtime_types(inferred), **known}
+        known = {**declared[()], **known}
         _declare(inferred.graph, known)
         inferred = _infer(path, inferred)
-        _fill(inferred, declared)
+        _fill(inferred, {**declared, (): known})
     return inferred
 
 
@@ -57,6 +59,16 @@ def _declared(proto: onnx.ModelProto) -> Iterator[tuple[tuple[tuple[int, str], .
             types[name] = onnx.TypeProto()
             types[name].CopyFrom(held)
         yield scope, types
+
+
+def _needs_runtime(graph: onnx.GraphProto, known: Types, declared: Types) -> bool:
+    """Say whether a value has no type, or no shape though an operator of ONNX Runtime makes it."""
+    typed = known.keys() | declared.keys() | value_types(graph).keys()
+    return any(
+        name and name not in (known if node.domain not in _STANDARD else typed)
+        for node in graph.node
+        for name in node.output
+    )
 
 
 def _drop_declared(proto: onnx.ModelProto) -> None:
@@ -136,7 +148,11 @@ def _explain(text: str) -> str:
 
 
 def _known(graph: onnx.GraphProto) -> Types:
-    return {name: held for name, held in value_types(graph).items() if _has_shape(held)}
+    return _shaped(value_types(graph))
+
+
+def _shaped(types: Types) -> Types:
+    return {name: held for name, held in types.items() if _has_shape(held)}
 
 
 def _has_shape(held: onnx.TypeProto) -> bool:
@@ -186,7 +202,7 @@ def _declare(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> Non
 
 
 def _fill(proto: onnx.ModelProto, declared: Mapping[tuple[tuple[int, str], ...], Types]) -> None:
-    """Take the declared type of each value that inference left without one."""
+    """Take the declared type, or the runtime's, of each value that inference left without one."""
     for graph, scope in subgraphs(proto.graph):
         known = _known(graph)
         for info in (*graph.output, *graph.value_info):

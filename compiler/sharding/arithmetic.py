@@ -31,7 +31,7 @@ def sum_bytes(dtype: str, item_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Builds ops for ``local``, whose op must be of the standard domain."""
+    """Builds ops of the standard domain for ``local``."""
 
     local: LocalOp
 
@@ -72,7 +72,7 @@ class Arithmetic:
 
         shape = [1 if d in dims else size for d, size in enumerate(_shape(x))]
         result, keep = tensor_type(shape, _element(x)), int_attr(1)
-        if self.local.info.version < _AXES_OPERAND.get(op_type, 18):
+        if self.local.info.standard_version < _AXES_OPERAND.get(op_type, 18):
             return self.local.onnx(op_type, [x], result, axes=ints_attr(dims), keepdims=keep)
         axes = self.local.constant(np.array(dims, np.int64))
         return self.local.onnx(op_type, [x, axes], result, keepdims=keep)
@@ -105,7 +105,7 @@ class Arithmetic:
 
         shape = [size for d, size in enumerate(_shape(x)) if d not in dims]
         result = tensor_type(shape, _element(x))
-        if self.local.info.version < 13:
+        if self.local.info.standard_version < 13:
             return self.local.onnx("Squeeze", [x], result, axes=ints_attr(dims))
         axes = self.local.constant(np.array(dims, np.int64))
         return self.local.onnx("Squeeze", [x, axes], result)

@@ -33,6 +33,7 @@ def describe(op: ir.Operation, versions: dict[str, int]) -> OpInfo:
         attributes=tuple(sorted(attributes, key=lambda pair: pair[0])),
         literals=tuple(_literal(value) for value in op.operands),
         unranked=any(_is_unranked(value.type) for value in (*op.operands, *op.results)),
+        standard_version=versions.get("", 1),
     )
 
 

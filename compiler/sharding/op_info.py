@@ -57,6 +57,7 @@ class OpInfo:
     ``None`` where one is omitted or of unknown rank; ``unranked`` says whether there is one of the
     latter. ``literals`` holds the value of each operand that is an ``onnx.Constant``, as (dtype,
     shape, bytes); read it with :meth:`literal`.
+    ``standard_version`` is the opset of the standard domain, of which rules build other ops.
     """
 
     name: str
@@ -66,6 +67,7 @@ class OpInfo:
     attributes: tuple[tuple[str, Any], ...] = ()
     literals: tuple[tuple[str, tuple[int, ...], bytes] | None, ...] = ()
     unranked: bool = False
+    standard_version: int = 0
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return the ONNX attribute as int, float, str, bytes or tuple, or ``default``."""

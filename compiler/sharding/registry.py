@@ -21,6 +21,7 @@ _FAMILIES = (
     "einsum",
     "elementwise",
     "indexing",
+    "layer_normalization",
     "linear_algebra",
     "movement",
     "normalization",

@@ -366,6 +366,16 @@ def test_operators_of_the_runtime_get_their_types_from_it(tmp_path: Path) -> Non
     round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32))
 
 
+def test_outputs_of_operators_of_the_runtime_have_shapes(tmp_path: Path) -> None:
+    normal = node("SimplifiedLayerNormalization", ["x", "s"], ["h"])
+    last = node("QuickGelu", ["h"], ["y"], domain="com.microsoft")
+    given = [value("x", F32, ["n", 3]), value("s", F32, [3])]
+    proto = model([normal, last], given, [value("y", F32, None)], domains={"com.microsoft": 1})
+    printed = str(imported(proto, tmp_path, dims={"n": 2}))
+    assert '"onnx.com.microsoft.QuickGelu"(%0) : (tensor<2x3xf32>) -> tensor<2x3xf32>' in printed
+    round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32), s=np.ones(3, np.float32))
+
+
 def test_symbolic_dimensions_keep_their_names(tmp_path: Path) -> None:
     proto = model([node("Relu", ["x"], ["y"])], [value("x", F32, ["batch", 3, None])], [Y])
     module = imported(proto, tmp_path)

@@ -1,0 +1,166 @@
+"""Layer normalisations: every strategy is right, and the expected ones are offered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharding.harness import Case, check, normal, offered
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.registry import rule_for
+from tensoropt.compiler.sharding.rule import strategies
+
+MESHES = [(2,), (4,), (2, 2)]
+TEXT = normal(2, 4, 8)
+
+
+def test_layer_normalization_splits_every_dimension() -> None:
+    scale, bias = normal(8), normal(8, seed=1)
+    assert offered(Case("LayerNormalization", [TEXT, scale, bias])) == {
+        "R R R -> R",
+        "S(0) R R -> S(0)",
+        "S(1) R R -> S(1)",
+        "S(2) S(0) S(0) -> S(2)",
+    }
+    assert offered(Case("LayerNormalization", [TEXT, scale])) == {
+        "R R -> R",
+        "S(0) R -> S(0)",
+        "S(1) R -> S(1)",
+        "S(2) S(0) -> S(2)",
+    }
+
+
+def test_layer_normalization_statistics_are_whole_over_a_split_axis() -> None:
+    case = Case("LayerNormalization", [TEXT, normal(8)], results=(True, True, True))
+    assert {"S(1) R -> S(1) S(1) S(1)", "S(2) S(0) -> S(2) R R"} <= offered(case)
+    without_mean = Case("LayerNormalization", [TEXT, normal(8)], results=(True, False, True))
+    assert "S(2) S(0) -> S(2) R R" in offered(without_mean)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    op_type=st.sampled_from(["LayerNormalization", "RMSNormalization"]),
+    shape=st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3),
+    axis=st.integers(-3, 2),
+    bias=st.booleans(),
+    statistics=st.tuples(st.booleans(), st.booleans()),
+)
+def test_any_axis(
+    mesh: tuple[int, ...],
+    op_type: str,
+    shape: list[int],
+    axis: int,
+    bias: bool,
+    statistics: tuple[bool, bool],
+) -> None:
+    axis = max(-len(shape), min(axis, len(shape) - 1))
+    parameters = shape[axis:]
+    operands = [normal(*shape), normal(*parameters)]
+    results: tuple[bool, ...] = (True,)
+    if op_type == "LayerNormalization":
+        operands += [normal(*parameters, seed=1)] if bias else []
+        results = (True, *statistics) if any(statistics) else results
+    check(Case(op_type, operands, {"axis": axis, "epsilon": 1e-2}, 23, results=results), mesh)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_a_stretched_scale_stays_whole(mesh: tuple[int, ...]) -> None:
+    operands = [TEXT, normal(4, 8), normal(1, 8)]
+    case = Case("LayerNormalization", operands, {"axis": 1})
+    assert any(" R" in text for text in check(case, mesh).offered)
+    assert "S(1) S(0) R -> S(1)" in offered(case)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_types(dtype: type) -> None:
+    operands = [TEXT.astype(dtype), normal(8, dtype=dtype), normal(8, dtype=dtype)]
+    loose = 1e-2 if dtype == np.float16 else 1e-4
+    report = check(Case("LayerNormalization", operands), (2,), rtol=loose, atol=loose)
+    assert "S(2) S(0) S(0) -> S(2)" in report.offered
+
+
+def test_a_symbolic_normalised_dimension_stays_whole() -> None:
+    hidden = {"symbolic": frozenset({(0, 1)}), "symbolic_results": frozenset({(0, 1)})}
+    case = Case("LayerNormalization", [TEXT, normal(4, 8)], {"axis": 1}, **hidden)  # type: ignore[arg-type]
+    assert offered(case) == {"R R -> R", "S(0) R -> S(0)"}
+
+
+def test_all_reduces_inside_are_priced() -> None:
+    mesh = Mesh((2,))
+    for op_type, count in (("LayerNormalization", 2), ("RMSNormalization", 1)):
+        report = check(Case(op_type, [TEXT, normal(8)], version=23), (2,))
+        priced = {
+            s.operands[0].texts[0]: report.rule.inner_all_reduces(s, mesh) for s in report.tried
+        }
+        assert priced["S(2)"] == [((0,), 2 * 4 * 4)] * count
+        assert priced["S(1)"] == priced["R"] == []
+
+
+def test_work_of_layer_normalization() -> None:
+    assert check(Case("LayerNormalization", [TEXT, normal(8)]), (2,)).flops == 8 * TEXT.size
+
+
+def test_simplified_normalization_is_that_of_the_runtime() -> None:
+    case = Case("SimplifiedLayerNormalization", [TEXT, normal(8)], results=(True, True))
+    assert offered(case) == {
+        "R R -> R R",
+        "S(0) R -> S(0) S(0)",
+        "S(1) R -> S(1) S(1)",
+        "S(2) S(0) -> S(2) R",
+    }
+
+
+def skip(name: str, *extra: bool, added: tuple[int, ...] = (2, 4, 8), total: bool = False) -> Case:
+    """Return the normalised sum of two tensors; ``extra``: which parameters follow the scale."""
+    operands = [TEXT, normal(*added, seed=1), normal(8)]
+    operands += [normal(8, seed=2 + i) if there else None for i, there in enumerate(extra)]
+    results = (True, False, False, True) if total else (True,)
+    return Case(name, operands, {"epsilon": 1e-3}, 1, "com.microsoft", results=results)
+
+
+def test_normalised_sums_split_every_dimension() -> None:
+    assert offered(skip("SkipLayerNormalization", True, True, total=True)) == {
+        "R R R R R -> R R R R",
+        "S(0) S(0) R R R -> S(0) R R S(0)",
+        "S(1) S(1) R R R -> S(1) R R S(1)",
+        "S(2) S(2) S(0) S(0) S(0) -> S(2) R R S(2)",
+    }
+    assert "S(2) S(2) S(0) -> S(2)" in offered(skip("SkipSimplifiedLayerNormalization"))
+
+
+def test_training_statistics_are_not_split() -> None:
+    case = skip("SkipLayerNormalization", True)
+    info = check(case, (2,)).info
+    trained = replace(info, results=info.results * 2)
+    assert len(strategies(rule_for(trained), Mesh((2,)))) == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    simplified=st.booleans(),
+    extra=st.tuples(st.booleans(), st.booleans()),
+    added=st.sampled_from([(2, 4, 8), (1, 4, 8), (4, 8)]),
+    total=st.booleans(),
+)
+def test_any_normalised_sum(
+    mesh: tuple[int, ...],
+    simplified: bool,
+    extra: tuple[bool, bool],
+    added: tuple[int, ...],
+    total: bool,
+) -> None:
+    name = "SkipSimplifiedLayerNormalization" if simplified else "SkipLayerNormalization"
+    check(skip(name, *extra[: 1 if simplified else 2], added=added, total=total), mesh)
+
+
+def test_sums_of_short_numbers_are_made_of_long_ones() -> None:
+    case = skip("SkipLayerNormalization", True, True, total=True)
+    halves = [None if x is None else x.astype(np.float16) for x in case.operands]
+    report = check(replace(case, operands=halves), (2,), rtol=1e-2, atol=1e-2)
+    assert "S(2) S(2) S(0) S(0) S(0) -> S(2) R R S(2)" in report.offered
