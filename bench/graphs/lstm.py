@@ -1,6 +1,7 @@
 """A two-layer LSTM language model, large of Zaremba et al. (arXiv 1409.2329): 66 M parameters.
 
 With ONNX's LSTM operator, or ``unrolled`` over the sequence into products that share their weights.
+Sentences come in as rows; inside, and in the scores, the sequence is the first dimension.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Lstm:
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
         shape = (self.sequence, self.batch)
-        x, _ = embed(g, g.input("ids", "int64", *shape), self.vocabulary, self.width, "tokens")
+        ids = g.input("ids", "int64", self.batch, self.sequence)
+        ids = g.op("Transpose", ids, perm=[1, 0], name="turned")
+        x, _ = embed(g, ids, self.vocabulary, self.width, "tokens")
         for number in range(self.layers):
             with g.scope(f"layer{number}"):
                 x = self._unrolled(g, x) if self.unrolled else self._operator(g, x)

@@ -1,15 +1,21 @@
-"""Coordinate descent with restarts (AutoDDL, arXiv 2301.06813, section 5).
+"""Coordinate descent with restarts, as in AutoDDL (arXiv 2301.06813, its search).
 
-Meshes are searched one by one outside. Within one, layers are coordinates: a sweep visits them in
-random order and gives each the option that is best while all others stay; sweeps end when none
-helps. The first descent starts from data parallelism, the others from random choices.
+A coordinate is a layer (``layers.py``). A sweep visits the layers in random order and gives each
+what is best while all others stay; sweeps end when none helps. The first descent starts from data
+parallelism, the others from random choices. Mesh shapes are searched too: the search runs on each,
+and the best of all is taken.
+
+A step is a min-plus elimination of one layer, O(n K^2) where the layer is a chain of n nodes of K
+configurations; a sweep takes one per layer, less those that met the same layer with the same
+neighbours before. Nothing bounds the number of sweeps but that each gains.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .neighbours import Neighbours
+from .blocks import Block, blocks_of
+from .layers import layers_of
 from .result import Case, Choice, Found, Limits, found
 from .starts import starts
 
@@ -17,32 +23,33 @@ __all__ = ["RESTARTS", "descend", "search"]
 
 RESTARTS = 10
 
-# Gains below this part of a node's time are rounding; following them could go in circles.
+# Gains below this part of a layer's time are rounding; following them could go in circles.
 _LEAST_GAIN = 1e-12
 
 
 def search(case: Case, limits: Limits) -> Found:
     """Return the fastest of :data:`RESTARTS` local minima; the same for the same seed."""
-    neighbours = Neighbours(case.problem)
+    blocks = blocks_of(case.problem, layers_of(case))
     rng = np.random.default_rng(limits.seed)
-    ends = [descend(neighbours, start, rng) for start in starts(case, limits.seed, RESTARTS)]
+    ends = [descend(blocks, start, rng) for start in starts(case, limits.seed, RESTARTS)]
     best = min(ends, key=lambda choice: case.problem.cost(choice).time)
     return found(case.problem, [best])
 
 
-def descend(neighbours: Neighbours, start: Choice, rng: np.random.Generator) -> Choice:
-    """Return a choice that no change of a single node improves."""
+def descend(blocks: list[Block], start: Choice, rng: np.random.Generator) -> Choice:
+    """Return a choice that no change of a single block improves."""
     choice = start.copy()
-    while any([_improve(neighbours, int(n), choice) for n in rng.permutation(len(choice))]):
+    while any([_improve(blocks[b], choice) for b in rng.permutation(len(blocks))]):
         pass
     return choice
 
 
-def _improve(neighbours: Neighbours, node: int, choice: Choice) -> bool:
-    """Give ``node`` its best configuration, in place; say whether that gained anything."""
-    times = neighbours.times_s(node, choice)
-    best = int(np.argmin(times))
-    if not times[best] < times[choice[node]] * (1 - _LEAST_GAIN):
+def _improve(block: Block, choice: Choice) -> bool:
+    """Give ``block`` its best configurations, in place; say whether that gained anything."""
+    best, now = block.best(choice), choice[block.nodes]
+    if np.array_equal(best, now):
         return False
-    choice[node] = best
-    return True
+    gained = block.time_s(best, choice) < block.time_s(now, choice) * (1 - _LEAST_GAIN)
+    if gained:
+        choice[block.nodes] = best
+    return gained

@@ -10,7 +10,7 @@ import numpy as np
 from tensoropt.compiler.layout.mesh import Mesh
 
 from ..ft import solve_min_time
-from ..problem import NodeTable, Problem
+from ..problem import EdgeTable, Floats, NodeTable, Problem
 from ..tables import MeshTables
 from .result import Choice
 
@@ -25,13 +25,26 @@ def fastest_with(problem: Problem, pins: Mapping[int, int]) -> Choice:
 
     Raises :class:`UserError` when none is allowed.
     """
-    nodes = []
-    for index, node in enumerate(problem.nodes):
-        times = node.time_s
-        if index in pins:
-            times = np.where(np.arange(len(times)) == pins[index], times, np.inf)
-        nodes.append(NodeTable(times))
-    return solve_min_time(Problem(nodes, problem.edges)).choice
+    choice = solve_min_time(_pinned(problem, pins)).choice.copy()
+    choice[list(pins)] = list(pins.values())
+    return choice
+
+
+def _pinned(problem: Problem, pins: Mapping[int, int]) -> Problem:
+    """Return the times of the problem, pinned nodes with the one configuration that is left."""
+    kept: dict[tuple[int, int, int], Floats] = {}  # equal tables stay one and the same
+
+    def times_s(table: NodeTable, *ends: int) -> Floats:
+        left = [pins.get(end, -1) for end in ends]
+        key = (id(table.time_s), left[0], left[-1])
+        if key not in kept:
+            at = tuple(slice(None) if k < 0 else slice(k, k + 1) for k in left)
+            kept[key] = np.ascontiguousarray(table.time_s[at])
+        return kept[key]
+
+    nodes = [NodeTable(times_s(node, index)) for index, node in enumerate(problem.nodes)]
+    edges = [EdgeTable(e.a, e.b, times_s(e, e.a, e.b)) for e in problem.edges]
+    return Problem(nodes, edges)
 
 
 def wished(tables: MeshTables, node: int, wishes: Sequence[Wish]) -> int | None:
