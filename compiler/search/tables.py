@@ -29,6 +29,10 @@ from tensoropt.compiler.sharding.rule import Strategy
 __all__ = ["MeshTables", "tensor_bytes"]
 
 
+_Uses = list[tuple[int, int]]
+"""The (node, operand) pairs that read a tensor."""
+
+
 def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
     """Return the bytes of one rank's part; none where the rank of the tensor is unknown."""
     return 0 if info is None else local_bytes(info, layout, mesh)
@@ -78,7 +82,9 @@ class MeshTables:
         """The pairwise factor graph; its node ``i`` is ``variables[i]``, then come the copies.
 
         A tensor with several uses has a *copy*: a node that chooses the layout in which its uses
-        find it, so that they pay together for getting there and each alone for going on.
+        find it, so that they pay together for getting there and each alone for going on. With
+        three uses or more, all but the last share a second copy, made from the first: the last is
+        often where a residual connection ends, which wants what the producer made.
         Linear in the number of edges, times the sizes of their distinct tables.
         """
         position = {node: index for index, node in enumerate(self.variables)}
@@ -86,20 +92,32 @@ class MeshTables:
         edges: list[EdgeTable] = []
         for value, uses in self._free_uses().items():
             source = self._source(value, position)
-            fixed = [use for use in uses if self.graph.is_passed_on(value, use[0])]
-            edges += [self._edge(value, source, self._use(u, position), fixed=True) for u in fixed]
-            uses = [use for use in uses if use not in fixed]
-            if len(uses) > 1 and not self.graph.producer(value).constant:
-                copy = self._copy(value, source, uses, len(nodes))
-                edges.append(self._edge(value, source, copy))
-                nodes.append(self._free_node(len(copy.layouts)))
-                source = copy
-            edges += [self._edge(value, source, self._use(u, position)) for u in uses]
+            passed_on = [use for use in uses if self.graph.is_passed_on(value, use[0])]
+            for use in passed_on:
+                edges.append(self._edge(value, source, self._use(use, position), fixed=True))
+            free = [use for use in uses if use not in passed_on]
+            for sharing, paying in self._rounds(value, free):
+                if sharing:
+                    copy = self._copy(value, source, sharing, len(nodes))
+                    edges.append(self._edge(value, source, copy))
+                    nodes.append(self._free_node(len(copy.layouts)))
+                    source = copy
+                edges += [self._edge(value, source, self._use(u, position)) for u in paying]
         return Problem(nodes, edges)
 
-    def _free_uses(self) -> dict[int, list[tuple[int, int]]]:
+    def _rounds(self, value: int, uses: _Uses) -> Iterator[tuple[_Uses, _Uses]]:
+        """Yield the uses that share each copy, none for the producer, and those that read it."""
+        if len(uses) < 2 or self.graph.producer(value).constant:
+            yield [], uses
+        elif len(uses) == 2:
+            yield uses, uses
+        else:
+            yield uses, uses[-1:]
+            yield uses[:-1], uses[:-1]
+
+    def _free_uses(self) -> dict[int, _Uses]:
         """Return the (node, operand) pairs that read each value and choose freely."""
-        uses: dict[int, list[tuple[int, int]]] = {}
+        uses: dict[int, _Uses] = {}
         for value, consumer, operand in self.graph.edges():
             uses.setdefault(value, []).append((consumer, operand))
         return uses
@@ -207,7 +225,7 @@ class MeshTables:
             self._layouts[key] = tuple(layouts)
         return self._layouts[key]
 
-    def _copy(self, value: int, source: _End, uses: list[tuple[int, int]], number: int) -> _End:
+    def _copy(self, value: int, source: _End, uses: _Uses, number: int) -> _End:
         """Return the node of the copy: any complete layout that is made or wanted.
 
         Several uses that all want a partial sum gain nothing over reducing it first, as each

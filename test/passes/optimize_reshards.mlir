@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p optimize-reshards | filecheck %s
+// RUN: tensoropt-opt %s -p optimize-reshards --split-input-file | filecheck %s
 
 module attributes {topt.device = "h200"} {
   shard.grid @mesh(shape = 2)
@@ -22,5 +22,26 @@ module attributes {topt.device = "h200"} {
     %5 = "topt.reshard"(%0) {src = #topt.layout<@mesh, ["R"]>, dst = #topt.layout<@mesh, ["R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %6 = "onnx.Sum"(%0, %1, %2, %3, %4, %5) : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
     return %6 : tensor<4x8xf32>
+  }
+}
+
+// -----
+
+module attributes {topt.device = "h200"} {
+  shard.grid @mesh(shape = 2)
+
+  // The layout that another starts from is made first, though it is wanted later: to sum and cut is
+  // cheaper than to sum into parts and gather.
+  // CHECK-LABEL: func.func @main
+  func.func @main(%x: tensor<64x64xf32> {topt.name = "x"}) -> (tensor<64x64xf32> {topt.name = "y"}) {
+    // CHECK-NEXT: %0 = "topt.reshard"(%arg0) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["P(sum)"]>}
+    // CHECK-NEXT: %1 = "topt.reshard"(%0) {dst = #topt.layout<@mesh, ["S(1)"]>, src = #topt.layout<@mesh, ["R"]>}
+    // CHECK-NEXT: %2 = "onnx.Relu"(%1)
+    // CHECK-NEXT: "onnx.Add"(%2, %0)
+    %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["P(sum)"]>, dst = #topt.layout<@mesh, ["S(1)"]>} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %1 = "onnx.Relu"(%0) : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %2 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["P(sum)"]>, dst = #topt.layout<@mesh, ["R"]>} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %3 = "onnx.Add"(%1, %2) : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    return %3 : tensor<64x64xf32>
   }
 }

@@ -12,12 +12,16 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.reshard import Resharder
 from tensoropt.compiler.report.points import fastest, leanest
+from tensoropt.compiler.search.evaluate import Evaluator
 from tensoropt.compiler.search.frontier import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
     search_frontier,
 )
+from tensoropt.compiler.search.ft import solve_frontier
+from tensoropt.compiler.search.graph import read_graph
+from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.sharding.describe import tensor_info
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -65,6 +69,19 @@ def _reshard_time_s(module: ir.Module, mesh: Mesh) -> float:
             ends: list[Layout] = [layout_of(op.operation.attributes[key]) for key in ("src", "dst")]
             total += resharder.path(info.shape, info.item_bytes, *ends).time_s
     return total
+
+
+@pytest.mark.parametrize("mesh", [Mesh((2,)), Mesh((2, 2)), Mesh((2, 4))], ids=str)
+@pytest.mark.parametrize("name", [*zoo.TRANSFORMERS, *zoo.CNNS])
+def test_the_search_charges_what_the_program_costs(name: str, mesh: Mesh) -> None:
+    path = zoo.cnn_path(name) if name in zoo.CNNS else zoo.transformer_path(name)
+    module = driver.load(path, zoo.DIMS.get(name, {}))
+    driver.run_phase(module, "prepare")
+    tables = MeshTables(read_graph(module), mesh, load_device("h200"))
+    evaluator, chosen = Evaluator(tables), len(tables.variables)
+    for point in solve_frontier(tables.problem, epsilon=0.05).points:
+        cost = evaluator.evaluate(point.choice[:chosen].tolist())
+        assert point.time == pytest.approx(cost.time_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
