@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.errors import UserError
@@ -14,6 +15,7 @@ from tensoropt.compiler.report.points import fastest
 from tensoropt.compiler.search.evaluate import Evaluator
 from tensoropt.compiler.search.frontier import (
     FrontierPoint,
+    FrontierResult,
     SearchOptions,
     distinct_meshes,
     frontier_point,
@@ -24,9 +26,22 @@ from tensoropt.compiler.search.graph import read_graph
 from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["compare_methods"]
+__all__ = ["Attempt", "attempt", "compare_methods"]
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a method found, costed as the graphs it leads to, and the seconds that took in all.
+
+    Without a result, ``refused`` says why.
+    """
+
+    method: str
+    result: FrontierResult | None
+    seconds: float
+    refused: str
 
 
 def compare_methods(
@@ -44,8 +59,7 @@ def compare_methods(
     graph = read_graph(module)
     tables = [MeshTables(graph, mesh, device) for mesh in distinct_meshes(meshes, device)]
     least = min(_optimum(held, say).time_s for held in tables)
-    rows = [_compared(tables, options, say) for options in every]
-    return [_with_ratio(row, least) for row in rows]
+    return [_compared(attempt(tables, options, say), options, least) for options in every]
 
 
 def _optimum(tables: MeshTables, say: Say) -> FrontierPoint:
@@ -54,18 +68,29 @@ def _optimum(tables: MeshTables, say: Say) -> FrontierPoint:
     return frontier_point(Evaluator(tables), choice[: len(tables.variables)])
 
 
-def _compared(tables: Sequence[MeshTables], options: SearchOptions, say: Say) -> Compared:
-    """Return one row without its ratio; what a method refuses is said in the row."""
+def attempt(
+    tables: Sequence[MeshTables], options: SearchOptions, say: Say = lambda text: None
+) -> Attempt:
+    """Run one method on the tables of all meshes; a random choice takes one of them."""
     if options.name == "random":
         tables = [random.Random(options.seed).choice(tables)]
     started = time.perf_counter()
     try:
-        points = search_tables(tables, len(tables), options, lambda text: say(_of(options, text)))
-        point = fastest(_fitting(points.points, options.memory_bytes))
+        result = search_tables(tables, len(tables), options, lambda text: say(_of(options, text)))
+        _fitting(result.points, options.memory_bytes)
     except UserError as error:
         refused = str(error).removeprefix(f"--search {options.name}: ")
-        return Compared(options.name, None, time.perf_counter() - started, None, refused)
-    return Compared(options.name, point, time.perf_counter() - started, None, "")
+        return Attempt(options.name, None, time.perf_counter() - started, refused)
+    return Attempt(options.name, result, time.perf_counter() - started, "")
+
+
+def _compared(held: Attempt, options: SearchOptions, least_s: float) -> Compared:
+    """Return the row of one method."""
+    if held.result is None:
+        return Compared(held.method, None, held.seconds, None, held.refused)
+    point = fastest(_fitting(held.result.points, options.memory_bytes))
+    ratio = point.time_s / least_s if least_s else 1.0
+    return Compared(held.method, point, held.seconds, ratio, "")
 
 
 def _of(options: SearchOptions, text: str) -> str:
@@ -77,10 +102,3 @@ def _fitting(points: Sequence[FrontierPoint], limit: int | None) -> Sequence[Fro
     if not fits:
         raise UserError("nothing that it found fits the memory")
     return fits
-
-
-def _with_ratio(row: Compared, least_s: float) -> Compared:
-    if row.point is None:
-        return row
-    ratio = row.point.time_s / least_s if least_s else 1.0
-    return Compared(row.method, row.point, row.seconds, ratio, row.refused)
