@@ -85,6 +85,10 @@ class Arithmetic:
         """Return the maximum over tensor dimensions ``dims`` and the ranks along ``axes``."""
         return self.local.all_reduce(self.reduce("ReduceMax", x, dims), axes, "max")
 
+    def min(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
+        """Return the minimum over tensor dimensions ``dims`` and the ranks along ``axes``."""
+        return self.local.all_reduce(self.reduce("ReduceMin", x, dims), axes, "min")
+
     def mean(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
         """Return the mean over static dimensions ``dims`` and the ranks along ``axes``."""
         sizes = [size for d, size in enumerate(_shape(x)) if d in dims and size is not None]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.local import LocalOp
-from tensoropt.compiler.sharding.loops import Loop, adds_up, linear_in, rule_of
+from tensoropt.compiler.sharding.loops import Loop, adds_up, aligned, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.windows import count, spatial_loops, window_loop
 
-__all__ = ["convolution", "transposed_convolution"]
+__all__ = [
+    "channel_loops",
+    "convolution",
+    "integer_convolution",
+    "requantized_convolution",
+    "transposed_convolution",
+]
 
 # The place of the channel loop among the loops, whose groups the attribute `group` counts.
 _CHANNELS = 1
@@ -22,7 +29,7 @@ def convolution(info: OpInfo) -> Rule:
     """Return `n c i, m c k, m -> n m o`; several groups are split as wholes."""
     kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result")
-    return _rule(info, [*_channels(info, outputs=0, inputs=1), *spatial, window_loop(kernel)])
+    return _rule(info, [*_channels(info, 0, 1), *spatial, window_loop(kernel)])
 
 
 @sharding_rule("ConvTranspose")
@@ -33,22 +40,64 @@ def transposed_convolution(info: OpInfo) -> Rule:
         spatial = [Loop({0: dim + 2}, can_split=False) for dim in range(len(kernel))]
     else:
         spatial = spatial_loops(info, kernel, windows, side="operand", exact=True)
-    return _rule(info, [*_channels(info, outputs=1, inputs=0), *spatial, window_loop(kernel)])
+    return _rule(info, [*_channels(info, 1, 0), *spatial, window_loop(kernel)])
 
 
-def _channels(info: OpInfo, *, outputs: int, inputs: int) -> list[Loop]:
+def channel_loops(
+    info: OpInfo,
+    *,
+    outputs: int,
+    inputs: int,
+    can_sum: bool,
+    weight: int = 1,
+    per_channel: Sequence[int] = (2,),
+) -> list[Loop]:
     """Return the loops over the batch and the channels.
 
-    ``outputs`` and ``inputs`` are the dimensions of the weight along which the channels run. With
-    several groups the first is merged with the groups and can be split as far as there are any.
+    ``outputs`` and ``inputs`` are the dimensions of the operand ``weight`` along which the channels
+    run. With several groups the first is merged with the groups and can be split as far as there
+    are any. Operands ``per_channel`` hold an element per channel of the result, or one for all.
     """
-    batch, bias = Loop({0: 0}, {0: 0}), dict.fromkeys(_bias(info), 0)
+    batch = Loop({0: 0}, {0: 0})
+    each = {i: 0 for i in per_channel if aligned(info, i, 0, 1)}
     groups = int(info.attribute("group", 1))
     if groups == 1:
-        reduced = Loop({0: 1, 1: inputs}, reduction="sum", can_split=adds_up(info))
-        return [batch, Loop({1: outputs, **bias}, {0: 1}), reduced]
-    pairs = count(info.shape(1)[:2]) // groups  # of an output and an input channel of one group
-    return [batch, Loop({0: 1, 1: 0, **bias}, {0: 1}, size=groups), window_loop([pairs])]
+        reduced = Loop({0: 1, weight: inputs}, reduction="sum", can_split=can_sum)
+        return [batch, Loop({weight: outputs, **each}, {0: 1}), reduced]
+    pairs = count(info.shape(weight)[:2]) // groups  # of an output and an input of one group
+    return [batch, Loop({0: 1, weight: 0, **each}, {0: 1}, size=groups), window_loop([pairs])]
+
+
+def _channels(info: OpInfo, outputs: int, inputs: int) -> list[Loop]:
+    return channel_loops(info, outputs=outputs, inputs=inputs, can_sum=adds_up(info))
+
+
+@sharding_rule("ConvInteger")
+def integer_convolution(info: OpInfo) -> Rule:
+    """Return the loops of Conv; parts of the sum add up, each less its own zero points.
+
+    Padding holds the zero point of the input, so it adds nothing.
+    """
+    kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
+    channels = channel_loops(info, outputs=0, inputs=1, can_sum=True, per_channel=(3,))
+    spatial = spatial_loops(info, kernel, windows, side="result")
+    return _quantized(info, [*channels, *spatial, window_loop(kernel)])
+
+
+@sharding_rule("QLinearConv")
+def requantized_convolution(info: OpInfo) -> Rule:
+    """Return the loops of Conv but the sum, which is rounded once."""
+    kernel, windows = info.shape(3)[2:], info.result_shape()[2:]
+    channels = channel_loops(
+        info, outputs=0, inputs=1, can_sum=False, weight=3, per_channel=(4, 5, 8)
+    )
+    spatial = spatial_loops(info, kernel, windows, side="result")
+    return _quantized(info, [*channels, *spatial, window_loop(kernel)])
+
+
+def _quantized(info: OpInfo, loops: list[Loop]) -> Rule:
+    localize = _divide_groups if info.attribute("group", 1) > 1 else None
+    return rule_of(info, loops, localize=localize, flops_per_point=2.0)
 
 
 def _bias(info: OpInfo) -> tuple[int, ...]:

@@ -32,6 +32,9 @@ _NARY: dict[str, float] = {
     "PRelu": 2.0,
     "Pow": 16.0,
     **dict.fromkeys(("com.microsoft.BiasGelu", "com.microsoft.FastGelu"), 15.0),
+    # Scales and zero points are one for all elements.
+    **dict.fromkeys(("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul"), 6.0),
+    **dict.fromkeys(("com.microsoft.QLinearLeakyRelu", "com.microsoft.QLinearSigmoid"), 6.0),
 }
 
 _EXACT_CASTS = {"float16": {"float32", "float64"}, "bfloat16": {"float32", "float64"}}

@@ -27,6 +27,7 @@ _FAMILIES = (
     "normalization",
     "pooling",
     "quantization",
+    "quantized_products",
     "randomness",
     "reduction",
     "repetition",

@@ -80,7 +80,7 @@ class Report:
 
 def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
     """Return normally distributed values, the same for the same shape and seed."""
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+    return np.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape), dtype)
 
 
 def offered(case: Case, mesh_shape: tuple[int, ...] = (2,)) -> set[str]:

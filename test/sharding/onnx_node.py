@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["Array", "evaluate", "make_node", "run_node"]
 
 Array = npt.NDArray[Any]
+Kind = tuple[np.dtype[Any], tuple[int, ...]]
+"""Element type and shape of an operand: some operators of the runtime want to know both."""
 
 _IR_VERSION = 12
 _LISTS = (
@@ -64,21 +66,21 @@ def run_node(
     node: onnx.NodeProto, versions: dict[str, int], operands: Sequence[Array | None]
 ) -> list[Array | None]:
     """Return the outputs of ``node``, ``None`` for an omitted one."""
-    dtypes = tuple(None if o is None else o.dtype for o in operands)
-    session = _session(node.SerializeToString(), tuple(sorted(versions.items())), dtypes)
+    kinds = tuple(None if o is None else (o.dtype, o.shape) for o in operands)
+    session = _session(node.SerializeToString(), tuple(sorted(versions.items())), kinds)
     feeds = {f"x{i}": o for i, o in enumerate(operands) if o is not None}
     outputs = iter(session.run(None, feeds))
     return [next(outputs) if name else None for name in node.output]
 
 
-@cache
+@lru_cache(maxsize=1000)
 def _session(
     node_bytes: bytes,
     versions: tuple[tuple[str, int], ...],
-    dtypes: tuple[np.dtype[Any] | None, ...],
+    kinds: tuple[Kind | None, ...],
 ) -> ort.InferenceSession:
     node = onnx.NodeProto.FromString(node_bytes)
-    inputs = [_input(i, dtype) for i, dtype in enumerate(dtypes) if dtype is not None]
+    inputs = [_input(i, *kind) for i, kind in enumerate(kinds) if kind is not None]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = onnx.helper.make_graph([node], "node", inputs, outputs)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in versions]
@@ -91,9 +93,9 @@ def _session(
     )
 
 
-def _input(index: int, dtype: np.dtype[Any]) -> onnx.ValueInfoProto:
+def _input(index: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> onnx.ValueInfoProto:
     number = onnx.helper.np_dtype_to_tensor_dtype(dtype)
-    return onnx.helper.make_tensor_value_info(f"x{index}", number, None)
+    return onnx.helper.make_tensor_value_info(f"x{index}", number, shape)
 
 
 def _attribute(op: ir.Operation, name: str) -> onnx.AttributeProto:

@@ -103,6 +103,42 @@ def test_a_batch_that_may_be_stretched_is_never_split() -> None:
     assert not any("S(0)" in text.split(" -> ")[1] for text in offered(case))
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    batches=st.sampled_from([((), ()), ((2,), ()), ((2,), (2,)), ((4, 2), (1, 2))]),
+    flips=st.tuples(st.booleans(), st.booleans()),
+    alpha=st.sampled_from([1.0, 0.5]),
+)
+def test_any_flipped_product(
+    mesh: tuple[int, ...], batches: Any, flips: tuple[bool, bool], alpha: float
+) -> None:
+    left, right = ((4, 8), (8, 6))
+    left, right = (left[::-1] if flips[0] else left), (right[::-1] if flips[1] else right)
+    operands = [normal(*batches[0], *left), normal(*batches[1], *right)]
+    attributes = {"transA": int(flips[0]), "transB": int(flips[1]), "alpha": alpha}
+    check(Case("FusedMatMul", operands, attributes, 1, "com.microsoft"), mesh)
+
+
+def test_flipped_products_split_as_others_do() -> None:
+    case = Case("FusedMatMul", [normal(6, 4), normal(8, 6)], {"transA": 1, "transB": 1}, 1,
+                "com.microsoft")  # fmt: skip
+    assert offered(case) == {
+        "R R -> R",
+        "S(1) R -> S(0)",
+        "R S(0) -> S(1)",
+        "S(0) S(1) -> P(sum)",
+        "P(sum) R -> P(sum)",
+        "R P(sum) -> P(sum)",
+    }
+
+
+def test_a_batch_behind_the_rows_stays_whole() -> None:
+    case = Case("FusedMatMul", [normal(4, 2, 6), normal(2, 6, 8)], {"transBatchA": 1}, 1,
+                "com.microsoft")  # fmt: skip
+    assert offered(case) == {"R R -> R"}
+
+
 def test_gemm_without_bias() -> None:
     found = offered(Case("Gemm", [normal(4, 6), normal(6, 8)]))
     assert {"S(0) R -> S(0)", "R S(1) -> S(1)", "S(1) S(0) -> P(sum)"} <= found

@@ -1,0 +1,254 @@
+"""Quantized products: every strategy is right, and the expected ones are offered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharding.harness import Case, check, normal, offered
+from sharding.onnx_node import Array
+
+MESHES = [(2,), (4,), (2, 2)]
+RUNTIME = "com.microsoft"
+
+
+def whole(*shape: int, dtype: Any = np.uint8, seed: int = 0) -> Array:
+    """Return whole numbers of all values that ``dtype`` has."""
+    limits, rng = np.iinfo(dtype), np.random.default_rng([seed, *shape])
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def scale(*shape: int, seed: int = 0) -> Array:
+    return np.asarray(normal(*shape, seed=seed) ** 2 + 0.1, np.float32)
+
+
+def test_parts_of_an_integer_sum_add_up() -> None:
+    case = Case("MatMulInteger", [whole(4, 6), whole(6, 8), np.uint8(3), whole(8)])
+    operands = [*case.operands[:2], np.array(3, np.uint8), whole(8)]
+    assert offered(replace(case, operands=operands)) == {
+        "R R R R -> R",
+        "S(0) R R R -> S(0)",
+        "R S(1) R S(0) -> S(1)",
+        "S(1) S(0) R R -> P(sum)",
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    shapes=st.sampled_from(
+        [((4, 8), (8, 4)), ((2, 4, 8), (8, 4)), ((2, 4, 8), (2, 8, 4)), ((4, 2, 8), (1, 8, 6))]
+    ),
+    signed=st.booleans(),
+    points=st.sampled_from([(), (0,), (0, 1), (None, 1)]),
+)
+def test_any_integer_product(
+    mesh: tuple[int, ...], shapes: Any, signed: bool, points: tuple[int | None, ...]
+) -> None:
+    kind = np.int8 if signed else np.uint8
+    operands: list[Any] = [whole(*shapes[0]), whole(*shapes[1], dtype=kind, seed=1)]
+    each = shapes[1][-1] if len(shapes[1]) == 2 else 1  # the runtime wants the batch in others
+    held = (np.array(7, np.uint8), whole(each, dtype=kind, seed=2))
+    operands += [None if p is None else held[p] for p in points]
+    check(Case("MatMulInteger", operands), mesh)
+
+
+def test_a_rounded_sum_is_not_split() -> None:
+    points = [np.array(5, np.uint8)] * 3
+    scales = [np.array(0.1, np.float32)] * 3
+    operands = [whole(4, 6), scales[0], points[0], whole(6, 8), scales[1], points[1]]
+    found = offered(Case("QLinearMatMul", [*operands, scales[2], points[2]]))
+    rest = " R R"
+    assert found == {
+        f"R R R R R R{rest} -> R",
+        f"S(0) R R R R R{rest} -> S(0)",
+        f"R R R S(1) R R{rest} -> S(1)",
+    }
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_rounded_columns_have_their_own_scales(mesh: tuple[int, ...]) -> None:
+    operands = [whole(4, 8), scale(), np.array(9, np.uint8), whole(8, 4, dtype=np.int8)]
+    operands += [scale(4), np.zeros(4, np.int8), np.array(30, np.float32), np.array(128, np.uint8)]
+    report = check(Case("QLinearMatMul", operands), mesh)
+    assert any("S(1)" in text and "S(0) S(0)" in text for text in report.offered) or len(mesh) > 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    rows=st.sampled_from([(4,), (2, 4)]),
+    each=st.booleans(),
+    points=st.booleans(),
+    bias=st.booleans(),
+)
+def test_any_scaled_product(
+    mesh: tuple[int, ...], rows: tuple[int, ...], each: bool, points: bool, bias: bool
+) -> None:
+    count = 4 if each else 1
+    operands = [whole(*rows, 8), whole(8, 4), scale(1), scale(count, seed=1)]
+    operands += [whole(1, seed=2), whole(count, seed=3)] if points else [None, None]
+    operands += [normal(4)] if bias else []
+    check(Case("MatMulIntegerToFloat", operands, {}, 1, RUNTIME), mesh)
+
+
+def test_a_dynamic_range_is_that_of_the_whole() -> None:
+    operands = [normal(4, 8), whole(8, 4), scale(4), None, normal(4)]
+    assert offered(Case("DynamicQuantizeMatMul", operands, {}, 1, RUNTIME)) == {
+        "R R R R R -> R",
+        "R S(1) S(0) R S(0) -> S(1)",
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    shape=st.lists(st.sampled_from([1, 2, 4]), min_size=0, max_size=3),
+    shift=st.sampled_from([-9.0, 0.0, 9.0]),
+    size=st.sampled_from([0.0, 1.0, 50.0]),
+)
+def test_a_range_is_reduced_over_all_ranks(
+    mesh: tuple[int, ...], shape: list[int], shift: float, size: float
+) -> None:
+    x = np.asarray(normal(*shape) * size + shift, np.float32)
+    check(Case("DynamicQuantizeLinear", [x], results=(True,) * 3), mesh)
+
+
+def test_a_range_is_priced() -> None:
+    report = check(Case("DynamicQuantizeLinear", [normal(4, 6)], results=(True,) * 3), (2,))
+    assert report.offered == {"R -> R R R", "S(0) -> S(0) R R", "S(1) -> S(1) R R"}
+    assert report.rule.inner[0].item_bytes == 4
+
+
+def nbits(
+    columns: int = 8, blocks: int = 4, *, rows: tuple[int, ...] = (4,), width: int = 4,
+    points: str = "", flat: bool = False, bias: bool = False, level: int = 0, size: int = 16,
+) -> Case:  # fmt: skip
+    """Return a product with packed weights, ``blocks`` blocks of ``size`` elements per column."""
+    scales, packed = scale(columns, blocks), -(-blocks * width // 8)
+    zero = whole(columns, packed, seed=4) if points == "packed" else None
+    zero = normal(columns, blocks, seed=5) if points == "plain" else zero
+    if flat:
+        scales, zero = scales.reshape(-1), zero if zero is None else zero.reshape(-1)
+    weight = whole(columns, blocks, size * width // 8, seed=6)
+    operands = [normal(*rows, blocks * size), weight, scales, zero, None]
+    attributes = {"K": blocks * size, "N": columns, "bits": width, "block_size": size}
+    attributes |= {"accuracy_level": level} if level else {}
+    return Case(
+        "MatMulNBits", [*operands, normal(columns) if bias else None], attributes, 1, RUNTIME
+    )
+
+
+def test_packed_weights_split_by_columns_and_blocks() -> None:
+    assert offered(nbits(points="packed", bias=True)) == {
+        "R R R R R R -> R",
+        "R S(0) S(0) S(0) R S(0) -> S(1)",
+        "S(1) S(1) S(1) S(1) R P(sum) -> P(sum)",
+        "S(0) R R R R R -> S(0)",
+        "P(sum) R R R R P(sum) -> P(sum)",
+    }
+
+
+def test_blocks_stay_together_where_bytes_or_scales_do() -> None:
+    half_bytes = offered(nbits(blocks=2, points="packed"))
+    assert not any("S(1) S(1)" in text for text in half_bytes)
+    assert any("S(1) S(1)" in text for text in offered(nbits(blocks=2, points="packed", width=8)))
+    assert not any("S(1) S(1)" in text for text in offered(nbits(flat=True)))
+    assert "R S(0) S(0) R R R -> S(1)" in offered(nbits(flat=True))
+
+
+def test_a_quantized_left_side_is_not_linear() -> None:
+    assert not any("P(sum) R" in text for text in offered(nbits(level=4)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    columns=st.sampled_from([4, 6, 8]),
+    blocks=st.sampled_from([1, 2, 4]),
+    rows=st.sampled_from([(4,), (2, 2), (1,)]),
+    weights=st.sampled_from([(4, ""), (4, "packed"), (4, "plain"), (8, ""), (8, "packed")]),
+    flat=st.booleans(),
+    bias=st.booleans(),
+    level=st.sampled_from([0, 4]),
+)
+def test_any_packed_product(
+    mesh: tuple[int, ...], columns: int, blocks: int, rows: tuple[int, ...],
+    weights: tuple[int, str], flat: bool, bias: bool, level: int,
+) -> None:  # fmt: skip
+    width, points = weights
+    case = nbits(columns, blocks, rows=rows, width=width, points=points, flat=flat, bias=bias,
+                 level=level)  # fmt: skip
+    check(case, mesh, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["QLinearAdd", "QLinearMul"])
+def test_quantized_sums_broadcast(name: str) -> None:
+    held = [scale(seed=1), np.array(3, np.uint8)]
+    operands = [whole(4, 6), *held, whole(6, seed=1), *held, *held]
+    assert offered(Case(name, operands, {}, 1, RUNTIME)) == {
+        "R R R R R R R R -> R",
+        "S(0) R R R R R R R -> S(0)",
+        "S(1) R R S(0) R R R R -> S(1)",
+    }
+
+
+@pytest.mark.parametrize("name", ["QLinearLeakyRelu", "QLinearSigmoid"])
+def test_quantized_activations(name: str) -> None:
+    held = [scale(), np.array(3, np.uint8)]
+    found = offered(Case(name, [whole(4, 6), *held, *held], {}, 1, RUNTIME))
+    assert found == {"R R R R R -> R", "S(0) R R R R -> S(0)", "S(1) R R R R -> S(1)"}
+
+
+def test_work() -> None:
+    assert check(nbits(rows=(2, 3)), (2,)).flops == 2 * 6 * 8 * 64
+    assert check(Case("MatMulInteger", [whole(4, 6), whole(6, 8)]), (2,)).flops == 2 * 4 * 6 * 8
+
+
+def convolution(groups: int, *, each: bool = False, bias: bool = False, pads: int = 1) -> Case:
+    """Return QLinearConv of 4 channels to 8, in groups."""
+    weight = whole(8, 4 // groups, 3, 3, dtype=np.int8)
+    count = (8,) if each else ()
+    operands = [whole(2, 4, 6, 6), scale(), np.array(7, np.uint8), weight, scale(*count)]
+    operands += [np.zeros(count, np.int8), np.array(90, np.float32), np.array(128, np.uint8)]
+    operands += [whole(8, dtype=np.int16).astype(np.int32)] if bias else []
+    return Case("QLinearConv", operands, {"group": groups, "pads": [pads] * 4})
+
+
+def test_rounded_convolution_splits_batch_and_channels_of_the_result() -> None:
+    rest = "R R R"
+    assert offered(convolution(1, each=True, bias=True)) == {
+        f"R R R R R R {rest} -> R",
+        f"S(0) R R R R R {rest} -> S(0)",
+        "R R R S(0) S(0) S(0) R R S(0) -> S(1)",
+    }
+    assert "S(1) R R S(0) R R R R -> S(1)" in offered(convolution(4))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    groups=st.sampled_from([1, 2, 4]),
+    each=st.booleans(),
+    bias=st.booleans(),
+    integer=st.booleans(),
+)
+def test_any_quantized_convolution(
+    mesh: tuple[int, ...], groups: int, each: bool, bias: bool, integer: bool
+) -> None:
+    case = convolution(groups, each=each, bias=bias)
+    if integer:
+        held = case.operands
+        operands = [held[0], whole(8, 4 // groups, 3, 3), held[2], np.array(3, np.uint8)]
+        case = Case("ConvInteger", operands, case.attributes)
+    check(case, mesh)
+
+
+def test_parts_of_an_integer_convolution_add_up() -> None:
+    operands = [whole(2, 4, 6, 6), whole(8, 4, 3, 3), np.array(7, np.uint8)]
+    case = Case("ConvInteger", operands, {"pads": [1, 1, 1, 1]})
+    assert "S(1) S(1) R -> P(sum)" in offered(case)
