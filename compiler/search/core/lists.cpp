@@ -22,15 +22,31 @@ class Eliminator {
           levels_(levels), effort_(effort), token_(token), tables_(plan.scope.size()) {}
 
     std::vector<Solution> run() {
-        for (std::size_t id = 0; id < plan_.base.size(); ++id) load(static_cast<int>(id));
+        for (std::size_t id = 0; id < plan_.base.size(); ++id)
+            if (plan_.same[id] == int(id)) load(static_cast<int>(id));
+        const std::vector<const Step*> last = last_readers();
         for (const Step& step : plan_.steps) {
+            if (plan_.same[step.output] != step.output) continue;
             tables_[step.output] = eliminate_step(step);
-            for (int id : step.inputs) tables_[id].forget_costs();
+            for (int id : step.inputs)
+                if (last[plan_.same[id]] == &step) lists_of(id).forget_costs();
         }
         return solutions();
     }
 
   private:
+    Lists& lists_of(int id) { return tables_[plan_.same[id]]; }
+    const Lists& lists_of(int id) const { return tables_[plan_.same[id]]; }
+
+    // Per table, the last step that reads it, of those that are computed.
+    std::vector<const Step*> last_readers() const {
+        std::vector<const Step*> last(tables_.size());
+        for (const Step& step : plan_.steps)
+            if (plan_.same[step.output] == step.output)
+                for (int id : step.inputs) last[plan_.same[id]] = &step;
+        return last;
+    }
+
     void load(int id) {
         const Table& table = *plan_.base[id];
         Lists& lists = tables_[id];
@@ -71,7 +87,7 @@ class Eliminator {
     double work_of(const Step& step) const {
         double work = double(plan_.cells[step.output]) * double(step.values);
         for (int id : step.inputs)
-            work *= std::max(1.0, double(tables_[id].time.size()) / double(plan_.cells[id]));
+            work *= std::max(1.0, double(lists_of(id).time.size()) / double(plan_.cells[id]));
         return work;
     }
 
@@ -114,7 +130,7 @@ class Eliminator {
     List input_at(const Step& step, const std::size_t* offset, std::size_t x, std::size_t v,
                   std::size_t i) const {
         const Access& access = step.access[i];
-        return tables_[step.inputs[i]].at(offset[i] + v * access.stride_v + (access.row ? x : 0));
+        return lists_of(step.inputs[i]).at(offset[i] + v * access.stride_v + (access.row ? x : 0));
     }
 
     void eliminate_cell(const Step& step, const std::size_t* offset, std::size_t x,
@@ -194,12 +210,12 @@ class Eliminator {
         std::vector<std::uint32_t> index(plan_.scope.size(), 0);
         index[plan_.last().output] = root;
         for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
-            const Lists& lists = tables_[step->output];
+            const Lists& lists = lists_of(step->output);
             const std::uint32_t at = index[step->output];
             if (step->var >= 0) choice[step->var] = lists.v[at];
             for (std::size_t i = 0; i < step->inputs.size(); ++i) {
                 const int id = step->inputs[i];
-                index[id] = tables_[id].begin[offset_of(plan_, id, choice)] +
+                index[id] = lists_of(id).begin[offset_of(plan_, id, choice)] +
                             lists.from[at * lists.width + i];
             }
         }

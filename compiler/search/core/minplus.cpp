@@ -86,12 +86,12 @@ std::vector<double> step_up(const Plan& plan, const Step& step, const Values& va
 }
 
 // Lowers the joint minimum of every input entry of one row by the row of totals.
-void lower(const Step& step, const std::size_t* offset, std::size_t v,
+void lower(const Plan& plan, const Step& step, const std::size_t* offset, std::size_t v,
            const std::vector<double>& total, Outside& joint) {
     const double low = least(total.data(), total.size());
     if (low == INF) return;
     for (std::size_t i = 0; i < step.inputs.size(); ++i) {
-        double* p = joint[step.inputs[i]].data() + offset[i] + v * step.access[i].stride_v;
+        double* p = joint[plan.same[step.inputs[i]]].data() + offset[i] + v * step.access[i].stride_v;
         if (step.access[i].row) min_row(p, total.data(), total.size());
         else *p = std::min(*p, low);
     }
@@ -100,21 +100,21 @@ void lower(const Step& step, const std::size_t* offset, std::size_t v,
 void step_down(const Plan& plan, const Step& step, const Values& values, Outside& result) {
     std::vector<double> total;
     Rows rows(step, values);
-    for (int id : step.inputs) result[id].assign(plan.cells[id], INF);
     each_row(step, 0, rows_of(step), [&](std::size_t to, const std::size_t* offset) {
         const double* above = &result[step.output][to];
         for (std::size_t v = 0; v < step.values; ++v) {
             rows.at(step, offset, v);
             if (rows.sum == INF) continue;
             rows.total(total, above, step.row);
-            lower(step, offset, v, total, result);
+            lower(plan, step, offset, v, total, result);
         }
     });
-    for (int id : step.inputs) {
-        const double* own = values.of(id);
-        for (std::size_t i = 0; i < plan.cells[id]; ++i)
-            if (result[id][i] != INF) result[id][i] -= own[i];
-    }
+}
+
+// From the least totals through the entries of a table to what lies outside it.
+void take_off(std::vector<double>& total, const double* own) {
+    for (std::size_t i = 0; i < total.size(); ++i)
+        if (total[i] != INF) total[i] -= own[i];
 }
 
 }  // namespace
@@ -157,11 +157,17 @@ Values eliminate(const Plan& plan, const Weights& weights, const Token* token) {
 
 Outside outside(const Plan& plan, const Values& values, const Token* token) {
     Outside result(plan.scope.size());
-    result[plan.last().output] = {0.0};
+    for (std::size_t id = 0; id < result.size(); ++id)
+        if (plan.same[id] == int(id)) result[id].assign(plan.cells[id], INF);
+    result[plan.last().output] = {values.total()};
+    // Whatever reads one of equal tables comes after the first of them.
     for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step) {
+        if (plan.same[step->output] != step->output) continue;
         if (token) token->check();
+        take_off(result[step->output], values.of(step->output));
         step_down(plan, *step, values, result);
     }
+    for (std::size_t id = 0; id < plan.base.size(); ++id) take_off(result[id], values.of(int(id)));
     return result;
 }
 

@@ -42,7 +42,8 @@ Values among_ties(const Plan& plan, const Values& first, const Weights& weights)
 // A choice (configuration per node) that reaches `values.total()`, and `second->total()` if given.
 std::vector<int> decode(const Plan& plan, const Values& values, const Values* second = nullptr);
 
-// Per table and entry, the smallest sum of everything outside that table (INF when there is none).
+// Per table and entry, the smallest sum of everything outside that table (INF when there is none). Of
+// equal tables the first has it, the least over all places; the others have nothing.
 using Outside = std::vector<std::vector<double>>;
 Outside outside(const Plan& plan, const Values& values, const Token* token = nullptr);
 

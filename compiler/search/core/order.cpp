@@ -7,15 +7,11 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "looks.hpp"
+
 namespace topt::search {
 
 namespace {
-
-// How a table looks to one of its variables, the same for equal tables in equal places.
-std::uint64_t blend(std::uint64_t a, std::uint64_t b) {
-    a = (a ^ (b + 0x9E3779B97F4A7C15ull)) * 0xFF51AFD7ED558CCDull;
-    return a ^ (a >> 32);
-}
 
 class Orderer {
   public:
@@ -60,6 +56,7 @@ class Orderer {
         factors_.push_back({std::move(scope), label});
     }
 
+    // How a table looks to one of its variables, the same for equal tables in equal places.
     std::uint64_t seen_from(const Factor& factor, int v) const {
         const auto at = std::find(factor.scope.begin(), factor.scope.end(), v) - factor.scope.begin();
         return blend(factor.label, std::uint64_t(at) + 1);

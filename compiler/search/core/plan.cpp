@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "looks.hpp"
 #include "order.hpp"
 
 namespace topt::search {
@@ -12,10 +13,15 @@ namespace topt::search {
 namespace {
 
 constexpr double kWorthSharing = 1e6;  // sums: below that, another order gains nothing
+constexpr int kReach = 4;  // edges: what places have in common that are searched as one
 
 class Planner {
+    using Looks = std::pair<std::uint64_t, std::uint64_t>;  // of both ends of an edge
+
   public:
-    explicit Planner(const Model& model) : model_(model) {}
+    // Tables are the same only between nodes of the same looks.
+    Planner(const Model& model, std::vector<std::uint64_t> looks)
+        : model_(model), looks_(std::move(looks)) {}
 
     Plan build(const std::vector<int>& order) {
         plan_.position.resize(order.size());
@@ -41,7 +47,6 @@ class Planner {
         const int id = static_cast<int>(plan_.scope.size());
         plan_.scope.push_back(std::move(scope));
         plan_.cells.push_back(cells);
-        plan_.table_cells += static_cast<double>(cells);
         live_.push_back(1);
         for (int node : plan_.scope[id]) tables_of_[node].push_back(id);
         return id;
@@ -50,26 +55,32 @@ class Planner {
     void add_base() {
         for (std::size_t n = 0; n < model_.nodes.size(); ++n) {
             add_table({static_cast<int>(n)});
-            add_content(model_.nodes[n], 0, 1);
+            add_content(model_.nodes[n], 0, 1, {looks_[n], 0});
         }
         for (const Edge& edge : model_.edges) {
             const bool flip = plan_.position[edge.a] > plan_.position[edge.b];
             flip ? add_table({edge.b, edge.a}) : add_table({edge.a, edge.b});
-            add_content(edge.table, flip, model_.size(edge.b));
+            add_content(edge.table, flip, model_.size(edge.b), {looks_[edge.a], looks_[edge.b]});
         }
     }
 
-    // Base tables are the same when their content is.
-    void add_content(const TableRef& table, bool flip, std::size_t columns) {
+    // Base tables are the same when their content and their ends' looks are.
+    void add_content(const TableRef& table, bool flip, std::size_t columns, Looks ends) {
         const int id = static_cast<int>(plan_.base.size());
         plan_.flipped.push_back(flip);
-        auto [it, fresh] = by_content_.try_emplace({table.get(), flip, columns}, id);
-        plan_.same.push_back(it->second);
-        if (!fresh) plan_.base.push_back(plan_.base[it->second]);
-        else if (!flip) plan_.base.push_back(table);
-        else
-            plan_.base.push_back(std::make_shared<const Table>(
-                transposed(*table, table->size() / columns, columns)));
+        TableRef& turned = by_content_[{table.get(), flip, columns}];
+        if (!turned)
+            turned = flip ? std::make_shared<const Table>(
+                                transposed(*table, table->size() / columns, columns))
+                          : table;
+        plan_.base.push_back(turned);
+        add_class(by_looks_.try_emplace({turned.get(), columns, ends}, id).first->second);
+    }
+
+    void add_class(int first) {
+        const std::size_t id = plan_.same.size();
+        plan_.same.push_back(first);
+        if (first == int(id)) plan_.table_cells += static_cast<double>(plan_.cells[id]);
     }
 
     bool contains(int big, int small) const {
@@ -153,7 +164,7 @@ class Planner {
         set_loops(step, scope);
         for (int id : step.inputs) live_[id] = 0;
         step.output = add_table(scope);
-        plan_.same.push_back(class_of(step));
+        add_class(class_of(step));
         note_size(step);
         if (plan_.same.back() == step.output) plan_.distinct_work += step_work(step);
         plan_.steps.push_back(step);
@@ -193,7 +204,9 @@ class Planner {
     Plan plan_;
     std::vector<char> live_;
     std::vector<std::vector<int>> tables_of_;  // node -> tables, some of them not live any more
-    std::map<std::tuple<const Table*, bool, std::size_t>, int> by_content_;
+    const std::vector<std::uint64_t> looks_;
+    std::map<std::tuple<const Table*, bool, std::size_t>, TableRef> by_content_;
+    std::map<std::tuple<const Table*, std::size_t, Looks>, int> by_looks_;
     std::map<std::vector<std::size_t>, int> by_key_;
     double widest_ = 0;
     std::vector<int> widest_scope_;
@@ -209,13 +222,17 @@ std::size_t offset_of(const Plan& plan, int table, const std::vector<int>& choic
 }
 
 Plan make_plan(const Model& model) {
-    return Planner(model).build(elimination_order(model, false));
+    return Planner(model, looks_of(model, kReach)).build(elimination_order(model, false));
 }
 
-Plan make_shared_plan(const Model& model, const Plan& plain, bool always) {
-    if (plain.distinct_work < kWorthSharing && !always) return plain;
-    Plan shared = Planner(model).build(elimination_order(model, true));
-    return always || shared.distinct_work < plain.distinct_work ? shared : plain;
+Plan make_shared_plan(const Model& model, const Plan& lists, bool always_share) {
+    const std::vector<std::uint64_t> alike(model.nodes.size(), 0);
+    std::vector<int> order(model.nodes.size());
+    for (std::size_t v = 0; v < order.size(); ++v) order[lists.position[v]] = static_cast<int>(v);
+    Plan plain = Planner(model, alike).build(order);
+    if (plain.distinct_work < kWorthSharing && !always_share) return plain;
+    Plan shared = Planner(model, alike).build(elimination_order(model, true));
+    return always_share || shared.distinct_work < plain.distinct_work ? shared : plain;
 }
 
 }  // namespace topt::search

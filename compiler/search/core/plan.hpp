@@ -37,21 +37,22 @@ struct Plan {
     std::vector<TableRef> base;            // node and edge tables, turned into the order of the scope
     std::vector<char> flipped;             // base table -> whether it is the transpose of the model's
     std::vector<Step> steps;               // the last one has the result, a single cell
-    std::vector<int> same;                 // table -> the first table with provably equal content
+    std::vector<int> same;                 // table -> the first of those that are computed as one
 
     double distinct_work = 0;  // sums to form over numbers, equal steps once
-    double table_cells = 0;    // cells of all tables together
+    double table_cells = 0;    // cells of all tables together, equal ones once
     std::string widest;        // the widest table in words, for messages
     int busiest = -1;          // of the nodes of the widest table, the one that is in most tables
     const Step& last() const { return steps.back(); }
 };
 
-// Eliminates, again and again, the variable whose output table is smallest.
+// A plan for lists: eliminates, again and again, the variable whose output table is smallest. Tables
+// are the same when their content is and they lie in equal surroundings, so that they are of use alike.
 Plan make_plan(const Model& model);
 
-// Another plan in which equal parts are met as equal more often, if that is less work or `always` (for
-// tests); else `plain`.
-Plan make_shared_plan(const Model& model, const Plan& plain, bool always);
+// A plan for numbers: tables of equal content are the same wherever they are. Eliminates in the order
+// of `lists`, or in one that meets more equal parts where that is less work or `always` (for tests).
+Plan make_shared_plan(const Model& model, const Plan& lists, bool always_share);
 
 // Calls f(output offset, offset per input) for each row of the output; offsets exclude v.
 template <class F>

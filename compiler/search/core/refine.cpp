@@ -110,8 +110,8 @@ class BoxSearch {
         return low;
     }
 
-    bool over(const Line& line, const Outside& outside_of, const Cost& base, int table,
-              std::size_t entry, const Cost& cost, double low) const {
+    static bool over(const Line& line, const Outside& outside_of, const Cost& base, int table,
+                     std::size_t entry, const Cost& cost, double low) {
         if (line.limit == INF) return false;
         const double transient = std::max(low, cost.transient);
         const double value = line.time * cost.time + line.memory * cost.fixed;
@@ -134,12 +134,17 @@ class BoxSearch {
         const double low = transient_floor(state.model, range);
         Model copy = state.model;
         Keep keep = keep_all(copy);
+        const std::vector<int>& same = state.plan.same;
         const int nodes = static_cast<int>(copy.nodes.size());
         for (int n = 0; n < nodes; ++n)
-            for (std::size_t i = 0; i < keep[n].size(); ++i)
-                keep[n][i] = useful(state, n, i, copy.nodes[n]->at(i), low, range.high);
+            if (same[n] != n) keep[n] = keep[same[n]];
+            else
+                for (std::size_t i = 0; i < keep[n].size(); ++i)
+                    keep[n][i] = useful(state, n, i, copy.nodes[n]->at(i), low, range.high);
         for (std::size_t e = 0; e < copy.edges.size(); ++e)
-            drop_entries(state, static_cast<int>(e) + nodes, copy.edges[e], low, range.high);
+            if (const int table = static_cast<int>(e) + nodes; same[table] != table)
+                copy.edges[e].table = copy.edges[same[table] - nodes].table;
+            else drop_entries(state, table, copy.edges[e], low, range.high);
         return reduce(std::move(copy), keep);
     }
 
