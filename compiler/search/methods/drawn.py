@@ -1,4 +1,4 @@
-"""One random choice as a method: what ``random_search.py`` does."""
+"""One random choice as a method: what ``random_search.py`` does, and what that costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every choice there is, of problems that have few."""
+"""Every choice there is, of problems that have few: the product of all nodes' configurations."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 """What experts do by hand: Megatron-LM for transformers, "one weird trick" for CNNs.
 
-Megatron-LM (arXiv 1909.08053): of two products in a row the first splits its columns, the second
-its rows, so that only the second needs an all-reduce; attention splits its heads, an embedding its
-vocabulary. The minor mesh axes do so, the major ones split the batch; every division of the axes
-is tried. One weird trick (arXiv 1404.5997): convolutions split the batch, fully connected layers
-their columns. These ops are pinned; what lies between them is chosen best.
+Megatron-LM (arXiv 1909.08053, section 3): of two products in a row the first splits its columns,
+the second its rows, so that only the second needs an all-reduce; attention splits its heads, an
+embedding its vocabulary. The minor mesh axes do so, the major ones split the batch; every division
+of the axes is tried. One weird trick (arXiv 1404.5997): convolutions split the batch, fully
+connected layers their columns. These ops are pinned; what lies between them is chosen best. Linear
+in the operands of the graph and one min-plus elimination of what is left to choose, for each
+division.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Integer programming as in Alpa (arXiv 2201.12023, section 4.2), solved by HiGHS.
 
 A binary variable per configuration of a node, one of which is 1; the product of two of them is a
-variable of its own per pair of configurations of an edge, tied to both by linear constraints.
+variable of its own per pair of configurations of an edge, tied to both by linear constraints. That
+is a column per entry of a table, and a row per node and per configuration at either end of an edge;
+solving is exponential in the worst case.
 """
 
 from __future__ import annotations

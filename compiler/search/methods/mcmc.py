@@ -2,6 +2,9 @@
 
 A proposal gives one node, drawn uniformly, another configuration, drawn uniformly. It is accepted
 with probability ``min(1, exp(beta * (old time - new time)))``. The fastest choice seen is returned.
+
+The paper walks for a given time; here it is a given number of proposals, so that the same seed
+gives the same choice. A proposal costs as many steps as the node has edges.
 """
 
 from __future__ import annotations

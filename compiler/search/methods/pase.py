@@ -1,7 +1,11 @@
-"""PaSE: the least time by dynamic programming over dependent sets (arXiv 2407.04001).
+"""PaSE: the least time by dynamic programming over dependent sets.
 
-Vertices are taken one by one. The table of a vertex holds, for every choice of the vertices that
-come later and still matter to it (its dependent set), the least time of all that it settles.
+arXiv 2407.04001, section III.B. Vertices are taken one by one. The table of a vertex holds, for
+every choice of the vertices that come later and still matter to it (its dependent set), the least
+time of all that it settles.
+
+With n vertices of at most K configurations and dependent sets of at most M vertices: O(n K^(M+1))
+time and O(n K^M) memory, as each table is kept for decoding; O(n^2 M) to put them in order.
 """
 
 from __future__ import annotations

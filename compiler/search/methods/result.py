@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.errors import UserError
 
+from ..control import Control
 from ..problem import Point, Problem, no_choice
 
 if TYPE_CHECKING:
@@ -44,13 +45,15 @@ class Limits:
     """How far to search; a method heeds what its entry in the registry says.
 
     ``epsilon`` is as in ``solve_frontier``, ``memory_bytes`` what one device may use, ``None`` for
-    no limit.
+    no limit. ``control`` is as in ``solve_frontier``; a method that does not heed it raises
+    KeyboardInterrupt on Ctrl-C.
     """
 
     seed: int = 0
     epsilon: float = 0.0
     time_limit_s: float | None = None
     memory_bytes: float | None = None
+    control: Control = field(default_factory=Control)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +62,14 @@ class Found:
 
     ``epsilon`` is the bound of a frontier, as in :class:`Frontier`, ``None`` where the points are
     not one. The first point takes at most ``1 + time_epsilon`` of the least time; ``None``: no
-    bound is known. Both bounds hold for the costs of the tables.
+    bound is known. Both bounds hold for the costs of the tables. ``interrupted``: Ctrl-C ended the
+    search, which has returned what it had.
     """
 
     points: list[Point]
     epsilon: float | None = None
     time_epsilon: float | None = None
+    interrupted: bool = False
 
 
 def found(

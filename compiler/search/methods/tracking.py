@@ -1,4 +1,4 @@
-"""Frontier tracking as a method: what ``ft.py`` does."""
+"""Frontier tracking (TensorOpt, arXiv 2004.10856) as a method: what ``ft.py`` does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ __all__ = ["search"]
 
 
 def search(case: Case, limits: Limits) -> Found:
-    """Return the frontier of ``case`` within ``limits.epsilon``; its fastest point is exact."""
+    """Return the frontier of ``case`` within ``limits.epsilon``; its fastest point is exact.
+
+    Neither holds where time ran out before all of the problem was searched.
+    """
     frontier = solve_frontier(
-        case.problem, epsilon=limits.epsilon, time_limit_s=limits.time_limit_s
+        case.problem,
+        epsilon=limits.epsilon,
+        time_limit_s=limits.time_limit_s,
+        control=limits.control,
     )
-    return Found(frontier.points, frontier.epsilon, 0.0)
+    if not frontier.whole:
+        return Found(frontier.points, None, None, frontier.interrupted)
+    return Found(frontier.points, frontier.epsilon, 0.0, frontier.interrupted)
