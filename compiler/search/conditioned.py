@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from ..errors import UserError
+from .control import Control, OutOfTimeError, Status
 from .problem import EdgeTable, Floats, Frontier, NodeTable, Point, Problem, no_choice
 
 __all__ = ["TooWideError", "best_of_parts", "frontier_of_parts"]
@@ -29,33 +32,70 @@ def frontier_of_parts(
     wide: TooWideError,
     parts: int,
     time_limit_s: float | None,
-    solve: Callable[[Problem, int, float | None], tuple[Frontier, bool]],
-) -> tuple[Frontier, bool]:
+    control: Control,
+    solve: Callable[[Problem, int, float | None, Control], Frontier],
+) -> Frontier:
     """Unite the frontiers for each configuration of ``wide.variable``; exact if they are.
 
-    ``solve(part, parts, limit)`` returns a frontier and whether Ctrl-C cut it short; what is left
-    of the time is shared evenly among the parts to come. ``parts`` is in how many the problem as a
-    whole is divided already.
+    ``solve(part, parts, limit, control)`` returns a frontier; what is left of the time is shared
+    evenly among the parts to come. ``parts`` is in how many the problem as a whole is divided
+    already. When the last limit is over, the parts to come are left out.
 
-    Raises ``wide`` when that makes too many parts, and UserError when no choice is allowed.
+    Raises ``wide`` when that makes too many parts, OutOfTimeError when time is over before the
+    first part is solved, and UserError when no choice is allowed.
     """
-    end = None if time_limit_s is None else time.monotonic() + time_limit_s
+    clock = _Clock(time_limit_s, control)
     found: list[Point] = []
-    epsilon, cut = 0.0, False
-    for k, part, number, left in _parts(problem, wide, parts):
-        limit = None if end is None else max(0.0, end - time.monotonic()) / left
+    epsilon, whole = 0.0, True
+    for k, part, number, size in _parts(problem, wide, parts):
         try:
-            frontier, now_cut = solve(part, number, 0.0 if cut else limit)
+            frontier = solve(part, number, *clock.share(k, size))
+        except OutOfTimeError:
+            whole = False
+            break
         except UserError as error:
             if str(error) != str(no_choice()):
                 raise
             continue
-        cut = cut or now_cut
+        if frontier.interrupted:
+            clock.interrupt()
+        whole &= frontier.whole
         epsilon = max(epsilon, frontier.epsilon)
         found += [_with(problem, point, wide.variable, k) for point in frontier.points]
     if not found:
-        raise no_choice()
-    return Frontier(_best(problem, found), epsilon), cut
+        raise no_choice() if whole else OutOfTimeError("search: no part was solved in time")
+    return Frontier(_best(problem, found), epsilon if whole else math.inf, clock.interrupted, whole)
+
+
+class _Clock:
+    """What is left of the time of a whole problem for its next part."""
+
+    def __init__(self, time_limit_s: float | None, control: Control) -> None:
+        self.control = control
+        self.started = time.monotonic()
+        self.limit_s, self.last_s = time_limit_s, control.last_limit_s
+        self.interrupted = False
+
+    def interrupt(self) -> None:
+        """From now on, only the fastest and the leanest point of each part, if there is grace."""
+        self.interrupted, self.limit_s = True, 0.0
+        grace = self._past() + self.control.grace_s
+        self.last_s = grace if self.last_s is None else min(self.last_s, grace)
+
+    def _past(self) -> float:
+        return time.monotonic() - self.started
+
+    def share(self, k: int, size: int) -> tuple[float | None, Control]:
+        """Return the time limit and the control of part ``k`` of ``size``."""
+        past = self._past()
+        limit = None if self.limit_s is None else max(0.0, self.limit_s - past) / (size - k)
+        last = None if self.last_s is None else max(0.0, self.last_s - past)
+        control = replace(self.control, last_limit_s=last, watch=self._watch(k, size))
+        return limit, replace(control, on_interrupt="raise") if self.interrupted else control
+
+    def _watch(self, k: int, size: int) -> Callable[[Status], None] | None:
+        watch = self.control.watch
+        return watch and (lambda status: watch(replace(status, part=f"{k + 1} of {size}")))
 
 
 def best_of_parts(
@@ -63,21 +103,21 @@ def best_of_parts(
 ) -> Point:
     """Return the fastest point over the configurations of ``wide.variable``; raises likewise."""
 
-    def only(part: Problem, number: int, _: float | None) -> tuple[Frontier, bool]:
-        return Frontier([solve(part, number)], 0.0), False
+    def only(part: Problem, number: int, limit: float | None, control: Control) -> Frontier:
+        return Frontier([solve(part, number)], 0.0)
 
-    return frontier_of_parts(problem, wide, parts, None, only)[0].points[0]
+    return frontier_of_parts(problem, wide, parts, None, Control(), only).points[0]
 
 
 def _parts(
     problem: Problem, wide: TooWideError, parts: int
 ) -> Iterator[tuple[int, Problem, int, int]]:
-    """Each configuration, the problem with it fixed, the number of parts, and how many are left."""
+    """Each configuration, the problem with it fixed, the number of parts, and of configurations."""
     size = len(problem.nodes[wide.variable].time_s)
     if size == 1 or parts * size > MOST_PARTS:
         raise wide
     for k in range(size):
-        yield k, _fixed(problem, wide.variable, k), parts * size, size - k
+        yield k, _fixed(problem, wide.variable, k), parts * size, size
 
 
 def _fixed(problem: Problem, variable: int, k: int) -> Problem:

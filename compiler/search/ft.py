@@ -7,16 +7,21 @@ The frontier is the one of TensorOpt (arXiv 2004.10856), the numbers-only case t
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
 from .conditioned import TooWideError, best_of_parts, frontier_of_parts
+from .control import Control, OutOfTimeError, Status
 from .problem import Floats, Frontier, NodeTable, Point, Problem, no_choice
 
 __all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
+
+_NO_CONTROL = Control()
 
 
 def solve_frontier(
@@ -25,7 +30,7 @@ def solve_frontier(
     epsilon: float = 0.0,
     time_limit_s: float | None = None,
     threads: int = 2,
-    on_interrupt: Literal["raise", "return"] = "raise",
+    control: Control | None = None,
 ) -> Frontier:
     """Return the Pareto points of a problem in (memory, time), each with a choice that reaches it.
 
@@ -33,15 +38,15 @@ def solve_frontier(
     within a factor ``1 + epsilon`` of a returned point in both objectives; the fastest and the
     leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than asked for only if
     ``time_limit_s`` ran out first. The same arguments give the same points unless time ran out.
-    Ctrl-C raises KeyboardInterrupt; with ``on_interrupt`` "return" it ends the search as a time
-    limit would, with the points found so far and the bound that they prove.
+    ``control`` says who watches, and what Ctrl-C does.
 
-    Raises UserError for options out of range, when no choice is allowed (every one has an infinite
-    time), and when the tables do not fit into memory even with nodes fixed one by one.
+    Raises OutOfTimeError past ``control.last_limit_s``; UserError for options out of range, when no
+    choice is allowed (every one has an infinite time), and when the tables do not fit into memory
+    even with nodes fixed one by one.
     """
     _check_options(epsilon, time_limit_s, threads)
-    options = {"threads": threads, "forgive": on_interrupt == "return"}
-    return _solve(problem, epsilon, time_limit_s, options)[0]
+    options = {"threads": threads}
+    return _solve(problem, epsilon, time_limit_s, control or Control(), options)
 
 
 def certified_gap(problem: Problem) -> float:
@@ -64,20 +69,21 @@ def _solve(
     problem: Problem,
     epsilon: float,
     time_limit_s: float | None,
+    control: Control,
     options: dict[str, Any],
     parts: int = 1,
-) -> tuple[Frontier, bool]:
-    """The frontier, in parts where the tables do not fit, and whether Ctrl-C cut it short."""
+) -> Frontier:
+    """The frontier, in parts where the tables do not fit."""
     try:
-        result = _run(problem, epsilon, time_limit_s, **options)
+        result = _run(problem, epsilon, time_limit_s, control=control, **options)
     except TooWideError as wide:
 
-        def solve(part: Problem, number: int, limit: float | None) -> tuple[Frontier, bool]:
-            return _solve(part, epsilon, limit, options, number)
+        def solve(part: Problem, number: int, limit: float | None, own: Control) -> Frontier:
+            return _solve(part, epsilon, limit, own, options, number)
 
-        return frontier_of_parts(problem, wide, parts, time_limit_s, solve)
+        return frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
     points = _points(problem, result["choices"])
-    return Frontier(points, float(result["epsilon"])), bool(result["interrupted"])
+    return Frontier(points, float(result["epsilon"]), bool(result["interrupted"]))
 
 
 def _fastest(problem: Problem, parts: int = 1, budget: float = 0.0) -> Point:
@@ -145,7 +151,7 @@ def _run(
     direct_sums: float = 1e6,
     box_sums: float = 2e7,
     hull_only: bool = False,
-    forgive: bool = False,
+    control: Control = _NO_CONTROL,
     always_share: bool = False,
     budget: float = 0.0,
 ) -> dict[str, Any]:
@@ -153,19 +159,32 @@ def _run(
     `box_sums` that on a gap before it is divided, counted in sums of two points; `always_share`
     takes the order of elimination that meets most equal parts even where it is more work.
     """
-    from ._core import TooLargeError
+    from ._core import StoppedError, TooLargeError
 
+    started = time.monotonic()
     engine = _engine(problem, always_share=always_share, budget=budget)
-    limit = math.inf if time_limit_s is None else time_limit_s
+    past = time.monotonic() - started
+    limit, last = (_left(limit, past) for limit in (time_limit_s, control.last_limit_s))
+    forgive, watch = control.on_interrupt == "return", _watcher(control)
+    effort = (epsilon, limit, threads, direct_sums, box_sums, hull_only)
     try:
-        result: dict[str, Any] = engine.frontier(
-            epsilon, limit, threads, direct_sums, box_sums, hull_only, forgive
-        )
+        result: dict[str, Any] = engine.frontier(*effort, forgive, last, control.grace_s, watch)
     except TooLargeError as error:
         raise UserError(f"search: {error}") from None
+    except StoppedError:
+        raise OutOfTimeError("search: time was over before a point was found") from None
     if len(result["choices"]) == 0:
         raise no_choice()
     return result
+
+
+def _left(limit_s: float | None, past_s: float) -> float:
+    return math.inf if limit_s is None else max(0.0, limit_s - past_s)
+
+
+def _watcher(control: Control) -> Callable[..., None] | None:
+    watch = control.watch
+    return watch and (lambda *status: watch(Status(*status)))
 
 
 def _points(problem: Problem, choices: NDArray[np.int32]) -> list[Point]:

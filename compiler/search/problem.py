@@ -68,11 +68,15 @@ class Frontier:
     """Points sorted by time, none beaten by another in both time and memory.
 
     Every other choice is within a factor ``1 + epsilon`` of one of them in time and in memory; with
-    ``epsilon`` 0 the points are all there are. The first and the last point are exact in any case.
+    ``epsilon`` 0 the points are all there are. The first and the last point are exact in any case,
+    but where the frontier is not ``whole``: time ran out before every part of the problem was
+    searched, and there is no bound. ``interrupted``: Ctrl-C ended the search.
     """
 
     points: list[Point]
     epsilon: float
+    interrupted: bool = False
+    whole: bool = True
 
 
 class Problem:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search import ft
+from tensoropt.compiler.search.control import Control, OutOfTimeError
 from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
 
 CLOSE = 1e-9
@@ -22,12 +23,12 @@ def test_parts_give_the_enumerated_frontier(seed: int, epsilon: float) -> None:
     problem = brute.random_problem(np.random.default_rng(seed))
     want = brute.pareto(*brute.enumerate_costs(problem))
     try:
-        frontier, cut = ft._solve(problem, epsilon, None, {"budget": TIGHT})
+        frontier = ft._solve(problem, epsilon, None, Control(), {"budget": TIGHT})
     except UserError as error:
         assert ("no choice is allowed" in str(error)) == (not want)
         return
     got = [(point.time, point.memory) for point in frontier.points]
-    assert not cut
+    assert frontier.whole and not frontier.interrupted
     assert frontier.epsilon <= epsilon
     assert ft._fastest(problem, budget=TIGHT).time == pytest.approx(want[0][0])
     np.testing.assert_allclose([got[0], got[-1]], [want[0], want[-1]], rtol=CLOSE, atol=1e-12)
@@ -52,12 +53,35 @@ def test_fixing_one_node_is_enough_for_some() -> None:
         ft._engine(problem, budget=3e4)
     times, _ = brute.enumerate_costs(problem)
     assert ft._fastest(problem, budget=3e4).time == times.min()
-    assert ft._solve(problem, 0.0, None, {"budget": 3e4})[0].points[0].time == times.min()
+    assert ft._solve(problem, 0.0, None, Control(), {"budget": 3e4}).points[0].time == times.min()
 
 
 def test_a_time_limit_is_shared_among_the_parts() -> None:
-    frontier, _ = ft._solve(_complete(4, 6), 0.0, 0.0, {"budget": 3e4})
+    frontier = ft._solve(_complete(4, 6), 0.0, 0.0, Control(), {"budget": 3e4})
     assert frontier.points[0].time == ft._fastest(_complete(4, 6)).time
+
+
+def test_parts_left_out_for_lack_of_time_leave_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ft, "_run", _gives_up_after(ft._run, 2))
+    problem, options = _complete(4, 6), {"budget": 3e4}
+    frontier = ft._solve(problem, 0.0, None, Control(), options)
+    assert frontier.points
+    assert (frontier.whole, frontier.epsilon) == (False, np.inf)
+    with pytest.raises(OutOfTimeError):
+        ft._solve(problem, 0.0, None, Control(last_limit_s=0.0), options)
+
+
+def _gives_up_after(run, parts):  # type: ignore[no-untyped-def]
+    """The engine, whose time is over when it has solved some parts."""
+    solved: list[object] = []
+
+    def limited(*args, **options):  # type: ignore[no-untyped-def]
+        if len(solved) == parts:
+            raise OutOfTimeError("over")
+        solved.append(result := run(*args, **options))
+        return result
+
+    return limited
 
 
 def test_too_many_parts_are_refused() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tensoropt.compiler.search.control import Control
 from tensoropt.compiler.search.ft import solve_frontier
 from tensoropt.compiler.search.instance import load_instance
 
@@ -29,7 +30,8 @@ def test_interrupt_can_leave_the_best_frontier_so_far() -> None:
     timer = threading.Timer(4.0, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
     start = time.monotonic()
     timer.start()
-    frontier = solve_frontier(problem, on_interrupt="return")
+    frontier = solve_frontier(problem, control=Control(on_interrupt="return"))
+    assert frontier.interrupted
     assert time.monotonic() - start < 20
     assert 0 < frontier.epsilon < 0.1
     assert len(frontier.points) > 10

@@ -27,10 +27,32 @@ constexpr int kThreads = 2;
 
 std::vector<double> copy(const Array& array) { return {array.data(), array.data() + array.size()}; }
 
-// Runs f on another thread, so that Ctrl-C is seen meanwhile; its exception comes back. With
-// `forgive`, Ctrl-C only cancels the token, and f ends as it does then.
-template <class F>
-void interruptible(Token& token, bool forgive, F f) {
+// The two ends of a search, and how Ctrl-C brings them about: with `forgive` the first one cancels
+// `enough` and leaves `last` some seconds, else and the second time it cancels both.
+struct Ends {
+    Token enough, last;
+    bool forgive = false;
+    double grace_s = INF;
+
+    void cancel() {
+        enough.cancel();
+        last.cancel();
+    }
+    // Whether the search goes on after the exception that is set.
+    bool survive() {
+        const bool first = forgive && !enough.cancelled() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+        if (!first) return false;
+        PyErr_Clear();
+        enough.cancel();
+        last.end_within(grace_s);
+        return true;
+    }
+};
+
+// Runs f on another thread, so that Ctrl-C is seen meanwhile; its exception comes back. Calls `watch`
+// between, which may set a Python exception as well.
+template <class F, class Watch>
+void interruptible(Ends& ends, F f, Watch watch) {
     std::mutex mutex;
     std::condition_variable condition;
     bool done = false;
@@ -51,15 +73,16 @@ void interruptible(Token& token, bool forgive, F f) {
             std::unique_lock lock(mutex);
             finished = condition.wait_for(lock, std::chrono::milliseconds(50), [&] { return done; });
         }
-        if (!finished && !token.cancelled() && PyErr_CheckSignals() != 0) {
-            token.cancel();
+        if (finished) break;
+        watch(ends.enough.cancelled());
+        if (!PyErr_Occurred()) PyErr_CheckSignals();
+        if (PyErr_Occurred() && !ends.survive()) {
+            ends.cancel();
             nb::gil_scoped_release released;
             worker.join();
             break;
         }
     }
-    if (PyErr_Occurred() && forgive && !failed && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-        PyErr_Clear();
     if (PyErr_Occurred()) throw nb::python_error();
     if (failed) std::rethrow_exception(failed);
 }
@@ -107,32 +130,48 @@ class Engine {
     nb::object min_time() {
         std::vector<int> choice;
         bool allowed = false;
-        Token token(INF);
-        interruptible(token, false, [&] {
-            const Values values = eliminate(whole_.numbers, {1, 0, INF});
+        Ends ends{Token(INF), Token(INF)};
+        interruptible(ends, [&] {
+            const Values values = eliminate(whole_.numbers, {1, 0, INF}, &ends.last);
             allowed = values.total() != INF;
             if (allowed) choice = expand(whole_.model, decode(whole_.numbers, values));
-        });
+        }, [](bool) {});
         if (!allowed) return nb::none();
         const std::size_t size = choice.size();
         return to_numpy(std::vector<std::int32_t>(choice.begin(), choice.end()), {size});
     }
 
+    // Past `last_limit_s`, or `grace_s` after a forgiven Ctrl-C, even the fastest and the leanest point
+    // are given up: throws Stopped. `watch`, if any, is called now and then as
+    // watch(phase, epsilon, gaps done, gaps, whether it is stopping).
     nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
-                      double box_sums, bool hull_only, bool forgive) {
-        Token token(time_limit_s);
+                      double box_sums, bool hull_only, bool forgive, double last_limit_s,
+                      double grace_s, const nb::object& watch) {
+        Ends ends{Token(time_limit_s), Token(last_limit_s), forgive, grace_s};
+        Progress progress;
         Result result;
-        interruptible(token, forgive, [&] {
+        interruptible(ends, [&] {
             screen();
-            if (eliminate(whole_.numbers, {1, 0, INF}).total() == INF) return;
-            result = solve_frontier(whole_, {epsilon, threads, direct_sums, box_sums, hull_only}, token);
-        });
+            if (eliminate(whole_.numbers, {1, 0, INF}, &ends.last).total() == INF) return;
+            const Options options{epsilon, threads, direct_sums, box_sums, hull_only};
+            result = solve_frontier(whole_, options, {ends.enough, ends.last}, progress);
+        }, [&](bool stopping) { show(watch, progress, stopping); });
         nb::dict out = to_dict(result);
-        out["interrupted"] = token.cancelled();
+        out["interrupted"] = ends.enough.cancelled();
         return out;
     }
 
   private:
+    static void show(const nb::object& watch, const Progress& progress, bool stopping) {
+        if (watch.is_none()) return;
+        try {
+            watch(progress.phase.load(), progress.epsilon.load(), progress.done.load(),
+                  progress.gaps.load(), stopping);
+        } catch (nb::python_error& error) {
+            error.restore();
+        }
+    }
+
     // Takes the tables over, equal ones as one.
     Model assemble() {
         double cells = 0;
@@ -261,6 +300,7 @@ NB_MODULE(_core, m) {
     using namespace topt::search;
     m.doc() = "Exact variable elimination over pairwise cost tables.";
     nb::exception<TooLarge>(m, "TooLargeError");
+    nb::exception<Stopped>(m, "StoppedError");
     nb::class_<Engine>(m, "Engine")
         .def(nb::init<>())
         .def("add_table", &Engine::add_table, "time"_a, "static"_a.none(), "transient"_a.none())
@@ -270,5 +310,6 @@ NB_MODULE(_core, m) {
         .def("widest", &Engine::widest)
         .def("min_time", &Engine::min_time)
         .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
-             "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a);
+             "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = INF,
+             "grace_s"_a = INF, "watch"_a.none() = nb::none());
 }

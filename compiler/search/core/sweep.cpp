@@ -30,9 +30,9 @@ struct Gap {
 
 class Frontier {
   public:
-    Frontier(Prepared& whole, const Options& options, const Token& token)
-        : whole_(whole), options_(options), token_(token),
-          levels_(transient_levels(whole.model)) {}
+    Frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress)
+        : whole_(whole), options_(options), token_(until.enough), last_(until.last),
+          progress_(progress), levels_(transient_levels(whole.model)) {}
 
     Result run() {
         find_extremes();
@@ -44,23 +44,34 @@ class Frontier {
                 if (!search_directly(kAgain * options_.direct_sums)) search_gaps();
             }
         }
-        for (const Gap& gap : gaps_) result_.epsilon = std::max(result_.epsilon, gap.error);
+        result_.epsilon = largest_error();
         keep_best(result_.points);
         return std::move(result_);
     }
 
   private:
-    // Never cut short by the clock.
+    // Cut short by the last token alone.
     void find_extremes() {
         Supported best[2];
         parallel(2, options_.threads, [&](std::size_t i) {
-            best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1);
+            best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &last_);
         });
         supports_ = {{1, 0, best[0].bound}, {0, 1, best[1].bound}};
         const bool one = best[0].solution.cost.memory() <= best[1].bound;
         const std::size_t left = add_point(std::move(best[0].solution));
         if (one) return;
         gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
+    }
+
+    double largest_error() const {
+        double error = 0;
+        for (const Gap& gap : gaps_) error = std::max(error, gap.error);
+        return error;
+    }
+
+    void report(Progress::Phase phase) {
+        progress_.phase = phase;
+        progress_.epsilon = largest_error();
     }
 
     // What the rest costs at least, per entry of every table: once for time, once for memory.
@@ -120,6 +131,7 @@ class Frontier {
     void sweep() {
         auto open = [](const Gap& gap) { return !gap.refined; };
         for (;;) {
+            report(Progress::supported);
             const auto batch = worst(kBatch, open);
             if (batch.empty() || token_.expired()) break;
             std::vector<Supported> best(batch.size());
@@ -133,7 +145,7 @@ class Frontier {
             for (std::size_t i = 0; i < batch.size(); ++i) settle(batch[i], std::move(best[i]));
         }
         result_.supported = static_cast<int>(result_.points.size());
-        for (const Gap& gap : gaps_) result_.hull_epsilon = std::max(result_.hull_epsilon, gap.error);
+        result_.hull_epsilon = largest_error();
     }
 
     // Takes in what minimising along a gap's line gave: a new point that splits it, or a certificate.
@@ -173,6 +185,7 @@ class Frontier {
     }
 
     void fill_gaps(std::size_t reach) {
+        report(Progress::filling);
         const auto order = in_order();
         const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
         std::vector<std::vector<Solution>> found(todo.size());
@@ -227,6 +240,8 @@ class Frontier {
         const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
         result_.gaps = static_cast<int>(todo.size());
         if (todo.empty()) return;
+        progress_.gaps = result_.gaps;
+        report(Progress::searching);
         try {
             know_bounds();
         } catch (const Stopped&) {
@@ -242,17 +257,18 @@ class Frontier {
             try {
                 search_box(whole_, box_of(gaps_[todo[i]]), effort, token_, found[i]);
                 done[i] = 1;
+                ++progress_.done;
             } catch (const Stopped&) {
             }
         });
         for (std::size_t i = 0; i < todo.size(); ++i) {
-            if (done[i]) take(gaps_[todo[i]], found[i]);
+            if (done[i]) take(gaps_[todo[i]], found[i], options_.epsilon);
             else ++result_.open_gaps, divide(todo[i], found[i]);
         }
     }
 
-    void take(Gap& gap, std::vector<Solution>& found) {
-        gap.error = options_.epsilon;
+    void take(Gap& gap, std::vector<Solution>& found, double error) {
+        gap.error = error;
         for (Solution& point : found) add_point(std::move(point));
     }
 
@@ -267,7 +283,7 @@ class Frontier {
             std::vector<Solution> found;
             search_box(whole_, box, {sums, SIZE_MAX, options_.threads}, token_, found);
             gaps_.resize(1);
-            take(gaps_[0], found);
+            take(gaps_[0], found, 0);
             return true;
         } catch (const OverBudget&) {
         } catch (const Stopped&) {
@@ -278,6 +294,8 @@ class Frontier {
     Prepared& whole_;
     const Options& options_;
     const Token& token_;
+    const Token& last_;
+    Progress& progress_;
     const std::vector<double> levels_;
     std::vector<Support> supports_;
     std::vector<Gap> gaps_;
@@ -286,8 +304,8 @@ class Frontier {
 
 }  // namespace
 
-Result solve_frontier(Prepared& whole, const Options& options, const Token& token) {
-    return Frontier(whole, options, token).run();
+Result solve_frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress) {
+    return Frontier(whole, options, until, progress).run();
 }
 
 }  // namespace topt::search

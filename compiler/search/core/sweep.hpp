@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "minimise.hpp"
+#include "progress.hpp"
 #include "refine.hpp"
 
 namespace topt::search {
@@ -24,8 +25,15 @@ struct Result {
     int gaps = 0, open_gaps = 0;   // gaps that had to be searched; those the time limit left open
 };
 
-// The frontier of a model that has a choice at all. The fastest and the leanest point are exact
-// even when the token's time is up. Throws Stopped only when cancelled.
-Result solve_frontier(Prepared& whole, const Options& options, const Token& token);
+// When to stop: at the end of `enough` with the points found so far, of which the fastest and the
+// leanest are always two; at the end of `last` with nothing if those two are not known yet.
+struct Until {
+    const Token& enough;
+    const Token& last;
+};
+
+// The frontier of a model that has a choice at all; `progress` follows the search. Throws Stopped when
+// `until.last` ends before the fastest and the leanest point are known.
+Result solve_frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress);
 
 }  // namespace topt::search

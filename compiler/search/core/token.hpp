@@ -1,6 +1,7 @@
 // When to stop: a deadline, or someone who cancels.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -21,21 +22,24 @@ class Token {
   public:
     using Clock = std::chrono::steady_clock;
 
-    explicit Token(double limit_s) : end_(Clock::time_point::max()) {
+    explicit Token(double limit_s) { end_within(limit_s); }
+
+    // Brings the end forward; it is never put off.
+    void end_within(double limit_s) {
         if (limit_s < 1e9)
-            end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(limit_s));
+            end_ = std::min(end_.load(), Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                            std::chrono::duration<double>(limit_s)));
     }
     void cancel() { cancelled_ = true; }
     bool cancelled() const { return cancelled_; }
-    bool limited() const { return end_ != Clock::time_point::max(); }
-    bool expired() const { return cancelled_ || Clock::now() >= end_; }
+    bool limited() const { return end_.load() != Clock::time_point::max(); }
+    bool expired() const { return cancelled_ || Clock::now() >= end_.load(); }
     void check() const {
         if (expired()) throw Stopped();
     }
 
   private:
-    Clock::time_point end_;
+    std::atomic<Clock::time_point> end_{Clock::time_point::max()};
     std::atomic<bool> cancelled_{false};
 };
 
