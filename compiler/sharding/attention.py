@@ -1,23 +1,20 @@
-"""Attention of the standard, with grouped heads, masks and a KV cache; and rotary embeddings."""
+"""Attention of the standard, with grouped heads, masks and a KV cache."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tensoropt.compiler.sharding.local import LocalOp
-from tensoropt.compiler.sharding.loops import Loop, aligned, linear_in, present_loop, rule_of
+from tensoropt.compiler.sharding.loops import Loop, aligned, present_loop, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.windows import window_loop
 
-__all__ = ["attention", "rotary_embedding"]
+__all__ = ["attention"]
 
 # The place of the loop over heads among the loops.
 _HEADS = 1
-
-# Two products and a sum for each of the two halves of what is rotated.
-_ROTATION_FLOPS = 3.0
 
 
 @sharding_rule("Attention")
@@ -67,35 +64,3 @@ def _products(info: OpInfo, head: int) -> Loop:
 
 def _divide_heads(local: LocalOp) -> list[Any]:
     return local.clone(attributes=local.divided(_HEADS, "q_num_heads", "kv_num_heads"))
-
-
-@sharding_rule("RotaryEmbedding")
-def rotary_embedding(info: OpInfo) -> Rule:
-    """Return batch, heads and rows, of the angles too unless positions pick them from a table."""
-    angles = {3: 0} if info.operand(3) is not None else {1: 0, 2: 0}
-    return rotated(info, angles)
-
-
-def rotated(info: OpInfo, angles: dict[int, int]) -> Rule:
-    """Return the rule of an operator that rotates operand 0, `b h s d` or `b s (h d)`.
-
-    ``angles`` are the operands that run along the batch in dimension 0 and along the rows in
-    dimension 1. A rotation is linear.
-    """
-    packed = len(info.shape(0)) == 3
-    head, row = (2, 1) if packed else (1, 2)
-    count = int(info.attribute("num_heads", 0)) if packed else info.shape(0)[1]
-    loops = [
-        Loop({0: 0, **angles}, {0: 0}),
-        Loop({0: head}, {0: head}, size=count or None, can_split=bool(count)),
-        Loop({0: row, **dict.fromkeys(angles, 1)}, {0: row}),
-        window_loop([(info.shape(0)[head] or 1) // (count or 1) if packed else info.shape(0)[3]]),
-    ]
-    linear = linear_in(info, (0,))
-    return rule_of(
-        info, loops, linear=linear, localize=_divide_rotated, flops_per_point=_ROTATION_FLOPS
-    )
-
-
-def _divide_rotated(local: LocalOp) -> list[Any]:
-    return local.clone(attributes=local.divided(_HEADS, "num_heads"))

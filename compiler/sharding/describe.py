@@ -10,16 +10,19 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["describe", "tensor_info"]
+__all__ = ["TypeInfos", "describe", "tensor_info"]
 
 _STRING_BYTES = 8
 
 
-def describe(op: ir.Operation, versions: dict[str, int]) -> OpInfo:
+def describe(op: ir.Operation, versions: dict[str, int], infos: TypeInfos | None = None) -> OpInfo:
     """Return what rules may know of an ``onnx.*`` operation.
 
-    ``versions`` maps each ONNX domain to its opset version, ``""`` for the standard one.
+    ``versions`` maps each ONNX domain to its opset version, ``""`` for the standard one. ``infos``
+    keeps what is known of types from one call to the next.
     """
+    infos = TypeInfos() if infos is None else infos
+    operands, results = [v.type for v in op.operands], [v.type for v in op.results]
     op_type = op.name.removeprefix("onnx.")
     domain = onnx.split_name(op.name)[0]
     attributes = tuple(
@@ -28,13 +31,20 @@ def describe(op: ir.Operation, versions: dict[str, int]) -> OpInfo:
     return OpInfo(
         name=op_type,
         version=versions.get(domain, 1),
-        operands=tuple(tensor_info(value.type) for value in op.operands),
-        results=tuple(tensor_info(value.type) for value in op.results),
+        operands=tuple(infos[kind] for kind in operands),
+        results=tuple(infos[kind] for kind in results),
         attributes=tuple(sorted(attributes, key=lambda pair: pair[0])),
         literals=tuple(_literal(value) for value in op.operands),
-        unranked=any(_is_unranked(value.type) for value in (*op.operands, *op.results)),
+        unranked=any(_is_unranked(kind) for kind in (*operands, *results)),
         standard_version=versions.get("", 1),
     )
+
+
+class TypeInfos(dict[ir.Type, TensorInfo | None]):
+    """The :func:`tensor_info` of every type that was asked for; the same object each time."""
+
+    def __missing__(self, kind: ir.Type) -> TensorInfo | None:
+        return self.setdefault(kind, tensor_info(kind))
 
 
 def _is_unranked(type_: ir.Type) -> bool:

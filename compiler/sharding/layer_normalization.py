@@ -7,13 +7,21 @@ from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
 from tensoropt.compiler.sharding.local import LocalOp
-from tensoropt.compiler.sharding.loops import Loop, aligned, axis_of, rule_of
+from tensoropt.compiler.sharding.loops import Loop, aligned, axis_of, present_loop, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import InnerReduction, Rule
 from tensoropt.dialects.onnx import is_no_value
 
-__all__ = ["NORMALIZATION_FLOPS", "inner_sum", "inverse_deviation", "layer", "skip", "split_axes"]
+__all__ = [
+    "NORMALIZATION_FLOPS",
+    "embedding",
+    "inner_sum",
+    "inverse_deviation",
+    "layer",
+    "skip",
+    "split_axes",
+]
 
 NORMALIZATION_FLOPS = 8.0
 """Two sums, a difference, a square, a product with the deviation, scale and bias."""
@@ -53,6 +61,24 @@ def skip(info: OpInfo) -> Rule | None:
         return None
     rank = len(info.shape(0))
     return _rule(info, range(rank - 1, rank), _localize_skip)
+
+
+@sharding_rule("com.microsoft.EmbedLayerNormalization")
+def embedding(info: OpInfo) -> Rule:
+    """Return batch and rows of a normalised sum of embeddings; the tables stay whole.
+
+    Rows stay whole where positions are counted from the first, and where they are counted for the
+    lengths among the results.
+    """
+    batch = {0: 0, 1: 0, 7: 0, **aligned(info, 8, 0, 2)}
+    counted = info.operand(8) is None or (len(info.results) > 1 and info.results[1] is not None)
+    rows = dict.fromkeys((0, 1, 7, 8), 1)
+    loops = [
+        present_loop(info, batch, dict.fromkeys(range(3), 0)),
+        present_loop(info, rows, {0: 1, 2: 1}, can_split=not counted),
+        Loop({}, {0: 2}, can_split=False),
+    ]
+    return rule_of(info, loops, flops_per_point=NORMALIZATION_FLOPS + 2.0)
 
 
 def _rule(info: OpInfo, reduced: range, localize: Any) -> Rule:

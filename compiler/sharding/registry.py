@@ -33,6 +33,8 @@ _FAMILIES = (
     "repetition",
     "reshaping",
     "resizing",
+    "rotary",
+    "runtime_attention",
     "softmax",
 )
 _MAKERS: dict[str, RuleMaker] = {}

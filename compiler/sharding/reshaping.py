@@ -8,6 +8,7 @@ piece is then one contiguous run of the block's elements.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,16 +30,16 @@ class Block:
     result: range
 
 
-def reshape_blocks(source: Shape, result: Shape) -> list[Block]:
+def reshape_blocks(source: Shape, result: Shape, copied: Sequence[int] = ()) -> list[Block]:
     """Return the blocks of a reshape from ``source`` to ``result``, in order.
 
-    Static dimensions line up from the front, then from the back; what symbolic dimensions leave
-    between them is one block.
+    Static dimensions and those that are ``copied``, symbolic but the same on both sides, line up
+    from the front, then static ones from the back; what is left between them is one block.
     """
-    front = _line_up(source, result)
+    front = _line_up(source, result, copied)
     start = front[-1] if front else Block(range(0), range(0))
     rest_source, rest_result = source[start.source.stop :], result[start.result.stop :]
-    back = _line_up(rest_source[::-1], rest_result[::-1])
+    back = _line_up(rest_source[::-1], rest_result[::-1], ())
     mirrored = [_mirror(block, len(source), len(result)) for block in reversed(back)]
     stops = (mirrored[0].source.start, mirrored[0].result.start) if mirrored else None
     stop_source, stop_result = stops or (len(source), len(result))
@@ -53,17 +54,21 @@ def _mirror(block: Block, source: int, result: int) -> Block:
     )
 
 
-def _line_up(source: Shape, result: Shape) -> list[Block]:
+def _line_up(source: Shape, result: Shape, copied: Sequence[int]) -> list[Block]:
     """Return the blocks that can be closed from the front, up to a dimension that is symbolic."""
     blocks: list[Block] = []
-    block = _next_block(source, result, 0, 0)
+    block = _next_block(source, result, 0, 0, copied)
     while block is not None:
         blocks.append(block)
-        block = _next_block(source, result, block.source.stop, block.result.stop)
+        block = _next_block(source, result, block.source.stop, block.result.stop, copied)
     return blocks
 
 
-def _next_block(source: Shape, result: Shape, i: int, j: int) -> Block | None:
+def _next_block(
+    source: Shape, result: Shape, i: int, j: int, copied: Sequence[int]
+) -> Block | None:
+    if i == j and i in copied:
+        return Block(range(i, i + 1), range(i, i + 1))
     first_i, first_j, held, wanted = i, j, 1, 1
     while True:
         take_source = held < wanted or (held == wanted and i < len(source))
@@ -83,8 +88,17 @@ def _loops(info: OpInfo) -> list[Loop]:
     source, result = info.shape(0), info.result_shape()
     if 0 in source:
         return []
-    found = (_block_loop(source, result, b) for b in reshape_blocks(source, result))
+    blocks = reshape_blocks(source, result, _copied(info))
+    found = (_block_loop(source, result, block) for block in blocks)
     return [loop for loop in found if loop is not None]
+
+
+def _copied(info: OpInfo) -> list[int]:
+    """Return the symbolic dimensions that a Reshape takes from the same place of its operand."""
+    sizes = info.literal_ints(1) if info.name == "Reshape" else None
+    if sizes is None or info.attribute("allowzero", 0):
+        return []
+    return [dim for dim, n in enumerate(sizes) if n == 0 and info.shape(0)[dim] is None]
 
 
 def _block_loop(source: Shape, result: Shape, block: Block) -> Loop | None:

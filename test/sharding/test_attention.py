@@ -1,4 +1,4 @@
-"""Attention and rotary embeddings: every strategy is right, and the expected ones are offered."""
+"""Attention: every strategy is right, and the expected ones are offered."""
 
 from __future__ import annotations
 
@@ -95,53 +95,6 @@ def test_work_of_attention() -> None:
     report = check(attention(past=5, results=3), (2,))
     assert report.flops == 2 * 2 * 4 * 4 * 11 * (8 + 4)
     assert check(attention(packed=True), (2,)).flops == 2 * 2 * 4 * 4 * 6 * (8 + 4)
-
-
-def rotary(*shape: int, positions: bool = True, **attributes: Any) -> Case:
-    """Return the rotation of (batch, heads, rows, 8) or (batch, rows, heads * 8)."""
-    batch, rows = shape[0], shape[-2]
-    half = attributes.get("rotary_embedding_dim", 8) // 2
-    angles = normal(16, half) if positions else normal(batch, rows, half)
-    ids = np.random.default_rng(0).integers(0, 16, (batch, rows)) if positions else None
-    operands = [normal(*shape), np.cos(angles), np.sin(angles), ids]
-    return Case("RotaryEmbedding", operands, attributes, 23)
-
-
-def test_rotation_splits_batch_heads_and_rows() -> None:
-    assert offered(rotary(2, 4, 6, 8)) == {
-        "R R R R -> R",
-        "S(0) R R S(0) -> S(0)",
-        "S(1) R R R -> S(1)",
-        "S(2) R R S(1) -> S(2)",
-        "P(sum) R R R -> P(sum)",
-    }
-    without = offered(rotary(2, 4, 6, 8, positions=False))
-    assert {"S(0) S(0) S(0) R -> S(0)", "S(2) S(1) S(1) R -> S(2)"} <= without
-
-
-def test_packed_rotation_divides_its_heads() -> None:
-    case = rotary(3, 6, 32, num_heads=4)
-    assert "S(2) R R R -> S(2)" in offered(case)
-    assert check(case, (4,)).flops == 3 * 3 * 6 * 32
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    mesh=st.sampled_from(MESHES),
-    heads=st.sampled_from([1, 2, 4]),
-    packed=st.booleans(),
-    positions=st.booleans(),
-    interleaved=st.booleans(),
-    dim=st.sampled_from([8, 4]),
-)
-def test_any_rotation(
-    mesh: tuple[int, ...], heads: int, packed: bool, positions: bool, interleaved: bool, dim: int
-) -> None:
-    attributes = {"interleaved": int(interleaved)}
-    attributes |= {"rotary_embedding_dim": dim} if dim < 8 else {}
-    attributes |= {"num_heads": heads} if packed or dim < 8 else {}
-    shape = (4, 4, heads * 8) if packed else (4, heads, 4, 8)
-    check(rotary(*shape, positions=positions, **attributes), mesh)
 
 
 @pytest.mark.parametrize("mesh", MESHES)

@@ -164,3 +164,54 @@ def test_sums_of_short_numbers_are_made_of_long_ones() -> None:
     halves = [None if x is None else x.astype(np.float16) for x in case.operands]
     report = check(replace(case, operands=halves), (2,), rtol=1e-2, atol=1e-2)
     assert "S(2) S(2) S(0) S(0) S(0) -> S(2) R R S(2)" in report.offered
+
+
+def embedding(
+    *, segments: bool = True, mask: bool = False, positions: int = 0, lengths: bool = False,
+    total: bool = False,
+) -> Case:  # fmt: skip
+    """Return embeddings of 2 sequences of 4 words; ``positions``: of how many sequences."""
+    rng, hidden = np.random.default_rng(0), 8
+    operands = [
+        rng.integers(0, 10, (2, 4), np.int32),
+        rng.integers(0, 2, (2, 4), np.int32) if segments else None,
+        normal(10, hidden),
+        normal(6, hidden, seed=1),
+        normal(2, hidden, seed=2) if segments else None,
+        normal(hidden),
+        normal(hidden, seed=1),
+        np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.int32) if mask else None,
+        rng.integers(0, 6, (positions, 4), np.int32) if positions else None,
+    ]
+    results = (True, lengths, total)
+    return Case("EmbedLayerNormalization", operands, {}, 1, "com.microsoft", results=results)
+
+
+def test_embeddings_split_rows_that_have_positions() -> None:
+    assert offered(embedding(positions=2, total=True)) == {
+        "R R R R R R R R R -> R R R",
+        "S(0) S(0) R R R R R R S(0) -> S(0) R S(0)",
+        "S(1) S(1) R R R R R R S(1) -> S(1) R S(1)",
+    }
+    assert offered(embedding(mask=True, lengths=True)) == {
+        "R R R R R R R R R -> R R R",
+        "S(0) S(0) R R R R R S(0) R -> S(0) S(0) R",
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mesh=st.sampled_from([(2,), (2, 2)]),
+    segments=st.booleans(),
+    mask=st.booleans(),
+    positions=st.sampled_from([0, 1, 2]),
+    lengths=st.booleans(),
+    total=st.booleans(),
+)
+def test_any_embedding(
+    mesh: tuple[int, ...], segments: bool, mask: bool, positions: int, lengths: bool, total: bool
+) -> None:
+    check(
+        embedding(segments=segments, mask=mask, positions=positions, lengths=lengths, total=total),
+        mesh,
+    )
