@@ -46,7 +46,8 @@ class FoldConstantsPass(Pass):
 
     Folds an operation whose operands are literals, and `Shape` and `Size` of a static tensor, where
     every result has at most ``limit`` elements and is of an integer type, or is a single number.
-    Weights are never folded. Repeats until nothing changes; each round infers all shapes anew.
+    Weights are never folded. Repeats until nothing changes; each round infers all shapes anew if
+    any is unknown.
     Values come from ONNX Runtime; what it refuses stays. Refuses a partitioned module.
     """
 
@@ -58,7 +59,14 @@ class FoldConstantsPass(Pass):
     def run(self, module: ir.Module) -> None:
         with module.context, ir.Location.unknown():
             while _Round(module, self.limit).fold():
-                refine_types(module)
+                if not _is_static(module):
+                    refine_types(module)
+
+
+def _is_static(module: ir.Module) -> bool:
+    """Whether there is no shape left to infer."""
+    kinds = {value.type for op in walk(function(module)) for value in op.results}
+    return all(isinstance(kind, ir.NoneType) or static_shape(kind) is not None for kind in kinds)
 
 
 class _Round:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.sharding.describe import describe, tensor_info
+from tensoropt.compiler.sharding.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.registry import rule_for
 from tensoropt.compiler.sharding.rule import Rule
@@ -30,6 +30,7 @@ __all__ = ["Graph", "Node", "Value", "captured", "read_graph"]
 class Node:
     """An argument, an op or a result of the function: what chooses a strategy.
 
+    Ops that are equal have the same object as ``info`` and as ``rule``.
     ``operands`` and ``results`` hold value indices, ``None`` for an omitted operand. A ``tied``
     argument is a parameter with one use: it is stored as that use wants it and chooses nothing.
     A ``constant`` node depends on no graph input; ONNX Runtime folds it when the model is loaded.
@@ -142,6 +143,8 @@ class _Reader:
         self.function = onnx.function(module)
         self.graph = Graph([], [], module)
         self.indices: dict[ir.Value, int] = {}
+        self.infos = TypeInfos()
+        self.known: dict[OpInfo, tuple[OpInfo, Rule]] = {}
 
     def read(self) -> Graph:
         block = self.function.regions[0].blocks[0]
@@ -173,11 +176,17 @@ class _Reader:
             return
         if not onnx.is_onnx(op):
             raise UserError(f"{op.location}: '{op.name}' op is not an onnx op, run import only")
-        info = describe(op, self.versions)
-        node = Node("op", onnx.node_name(op) or op.name, info, rule_for(info), op)
+        node = Node("op", onnx.node_name(op) or op.name, *self._described(op), op)
         self._append(node, op.results, [*op.operands, *captured(op)])
         inputs = [self.graph.producer(v) for v in node.operands if v is not None]
         node.constant = not onnx.is_random(op) and all(producer.constant for producer in inputs)
+
+    def _described(self, op: ir.Operation) -> tuple[OpInfo, Rule]:
+        """Return the same objects for all ops that are equal."""
+        info = describe(op, self.versions, self.infos)
+        if info not in self.known:
+            self.known[info] = info, rule_for(info)
+        return self.known[info]
 
     def _append(
         self, node: Node, results: Sequence[ir.Value], operands: Sequence[ir.Value] = ()
@@ -192,7 +201,7 @@ class _Reader:
         for number, value in enumerate(results):
             self.indices[value] = len(self.graph.values)
             node.results.append(len(self.graph.values))
-            self.graph.values.append(Value(position, number, tensor_info(value.type)))
+            self.graph.values.append(Value(position, number, self.infos[value.type]))
 
 
 def _classify_constants(graph: Graph) -> None:

@@ -63,7 +63,18 @@ class MeshTables:
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
         """Per node, its strategies; none for a tied parameter."""
-        return [() if n.tied else node_options(self.graph, n, self.mesh) for n in self.graph.nodes]
+        known: dict[object, tuple[Strategy, ...]] = {}
+        for node in self.graph.nodes:
+            key = self._kind(node)
+            if key not in known:
+                known[key] = () if node.tied else node_options(self.graph, node, self.mesh)
+        return [known[self._kind(node)] for node in self.graph.nodes]
+
+    def _kind(self, node: Node) -> object:
+        """Return what the options of a node depend on."""
+        values = [*node.operands[:1], *node.results[:1]]
+        infos = [id(self.graph.values[v].info) for v in values if v is not None]
+        return node.kind, id(node.rule), len(node.operands), node.whole, node.tied, *infos
 
     @cached_property
     def variables(self) -> list[int]:
@@ -167,9 +178,9 @@ class MeshTables:
         return total
 
     def _node_table(self, index: int) -> NodeTable:
-        # Options are known by identity: equal ops have the same, and to hash them takes long.
+        # Known by identity: equal ops have the same, and to hash them takes long.
         node = self.graph.nodes[index]
-        key = (node.kind, node.info, self._surroundings(node), id(self.options[index]))
+        key = (node.kind, id(node.info), self._surroundings(node), id(self.options[index]))
         if key not in self._node_tables:
             options = self.options[index]
             self._node_tables[key] = NodeTable(
@@ -197,7 +208,7 @@ class MeshTables:
                     self.graph.producer(v).constant,
                     self.graph.is_kept(self.graph.values[v]),
                     node.operands.index(v) if v in node.operands else -1,
-                    self.graph.values[v].info,
+                    id(self.graph.values[v].info),
                 )
                 for v in values
             ),
