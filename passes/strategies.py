@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.cost.device import load_device
+from functools import lru_cache
+
+from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.reshard import Resharder
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of, layouts_of_strategy, mesh_of
@@ -41,4 +44,10 @@ def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
         text = f"'{function.name}' op the module has no topt.device, run search-strategies first"
         raise PassError(text, function.location)
     device = load_device(module.operation.attributes["topt.device"].value)
-    return Resharder(mesh_of(module.operation), device)
+    return _resharder(mesh_of(module.operation), device)
+
+
+@lru_cache(maxsize=4)
+def _resharder(mesh: Mesh, device: Device) -> Resharder:
+    """Keep what several passes and modules need: building its graphs is half of compiling one op."""
+    return Resharder(mesh, device)
