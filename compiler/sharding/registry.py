@@ -20,6 +20,7 @@ _FAMILIES = (
     "convolution",
     "einsum",
     "elementwise",
+    "experts",
     "indexing",
     "layer_normalization",
     "linear_algebra",

@@ -115,16 +115,35 @@ def _major(shape: Shape, dims: range) -> int | None:
     return next((dim for dim in dims if shape[dim] != 1), None)
 
 
-@sharding_rule("Flatten", "Unsqueeze")
-def _reshaping(info: OpInfo) -> Rule:
+@sharding_rule("Flatten")
+def _flatten(info: OpInfo) -> Rule:
     return rule_of(info, _loops(info), linear=linear_in(info, (0,)))
+
+
+@sharding_rule("Unsqueeze")
+def _unsqueeze(info: OpInfo) -> Rule:
+    return rule_of(info, _kept_loops(info), linear=linear_in(info, (0,)))
+
+
+def _kept_loops(info: OpInfo) -> list[Loop]:
+    """Return a loop per dimension that Squeeze or Unsqueeze keeps."""
+    axes = info.attribute("axes")
+    axes = info.literal_ints(1) if axes is None and info.operand(1) is not None else axes
+    if axes is None:
+        return _loops(info)
+    longer = max(len(info.shape(0)), len(info.result_shape()))
+    ones = {axis % longer for axis in axes}
+    kept = list(enumerate(dim for dim in range(longer) if dim not in ones))
+    if info.name == "Squeeze":
+        return [Loop({0: long}, {0: short}) for short, long in kept]
+    return [Loop({0: short}, {0: long}) for short, long in kept]
 
 
 @sharding_rule("Squeeze")
 def _squeeze(info: OpInfo) -> Rule | None:
     """Axes left out mean every dimension of size 1, among which a split one must not fall."""
     if _has_axes(info):
-        return rule_of(info, _loops(info), linear=linear_in(info, (0,)))
+        return rule_of(info, _kept_loops(info), linear=linear_in(info, (0,)))
     if None in info.shape(0):
         return None
     linear = linear_in(info, (0,))

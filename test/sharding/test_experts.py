@@ -1,0 +1,172 @@
+"""Mixtures of experts: every strategy is right, and the expected ones are offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharding.harness import Case, check, normal, offered
+from sharding.onnx_node import Array
+
+MESHES = [(2,), (4,), (2, 2)]
+RUNTIME = "com.microsoft"
+HIDDEN, WIDE = 16, 32
+
+
+def mixture(
+    experts: int = 4, *, tokens: tuple[int, ...] = (6,), biases: bool = True, fused: int = 0,
+    **attributes: Any,
+) -> Case:  # fmt: skip
+    """Return a mixture of experts that widen 16 elements to 32."""
+    rows, double = int(np.prod(tokens)), 2 if fused else 1
+    operands = [
+        normal(*tokens, HIDDEN),
+        normal(rows, experts),
+        normal(experts, double * WIDE, HIDDEN, seed=1),
+        normal(experts, double * WIDE, seed=2) if biases else None,
+        normal(experts, HIDDEN, WIDE, seed=3),
+        normal(experts, HIDDEN, seed=4) if biases else None,
+    ]
+    attributes |= {"swiglu_fusion": fused, "activation_type": "swiglu"} if fused else {}
+    return Case("MoE", operands, attributes, 1, RUNTIME)
+
+
+def test_tokens_experts_and_features_split() -> None:
+    assert offered(mixture(k=2)) == {
+        "R R R R R R -> R",
+        "S(0) S(0) R R R R -> S(0)",
+        "R R S(0) S(0) S(0) S(0) -> P(sum)",
+        "R R S(1) S(1) S(2) P(sum) -> P(sum)",
+    }
+
+
+def test_sequences_split_with_their_tokens() -> None:
+    assert "S(0) S(0) R R R R -> S(0)" in offered(mixture(tokens=(2, 3)))
+    assert not any("S(0) S(0) R" in text for text in offered(mixture(tokens=(3, 2))))
+
+
+def test_features_one_after_the_other_stay_whole() -> None:
+    assert any("S(1)" in text for text in offered(mixture(fused=1, k=2)))
+
+
+def test_a_sparse_mixer_keeps_its_experts() -> None:
+    found = offered(mixture(k=2, use_sparse_mixer=1))
+    assert not any("S(0) S(0) S(0) S(0)" in text for text in found)
+
+
+def test_equal_weights_are_taken_in_order() -> None:
+    case = mixture(k=2, tokens=(4,))
+    operands = list(case.operands)
+    operands[1] = np.zeros((4, 4), np.float32)
+    check(Case("MoE", operands, case.attributes, 1, RUNTIME), (2,))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    experts=st.sampled_from([2, 4, 8]),
+    k=st.sampled_from([1, 2]),
+    tokens=st.sampled_from([(8,), (4,), (4, 2), (1, 3)]),
+    biases=st.booleans(),
+    fused=st.sampled_from([0, 1]),
+    activation=st.sampled_from(["relu", "gelu", "silu", "identity"]),
+    normalize=st.booleans(),
+)
+def test_any_mixture(
+    mesh: tuple[int, ...], experts: int, k: int, tokens: tuple[int, ...], biases: bool, fused: int,
+    activation: str, normalize: bool,
+) -> None:  # fmt: skip
+    attributes: dict[str, Any] = {"k": k, "normalize_routing_weights": int(normalize)}
+    attributes |= {} if fused else {"activation_type": activation}
+    check(mixture(experts, tokens=tokens, biases=biases, fused=fused, **attributes), mesh)
+
+
+def quantized(
+    experts: int = 4, *, tokens: tuple[int, ...] = (6,), bits: int = 4, block: int = 0,
+    biases: bool = True, points: bool = False, weights: bool = False, fused: int = 0,
+    **attributes: Any,
+) -> Case:  # fmt: skip
+    """Return a mixture of quantized experts that widen 32 elements to 64."""
+    hidden, wide, rows = 32, 64, int(np.prod(tokens))
+    double, rng = (2 if fused else 1) * wide, np.random.default_rng(0)
+
+    def packed(*shape: int) -> Array:
+        return rng.integers(0, 256, (experts, *shape), np.uint8)
+
+    def scales(n: int, k: int) -> Array:
+        shape = (experts, n, k // block) if block else (experts, n)
+        return rng.uniform(0.01, 0.05, shape).astype(np.float32)
+
+    def zero(n: int, k: int) -> Array | None:
+        if not points:
+            return None
+        return packed(n, -(-k // block * bits // 8)) if block else packed(n * bits // 8)
+
+    operands = [
+        normal(*tokens, hidden),
+        normal(rows, experts),
+        packed(double, hidden * bits // 8),
+        scales(double, hidden),
+        normal(experts, double, seed=2) if biases else None,
+        packed(hidden, wide * bits // 8),
+        scales(hidden, wide),
+        normal(experts, hidden, seed=4) if biases else None,
+        *[None] * 3,
+        zero(double, hidden),
+        zero(hidden, wide),
+        None,
+        normal(rows, experts, seed=5) ** 2 if weights else None,
+    ]
+    attributes |= {"expert_weight_bits": bits} | ({"block_size": block} if block else {})
+    attributes |= {"swiglu_fusion": fused, "activation_type": "swiglu"} if fused else {}
+    return Case("QMoE", operands, attributes, 1, RUNTIME)
+
+
+def test_quantized_features_split_between_blocks() -> None:
+    none = " R R R R R R R"
+    whole = f"R R R R R R R R{none} -> R"
+    tokens = f"S(0) S(0) R R R R R R{none} -> S(0)"
+    features = f"R R S(1) S(1) S(1) S(2) S(2) P(sum){none} -> P(sum)"
+    experts = f"R R S(0) S(0) S(0) S(0) S(0) S(0){none} -> P(sum)"
+    normal_weights = quantized(block=32, k=2, normalize_routing_weights=1)
+    assert offered(normal_weights) == {whole, tokens, features, experts}
+    assert offered(quantized(block=32, k=2)) == {whole, tokens, features}
+    assert offered(quantized(block=32, k=2, points=True)) == {whole, tokens}  # half bytes
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_weights_of_their_own(mesh: tuple[int, ...]) -> None:
+    check(quantized(weights=True, k=2, tokens=(4,)), mesh, rtol=1e-2, atol=1e-2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    k=st.sampled_from([1, 2]),
+    tokens=st.sampled_from([(8,), (4, 2)]),
+    bits=st.sampled_from([4, 8]),
+    block=st.sampled_from([0, 16, 32]),
+    biases=st.booleans(),
+    points=st.booleans(),
+    weights=st.booleans(),
+    fused=st.sampled_from([0, 1]),
+    normalize=st.booleans(),
+)
+def test_any_quantized_mixture(
+    mesh: tuple[int, ...], k: int, tokens: tuple[int, ...], bits: int, block: int, biases: bool,
+    points: bool, weights: bool, fused: int, normalize: bool,
+) -> None:  # fmt: skip
+    case = quantized(
+        tokens=tokens, bits=bits, block=block, biases=biases, points=points, weights=weights,
+        fused=fused, k=k, normalize_routing_weights=int(normalize),
+    )  # fmt: skip
+    check(case, mesh, rtol=1e-2, atol=1e-2)
+
+
+def test_work() -> None:
+    assert check(mixture(k=2), (2,)).flops == 2 * 6 * 2 * 2 * HIDDEN * WIDE
+    assert check(mixture(k=2, fused=1), (2,)).flops == 2 * 6 * 2 * 3 * HIDDEN * WIDE
+    assert check(quantized(block=32), (2,)).flops == 2 * 6 * 2 * 32 * 64
