@@ -20,7 +20,7 @@ from tensoropt.compiler.frontend.model_file import (
     load_model,
 )
 from tensoropt.compiler.frontend.names import Namer
-from tensoropt.compiler.frontend.stored import check_stored
+from tensoropt.compiler.frontend.stored import Folder, check_stored
 from tensoropt.compiler.frontend.types import TypeTable, dim_names
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, op_name
@@ -37,8 +37,9 @@ def import_model(path: str | PathLike[str], *, dims: Mapping[str, int] | None = 
     dimensions. Raises :class:`UserError` for anything that is not a valid model.
     """
     model = load_model(Path(path), dims)
+    folder = Folder(model.path)
     for parameter in model.parameters.values():
-        check_stored(model.path, parameter.tensor)
+        check_stored(folder, parameter.tensor)
     model.proto = infer_types(model.path, model.proto)
     with ir.Location.unknown():
         return _Importer(model).module()
@@ -169,7 +170,7 @@ class _Importer:
         op = ir.Operation.create(
             op_name(node.domain, node.op_type),
             results=results,
-            operands=[values[name] if name else self._no_value() for name in node.input],
+            operands=self._operands(node, values),
             attributes=plain,
             regions=len(graphs),
             loc=self._location(node.name),
@@ -178,6 +179,25 @@ class _Importer:
             self._region(region, held, (*place[:-1], (place[-1][0], held.name)), values)
         for name, value in zip(node.output, op.results, strict=True):
             values[name] = value
+
+    def _operands(self, node: onnx.NodeProto, values: Values) -> list[ir.Value]:
+        found = [values[name] if name else self._no_value() for name in node.input]
+        if node.op_type == "Range" and not node.domain:
+            return [self._scalar(value, node) for value in found]
+        return found
+
+    def _scalar(self, value: ir.Value, node: onnx.NodeProto) -> ir.Value:
+        """Return a bound of Range without its dimension of size 1.
+
+        ONNX Runtime runs such a Range, but refuses it once it knows that the bound is a constant.
+        """
+        kind = value.type
+        if not isinstance(kind, ir.RankedTensorType) or list(kind.shape) != [1]:
+            return value
+        scalar = ir.RankedTensorType.get([], kind.element_type)
+        squeeze = op_name("", "Squeeze")
+        location = self._location(f"{node.name}.Squeeze")
+        return ir.Operation.create(squeeze, [scalar], [value], loc=location).result
 
     def _region(
         self, region: ir.Region, held: onnx.AttributeProto, scope: Scope, outer: Values

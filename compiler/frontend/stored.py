@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -12,7 +13,7 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.wire import INLINE_KEY
 from tensoropt.dialects.elements import Element, element_of
 
-__all__ = ["Stored", "check_stored", "locate"]
+__all__ = ["Folder", "Stored", "check_stored", "locate"]
 
 _MOST_DIGITS = 19  # of a number of bytes in 64 bits
 
@@ -36,8 +37,34 @@ class Stored:
         return math.prod(self.shape)
 
 
-def locate(model: Path, tensor: onnx.TensorProto) -> Stored:
-    """Return where ``tensor`` of the file ``model`` is stored; nothing is opened.
+class Folder:
+    """The folder of a model: what external data may lie in. Looks at each file once."""
+
+    def __init__(self, model: Path) -> None:
+        self.model = model
+        self._sizes: dict[Path, int | None] = {}
+        self._paths: dict[str, Path] = {}
+
+    @cached_property
+    def homes(self) -> tuple[Path, Path]:
+        """The folder; and the one that the model, if a link as in a download cache, leads to."""
+        return self.model.parent.resolve(), self.model.resolve().parent
+
+    def path(self, what: str, location: str) -> Path:
+        """Return the file of external data at ``location``; raises :class:`UserError`."""
+        if location not in self._paths:
+            self._paths[location] = _inside(what, self, location)
+        return self._paths[location]
+
+    def size_bytes(self, path: Path) -> int | None:
+        """Return the size of a file, ``None`` if it is not there."""
+        if path not in self._sizes:
+            self._sizes[path] = path.stat().st_size if path.is_file() else None
+        return self._sizes[path]
+
+
+def locate(folder: Folder, tensor: onnx.TensorProto) -> Stored:
+    """Return where ``tensor`` of the model in ``folder`` is stored; nothing is opened.
 
     Raises :class:`UserError` if its external data is outside the model's folder, is not there, or
     is too short.
@@ -49,35 +76,33 @@ def locate(model: Path, tensor: onnx.TensorProto) -> Stored:
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return Stored(element, shape, nbytes, None, 0, tensor)
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    what = f"{model}: parameter '{tensor.name}'"
-    path = model if INLINE_KEY in entries else _inside(what, model, entries.get("location", ""))
+    what = f"{folder.model}: parameter '{tensor.name}'"
+    inline = INLINE_KEY in entries
+    path = folder.model if inline else folder.path(what, entries.get("location", ""))
     if element.name == "STRING":
         raise UserError(f"{what}: strings cannot be external data")
     offset = _number(what, entries, "offset", 0)
     length = _number(what, entries, "length", nbytes)
     if length != nbytes:
         raise UserError(f"{what}: has the wrong length, expected {nbytes} bytes, got: {length}")
-    _check_size(what, path, offset + nbytes)
+    _check_size(what, path, folder.size_bytes(path), offset + nbytes)
     return Stored(element, shape, nbytes, path, offset, tensor)
 
 
-def check_stored(model: Path, tensor: onnx.TensorProto) -> None:
+def check_stored(folder: Folder, tensor: onnx.TensorProto) -> None:
     """Raise :class:`UserError` if the bytes of ``tensor`` cannot be where the file says."""
-    stored = locate(model, tensor)
+    stored = locate(folder, tensor)
     if stored.path is None and tensor.HasField("raw_data") and stored.element.name != "STRING":
         held = len(tensor.raw_data)
         if held != stored.nbytes:
             raise UserError(
-                f"{model}: parameter '{tensor.name}': has the wrong length, "
+                f"{folder.model}: parameter '{tensor.name}': has the wrong length, "
                 f"expected {stored.nbytes} bytes, got: {held}"
             )
 
 
-def _inside(what: str, model: Path, location: str) -> Path:
-    """Return the file ``location``, which must lie in the folder of the model.
-
-    Where the model itself is a link (as in a download cache), the folder it points into counts too.
-    """
+def _inside(what: str, folder: Folder, location: str) -> Path:
+    """Return the file ``location``, which must lie in the folder of the model."""
     relative = Path(location)
     odd = not location or "\0" in location or "\\" in location
     if odd or relative.is_absolute() or ".." in relative.parts:
@@ -85,13 +110,12 @@ def _inside(what: str, model: Path, location: str) -> Path:
             f"{what}: external data must be in the model's folder, expected a plain relative "
             f"path, got: '{location}'"
         )
-    path = model.parent / relative
+    path = folder.model.parent / relative
     try:
         real = path.resolve()
     except (OSError, RuntimeError):  # links in a circle
         raise UserError(f"{what}: external data file '{path}' cannot be reached") from None
-    homes = (model.parent.resolve(), model.resolve().parent)
-    if not any(real.is_relative_to(home) for home in homes):
+    if not any(real.is_relative_to(home) for home in folder.homes):
         raise UserError(
             f"{what}: external data must be in the model's folder, but '{location}' is a link "
             f"that leaves it"
@@ -108,10 +132,9 @@ def _number(what: str, entries: dict[str, str], key: str, default: int) -> int:
     return int(text)
 
 
-def _check_size(what: str, path: Path, needed: int) -> None:
-    if not path.is_file():
+def _check_size(what: str, path: Path, size: int | None, needed: int) -> None:
+    if size is None:
         raise UserError(f"{what}: external data file '{path}' does not exist")
-    size = path.stat().st_size
     if size < needed:
         raise UserError(
             f"{what}: external data file '{path}' is too short, expected at least {needed} "

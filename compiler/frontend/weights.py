@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from tensoropt.compiler.errors import UserError, did_you_mean
 from tensoropt.compiler.frontend.model_file import load_model
-from tensoropt.compiler.frontend.stored import Stored, locate
+from tensoropt.compiler.frontend.stored import Folder, Stored, locate
 from tensoropt.dialects.elements import Element
 
 __all__ = ["CHUNK_BYTES", "ParameterSource"]
@@ -76,7 +76,7 @@ class ParameterSource:
         if name not in self._tensors:
             near = did_you_mean(name, self._tensors)
             raise UserError(f"{self._path}: no parameter '{name}'{near}")
-        return locate(self._path, self._tensors[name])
+        return locate(Folder(self._path), self._tensors[name])
 
 
 Bounds = list[tuple[int, int]]
