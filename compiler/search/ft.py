@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import UserError
 from .conditioned import TooWideError, best_of_parts, frontier_of_parts
 from .control import Control, OutOfTimeError, Status
-from .problem import Floats, Frontier, NodeTable, Point, Problem, no_choice
+from .problem import Floats, Frontier, NodeTable, Point, Problem, left_out, no_choice
 
 __all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
 
@@ -139,7 +139,7 @@ def _engine(problem: Problem, *, always_share: bool = False, budget: float = 0.0
 
 def _or_none(memory: Floats) -> Floats | None:
     """None for the zeros that stand for memory left out."""
-    return None if not any(memory.strides) and memory.size and memory.flat[0] == 0 else memory
+    return None if left_out(memory) else memory
 
 
 def _run(

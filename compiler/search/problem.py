@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UserError
 
-__all__ = ["EdgeTable", "Floats", "Frontier", "NodeTable", "Point", "Problem", "no_choice"]
+__all__ = [
+    "EdgeTable",
+    "Floats",
+    "Frontier",
+    "NodeTable",
+    "Point",
+    "Problem",
+    "left_out",
+    "no_choice",
+]
 
 Floats = NDArray[np.float64]
-_ZERO = np.zeros(())
 
 
 class NodeTable:
@@ -93,10 +102,11 @@ class Problem:
     def __init__(self, nodes: Sequence[NodeTable], edges: Sequence[EdgeTable] = ()) -> None:
         self.nodes = list(nodes)
         self.edges = list(edges)
+        checked: set[object] = set()
         for index, node in enumerate(self.nodes):
-            _check_node(index, node)
+            _check_node(index, node, checked)
         for index, edge in enumerate(self.edges):
-            _check_edge(index, edge, self.nodes)
+            _check_edge(index, edge, self.nodes, checked)
 
     def cost(self, choice: ArrayLike) -> Point:
         """Cost a choice (configuration per node, shape [n]) from the tables alone."""
@@ -109,18 +119,24 @@ class Problem:
         """Time (s), static and transient bytes of many choices, shape [p, n]; each of shape [p]."""
         time, static, transient = (np.zeros(len(choices)) for _ in range(3))
         for table, at in self._selected(choices):
-            time += table.time_s[at]
-            static += table.static_bytes[at]
-            np.maximum(transient, table.transient_bytes[at], out=transient)
+            time += table.time_s[at].sum(axis=1)
+            if not left_out(table.static_bytes):
+                static += table.static_bytes[at].sum(axis=1)
+            if not left_out(table.transient_bytes):
+                np.maximum(transient, table.transient_bytes[at].max(axis=1), out=transient)
         return time, static, transient
 
     def _selected(
         self, choices: NDArray[np.int32]
     ) -> Iterator[tuple[NodeTable, tuple[NDArray[np.int32], ...]]]:
+        """Yield each distinct table and, per axis of it, the configurations [p, uses] it is for."""
+        uses: dict[object, tuple[NodeTable, list[tuple[int, ...]]]] = {}
         for index, node in enumerate(self.nodes):
-            yield node, (choices[:, index],)
+            uses.setdefault(_identity(node), (node, []))[1].append((index,))
         for edge in self.edges:
-            yield edge, (choices[:, edge.a], choices[:, edge.b])
+            uses.setdefault(_identity(edge), (edge, []))[1].append((edge.a, edge.b))
+        for table, ends in uses.values():
+            yield table, tuple(choices[:, list(axis)] for axis in zip(*ends, strict=True))
 
     def _check_choice(self, choice: NDArray[np.int32]) -> None:
         if choice.shape != (len(self.nodes),):
@@ -140,24 +156,40 @@ def no_choice() -> UserError:
     return UserError("search: no choice is allowed, expected one of finite time, got: inf for all")
 
 
+def left_out(memory: Floats) -> bool:
+    """Whether these are the zeros that stand for memory left out of a table."""
+    return memory is _zeros(memory.shape)
+
+
+@cache
+def _zeros(shape: tuple[int, ...]) -> Floats:
+    """Zeros that are not stored; always the same ones."""
+    return np.broadcast_to(np.zeros(()), shape)
+
+
 def _floats(values: ArrayLike | None, like: Floats | None) -> Floats:
-    """Contiguous float64 values; zeros in the shape of ``like`` for None, without storing them."""
+    """Contiguous float64 values; zeros in the shape of ``like`` for None."""
     if values is None and like is not None:
-        return np.broadcast_to(_ZERO, like.shape)
+        return _zeros(like.shape)
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _check_node(index: int, node: NodeTable) -> None:
+def _identity(table: NodeTable) -> tuple[int, ...]:
+    """What is the same for tables of the same arrays."""
+    return id(table.time_s), id(table.static_bytes), id(table.transient_bytes)
+
+
+def _check_node(index: int, node: NodeTable, checked: set[object]) -> None:
     where = f"node {index}"
     if node.time_s.ndim != 1 or node.time_s.size == 0:
         raise UserError(
             f"{where}: time_s has a wrong shape, expected one dimension of at least one "
             f"configuration, got: {node.time_s.shape}"
         )
-    _check_values(where, node, node.time_s.shape)
+    _check_values(where, node, node.time_s.shape, checked)
 
 
-def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable]) -> None:
+def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable], checked: set[object]) -> None:
     where = f"edge {index}"
     for end in (edge.a, edge.b):
         if not 0 <= end < len(nodes):
@@ -168,10 +200,18 @@ def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable]) -> None:
         f"{where} from node {edge.a} to node {edge.b}",
         edge,
         (len(nodes[edge.a].time_s), len(nodes[edge.b].time_s)),
+        checked,
     )
 
 
-def _check_values(where: str, table: NodeTable, shape: tuple[int, ...]) -> None:
+def _check_values(
+    where: str, table: NodeTable, shape: tuple[int, ...], checked: set[object]
+) -> None:
+    """Check a table unless one of the same arrays is among those ``checked``."""
+    key = (_identity(table), shape)
+    if key in checked:
+        return
+    checked.add(key)
     for name in ("time_s", "static_bytes", "transient_bytes"):
         array: Floats = getattr(table, name)
         if array.shape != shape:
