@@ -1,6 +1,7 @@
 #include "kernels.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "clones.hpp"
 #include "model.hpp"
@@ -31,6 +32,41 @@ INLINE void min_blocks(double* out, const double* a, std::size_t stride, const d
     if (n % B != 0) min_block<B>(out + n - B, a + n - B, stride, sum, values);
 }
 
+// B doubles in a register, or in as many as they need.
+template <std::size_t B>
+struct Pack {
+    typedef double type __attribute__((vector_size(B * sizeof(double))));
+};
+
+// Minima of R outputs of B entries each.
+template <std::size_t R, std::size_t B>
+INLINE void min_tile(double* out, std::size_t n, const double* a, std::size_t stride_a,
+                     const double* sum, std::size_t stride_sum, std::size_t values) {
+    typename Pack<B>::type row, low[R];
+    for (std::size_t r = 0; r < R; ++r) low[r] = typename Pack<B>::type{} + INF;
+    for (std::size_t v = 0; v < values; ++v, a += stride_a, sum += stride_sum) {
+        std::memcpy(&row, a, sizeof row);
+        for (std::size_t r = 0; r < R; ++r) {
+            const auto total = row + sum[r];
+            low[r] = total < low[r] ? total : low[r];
+        }
+    }
+    for (std::size_t r = 0; r < R; ++r) std::memcpy(out + r * n, &low[r], sizeof low[r]);
+}
+
+// Blocks at the ends are moved back, as in `min_blocks`.
+template <std::size_t R, std::size_t B>
+INLINE void min_tiles(double* out, const double* a, std::size_t stride_a, const double* sum,
+                      std::size_t stride_sum, std::size_t values, std::size_t m, std::size_t n) {
+    for (std::size_t o = 0; o < m; o += R) {
+        const std::size_t r = std::min(o, m - R);
+        for (std::size_t x = 0; x < n; x += B) {
+            const std::size_t k = std::min(x, n - B);
+            min_tile<R, B>(out + r * n + k, n, a + k, stride_a, sum + r, stride_sum, values);
+        }
+    }
+}
+
 }  // namespace
 
 CLONES void min_one(double* out, const double* a, std::size_t stride, const double* sum,
@@ -38,6 +74,14 @@ CLONES void min_one(double* out, const double* a, std::size_t stride, const doub
     if (n >= 32) min_blocks<32>(out, a, stride, sum, values, n);
     else if (n >= 8) min_blocks<8>(out, a, stride, sum, values, n);
     else min_blocks<1>(out, a, stride, sum, values, n);
+}
+
+CLONES void min_product(double* out, const double* a, std::size_t stride_a, const double* sum,
+                        std::size_t stride_sum, std::size_t values, std::size_t m, std::size_t n) {
+    if (m >= 4 && n >= 8) min_tiles<4, 8>(out, a, stride_a, sum, stride_sum, values, m, n);
+    else if (n >= 8) min_tiles<1, 8>(out, a, stride_a, sum, stride_sum, values, m, n);
+    else if (m >= 4) min_tiles<4, 1>(out, a, stride_a, sum, stride_sum, values, m, n);
+    else min_tiles<1, 1>(out, a, stride_a, sum, stride_sum, values, m, n);
 }
 
 CLONES void min_two(double* out, const double* a, std::size_t stride_a, const double* b,

@@ -1,6 +1,7 @@
 #include "minplus.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels.hpp"
 
@@ -77,11 +78,76 @@ struct StepUp {
     std::size_t stride(std::size_t i) const { return step.access[i].stride_v; }
 };
 
+// The place of the only input with rows, if all rows along the last outer dimension are made of the
+// same row of it. The step is then a product of matrices, with min and + for plus and times.
+std::optional<std::size_t> factor_of(const Step& step) {
+    std::optional<std::size_t> place;
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+        if (!step.access[i].row) continue;
+        if (place || step.outer.empty() || step.access[i].outer.back() != 0) return {};
+        place = i;
+    }
+    return place;
+}
+
+// Minimises over v, all rows along the last outer dimension at a time.
+struct ProductUp {
+    Step step;  // with the last outer dimension as a part of its rows
+    std::size_t factor, m;
+    std::vector<const double*> tables;
+    std::vector<std::size_t> along;  // strides of the inputs over the last outer dimension
+    std::vector<double> sum;
+
+    ProductUp(const Step& s, std::size_t place, const Values& values)
+        : step(s), factor(place), m(s.outer.back()) {
+        for (int id : step.inputs) tables.push_back(values.of(id));
+        for (Access& access : step.access) {
+            along.push_back(access.outer.back());
+            access.outer.pop_back();
+        }
+        step.outer.pop_back();
+        step.row *= m;
+    }
+
+    void rows(double* out, const std::size_t* offset) {
+        const double* a = tables[factor] + offset[factor];
+        const std::size_t stride = step.access[factor].stride_v;
+        if (const auto only = only_term())
+            return min_product(out, a, stride, tables[*only] + offset[*only],
+                               step.access[*only].stride_v, step.values, m, step.row / m);
+        sum.assign(step.values * m, 0.0);
+        for (std::size_t i = 0; i < tables.size(); ++i)
+            if (i != factor) add_term(i, tables[i] + offset[i]);
+        min_product(out, a, stride, sum.data(), m, step.values, m, step.row / m);
+    }
+
+    // The only input besides the factor, if its entries lie side by side.
+    std::optional<std::size_t> only_term() const {
+        const std::size_t other = 1 - factor;
+        if (tables.size() == 2 && along[other] == 1) return other;
+        return {};
+    }
+
+    void add_term(std::size_t i, const double* from) {
+        for (std::size_t v = 0; v < step.values; ++v, from += step.access[i].stride_v)
+            if (along[i] == 1) add_row(&sum[v * m], from, m);
+            else for (std::size_t r = 0; r < m; ++r) sum[v * m + r] += from[r * along[i]];
+    }
+};
+
 std::vector<double> step_up(const Plan& plan, const Step& step, const Values& values) {
     std::vector<double> out(plan.cells[step.output]);
-    StepUp work(step, values);
-    each_row(step, 0, rows_of(step),
-             [&](std::size_t to, const std::size_t* offset) { work.row(&out[to], offset); });
+    auto each = [&](const Step& loops, auto fill) {
+        each_row(loops, 0, rows_of(loops),
+                 [&](std::size_t to, const std::size_t* offset) { fill(&out[to], offset); });
+    };
+    if (const auto factor = factor_of(step)) {
+        ProductUp work(step, *factor, values);
+        each(work.step, [&](double* to, const std::size_t* offset) { work.rows(to, offset); });
+    } else {
+        StepUp work(step, values);
+        each(step, [&](double* to, const std::size_t* offset) { work.row(to, offset); });
+    }
     return out;
 }
 
