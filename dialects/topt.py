@@ -111,8 +111,10 @@ def _check_layouts(op: Any) -> bool:
                 f"mesh {mesh}",
             )
         shape = _static_shape(op.input.type)
-        if shape is not None and not layout.fits(shape, mesh):
-            return _fail(op, f"'{name}' {layout} does not divide {op.input.type} on mesh {mesh}")
+        misfit = layout.misfit(shape, mesh) if shape is not None else None
+        if misfit is not None:
+            text = f"'{name}' {layout} does not divide {op.input.type} on mesh {mesh}"
+            return _fail(op, f"{text}: {misfit}")
     return True
 
 

@@ -75,7 +75,16 @@ class _Partition:
 
     def _local_types(self, types: Sequence[ir.Type], key: str) -> list[ir.Type]:
         layouts = signature_layouts(self.old, key)
+        for number, (type_, layout) in enumerate(zip(types, layouts, strict=True)):
+            self._check_fits("argument" if key == "arg_attrs" else "result", number, type_, layout)
         return [self._local_type(t, layout) for t, layout in zip(types, layouts, strict=True)]
+
+    def _check_fits(self, side: str, number: int, type_: ir.Type, layout: Layout) -> None:
+        info = tensor_info(type_)
+        misfit = layout.misfit(info.shape, self.mesh) if info is not None else None
+        if misfit is not None:
+            text = f"{side} {number} has a layout that does not divide {type_}, {layout}: {misfit}"
+            raise self.owner.fail(self.old, text)
 
     def _op(self, op: ir.Operation) -> None:
         if op.name == "topt.reshard":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.frontend.refine import update_signature
+from tensoropt.compiler.frontend.refine import merged_type, update_signature
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     attribute,
@@ -38,9 +38,16 @@ class SimplifyPass(Pass):
             for op in list(walk(function(module))):
                 test = _RETURNS_OPERAND.get(op.name)
                 if test is not None and test(op, version):
-                    op.results[0].replace_all_uses_with(op.operands[0])
+                    _replace(op.results[0], op.operands[0])
                     op.erase()
             update_signature(module)
+
+
+def _replace(old: ir.Value, new: ir.Value) -> None:
+    """Use ``new`` in place of ``old``, an output perhaps, whose shape the file declares."""
+    if not isinstance(new.owner, ir.Block):
+        new.set_type(merged_type(old.type, new.type))
+    old.replace_all_uses_with(new)
 
 
 def _dropout(op: ir.Operation, version: int) -> bool:

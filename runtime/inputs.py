@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tensoropt.runtime.dims import bound, terms
 from tensoropt.runtime.dtypes import Array, dtype_of, is_native
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.job import Job
@@ -63,7 +64,8 @@ def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:
 def _shapes_from_dims(
     tensors: Sequence[Tensor], dims: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    known = {size for tensor in tensors for size in tensor.shape if isinstance(size, str)}
+    names = {size for tensor in tensors for size in tensor.shape if isinstance(size, str)}
+    known = names.union(*map(terms, names))
     for name in dims:
         if name not in known:
             raise UserError(
@@ -71,16 +73,17 @@ def _shapes_from_dims(
             )
     for tensor in tensors:
         for size in tensor.shape:
-            if isinstance(size, str) and size not in dims:
+            if isinstance(_sized(size, dims), str):
+                missing = next(name for name in terms(str(size)) if name not in dims)
                 raise UserError(
                     f"input '{tensor.name}': dimension '{size}' has no size, "
-                    f"expected --dim {size}=N or --inputs"
+                    f"expected --dim {missing}=N or --inputs"
                 )
-    return {t.name: tuple(_sized(size, dims) for size in t.shape) for t in tensors}
+    return {t.name: tuple(int(_sized(size, dims)) for size in t.shape) for t in tensors}
 
 
-def _sized(size: int | str, dims: Mapping[str, int]) -> int:
-    return dims[size] if isinstance(size, str) else size
+def _sized(size: int | str, dims: Mapping[str, int]) -> int | str:
+    return bound(size, dims) if isinstance(size, str) else size
 
 
 def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -92,11 +95,16 @@ def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tupl
                 f"{did_you_mean(name, tensors)}"
             )
     dims = dict(job.dims)
-    for tensor in tensors.values():
+    # Plain names first: they say what a sum of them must be.
+    for tensor in sorted(tensors.values(), key=_has_arithmetic):
         if tensor.name not in headers:
             raise UserError(f"{job.inputs}: input '{tensor.name}' is missing")
         _match(str(job.inputs), tensor, *headers[tensor.name], dims)
     return {name: headers[name][0] for name in tensors}
+
+
+def _has_arithmetic(tensor: Tensor) -> bool:
+    return any(isinstance(size, str) and terms(size) != [size] for size in tensor.shape)
 
 
 def _headers(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -131,7 +139,7 @@ def _match(
     if dtype != expected and not raw:
         raise UserError(f"{path}: input '{tensor.name}': expected {tensor.dtype}, got: {dtype}")
     sized = tuple(
-        dims.setdefault(size, found) if isinstance(size, str) else size
+        _learned(size, found, dims) if isinstance(size, str) else size
         for size, found in zip(tensor.shape, shape, strict=False)
     )
     if len(shape) != len(tensor.shape) or shape != sized:
@@ -142,6 +150,12 @@ def _match(
         raise UserError(
             f"{path}: input '{tensor.name}': expected shape {wanted}{where}, got: {got}"
         )
+
+
+def _learned(name: str, found: int, dims: dict[str, int]) -> int:
+    """Return the size of a symbolic dimension, which is what was ``found`` unless it is known."""
+    known = bound(name, dims)
+    return dims.setdefault(name, known if isinstance(known, int) else found)
 
 
 def _as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:

@@ -12,7 +12,7 @@ import onnx
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.attributes import AttributeTable
 from tensoropt.compiler.frontend.graph_checks import node_error
-from tensoropt.compiler.frontend.inference import infer_types, value_types
+from tensoropt.compiler.frontend.inference import infer_types, name_outputs, value_types
 from tensoropt.compiler.frontend.model_file import (
     Model,
     Scope,
@@ -40,7 +40,9 @@ def import_model(path: str | PathLike[str], *, dims: Mapping[str, int] | None = 
     folder = Folder(model.path)
     for parameter in model.parameters.values():
         check_stored(folder, parameter.tensor)
-    model.proto = infer_types(model.path, model.proto)
+    inferred = infer_types(model.path, model.proto)
+    name_outputs(inferred.graph, value_types(model.graph))
+    model.proto = inferred
     with ir.Location.unknown():
         return _Importer(model).module()
 

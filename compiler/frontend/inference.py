@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import onnx
 from onnx import shape_inference
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION, subgraphs
+from tensoropt.compiler.frontend.model_file import subgraphs
+from tensoropt.compiler.frontend.runtime_types import runtime_types, session_of
+from tensoropt.compiler.frontend.symbols import open_sizes, substitute
 
-__all__ = ["Types", "infer_types", "value_types"]
+__all__ = ["Types", "infer_types", "name_outputs", "value_types"]
 
 Types = dict[str, onnx.TypeProto]
 
 _STANDARD = ("", "ai.onnx")
+_ROUNDS = 10  # of a size that follows from one before it; models need two or three
 
 _WHERE = re.compile(r"\(op_type:(?P<op>[^,)]*)(?:, node name: (?P<node>.*?))?\): ?")
 _TAG = re.compile(r"\[[A-Za-z]+Error\] ?")
@@ -38,12 +40,44 @@ def infer_types(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     if not _complete(inferred):
         known = {**_shaped(declared[()]), **_known(inferred.graph)}
         if _needs_runtime(inferred.graph, known, declared[()]):
-            known = {**_runtime_types(inferred), **known}
+            known = {**runtime_types(inferred), **known}
         known = {**declared[()], **known}
         _declare(inferred.graph, known)
         inferred = _infer(path, inferred)
         _fill(inferred, {**declared, (): known})
+    return _closed(path, inferred)
+
+
+def name_outputs(graph: onnx.GraphProto, declared: Types) -> None:
+    """Give the symbolic dimensions of outputs the names that the file has for them.
+
+    For people to read: that two of these are equal is not known.
+    """
+    for output in graph.output:
+        dims = output.type.tensor_type.shape.dim
+        given = declared[output.name].tensor_type.shape.dim if output.name in declared else ()
+        for dim, own in zip(dims, given, strict=False):
+            if own.dim_param and not dim.HasField("dim_value"):
+                dim.dim_param = own.dim_param
+
+
+def _closed(path: Path, inferred: onnx.ModelProto) -> onnx.ModelProto:
+    """Find sizes that inference leaves open, and infer again with them while there are more."""
+    for _ in range(_ROUNDS):
+        sizes = open_sizes(inferred.graph, _all_types(inferred.graph))
+        if not sizes:
+            break
+        substitute(inferred.graph, sizes)
+        inferred = _infer(path, inferred)
     return inferred
+
+
+def _all_types(graph: onnx.GraphProto) -> Types:
+    """Return the type of each value of ``graph``, those of its initializers too."""
+    stored = {
+        t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in graph.initializer
+    }
+    return {**stored, **value_types(graph)}
 
 
 def value_types(graph: onnx.GraphProto) -> Types:
@@ -120,7 +154,7 @@ def _without_values(path: Path, proto: onnx.ModelProto, first: Exception) -> onn
     try:
         _run(proto, strict=True, values=False)
     except shape_inference.InferenceError:
-        if _session(proto) is None:
+        if session_of(proto) is None:
             raise UserError(f"{path}: {_explain(str(first))}") from None
     try:
         return _run(proto, strict=False, values=True)
@@ -213,48 +247,3 @@ def _fill(proto: onnx.ModelProto, declared: Mapping[tuple[tuple[int, str], ...],
             for name in node.output:
                 if name and name not in listed and name in declared.get(scope, {}):
                     graph.value_info.add(name=name).type.CopyFrom(declared[scope][name])
-
-
-def _runtime_types(proto: onnx.ModelProto) -> Types:
-    """Ask ONNX Runtime, which knows its own operators, for the types of all values.
-
-    The values become outputs of a session that never runs. An empty answer if it cannot load.
-    """
-    asked = onnx.ModelProto()
-    asked.CopyFrom(proto)
-    del asked.graph.output[:]
-    names = [name for node in asked.graph.node for name in node.output if name]
-    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = _session(asked)
-    outputs = session.get_outputs() if session is not None else ()
-    return {o.name: held for o in outputs if (held := _runtime_type(o)) is not None}
-
-
-def _session(proto: onnx.ModelProto) -> Any:
-    """Return ONNX Runtime's session of a graph without weights, or ``None`` if it refuses it."""
-    import onnxruntime as ort
-
-    asked = onnx.ModelProto()
-    asked.CopyFrom(proto)
-    asked.ir_version = min(asked.ir_version, MAX_IR_VERSION)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    try:
-        return ort.InferenceSession(
-            asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception:  # a mistake in the model, or no kernel for an operator
-        return None
-
-
-_RUNTIME_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE", "bool": "BOOL", "string": "STRING"}
-
-
-def _runtime_type(output: object) -> onnx.TypeProto | None:
-    match = re.fullmatch(r"tensor\((\w+)\)", output.type)  # type: ignore[attr-defined]
-    if match is None:
-        return None
-    name = _RUNTIME_ELEMENTS.get(match[1], match[1].upper())
-    shape = output.shape or None  # type: ignore[attr-defined]  # [] may be an unknown rank
-    return onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(name), shape)

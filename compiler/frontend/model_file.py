@@ -16,6 +16,7 @@ from tensoropt.compiler.frontend.names import Namer
 from tensoropt.compiler.frontend.text_fields import undecoded_text
 from tensoropt.compiler.frontend.wire import MalformedError, model_without_weights
 from tensoropt.dialects.elements import element_of
+from tensoropt.runtime.dims import bound, terms
 
 __all__ = ["MAX_IR_VERSION", "MAX_OPSET", "Model", "Parameter", "Scope", "load_model", "subgraphs"]
 
@@ -155,9 +156,10 @@ def _normalise(graph: onnx.GraphProto) -> None:
 
 
 def _bind(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    """Replace the symbolic dimensions that ``dims`` names by their sizes."""
+    """Replace the symbolic dimensions that ``dims`` names, and sums of them, by their sizes."""
     given = [dim for info in proto.graph.input for dim in info.type.tensor_type.shape.dim]
-    known = {dim.dim_param for dim in given if dim.dim_param}
+    params = {dim.dim_param for dim in given if dim.dim_param}
+    known = params.union(*map(terms, params))
     for name in dims:
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
@@ -165,8 +167,15 @@ def _bind(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
     for graph, _ in subgraphs(proto.graph):
         for info in (*graph.input, *graph.output, *graph.value_info):
             for dim in info.type.tensor_type.shape.dim:
-                if dim.dim_param in dims:
-                    dim.dim_value = dims[dim.dim_param]
+                if dims and dim.dim_param:
+                    _bind_dim(dim, bound(dim.dim_param, dims))
+
+
+def _bind_dim(dim: onnx.TensorShapeProto.Dimension, size: int | str) -> None:
+    if isinstance(size, int):
+        dim.dim_value = size
+    else:
+        dim.dim_param = size
 
 
 def _prune_opsets(model: Model) -> None:

@@ -7,17 +7,20 @@ from pathlib import Path
 from tensoropt.compiler.frontend.emitter import Emitter
 from tensoropt.compiler.frontend.inference import Types, infer_types, value_types
 from tensoropt.compiler.frontend.model_file import subgraphs
+from tensoropt.compiler.frontend.reshapes import write_reshapes
+from tensoropt.compiler.frontend.symbols import dims_of
 from tensoropt.compiler.frontend.types import TypeTable
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
 
-__all__ = ["refine_types", "update_signature"]
+__all__ = ["merged_type", "refine_types", "update_signature"]
 
 
 def refine_types(module: ir.Module) -> bool:
     """Give the values of an unpartitioned ``module`` their inferred types; say whether any changed.
 
-    A dimension that is known stays known. Raises :class:`UserError` where types do not fit.
+    A dimension that is known stays known. The shape of a `Reshape` becomes a literal where symbolic
+    dimensions tell it. Raises :class:`UserError` where types do not fit.
     """
     with module.context, ir.Location.unknown():
         emitter = Emitter(module)
@@ -29,6 +32,9 @@ def refine_types(module: ir.Module) -> bool:
         for graph, _ in subgraphs(inferred.graph):
             types.update(value_types(graph))
         changed = _apply(emitter.values, types)
+        changed |= write_reshapes(
+            module, {v: dims_of(types.get(n)) for v, n in emitter.values.items()}
+        )
         update_signature(module)
     return changed
 
@@ -38,14 +44,14 @@ def _apply(values: dict[ir.Value, str], types: Types) -> bool:
     for value, name in values.items():
         if name not in types:
             continue
-        new = _merge(value.type, table.type(types[name]))
+        new = merged_type(value.type, table.type(types[name]))
         if new != value.type:
             value.set_type(new)
             changed = True
     return changed
 
 
-def _merge(old: ir.Type, new: ir.Type) -> ir.Type:
+def merged_type(old: ir.Type, new: ir.Type) -> ir.Type:
     """Return ``new`` with the dimensions that only ``old`` knows."""
     if isinstance(new, ir.UnrankedTensorType) and isinstance(old, ir.RankedTensorType):
         return old

@@ -119,11 +119,19 @@ class Layout:
 
     def fits(self, shape: Sequence[int | None], mesh: Mesh) -> bool:
         """Say whether every split dimension exists, is static and divides evenly."""
-        for dim in {p.dim for p in self.placements if p.is_split}:
-            size = shape[dim] if dim < len(shape) else None
-            if size is None or size % self.pieces(dim, mesh):
-                return False
-        return True
+        return self.misfit(shape, mesh) is None
+
+    def misfit(self, shape: Sequence[int | None], mesh: Mesh) -> str | None:
+        """Return what keeps the layout from cutting a tensor of ``shape``, ``None`` if nothing."""
+        for dim in sorted({p.dim for p in self.placements if p.is_split}):
+            if dim >= len(shape):
+                return f"there is no dimension {dim}"
+            size, pieces = shape[dim], self.pieces(dim, mesh)
+            if size is None:
+                return f"dimension {dim} is symbolic, expected it whole or fixed by --dim"
+            if size % pieces:
+                return f"dimension {dim} of size {size} has no {pieces} equal pieces"
+        return None
 
     def local_shape(self, shape: Sequence[int | None], mesh: Mesh) -> tuple[int | None, ...]:
         """Return the shape of one rank's part; ``None`` marks a symbolic dimension."""

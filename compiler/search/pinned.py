@@ -85,7 +85,7 @@ def _number(tables: MeshTables, index: int, pins: _Pins) -> int:
     for number, option in enumerate(options):
         if _same(wanted, option):
             return number
-    raise _not_offered(node, tables.mesh, wanted, options)
+    raise _not_offered(tables, node, wanted, options)
 
 
 def _same(wanted: Layouts, option: Strategy) -> bool:
@@ -97,13 +97,27 @@ def _same(wanted: Layouts, option: Strategy) -> bool:
     )
 
 
-def _not_offered(node: Node, mesh: Mesh, wanted: Layouts, options: Sequence[Strategy]) -> UserError:
+def _not_offered(
+    tables: MeshTables, node: Node, wanted: Layouts, options: Sequence[Strategy]
+) -> UserError:
     texts = [_text((option.operands, option.results)) for option in options]
     near = difflib.get_close_matches(_text(wanted), texts, n=3, cutoff=0.0)
+    why = _misfit(tables, node, wanted) or f"expected one of {len(texts)}"
     return UserError(
         f"--strategies: node '{node.name}': its sharding rule does not offer {_text(wanted)} on "
-        f"mesh {mesh}, expected one of {len(texts)} such as {' or '.join(near)}"
+        f"mesh {tables.mesh}, {why}, such as {' or '.join(near)}"
     )
+
+
+def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
+    """Return what keeps a layout from cutting its tensor, if that is why it is not offered."""
+    for side, values in zip(wanted, (node.operands, node.results), strict=True):
+        for layout, value in zip(side, values, strict=False):
+            info = None if value is None else tables.graph.values[value].info
+            misfit = None if info is None else layout.misfit(info.shape, tables.mesh)
+            if misfit is not None:
+                return misfit
+    return None
 
 
 def _text(layouts: Layouts) -> str:

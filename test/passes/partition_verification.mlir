@@ -28,3 +28,24 @@ module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
     return %x : tensor<8x16xf32>
   }
 }
+
+
+// -----
+
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 4)
+  func.func @main(%x: tensor<?x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) -> (tensor<?x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) {
+    // expected-error@-1 {{'func.func' op argument 0 has a layout that does not divide tensor<?x16xf32>, [S(0)]: dimension 0 is symbolic, expected it whole or fixed by --dim}}
+    return %x : tensor<?x16xf32>
+  }
+}
+
+// -----
+
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 4)
+  func.func @main(%x: tensor<6x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["R"]>}) -> (tensor<6x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) {
+    // expected-error@-1 {{'func.func' op result 0 has a layout that does not divide tensor<6x16xf32>, [S(0)]: dimension 0 of size 6 has no 4 equal pieces}}
+    return %x : tensor<6x16xf32>
+  }
+}

@@ -1,0 +1,41 @@
+"""Symbolic dimensions whose names are arithmetic, as exporters write them: `past + sequence`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+__all__ = ["bound", "terms"]
+
+
+def terms(name: str) -> list[str]:
+    """Return the names that the size of dimension ``name`` is made of, itself if of no other.
+
+    >>> terms("past + 2*sequence")
+    ['past', 'sequence']
+    """
+    return [factor for term in _sum(name) for factor in term if not factor.isdecimal()]
+
+
+def bound(name: str, sizes: Mapping[str, int]) -> int | str:
+    """Return the size of dimension ``name``, or what its name becomes where some is not known.
+
+    >>> bound("past + 1", {"past": 12}), bound("past + sequence", {"past": 12})
+    (13, '12 + sequence')
+    """
+    if name in sizes:
+        return sizes[name]
+    factors = [[_factor(text, sizes) for text in term] for term in _sum(name)]
+    if all(isinstance(factor, int) for term in factors for factor in term):
+        return sum(math.prod(map(int, term)) for term in factors)
+    if not any(text in sizes for text in terms(name)):
+        return name
+    return " + ".join("*".join(map(str, term)) for term in factors)
+
+
+def _factor(text: str, sizes: Mapping[str, int]) -> int | str:
+    return int(text) if text.isdecimal() else sizes.get(text, text)
+
+
+def _sum(name: str) -> list[list[str]]:
+    return [[factor.strip() for factor in term.split("*")] for term in name.split("+")]

@@ -1,0 +1,81 @@
+"""Symbolic dimensions that are sums: `--dim` and the shapes of inputs say what they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.runtime.dims import bound, terms
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.inputs import make_inputs
+from tensoropt.runtime.job import Job
+from tensoropt.runtime.layout import parse_layout
+from tensoropt.runtime.plan import Tensor
+
+NAMES = st.sampled_from(["batch", "past", "sequence", "batch size", "z:0"])
+
+
+@given(st.lists(st.lists(NAMES | st.integers(0, 9), min_size=1, max_size=3), min_size=1), st.data())
+def test_a_name_comes_to_what_its_terms_do(
+    sum_: list[list[str | int]], data: st.DataObject
+) -> None:
+    name = " + ".join("*".join(map(str, product)) for product in sum_)
+    used = sorted({x for product in sum_ for x in product if isinstance(x, str)})
+    sizes = {x: data.draw(st.integers(0, 50)) for x in used}
+    expected = sum(int(np.prod([sizes.get(str(x), x) for x in product])) for product in sum_)
+    assert set(terms(name)) == set(used)
+    assert bound(name, sizes) == expected
+    part = dict(list(sizes.items())[::2])
+    once = bound(name, part)
+    assert (bound(once, sizes) if isinstance(once, str) else once) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "found"),
+    [
+        ("past + sequence", {"past": 12}, "12 + sequence"),
+        ("past + sequence", {"batch": 12}, "past + sequence"),
+        ("past + sequence", {"past + sequence": 7, "past": 1, "sequence": 2}, 7),
+        ("past+1", {"past": 12}, 13),
+        ("2*s + 3*t", {"s": 4}, "2*4 + 3*t"),
+        ("batch size", {"batch size": 8, "batch": 2}, 8),
+    ],
+)
+def test_bound(name: str, sizes: dict[str, int], found: int | str) -> None:
+    assert bound(name, sizes) == found
+
+
+WHOLE = parse_layout(["R"], [2])
+TENSORS = (
+    Tensor("mask", "float32", ("batch", "past + sequence"), WHOLE),
+    Tensor("cache", "float32", ("batch", "past", 4), WHOLE),
+    Tensor("ids", "float32", ("batch", "sequence"), WHOLE),
+)
+
+
+def test_drawn_inputs_have_the_sum() -> None:
+    job = Job((), dims={"batch": 2, "past": 12, "sequence": 4})
+    assert make_inputs(job, TENSORS).shapes["mask"] == (2, 16)
+
+
+def test_a_missing_term_is_asked_for() -> None:
+    with pytest.raises(
+        UserError, match=r"'past \+ sequence' has no size, expected --dim sequence=N"
+    ):
+        make_inputs(Job((), dims={"batch": 2, "past": 12}), TENSORS)
+
+
+@pytest.mark.parametrize("length", [16, 15])
+def test_arrays_of_a_file_must_add_up(length: int, tmp_path: Path) -> None:
+    shapes = {"mask": (2, length), "cache": (2, 12, 4), "ids": (2, 4)}
+    np.savez(tmp_path / "in.npz", **{n: np.zeros(s, np.float32) for n, s in shapes.items()})
+    job = Job((), inputs=str(tmp_path / "in.npz"))
+    if length == 16:
+        assert make_inputs(job, TENSORS).shapes == shapes
+        return
+    with pytest.raises(UserError, match=r"'mask': expected shape batchxpast \+ sequence with"):
+        make_inputs(job, TENSORS)
