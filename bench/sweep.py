@@ -116,7 +116,7 @@ def _compare_memory(directory: Path, name: str, point: FrontierPoint, row: Row) 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    names = arguments.models or [*zoo.CNNS, *zoo.TRANSFORMERS]
+    names = arguments.models or zoo.NAMES
     folder = Path(tempfile.mkdtemp(prefix="tensoropt-zoo-"))
     rows = []
     print(
@@ -125,11 +125,11 @@ def main() -> int:
     )
     try:
         for name in names:
-            path = _model(name, folder)
+            path = zoo.provide(name, folder)
             for devices in arguments.devices:
                 rows.append(sweep_model(path, devices, arguments.random, arguments.batch))
                 _print(rows[-1])
-            for held in folder.glob(f"{name}.onnx*"):
+            for held in folder.glob(f"{name}.*"):
                 held.unlink()
     finally:
         shutil.rmtree(folder)
@@ -143,13 +143,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--random", type=int, default=20, help="random plans per model and count")
     parser.add_argument("--batch", type=int, default=6, help="plans run in one launch")
     return parser
-
-
-def _model(name: str, folder: Path) -> Path:
-    if name in zoo.TRANSFORMERS:
-        return zoo.transformer_path(name)
-    zoo.randomise(zoo.cnn_path(name), folder / f"{name}.onnx")
-    return folder / f"{name}.onnx"
 
 
 def _print(row: Row) -> None:

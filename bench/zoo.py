@@ -1,4 +1,4 @@
-"""The models that sweeps and benchmarks run on: nine real CNNs, four transformers, a dynamic one.
+"""The models that sweeps run on: nine real CNNs, four transformers, a dynamic one, small others.
 
 The CNNs come with the onnx package, every weight the same number: their outputs would agree
 whatever a compiler did to them. :func:`randomise` gives them weights that tell.
@@ -11,9 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from graphs.small import SMALL
 from onnx import numpy_helper
 
-__all__ = ["CNNS", "DIMS", "TRANSFORMERS", "cnn_path", "randomise", "transformer_path"]
+__all__ = [
+    "CNNS",
+    "DIMS",
+    "NAMES",
+    "TRANSFORMERS",
+    "cnn_path",
+    "provide",
+    "randomise",
+    "transformer_path",
+]
 
 CNNS = (
     "bvlc_alexnet",
@@ -27,7 +37,18 @@ CNNS = (
     "zfnet512",
 )
 TRANSFORMERS = ("bert_tiny", "gpt2_tiny", "llama_tiny", "llama_tiny_dynamic", "vit_tiny")
-DIMS = {"llama_tiny_dynamic": {"batch": 4, "seq": 32}}
+NAMES = (*CNNS, *TRANSFORMERS, *SMALL)
+"""All of them; the last come from ``graphs/small.py``."""
+
+# ONNX Runtime's own attention takes one new token at a time.
+_STEP = {"batch": 4, "sequence": 1, "past": 12}
+DIMS = {
+    "llama_tiny_dynamic": {"batch": 4, "seq": 32},
+    "decoder_small": {**_STEP, "sequence": 4},
+    "decoder_standard": {**_STEP, "sequence": 4},
+    "decoder_runtime": _STEP,
+    "decoder_4_bits": _STEP,
+}
 """Sizes for symbolic dimensions, so that they can be split."""
 
 _TRANSFORMERS = Path(__file__).parent.parent / "test" / "models"
@@ -42,6 +63,16 @@ def cnn_path(name: str) -> Path:
 def transformer_path(name: str) -> Path:
     """Return the file of one of :data:`TRANSFORMERS` in this repository."""
     return _TRANSFORMERS / f"{name}.onnx"
+
+
+def provide(name: str, folder: Path) -> Path:
+    """Return the file of one of :data:`NAMES`, made in ``folder`` unless it lies elsewhere."""
+    if name in TRANSFORMERS:
+        return transformer_path(name)
+    if name in SMALL:
+        return SMALL[name].build(name).save(folder, seed=0)
+    randomise(cnn_path(name), folder / f"{name}.onnx")
+    return folder / f"{name}.onnx"
 
 
 def randomise(source: Path, target: Path, seed: int = 0) -> None:

@@ -16,17 +16,20 @@ __all__ = ["IR_VERSION", "OPSET", "Builder"]
 
 OPSET, IR_VERSION = 20, 10
 _PAGE_BYTES = 4096
+_INTEGERS = {"int8": (-127, 127), "uint8": (0, 255), "int32": (-4096, 4096)}
 
 
 @dataclass(frozen=True)
 class _Weight:
     """A tensor of the data file; random values are normal of variance 1 / ``fan_in``, or without
-    one uniform in [0.5, 1.5], as scales and variances must not vanish."""
+    one uniform in [0.5, 1.5], as scales and variances must not vanish, both times ``scale``.
+    Integers are uniform: in their whole range, of 32 bits in what a sum of a few products takes."""
 
     tensor: TensorProto
     shape: tuple[int, ...]
     item_bytes: int
     fan_in: int | None
+    scale: float
 
     @property
     def nbytes(self) -> int:
@@ -34,22 +37,26 @@ class _Weight:
 
     def values(self, rng: np.random.Generator) -> bytes:
         dtype = helper.tensor_dtype_to_np_dtype(self.tensor.data_type)
+        if dtype.kind in "iu":
+            low, high = _INTEGERS[dtype.name]
+            return bytes(rng.integers(low, high, self.shape, dtype, endpoint=True).tobytes())
         if self.fan_in is None:
             made = rng.uniform(0.5, 1.5, self.shape)
         else:
             made = rng.standard_normal(self.shape) * self.fan_in**-0.5
-        return bytes(made.astype(dtype).tobytes())
+        return bytes((made * self.scale).astype(dtype).tobytes())
 
 
 class Builder:
     """Values are their names. Nodes are named by the scopes they are in; weights too, with dots.
 
     ``dtype`` is the element type (a NumPy name) of weights and of constants without one of their
-    own. ``parameters`` counts the elements of all trained weights.
+    own; ``opset`` the version of the standard operators. ``parameters`` counts the elements of all
+    trained weights. A text in a shape is the name of a symbolic dimension.
     """
 
-    def __init__(self, name: str, dtype: str = "float32") -> None:
-        self.name, self.dtype, self.parameters = name, dtype, 0
+    def __init__(self, name: str, dtype: str = "float32", opset: int = OPSET) -> None:
+        self.name, self.dtype, self.opset, self.parameters = name, dtype, opset, 0
         self._scopes: list[str] = []
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -65,12 +72,12 @@ class Builder:
         yield
         self._scopes.pop()
 
-    def input(self, name: str, dtype: str, *shape: int) -> str:
+    def input(self, name: str, dtype: str, *shape: int | str) -> str:
         """Add an input of the model."""
         self._inputs.append(helper.make_tensor_value_info(name, _element(dtype), shape))
         return name
 
-    def output(self, value: str, name: str, *shape: int, dtype: str | None = None) -> None:
+    def output(self, value: str, name: str, *shape: int | str, dtype: str | None = None) -> None:
         """Make ``value`` an output of the model, called ``name``."""
         with self.scope(name):
             node = helper.make_node("Identity", [value], [name], name=self._path("output"))
@@ -79,14 +86,20 @@ class Builder:
         self._outputs.append(helper.make_tensor_value_info(name, element, shape))
 
     def weight(
-        self, name: str, *shape: int, fan_in: int | None = None, trained: bool = True
+        self,
+        name: str,
+        *shape: int,
+        fan_in: int | None = None,
+        trained: bool = True,
+        dtype: str | None = None,
+        scale: float = 1.0,
     ) -> str:
         """Add a weight that lies in the data file."""
         path = ".".join([*self._scopes, name])
         assert path not in self._weights, f"{path} is there already"
-        tensor = TensorProto(name=path, data_type=_element(self.dtype), dims=shape)
+        tensor = TensorProto(name=path, data_type=_element(dtype or self.dtype), dims=shape)
         item_bytes = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-        self._weights[path] = _Weight(tensor, shape, item_bytes, fan_in)
+        self._weights[path] = _Weight(tensor, shape, item_bytes, fan_in, scale)
         self.parameters += math.prod(shape) * trained
         return path
 
@@ -137,8 +150,11 @@ class Builder:
     def _model(self) -> onnx.ModelProto:
         stored = [*self._constants.values(), *(held.tensor for held in self._weights.values())]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, stored)
-        opset = [helper.make_opsetid("", OPSET)]
-        return helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
+        others = sorted({node.domain for node in self._nodes} - {""})
+        opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(d, 1) for d in others)]
+        needed = helper.find_min_ir_version_for(opsets[:1])
+        version = max(IR_VERSION, needed)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=version)
 
     def _write_data(self, path: Path, seed: int | None) -> None:
         rng, offset = np.random.default_rng(seed), 0

@@ -14,6 +14,7 @@ __all__ = [
     "heads_of",
     "layer_norm",
     "linear",
+    "linear_4_bits",
     "mask_scores",
     "merge_heads",
     "unembed",
@@ -21,6 +22,9 @@ __all__ = [
 
 _SPREAD = 10000.0
 """The base of the wavelengths of positions (Vaswani et al., arXiv 1706.03762, section 3.5)."""
+_BLOCK = 32
+_STEPS = 4.6
+"""The standard deviation of 4 bits that are uniform."""
 
 
 def linear(g: Builder, x: str, inputs: int, outputs: int, name: str, *, bias: bool = True) -> str:
@@ -28,6 +32,16 @@ def linear(g: Builder, x: str, inputs: int, outputs: int, name: str, *, bias: bo
     with g.scope(name):
         y = g.op("MatMul", x, g.weight("weight", inputs, outputs, fan_in=inputs))
         return g.op("Add", y, g.weight("bias", outputs)) if bias else y
+
+
+def linear_4_bits(g: Builder, x: str, inputs: int, outputs: int, name: str) -> str:
+    """Map the last dimension by weights of 4 bits, of which 32 share a scale."""
+    blocks = inputs // _BLOCK
+    sizes = {"K": inputs, "N": outputs, "bits": 4, "block_size": _BLOCK}
+    with g.scope(name):
+        packed = g.weight("weight", outputs, blocks, _BLOCK // 2, dtype="uint8")
+        scales = g.weight("scales", outputs, blocks, scale=inputs**-0.5 / _STEPS)
+        return g.op("MatMulNBits", x, packed, scales, domain="com.microsoft", **sizes)
 
 
 def layer_norm(g: Builder, x: str, width: int, name: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import zoo
+from graphs.small import SMALL
 from sweep import Row, sweep_model
 
 
@@ -23,8 +24,12 @@ def test_transformers_agree_with_one_device(name: str, devices: int) -> None:
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_cnns_with_random_weights_agree_with_one_device(name: str, tmp_path: Path) -> None:
-    zoo.randomise(zoo.cnn_path(name), tmp_path / f"{name}.onnx")
-    _check(sweep_model(tmp_path / f"{name}.onnx", 4, plans=2, batch=5))
+    _check(sweep_model(zoo.provide(name, tmp_path), 4, plans=2, batch=5))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_models_agree_with_one_device(name: str, tmp_path: Path) -> None:
+    _check(sweep_model(zoo.provide(name, tmp_path), 2, plans=2, batch=5))
 
 
 def test_resnet50_as_it_comes_agrees_with_one_device() -> None:

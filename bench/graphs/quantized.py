@@ -1,0 +1,81 @@
+"""A convolutional network with residuals, quantised to 8 bits as exporters write it.
+
+Before each product the activations are quantised and dequantised (QDQ), its weights are 8-bit
+integers with a scale per channel, its bias 32-bit integers. Every scale is a power of two: products
+of the integers then add up without rounding, in whatever order, so that runs agree to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphs.builder import Builder
+
+__all__ = ["Quantized"]
+
+_SIGMA = 73  # of integers that are uniform from -127 to 127
+_STEP = 2.0**-5  # of the activations: from -4 to 4 in 256 steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantized:
+    """``blocks`` of two 3x3 convolutions of ``channels``; a product with ``classes`` at the end."""
+
+    blocks: int = 2
+    channels: int = 16
+    image: int = 16
+    classes: int = 32
+    batch: int = 4
+    dtype: str = "float32"
+
+    def build(self, name: str) -> Builder:
+        g = Builder(name, self.dtype)
+        x = g.input("x", self.dtype, self.batch, 3, self.image, self.image)
+        x = self._conv(g, x, 3, "stem")
+        for number in range(self.blocks):
+            with g.scope(f"block{number}"):
+                y = self._conv(g, g.op("Relu", x), self.channels, "conv1")
+                y = self._conv(g, g.op("Relu", y), self.channels, "conv2")
+                x = _rounded(g, g.op("Add", x, y), "sum")
+        x = g.op("MaxPool", g.op("Relu", x), kernel_shape=[2, 2], strides=[2, 2])
+        x = g.op("Flatten", x, axis=1)
+        x = self._product(g, x, self.channels * (self.image // 2) ** 2)
+        g.output(x, "scores", self.batch, self.classes)
+        return g
+
+    def _conv(self, g: Builder, x: str, inputs: int, name: str) -> str:
+        with g.scope(name):
+            shape = (self.channels, inputs, 3, 3)
+            weight, scales = _weight(g, shape, 9 * inputs, axis=0)
+            steps = g.constant(scales * _STEP)
+            zero = g.constant(np.zeros(self.channels), "int32")
+            bias = g.weight("bias", self.channels, dtype="int32")
+            bias = g.op("DequantizeLinear", bias, steps, zero, axis=0, name="bias_values")
+            y = g.op("Conv", _rounded(g, x, "input"), weight, bias, pads=[1, 1, 1, 1])
+            return _rounded(g, y, "result")
+
+    def _product(self, g: Builder, x: str, inputs: int) -> str:
+        with g.scope("classes"):
+            weight, _ = _weight(g, (inputs, self.classes), inputs, axis=1)
+            y = g.op("MatMul", _rounded(g, x, "input"), weight)
+            return _rounded(g, y, "result")
+
+
+def _weight(g: Builder, shape: tuple[int, ...], fan_in: int, axis: int) -> tuple[str, np.ndarray]:
+    """Return a weight of variance about 1 / ``fan_in``, and its scale per index of ``axis``."""
+    exponent = round(math.log2(fan_in**-0.5 / _SIGMA))
+    scales = 2.0 ** (exponent + np.arange(shape[axis]) % 3 - 1)
+    zeros = g.constant(np.zeros(shape[axis]), "int8")
+    held = g.weight("weight", *shape, dtype="int8")
+    scaled = g.constant(scales)
+    return g.op("DequantizeLinear", held, scaled, zeros, axis=axis, name="weight_values"), scales
+
+
+def _rounded(g: Builder, x: str, name: str) -> str:
+    """Quantise to 8 bits, and back."""
+    with g.scope(name):
+        step, zero = g.constant(_STEP), g.constant(128, "uint8")
+        return g.op("DequantizeLinear", g.op("QuantizeLinear", x, step, zero), step, zero)

@@ -1,0 +1,34 @@
+"""Models that run in a moment, for sweeps and tests: what the ones of the papers leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphs.catalog import Model
+from graphs.decoder import Decoder
+from graphs.llama import Llama
+from graphs.lstm import Lstm
+from graphs.quantized import Quantized
+
+__all__ = ["SMALL"]
+
+SMALL: Mapping[str, Model] = {
+    "lstm_small": Lstm(width=32, vocabulary=256, sequence=8, batch=4),
+    "mixture_small": Llama(
+        layers=2,
+        width=32,
+        heads=4,
+        groups=2,
+        inner=48,
+        vocabulary=256,
+        experts=4,
+        sequence=8,
+        batch=4,
+        dtype="float32",
+    ),
+    "quantized_small": Quantized(),
+    "decoder_small": Decoder(),
+    "decoder_standard": Decoder(operators="standard"),
+    "decoder_runtime": Decoder(operators="runtime"),
+    "decoder_4_bits": Decoder(operators="runtime", bits=4),
+}
