@@ -159,6 +159,11 @@ def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
 
 def dense_to_array(attribute: ir.Attribute) -> Array:
     """Return the value of a `dense<...>` literal of any element type."""
+    with attribute.context:  # which the types and texts in it are parsed in
+        return _array_of(attribute)
+
+
+def _array_of(attribute: ir.Attribute) -> Array:
     kind = ir.RankedTensorType(_type_of(attribute))
     shape, element = tuple(kind.shape), _BY_MLIR[str(kind.element_type)]
     if _PLAIN.fullmatch(element.numpy):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tensoropt.dialects.elements import ELEMENTS, Element, dense_to_array, element_of, to_dense
-from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.mlir import context, ir
 
 LITERALS = [e for e in ELEMENTS if not e.is_complex]
 SHAPES = [(), (3,), (1,), (0,), (2, 60), (2, 2, 3), (16, 16)]  # text is hexadecimal from 100 on
@@ -58,3 +58,10 @@ def test_complex_literals_are_refused() -> None:
 def test_unknown_types() -> None:
     assert element_of(99) is None
     assert element_of("index") is None
+
+
+def test_texts_are_read_outside_of_their_context() -> None:
+    with context():
+        literal = to_dense(np.array(["a", "bc"], object))
+    with context():
+        assert dense_to_array(literal).tolist() == [b"a", b"bc"]

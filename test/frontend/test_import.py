@@ -497,3 +497,13 @@ def test_values_that_inference_gets_wrong(tmp_path: Path) -> None:
     proto = model(nodes, [value("i", I64, [1])], [Y], stored)
     assert ": (tensor<2x3xi64>, tensor<1xi64>) -> tensor<2x3xi64>" in str(imported(proto, tmp_path))
     round_trip(proto, tmp_path, i=np.ones(1, np.int64))
+
+
+def test_a_bound_of_range_with_a_dimension_becomes_a_scalar(tmp_path: Path) -> None:
+    nodes = [node("Range", ["start", "limit", "step"], ["y"])]
+    given = [value("start", I64, []), value("limit", I64, [1]), value("step", I64, [])]
+    proto = model(nodes, given, [value("y", I64, [None])])
+    assert '"onnx.Squeeze"(%arg1) : (tensor<1xi64>) -> tensor<i64>' in str(
+        imported(proto, tmp_path)
+    )
+    round_trip(proto, tmp_path, start=np.array(0), limit=np.array([5]), step=np.array(1))

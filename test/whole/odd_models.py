@@ -224,6 +224,52 @@ def a_loop() -> onnx.ModelProto:
 
 
 @odd
+def a_scan() -> onnx.ModelProto:
+    """The running sum of the rows, between two products."""
+    row = [16]
+    body = helper.make_graph(
+        [node("Add", ["sum", "row"], ["next"]), node("Identity", ["next"], ["out"])],
+        "body",
+        [value("sum", F32, row), value("row", F32, row)],
+        [value("next", F32, row), value("out", F32, row)],
+    )
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("Scan", ["start", "h"], ["last", "s"], body=body, num_scan_inputs=1),
+        node("MatMul", ["s", "u"], ["y"]),
+    ]
+    weights = weight("w", 16, 16), weight("u", 16, 4), weight("start", 16)
+    return model(nodes, [x()], [y(8, 4)], *weights)
+
+
+@odd
+def an_optional() -> onnx.ModelProto:
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("Optional", ["h"], ["o"]),
+        node("OptionalGetElement", ["o"], ["g"]),
+        node("MatMul", ["g", "u"], ["y"]),
+    ]
+    return model(nodes, [x()], [y(8, 4)], weight("w", 16, 16), weight("u", 16, 4))
+
+
+@odd
+def texts() -> onnx.ModelProto:
+    """Numbers, as text with an exponent behind, as numbers again."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("Cast", ["h"], ["t"], to=I64),
+        node("Cast", ["t"], ["s"], to=TensorProto.STRING),
+        node("StringConcat", ["s", "e"], ["c"]),
+        node("Cast", ["c"], ["n"], to=F32),
+        node("MatMul", ["n", "u"], ["y"]),
+    ]
+    exponent = helper.make_tensor("e", TensorProto.STRING, [1], [b"e-1"])
+    weights = weight("w", 16, 16), weight("u", 16, 4), exponent
+    return model(nodes, [x()], [y(8, 4)], *weights)
+
+
+@odd
 def a_function() -> onnx.ModelProto:
     inner = [node("MatMul", ["a", "b"], ["t"]), node("Relu", ["t"], ["o"])]
     block = helper.make_function(
