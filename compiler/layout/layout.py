@@ -51,17 +51,19 @@ class Placement:
             raise UserError(f"placement: expected R, S(<dim>) or P(sum|max|min), got: '{text}'")
         if match[1] is not None:
             return split(int(match[1]))
-        return partial(match[2]) if match[2] else REPLICATE  # type: ignore[arg-type]
+        return partial(match[2]) if match[2] else REPLICATE
 
     def __str__(self) -> str:
         return {"S": f"S({self.dim})", "R": "R", "P": f"P({self.reduction})"}[self.kind]
 
 
+@cache
 def split(dim: int) -> Placement:
     """Return ``S(dim)``."""
     return Placement("S", dim=dim)
 
 
+@cache
 def partial(reduction: Reduction) -> Placement:
     """Return ``P(reduction)``."""
     return Placement("P", reduction=reduction)
@@ -106,7 +108,8 @@ class Layout:
 
     def axes_splitting(self, dim: int) -> tuple[int, ...]:
         """Return the mesh axes that split tensor dimension ``dim``, major first."""
-        return self.axes_of(split(dim))
+        placed = enumerate(self.placements)
+        return tuple(axis for axis, own in placed if own.kind == "S" and own.dim == dim)
 
     def pieces(self, dim: int, mesh: Mesh) -> int:
         """Return into how many pieces dimension ``dim`` is cut."""
@@ -135,10 +138,12 @@ class Layout:
 
     def local_shape(self, shape: Sequence[int | None], mesh: Mesh) -> tuple[int | None, ...]:
         """Return the shape of one rank's part; ``None`` marks a symbolic dimension."""
-        return tuple(
-            None if size is None else size // self.pieces(dim, mesh)
-            for dim, size in enumerate(shape)
-        )
+        local = list(shape)
+        for extent, own in zip(mesh.shape, self.placements, strict=True):
+            if own.kind == "S" and own.dim < len(local):
+                size = local[own.dim]
+                local[own.dim] = None if size is None else size // extent
+        return tuple(local)
 
     def local_slices(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
         """Return where in the global tensor of ``shape`` the part of ``rank`` lies."""
