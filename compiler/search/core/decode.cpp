@@ -1,7 +1,10 @@
 // From values back to choices.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "clones.hpp"
+#include "kernels.hpp"
 #include "minplus.hpp"
 
 namespace topt::search {
@@ -28,50 +31,102 @@ int best_value(const Step& step, const Values& values, const Values* second, con
     return best;
 }
 
+// hit[x] = open[x] and total[x] is best[x]; whether there is any.
+CLONES bool find_hits(char* hit, const char* open, const double* total, const double* best,
+                      std::size_t n) {
+    char any = 0;
+    for (std::size_t x = 0; x < n; ++x) {
+        hit[x] = static_cast<char>(open[x] & (total[x] == best[x]));
+        any |= hit[x];
+    }
+    return any != 0;
+}
+
+CLONES void add_hits(char* into, const char* hit, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] |= hit[x];
+}
+
+// Where hit, into = min(into, a).
+CLONES void min_hits(double* into, const double* a, const char* hit, std::size_t n) {
+    for (std::size_t x = 0; x < n; ++x) into[x] = hit[x] && a[x] < into[x] ? a[x] : into[x];
+}
+
+// The totals of a step's inputs over a row of its output, at one v; false if all are infinite.
+bool add_inputs(std::vector<double>& total, const Step& step, const Values& values,
+                const std::size_t* offset, std::size_t v) {
+    double sum = 0;
+    const double* rows[2] = {};  // the first two that vary along the row; more are added one by one
+    int count = 0;
+    auto from = [&](std::size_t i) {
+        return values.of(step.inputs[i]) + offset[i] + v * step.access[i].stride_v;
+    };
+    for (std::size_t i = 0; i < step.inputs.size(); ++i)
+        if (!step.access[i].row) sum += *from(i);
+        else if (count++ < 2) rows[count - 1] = from(i);
+    if (sum == INF) return false;
+    if (count == 0) total.assign(step.row, sum);
+    else if (count == 1) set_plus(total.data(), rows[0], sum, step.row);
+    else set_sum(total.data(), rows[0], rows[1], sum, step.row);
+    for (std::size_t i = 0, seen = 0; count > 2 && i < step.inputs.size(); ++i)
+        if (step.access[i].row && ++seen > 2) add_row(total.data(), from(i), step.row);
+    return true;
+}
+
 // Which cells a best choice may pass through, and what they cost at least under other weights.
 class Ties {
   public:
     Ties(const Plan& plan, const Values& first) : plan_(plan), first_(first), open_(plan.scope.size()) {
-        mark(plan.last().output, 0);
+        of(plan.last().output)[0] = 1;
         for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step)
-            each_tie(*step, [&](std::size_t, const std::size_t* at, std::size_t v) {
-                for (std::size_t i = 0; i < step->inputs.size(); ++i)
-                    mark(step->inputs[i], at[i] + v * step->access[i].stride_v);
+            each_tie(*step, [&](std::size_t, const std::size_t* offset, std::size_t v, const char* hit) {
+                mark(*step, offset, v, hit);
             });
     }
 
     void fill(Values& second) const {
+        std::vector<double> total;
         for (const Step& step : plan_.steps) {
             if (open_[step.output].empty()) continue;
             auto& out = second.tables[step.output];
             out.assign(plan_.cells[step.output], INF);
-            each_tie(step, [&](std::size_t to, const std::size_t* at, std::size_t v) {
-                out[to] = std::min(out[to], sum_at(step, second, at, v));
+            total.resize(step.row);
+            each_tie(step, [&](std::size_t to, const std::size_t* offset, std::size_t v, const char* hit) {
+                if (!add_inputs(total, step, second, offset, v)) return;
+                min_hits(&out[to], total.data(), hit, step.row);
             });
         }
     }
 
   private:
-    void mark(int table, std::size_t cell) {
+    std::vector<char>& of(int table) {
         auto& cells = open_[plan_.same[table]];
         if (cells.empty()) cells.resize(plan_.cells[table]);
-        cells[cell] = 1;
+        return cells;
     }
 
-    // Calls f(cell, offsets, v) for each open cell of the output and each v that reaches its value.
+    void mark(const Step& step, const std::size_t* offset, std::size_t v, const char* hit) {
+        for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+            char* cells = &of(step.inputs[i])[offset[i] + v * step.access[i].stride_v];
+            if (step.access[i].row) add_hits(cells, hit, step.row);
+            else *cells = 1;
+        }
+    }
+
+    // Calls f(offset of the row, offsets of the inputs, v, hit) for each row of the output with cells
+    // that are open and reach their value by v: where `hit` is not 0.
     template <class F>
     void each_tie(const Step& step, F f) const {
         const auto& open = open_[step.output];
         if (open.empty()) return;  // never reached, or the same as an earlier one
         const double* best = first_.of(step.output);
-        std::vector<std::size_t> at(step.inputs.size());
+        std::vector<double> total(step.row);
+        std::vector<char> hit(step.row);
         each_row(step, 0, rows_of(step), [&](std::size_t to, const std::size_t* offset) {
-            for (std::size_t x = 0; x < step.row; ++x) {
-                if (!open[to + x]) continue;
-                for (std::size_t i = 0; i < at.size(); ++i)
-                    at[i] = offset[i] + (step.access[i].row ? x : 0);
-                for (std::size_t v = 0; v < step.values; ++v)
-                    if (sum_at(step, first_, at.data(), v) == best[to + x]) f(to + x, at.data(), v);
+            if (!std::memchr(&open[to], 1, step.row)) return;
+            for (std::size_t v = 0; v < step.values; ++v) {
+                if (!add_inputs(total, step, first_, offset, v)) continue;
+                if (find_hits(hit.data(), &open[to], total.data(), best + to, step.row))
+                    f(to, offset, v, hit.data());
             }
         });
     }
