@@ -87,15 +87,16 @@ class Sides {
     std::map<std::pair<const Table*, std::size_t>, TableRef> turned_;
 };
 
-// Marks the entries of one node that no other remaining entry replaces.
-std::vector<char> screen(const Table& node, const std::vector<Side>& sides) {
+// Marks the entries of one node that no other remaining entry replaces; when time is up, those not
+// looked at stay.
+std::vector<char> screen(const Table& node, const std::vector<Side>& sides, const Enough& enough) {
     const int size = static_cast<int>(node.size());
     std::vector<char> alive(node.size(), 1);
     auto replaces = [&](int better, int worse) {
         return dominates(node, sides, better, worse, kProbe) &&
                dominates(node, sides, better, worse, SIZE_MAX);
     };
-    for (int worse = size - 1; worse >= 0; --worse)
+    for (int worse = size - 1; worse >= 0 && !enough(); --worse)
         for (int better = 0; better < size && alive[worse]; ++better)
             if (better != worse && alive[better] && replaces(better, worse)) alive[worse] = 0;
     return alive;
@@ -103,7 +104,7 @@ std::vector<char> screen(const Table& node, const std::vector<Side>& sides) {
 
 }  // namespace
 
-Keep undominated(const Model& model) {
+Keep undominated(const Model& model, const Enough& enough) {
     const Sides sides(model);
     using Key = std::pair<const Table*, std::vector<std::pair<const Table*, std::size_t>>>;
     std::map<Key, std::vector<char>> known;  // nodes that are the same in the same surroundings
@@ -113,7 +114,7 @@ Keep undominated(const Model& model) {
         for (const Side& side : sides.of[n]) key.second.emplace_back(side.table, side.neighbours);
         std::sort(key.second.begin(), key.second.end());
         std::vector<char>& alive = known[key];
-        if (alive.empty()) alive = screen(*model.nodes[n], sides.of[n]);
+        if (alive.empty()) alive = screen(*model.nodes[n], sides.of[n], enough);
         keep.push_back(alive);
     }
     return keep;

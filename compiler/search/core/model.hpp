@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -96,8 +97,9 @@ Keep keep_all(const Model& model);
 std::size_t count(const Keep& keep);
 
 // Drops configurations that another one of the same node beats or equals in time, static and
-// transient memory whatever the neighbours choose.
-Keep undominated(const Model& model);
+// transient memory whatever the neighbours choose. Stops looking when `enough` says so.
+using Enough = std::function<bool()>;
+Keep undominated(const Model& model, const Enough& enough);
 
 // Cost of a choice given per node of this model.
 Cost cost_of(const Model& model, const std::vector<int>& choice);

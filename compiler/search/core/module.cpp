@@ -24,6 +24,7 @@ using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 
 constexpr double kWorthThreads = 1e5;  // cells
 constexpr int kThreads = 2;
+constexpr double kScreening = 0.2;  // of the time there is, for dropping configurations before the search
 
 std::vector<double> copy(const Array& array) { return {array.data(), array.data() + array.size()}; }
 
@@ -151,7 +152,8 @@ class Engine {
         Progress progress;
         Result result;
         interruptible(ends, [&] {
-            screen();
+            const Token screening(kScreening * time_limit_s);
+            screen([&] { return ends.enough.expired() || screening.expired(); });
             if (eliminate(whole_.numbers, {1, 0, INF}, &ends.last).total() == INF) return;
             const Options options{epsilon, threads, direct_sums, box_sums, hull_only};
             result = solve_frontier(whole_, options, {ends.enough, ends.last}, progress);
@@ -216,8 +218,8 @@ class Engine {
         return first;
     }
 
-    void screen() {
-        const Keep keep = undominated(whole_.model);
+    void screen(const Enough& enough) {
+        const Keep keep = undominated(whole_.model, enough);
         if (count(keep) == count(keep_all(whole_.model))) return;
         if (auto reduced = reduce(whole_.model, keep)) {
             whole_.model = std::move(*reduced);

@@ -225,7 +225,7 @@ class BoxSearch {
 
     // Drops configurations that another one replaces; false if that leaves no choice.
     bool screen(State& state, Range range) const {
-        const Keep keep = undominated(state.model);
+        const Keep keep = undominated(state.model, [&] { return token_.expired(); });
         if (count(keep) == count(keep_all(state.model))) return true;
         auto next = reduce(std::move(state.model), keep);
         if (!next) return false;

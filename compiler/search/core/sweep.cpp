@@ -11,6 +11,7 @@ namespace topt::search {
 
 namespace {
 
+constexpr double kCoarse = 0.01;  // above this epsilon, all points are soon more work than few
 constexpr double kAgain = 30;  // times the first effort, once there is a bound to fall back on
 constexpr std::size_t kFillReach = 15;  // points on either side of a gap to take configurations from
 constexpr std::size_t kBatch = 4;  // gaps taken at once: fixed, so that results do not depend on threads
@@ -36,12 +37,12 @@ class Frontier {
 
     Result run() {
         find_extremes();
-        if (!search_directly(options_.direct_sums)) {
+        if (!search_directly(quick() * options_.direct_sums)) {
             sweep();
             if (!options_.hull_only) {
                 // An exact search that may take its time finds the same points in fewer, wider boxes.
                 if (options_.epsilon > 0 || token_.limited()) fill_gaps();
-                if (!search_directly(kAgain * options_.direct_sums)) search_gaps();
+                if (options_.epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
             }
         }
         result_.epsilon = largest_error();
@@ -67,6 +68,11 @@ class Frontier {
         double error = 0;
         for (const Gap& gap : gaps_) error = std::max(error, gap.error);
         return error;
+    }
+
+    // The part of the first effort that finding all points may take where fewer would do.
+    double quick() const {
+        return options_.epsilon > kCoarse ? std::pow(kCoarse / options_.epsilon, 3) : 1;
     }
 
     void report(Progress::Phase phase) {
@@ -275,7 +281,7 @@ class Frontier {
     // Small problems are eliminated once, over the whole plane; false if it would take too long.
     bool search_directly(double most) {
         if (gaps_.empty()) return true;
-        if (options_.epsilon > 0 || options_.hull_only || most <= 0) return false;
+        if (options_.hull_only || most <= 0) return false;
         const Box box{result_.points[1].cost.time - 1, result_.points[0].cost.memory() - 1, {}};
         const auto sums = static_cast<std::uint64_t>(most);
         try {
