@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -112,7 +112,18 @@ class Problem:
         """Cost a choice (configuration per node, shape [n]) from the tables alone."""
         chosen = np.asarray(choice, dtype=np.int32)
         self._check_choice(chosen)
-        time, static, transient = (float(part[0]) for part in self.costs(chosen[None, :]))
+        time = static = transient = 0.0
+        for table, ends in self._uses():
+            if len(ends) == 1:  # without arrays, and added up in the same order as by costs()
+                at = tuple(chosen.item(end) for end in ends[0])
+                time += float(table.time_s[at])
+                static += float(table.static_bytes[at])
+                transient = max(transient, float(table.transient_bytes[at]))
+            else:
+                many = tuple(chosen[list(axis)] for axis in zip(*ends, strict=True))
+                time += float(table.time_s[many].sum())
+                static += float(table.static_bytes[many].sum())
+                transient = max(transient, float(table.transient_bytes[many].max()))
         return Point(static + transient, static, transient, time, chosen)
 
     def costs(self, choices: NDArray[np.int32]) -> tuple[Floats, Floats, Floats]:
@@ -130,25 +141,29 @@ class Problem:
         self, choices: NDArray[np.int32]
     ) -> Iterator[tuple[NodeTable, tuple[NDArray[np.int32], ...]]]:
         """Yield each distinct table and, per axis of it, the configurations [p, uses] it is for."""
+        for table, ends in self._uses():
+            yield table, tuple(choices[:, list(axis)] for axis in zip(*ends, strict=True))
+
+    def _uses(self) -> Iterable[tuple[NodeTable, list[tuple[int, ...]]]]:
+        """Each distinct table, and the nodes that are the axes of each use of it."""
         uses: dict[object, tuple[NodeTable, list[tuple[int, ...]]]] = {}
         for index, node in enumerate(self.nodes):
             uses.setdefault(_identity(node), (node, []))[1].append((index,))
         for edge in self.edges:
             uses.setdefault(_identity(edge), (edge, []))[1].append((edge.a, edge.b))
-        for table, ends in uses.values():
-            yield table, tuple(choices[:, list(axis)] for axis in zip(*ends, strict=True))
+        return uses.values()
 
     def _check_choice(self, choice: NDArray[np.int32]) -> None:
         if choice.shape != (len(self.nodes),):
             raise UserError(
                 f"choice: wrong shape, expected ({len(self.nodes)},), got: {choice.shape}"
             )
-        for index, (node, at) in enumerate(zip(self.nodes, choice, strict=True)):
-            if not 0 <= at < len(node.time_s):
-                raise UserError(
-                    f"choice of node {index}: no such configuration, "
-                    f"expected 0 to {len(node.time_s) - 1}, got: {at}"
-                )
+        sizes = np.array([len(node.time_s) for node in self.nodes])
+        for index in np.flatnonzero((choice < 0) | (choice >= sizes))[:1]:
+            raise UserError(
+                f"choice of node {index}: no such configuration, "
+                f"expected 0 to {sizes[index] - 1}, got: {choice[index]}"
+            )
 
 
 def no_choice() -> UserError:

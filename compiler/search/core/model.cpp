@@ -1,12 +1,9 @@
 #include "model.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
 
-#include "clones.hpp"
-#include "parallel.hpp"
 
 namespace topt::search {
 
@@ -28,12 +25,17 @@ void add(Table& into, std::size_t at, const Cost& cost) {
     }
 }
 
+// Square by square, so that what is read and what is written stay in the cache.
 Table transposed(const Table& table, std::size_t rows, std::size_t columns) {
+    constexpr std::size_t side = 16;
     auto turn = [&](const std::vector<double>& from) {
         std::vector<double> to(from.size());
         if (from.empty()) return to;
-        for (std::size_t c = 0; c < columns; ++c)
-            for (std::size_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * columns + c];
+        for (std::size_t r0 = 0; r0 < rows; r0 += side)
+            for (std::size_t c0 = 0; c0 < columns; c0 += side)
+                for (std::size_t c = c0; c < std::min(c0 + side, columns); ++c)
+                    for (std::size_t r = r0; r < std::min(r0 + side, rows); ++r)
+                        to[c * rows + r] = from[r * columns + c];
         return to;
     };
     return {turn(table.time), turn(table.fixed), turn(table.transient)};
@@ -73,74 +75,6 @@ TableRef Interner::of(Table&& table, std::uint64_t hash) {
     auto kept = std::make_shared<const Table>(std::move(table));
     known_.emplace(hash, kept);
     return kept;
-}
-
-namespace {
-
-INLINE double larger_finite(double top, double value) {
-    value = value < INF ? value : 0;
-    return value > top ? value : top;
-}
-
-CLONES double largest_finite(const std::vector<double>& values) {
-    double lane[8] = {};  // eight maxima at once: one would wait for itself
-    std::size_t i = 0;
-    for (; i + 8 <= values.size(); i += 8)
-        for (std::size_t l = 0; l < 8; ++l) lane[l] = larger_finite(lane[l], values[i + l]);
-    for (; i < values.size(); ++i) lane[0] = larger_finite(lane[0], values[i]);
-    return *std::max_element(lane, lane + 8);
-}
-
-// The power of two that makes `total` come out just below 2^52, so that sums stay whole.
-double unit_for(double total) {
-    if (!(total > 0)) return 1;
-    int exponent;
-    std::frexp(total, &exponent);
-    return std::ldexp(1.0, exponent - 52);
-}
-
-// Adding 2^52 to a number below it leaves no room for a fraction; infinity stays what it is.
-CLONES void round_to(std::vector<double>& values, double unit) {
-    const double factor = 1 / unit;
-    for (double& value : values) value = value * factor + 0x1p52 - 0x1p52;
-}
-
-void round_memory(std::vector<double>& values, double unit) {
-    round_to(values, unit);
-    if (!(largest_finite(values) > 0)) values = {};
-}
-
-}  // namespace
-
-Scale quantise(std::vector<Table>& tables, const std::vector<std::size_t>& uses, int threads) {
-    std::vector<Cost> largest(tables.size());
-    parallel(tables.size(), threads, [&](std::size_t t) {
-        largest[t] = {largest_finite(tables[t].time), largest_finite(tables[t].fixed),
-                      largest_finite(tables[t].transient)};
-    });
-    double time = 0, fixed = 0, transient = 0;
-    for (std::size_t t = 0; t < tables.size(); ++t) {
-        time += double(uses[t]) * largest[t].time;
-        fixed += double(uses[t]) * largest[t].fixed;
-        transient = std::max(transient, largest[t].transient);
-    }
-    const Scale scale{unit_for(time), unit_for(fixed + transient)};
-    parallel(tables.size(), threads, [&](std::size_t t) {
-        round_to(tables[t].time, scale.time);
-        round_memory(tables[t].fixed, scale.memory);
-        round_memory(tables[t].transient, scale.memory);
-    });
-    return scale;
-}
-
-std::vector<TableRef> shared(std::vector<Table>&& tables, int threads) {
-    std::vector<std::uint64_t> hash(tables.size());
-    parallel(tables.size(), threads, [&](std::size_t t) { hash[t] = hash_of(tables[t]); });
-    Interner interner;
-    std::vector<TableRef> refs;
-    for (std::size_t t = 0; t < tables.size(); ++t)
-        refs.push_back(interner.of(std::move(tables[t]), hash[t]));
-    return refs;
 }
 
 void merge_parallel(Model& model) {

@@ -14,7 +14,7 @@ namespace topt::search {
 
 inline constexpr double INF = std::numeric_limits<double>::infinity();
 
-// Times and bytes are held as whole numbers in doubles (see `Scale`), so that sums are exact in any
+// Times and bytes are held as whole numbers in doubles (see `Intake`), so that sums are exact in any
 // order: ties stay ties, and a bound can be compared with a cost without a tolerance.
 struct Cost {
     double time = 0, fixed = 0, transient = 0;
@@ -68,24 +68,12 @@ struct Model {
     int size(int node) const { return static_cast<int>(nodes[node]->size()); }
 };
 
-// One whole unit of the engine is `time` seconds or `memory` bytes; both are powers of two.
-struct Scale {
-    double time = 1, memory = 1;
-};
-
 using Keep = std::vector<std::vector<char>>;
 
 void add(Cost& into, const Cost& cost);
 void add(Table& into, std::size_t at, const Cost& cost);
 
 Table transposed(const Table& table, std::size_t rows, std::size_t columns);
-
-// Chooses the scale from the largest totals, each table counted as often as it is used, and rounds
-// every cost to it.
-Scale quantise(std::vector<Table>& tables, const std::vector<std::size_t>& uses, int threads);
-
-// The tables, equal ones as one.
-std::vector<TableRef> shared(std::vector<Table>&& tables, int threads);
 
 // Adds up parallel edges, so that every pair of nodes has at most one.
 void merge_parallel(Model& model);

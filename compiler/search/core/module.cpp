@@ -5,12 +5,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
+#include "intake.hpp"
 #include "memory.hpp"
-#include "parallel.hpp"
 #include "sweep.hpp"
 
 namespace nb = nanobind;
@@ -22,11 +23,7 @@ namespace {
 
 using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 
-constexpr double kWorthThreads = 1e5;  // cells
-constexpr int kThreads = 2;
 constexpr double kScreening = 0.2;  // of the time there is, for dropping configurations before the search
-
-std::vector<double> copy(const Array& array) { return {array.data(), array.data() + array.size()}; }
 
 // The two ends of a search, and how Ctrl-C brings them about: with `forgive` the first one cancels
 // `enough` and leaves `last` some seconds, else and the second time it cancels both.
@@ -100,20 +97,22 @@ class Engine {
     // Tables are numbered from 0; memory left out is zero.
     std::size_t add_table(const Array& time, const std::optional<Array>& fixed,
                           const std::optional<Array>& transient) {
-        sources_.push_back({time, fixed, transient});
-        return sources_.size() - 1;
+        intake_.tables.push_back({held(time), held(fixed), held(transient)});
+        return intake_.tables.size() - 1;
     }
 
-    void add_node(std::size_t table) { nodes_.push_back(table); }
+    void add_node(std::size_t table) { intake_.nodes.push_back(table); }
 
-    void add_edge(int a, int b, std::size_t table) { edges_.push_back({a, b, table}); }
+    void add_edge(int a, int b, std::size_t table) { intake_.edges.push_back({a, b, table}); }
 
     // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
     // Throws TooLarge when the tables of the elimination would need more than `budget_bytes`.
     bool prepare(bool always_share, double budget_bytes) {
         always_share_ = always_share;
         budget_bytes_ = budget_bytes > 0 ? budget_bytes : memory_budget();
-        Model model = assemble();
+        Model model = intake_.model();
+        intake_ = {};
+        arrays_ = {};
         merge_parallel(model);
         width_ = model.nodes.size();
         const Keep all = keep_all(model);
@@ -126,6 +125,15 @@ class Engine {
 
     // The user's variable that is in most tables of the widest step, when that is too large.
     int widest() const { return widest_; }
+
+    // The steps of an elimination over numbers, and how many of them are computed: equal ones once.
+    nb::tuple steps() const {
+        const Plan& plan = whole_.numbers;
+        const auto computed = std::count_if(plan.steps.begin(), plan.steps.end(), [&](const Step& step) {
+            return plan.same[step.output] == step.output;
+        });
+        return nb::make_tuple(plan.steps.size(), computed);
+    }
 
     // The choice (int32 per node) of least time, None if there is none.
     nb::object min_time() {
@@ -164,6 +172,12 @@ class Engine {
     }
 
   private:
+    std::span<const double> held(const std::optional<Array>& array) {
+        if (!array) return {};
+        arrays_.push_back(*array);
+        return {array->data(), array->size()};
+    }
+
     static void show(const nb::object& watch, const Progress& progress, bool stopping) {
         if (watch.is_none()) return;
         try {
@@ -172,50 +186,6 @@ class Engine {
         } catch (nb::python_error& error) {
             error.restore();
         }
-    }
-
-    // Takes the tables over, equal ones as one.
-    Model assemble() {
-        double cells = 0;
-        for (const Source& source : sources_) cells += double(source.time.size());
-        const int threads = cells < kWorthThreads ? 1 : kThreads;
-        const std::vector<std::size_t> first = distinct(threads);
-        std::vector<std::size_t> uses(sources_.size(), 0);
-        for (std::size_t table : nodes_) ++uses.at(first.at(table));
-        for (const Pair& edge : edges_) ++uses.at(first.at(edge.table));
-        std::vector<Table> tables(sources_.size());  // those of no use stay empty
-        parallel(tables.size(), threads, [&](std::size_t t) {
-            if (first[t] == t) tables[t] = sources_[t].read();
-        });
-        sources_.clear();
-        quantise(tables, uses, threads);
-        auto shared = search::shared(std::move(tables), threads);
-        for (std::size_t t = 0; t < shared.size(); ++t) shared[t] = shared[first[t]];
-        Model model;
-        for (std::size_t table : nodes_) {
-            model.source.push_back(static_cast<int>(model.nodes.size()));
-            model.choice.push_back(-1);
-            model.nodes.push_back(shared[table]);
-            auto& configs = model.configs.emplace_back(shared[table]->size());
-            for (std::size_t i = 0; i < configs.size(); ++i) configs[i] = static_cast<int>(i);
-        }
-        for (const Pair& edge : edges_) model.edges.push_back({edge.a, edge.b, shared[edge.table]});
-        return model;
-    }
-
-    // For each table, the first one of equal content: only that is copied.
-    std::vector<std::size_t> distinct(int threads) const {
-        std::vector<std::uint64_t> hash(sources_.size());
-        parallel(sources_.size(), threads, [&](std::size_t t) { hash[t] = sources_[t].hash(); });
-        std::unordered_multimap<std::uint64_t, std::size_t> known;
-        std::vector<std::size_t> first(sources_.size());
-        for (std::size_t t = 0; t < sources_.size(); ++t) {
-            auto [it, end] = known.equal_range(hash[t]);
-            while (it != end && !(sources_[it->second] == sources_[t])) ++it;
-            first[t] = it == end ? t : it->second;
-            if (first[t] == t) known.emplace(hash[t], t);
-        }
-        return first;
     }
 
     void screen(const Enough& enough) {
@@ -248,44 +218,9 @@ class Engine {
         return out;
     }
 
-    struct Pair {
-        int a, b;
-        std::size_t table;
-    };
-
-    // The user's arrays; they are kept alive, not copied.
-    struct Source {
-        Array time;
-        std::optional<Array> fixed, transient;
-
-        // Of the bits: what is equal but not the same there only costs a copy.
-        std::uint64_t hash() const {
-            std::uint64_t hash = mix(0, time.data(), time.size());
-            for (const auto* part : {&fixed, &transient})
-                if (*part) hash = mix(hash, (*part)->data(), (*part)->size());
-            return hash;
-        }
-        static bool same(const Array& a, const Array& b) {
-            return a.size() == b.size() && std::equal(a.data(), a.data() + a.size(), b.data());
-        }
-        static bool same(const std::optional<Array>& a, const std::optional<Array>& b) {
-            return a.has_value() == b.has_value() && (!a || same(*a, *b));
-        }
-        bool operator==(const Source& other) const {
-            return same(time, other.time) && same(fixed, other.fixed) &&
-                   same(transient, other.transient);
-        }
-
-        Table read() const { return {copy(time), values(fixed), values(transient)}; }
-        static std::vector<double> values(const std::optional<Array>& from) {
-            return from ? copy(*from) : std::vector<double>{};
-        }
-    };
-
     // What the user gave, until it is prepared.
-    std::vector<Source> sources_;
-    std::vector<std::size_t> nodes_;
-    std::vector<Pair> edges_;
+    std::vector<Array> arrays_;  // kept alive
+    Intake intake_;
 
     bool always_share_ = false;
     double budget_bytes_ = 0;
@@ -310,6 +245,7 @@ NB_MODULE(_core, m) {
         .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
         .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a)
         .def("widest", &Engine::widest)
+        .def("steps", &Engine::steps)
         .def("min_time", &Engine::min_time)
         .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
              "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = INF,

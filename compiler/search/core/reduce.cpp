@@ -44,6 +44,12 @@ struct Reduction {
         return true;
     }
 
+    bool keeps_all() const {
+        for (std::size_t n = 0; n < kept.size(); ++n)
+            if (kept[n].size() == 1 || int(kept[n].size()) < old.size(n)) return false;
+        return std::isfinite(old.base.time);
+    }
+
     // The rows and columns that stay; `b` is -1 for the table of a node.
     TableRef part(const TableRef& table, int a, int b) {
         const std::size_t width = b < 0 ? 1 : old.size(b);
@@ -100,6 +106,7 @@ struct Reduction {
 std::optional<Model> reduce(Model model, const Keep& keep) {
     Reduction work{model, {}, {}, {}, {}, {}, {}};
     if (!work.list(keep)) return std::nullopt;
+    if (work.keeps_all()) return model;
     work.place_nodes();
     for (const Edge& edge : model.edges) work.place_edge(edge);
     work.place_changed();
