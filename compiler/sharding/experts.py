@@ -55,6 +55,9 @@ def mixture(info: OpInfo) -> Rule:
     A rank that has some of the experts works out which ones the router takes of all, and mixes its
     own: the sum over the ranks is the whole. Features are added up by the last layer, so its bias
     is partial where they are split.
+
+    ONNX Runtime 1.31 computes this operator wrongly on a CPU, on one device as on several, where
+    its input is an inner value that nothing reads later: it writes the result over it.
     """
     return _rule(info, _PLAIN)
 

@@ -64,13 +64,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "crops and pads around a centre that the parts do not share": ("CenterCropPad",),
     "adds up overlapping blocks": ("Col2Im",),
     "writes into a cache in place": ("TensorScatter",),
-    "is not split yet": (
-        "GRU",
-        "LSTM",
-        "NegativeLogLikelihoodLoss",
-        "RNN",
-        "SoftmaxCrossEntropyLoss",
-    ),
 }
 _BY_OPERATOR = {name: reason for reason, names in _REASONS.items() for name in names}
 _BY_DOMAIN = {

@@ -119,7 +119,7 @@ def _collective(op: ir.Operation, ranks: Ranks, mesh: Mesh) -> Ranks:
 
 
 def _all_reduce(op: ir.Operation, group: list[Array]) -> list[Array]:
-    whole = reduce(REDUCTIONS[_reduction(op)], group)
+    whole = np.asarray(reduce(REDUCTIONS[_reduction(op)], group))
     return [whole] * len(group)
 
 
