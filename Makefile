@@ -2,6 +2,7 @@
 #   make demo    build, then a frontier, a plan and a checked run of a real model
 #   make test    lit, pytest, ruff and mypy
 #   make bench-search   the search against NumPy elimination of the same tables
+#   make conformance   every strategy of every operator, on the standard's tests (up to 20 minutes)
 #   make sweep   every model, many plans, run on ranks (long)
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs bench-search sweep clean
+.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance sweep clean
 
 all: build
 
@@ -58,6 +59,9 @@ docs: build
 
 bench-search: build
 	$(BIN)/python bench/search.py
+
+conformance: build
+	$(BIN)/python bench/conformance.py
 
 sweep: build
 	$(BIN)/python bench/sweep.py

@@ -81,9 +81,9 @@ def _launch(folder: Path, ranks: int) -> subprocess.Popen[bytes]:
     command = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork"]
     program = Path(__file__).with_name("conformance_rank.py")
     command += ["-n", str(ranks), sys.executable, str(program), str(folder)]
-    log = (folder / "log").open("wb")
     environment = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, start: Path, say: Say) -> None:

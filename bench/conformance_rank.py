@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from node_tests import NodeTest, run, same, session_of, variants
+from node_tests import NodeTest, run, same, session_of
 from spread import Model, Plan, part_of
+from variants import variants
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.runtime.ops import library_path
@@ -96,34 +97,32 @@ def _chunk(job: Job, tests: Sequence[NodeTest], comm: Any, folder: Path) -> list
 
 def _compile(job: Job, test: NodeTest, scratch: Path, verdict: Verdict) -> list[Compiled]:
     """Cut a test, as it is and with its small operands as constants, in every way."""
-    found = []
-    for variant, own in variants(test).items():
-        try:
-            model = _load(own, scratch / f"{test.name}{variant.strip()}.onnx")
+    found = list[Compiled]()
+    try:
+        for variant, own, model in variants(test, scratch / test.name):
             if job.round_trip:
-                verdict.failures.update(_round_trip(own, model, f"{variant}import and export"))
-                verdict.passed += f"{variant}import and export" not in verdict.failures
-        except Exception as error:
-            verdict.failures[f"{variant}import"] = _line(error)
-            continue
-        for mesh in map(Mesh, job.meshes):
-            found += _cut(job, own, model, mesh, variant, verdict)
+                _keep(verdict, f"{variant}import and export", _round_trip(own, model))
+            for mesh in map(Mesh, job.meshes):
+                found += _cut(job, own, model, mesh, variant, verdict)
+    except Exception as error:
+        verdict.failures["import"] = _line(error)
     return found
 
 
-def _load(test: NodeTest, path: Path) -> Model:
-    path.write_bytes(test.model)
-    return Model(path)
+def _keep(verdict: Verdict, key: str, error: str | None) -> None:
+    if error is None:
+        verdict.passed += 1
+    else:
+        verdict.failures[key] = error
 
 
-def _round_trip(test: NodeTest, model: Model, key: str) -> dict[str, str]:
+def _round_trip(test: NodeTest, model: Model) -> str | None:
     """Return what is wrong with the model after import and export on one device."""
     target = model.path.with_suffix(".out.onnx")
     model.export(target)
     whole = run(session_of(test.model, optimised=False), test.inputs)
     again = run(session_of(str(target), optimised=False), test.inputs)
-    error = same(replace(test, rtol=_rounding(whole), atol=0.0), again, whole)
-    return {} if error is None else {key: error}
+    return same(replace(test, rtol=_rounding(whole), atol=0.0), again, whole)
 
 
 def _rounding(values: Sequence[Any]) -> float:
@@ -166,12 +165,8 @@ def _execute(test: NodeTest, plan: Plan, graphs: Path, rank: int) -> str | None:
 
 def _judge(verdict: Verdict, key: str, plan: Plan, errors: Sequence[str | None]) -> None:
     wrong = [f"rank {rank}: {error}" for rank, error in enumerate(errors) if error is not None]
-    if wrong:
-        verdict.failures[key] = wrong[0]
-        verdict.doubted += plan.keys
-        return
-    verdict.passed += 1
-    verdict.proven += plan.keys
+    _keep(verdict, key, wrong[0] if wrong else None)
+    (verdict.doubted if wrong else verdict.proven).extend(plan.keys)
 
 
 def _line(error: BaseException) -> str:

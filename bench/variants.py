@@ -1,0 +1,106 @@
+"""Forms of a test in which the rules have more to offer: constants, and sizes that divide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from node_tests import NodeTest, run, session_of
+from onnx import numpy_helper
+from spread import Model
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.registry import registered
+
+__all__ = ["variants"]
+
+_FOUR = Mesh((4,))
+
+Variant = tuple[str, NodeTest, Model]
+"""What is different from the standard's own form, the test, and its model."""
+
+
+def variants(test: NodeTest, path: Path) -> Iterator[Variant]:
+    """Yield the test as it is, with constants, and, where nothing was split, with other sizes.
+
+    Models are written beside ``path``. Raises what import raises.
+    """
+    forms = [("", test), *(("constants ", own) for own in _with_constants(test))]
+    splits = False
+    for name, own in forms:
+        model = _model(own, path, name)
+        splits = splits or any(len(offered) > 1 for offered in model.options(_FOUR))
+        yield name, own, model
+    if splits or len(test.operators) > 1 or test.operators[0] not in registered():
+        return
+    for name, own in forms:
+        for larger in _with_multiples(own):
+            yield f"{name}rounded up ", larger, _model(larger, path, f"{name}up")
+
+
+def _model(test: NodeTest, path: Path, name: str) -> Model:
+    target = path.with_name(f"{path.name}.{name.replace(' ', '')}.onnx")
+    target.write_bytes(test.model)
+    return Model(target)
+
+
+def _with_constants(test: NodeTest) -> Iterator[NodeTest]:
+    """Yield the test with sizes, axes and bounds as constants, if it has any.
+
+    The standard feeds every operand. Models hold whole numbers, truth values and scalars after the
+    first operand as constants, and many rules offer more then.
+    """
+    model = onnx.ModelProto.FromString(test.model)
+    first = {node.input[0] for node in model.graph.node if node.input}
+    held = {name for name, value in test.inputs.items() if name not in first and _is_small(value)}
+    if not held:
+        return
+    inputs = [value for value in model.graph.input if value.name not in held]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(test.inputs[name], name) for name in sorted(held)
+    )
+    left = {name: value for name, value in test.inputs.items() if name not in held}
+    yield replace(test, model=model.SerializeToString(), inputs=left)
+
+
+def _is_small(value: Any) -> bool:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iubf":
+        return False
+    return value.dtype.kind != "f" or value.size == 1
+
+
+def _with_multiples(test: NodeTest) -> Iterator[NodeTest]:
+    """Yield the test with every size above 1 rounded up to a multiple of 4, if that still runs.
+
+    The last values are repeated; what stock ONNX Runtime gives is what is wanted then.
+    """
+    if not all(isinstance(value, np.ndarray) for value in test.inputs.values()):
+        return
+    inputs = {name: _rounded_up(value) for name, value in test.inputs.items()}
+    model = onnx.ModelProto.FromString(test.model)
+    for value in model.graph.input:
+        kind = value.type.tensor_type
+        if value.name in inputs:
+            shape = onnx.helper.make_tensor_type_proto(
+                1, inputs[value.name].shape
+            ).tensor_type.shape
+            kind.shape.CopyFrom(shape)
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    larger = replace(test, model=model.SerializeToString(), inputs=inputs)
+    try:
+        wanted = run(session_of(larger.model), inputs)
+    except Exception:  # sizes that operands or attributes fix, too
+        return
+    yield replace(larger, wanted=wanted)
+
+
+def _rounded_up(array: Any) -> Any:
+    wider = [(0, -size % 4 if size > 1 else 0) for size in array.shape]
+    return np.pad(array, wider, mode="edge") if array.size and wider else array
