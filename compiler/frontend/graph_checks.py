@@ -41,9 +41,6 @@ class _Checker:
 
     def graph(self, graph: onnx.GraphProto, outer: frozenset[str]) -> None:
         """Check one graph, whose nodes may use the names in ``outer``."""
-        if graph.sparse_initializer:
-            name = graph.sparse_initializer[0].values.name
-            self.fail(f"initializer '{name}' is sparse, expected dense tensors")
         stored = self._unique("initializer", (t.name for t in graph.initializer))
         inputs = self._unique("input", (value.name for value in graph.input))
         for tensor in graph.initializer:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.graph_checks import check_graph
 from tensoropt.compiler.frontend.names import Namer
+from tensoropt.compiler.frontend.sparse import densify
 from tensoropt.compiler.frontend.text_fields import undecoded_text
 from tensoropt.compiler.frontend.wire import MalformedError, model_without_weights
 from tensoropt.dialects.elements import element_of
@@ -69,6 +70,7 @@ def load_model(path: Path, dims: Mapping[str, int] | None = None) -> Model:
         proto = _inline(path, proto)
     for graph, _ in subgraphs(proto.graph):
         _normalise(graph)
+        densify(path, graph)
     _bind(path, proto, dims or {})
     check_graph(path, proto)
     model = Model(path, proto)

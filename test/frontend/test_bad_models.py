@@ -326,25 +326,28 @@ def test_unknown_element_type_of_tensors(tmp_path: Path) -> None:
     assert "node 'c' (Constant) has an unknown element type" in graph_error(tmp_path, nodes)
 
 
-def sparse() -> onnx.SparseTensorProto:
-    values = numpy_helper.from_array(np.ones(1, np.float32), "s")
-    indices = numpy_helper.from_array(np.zeros(1, np.int64), "i")
-    return helper.make_sparse_tensor(values, indices, [3])
+def sparse(indices: Any, dims: Sequence[int] = (2, 3)) -> onnx.SparseTensorProto:
+    values = numpy_helper.from_array(np.array([2.0, 3.0], np.float32), "s")
+    return helper.make_sparse_tensor(values, numpy_helper.from_array(indices, "i"), dims)
 
 
-def test_sparse_initializer(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("indices", "dims"),
+    [([0], [2, 3]), ([0, 6], [2, 3]), ([-1, 0], [2, 3]), ([0, 1], [-2, 3]), ([0, 1], [1 << 40]),
+     ([[0, 0], [2, 0]], [2, 3]), ([[[0]], [[1]]], [2, 3])],
+)  # fmt: skip
+def test_a_sparse_tensor_that_does_not_fit(indices: Any, dims: list[int], tmp_path: Path) -> None:
     proto = relu()
-    proto.graph.sparse_initializer.append(sparse())
-    assert refused(saved(proto, tmp_path)) == (
-        "model.onnx: initializer 's' is sparse, expected dense tensors"
+    proto.graph.sparse_initializer.append(sparse(np.array(indices), dims))
+    assert refused(saved(proto, tmp_path)).startswith(
+        "model.onnx: initializer 's' is no sparse tensor that can be dense: "
     )
 
 
-def test_sparse_attribute(tmp_path: Path) -> None:
-    made = node("Constant", [], ["y"], name="c", sparse_value=sparse())
+def test_a_sparse_attribute_that_is_no_constant(tmp_path: Path) -> None:
+    made = node("Relu", ["x"], ["y"], name="r", held=sparse(np.array([0, 1])))
     assert graph_error(tmp_path, [made]) == (
-        "model.onnx: node 'c' (Constant): attribute 'sparse_value' is sparse, "
-        "expected dense tensors"
+        "model.onnx: node 'r' (Relu): attribute 'held' is sparse, expected dense tensors"
     )
 
 

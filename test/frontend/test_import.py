@@ -507,3 +507,19 @@ def test_a_bound_of_range_with_a_dimension_becomes_a_scalar(tmp_path: Path) -> N
         imported(proto, tmp_path)
     )
     round_trip(proto, tmp_path, start=np.array(0), limit=np.array([5]), step=np.array(1))
+
+
+@pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]])
+def test_sparse_tensors_are_dense(indices: Any, tmp_path: Path) -> None:
+    def sparse(name: str) -> onnx.SparseTensorProto:
+        values = tensor(np.array([2.0, 3.0], np.float32), name)
+        return helper.make_sparse_tensor(values, tensor(indices, f"{name} at"), [2, 3])
+
+    nodes = [
+        node("Constant", [], ["c"], sparse_value=sparse("c")),
+        node("Add", ["x", "c"], ["t"]),
+        node("Add", ["t", "s"], ["y"]),
+    ]
+    proto = model(nodes, [X], [Y])
+    proto.graph.sparse_initializer.append(sparse("s"))
+    round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32))
