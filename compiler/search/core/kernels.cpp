@@ -112,6 +112,23 @@ CLONES void min_row(double* into, const double* a, std::size_t n) {
     for (std::size_t x = 0; x < n; ++x) into[x] = smaller(into[x], a[x]);
 }
 
+CLONES double lower_row(double* into, const double* a, const double* b, double sum, std::size_t n) {
+    double lane[8] = {INF, INF, INF, INF, INF, INF, INF, INF};
+    std::size_t x = 0;
+    for (; x + 8 <= n; x += 8)
+        for (std::size_t l = 0; l < 8; ++l) {
+            const double total = a[x + l] + b[x + l] + sum;
+            into[x + l] = smaller(into[x + l], total);
+            lane[l] = smaller(lane[l], total);
+        }
+    for (; x < n; ++x) {
+        const double total = a[x] + b[x] + sum;
+        into[x] = smaller(into[x], total);
+        lane[0] = smaller(lane[0], total);
+    }
+    return *std::min_element(lane, lane + 8);
+}
+
 CLONES double least(const double* a, std::size_t n) {
     double lane[8] = {INF, INF, INF, INF, INF, INF, INF, INF};
     std::size_t x = 0;

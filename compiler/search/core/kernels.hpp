@@ -31,6 +31,9 @@ void set_plus(double* into, const double* a, double sum, std::size_t n);
 // into = min(into, a).
 void min_row(double* into, const double* a, std::size_t n);
 
+// into = min(into, a + b + sum); returns the least of the totals.
+double lower_row(double* into, const double* a, const double* b, double sum, std::size_t n);
+
 double least(const double* a, std::size_t n);
 
 }  // namespace topt::search

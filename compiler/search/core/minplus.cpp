@@ -9,34 +9,6 @@ namespace topt::search {
 
 namespace {
 
-// The rows of the inputs of a step at one cell and one v, and the sum of its single values.
-struct Rows {
-    std::vector<const double*> tables, rows;
-    double sum = 0;
-
-    Rows(const Step& step, const Values& values) {
-        for (int id : step.inputs) tables.push_back(values.of(id));
-    }
-
-    void at(const Step& step, const std::size_t* offset, std::size_t v) {
-        rows.clear();
-        sum = 0;
-        for (std::size_t i = 0; i < tables.size(); ++i) {
-            const double* p = tables[i] + offset[i] + v * step.access[i].stride_v;
-            if (step.access[i].row) rows.push_back(p);
-            else sum += *p;
-        }
-    }
-
-    // The totals of a row with what lies above it.
-    void total(std::vector<double>& into, const double* above, std::size_t n) const {
-        into.resize(n);
-        if (rows.empty()) return set_plus(into.data(), above, sum, n);
-        set_sum(into.data(), above, rows[0], sum, n);
-        for (std::size_t i = 1; i < rows.size(); ++i) add_row(into.data(), rows[i], n);
-    }
-};
-
 // Minimises over v, a row of the output at a time.
 struct StepUp {
     const Step& step;
@@ -151,30 +123,61 @@ std::vector<double> step_up(const Plan& plan, const Step& step, const Values& va
     return out;
 }
 
-// Lowers the joint minimum of every input entry of one row by the row of totals.
-void lower(const Plan& plan, const Step& step, const std::size_t* offset, std::size_t v,
-           const std::vector<double>& total, Outside& joint) {
-    const double low = least(total.data(), total.size());
-    if (low == INF) return;
-    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
-        double* p = joint[plan.same[step.inputs[i]]].data() + offset[i] + v * step.access[i].stride_v;
-        if (step.access[i].row) min_row(p, total.data(), total.size());
-        else *p = std::min(*p, low);
+// Lowers the joint minimum of every input entry by what passes through it, a row of the output at a time.
+struct StepDown {
+    const Step& step;
+    std::vector<const double*> tables;
+    std::vector<double*> joint;
+    std::vector<std::size_t> rows, singles;  // inputs that have the row's dimensions, and that have not
+    std::vector<double> total;
+
+    StepDown(const Plan& plan, const Step& s, const Values& values, Outside& result)
+        : step(s), total(s.row) {
+        for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+            tables.push_back(values.of(step.inputs[i]));
+            joint.push_back(result[plan.same[step.inputs[i]]].data());
+            (step.access[i].row ? rows : singles).push_back(i);
+        }
     }
-}
+
+    void row(const double* above, const std::size_t* offset) {
+        if (least(above, step.row) == INF) return;
+        for (std::size_t v = 0; v < step.values; ++v) {
+            double sum = 0;
+            for (std::size_t i : singles) sum += tables[i][at(i, offset, v)];
+            if (sum == INF) continue;
+            const double low = lower_rows(above, offset, v, sum);
+            for (std::size_t i : singles) {
+                double& known = joint[i][at(i, offset, v)];
+                known = std::min(known, low);
+            }
+        }
+    }
+
+    // Returns the least total.
+    double lower_rows(const double* above, const std::size_t* offset, std::size_t v, double sum) {
+        if (rows.empty()) return least(above, step.row) + sum;
+        if (rows.size() == 1) {
+            const std::size_t from = at(rows[0], offset, v);
+            return lower_row(joint[rows[0]] + from, above, tables[rows[0]] + from, sum, step.row);
+        }
+        set_sum(total.data(), above, tables[rows[0]] + at(rows[0], offset, v), sum, step.row);
+        for (std::size_t k = 1; k < rows.size(); ++k)
+            add_row(total.data(), tables[rows[k]] + at(rows[k], offset, v), step.row);
+        for (std::size_t i : rows) min_row(joint[i] + at(i, offset, v), total.data(), step.row);
+        return least(total.data(), step.row);
+    }
+
+    std::size_t at(std::size_t i, const std::size_t* offset, std::size_t v) const {
+        return offset[i] + v * step.access[i].stride_v;
+    }
+};
 
 void step_down(const Plan& plan, const Step& step, const Values& values, Outside& result) {
-    std::vector<double> total;
-    Rows rows(step, values);
-    each_row(step, 0, rows_of(step), [&](std::size_t to, const std::size_t* offset) {
-        const double* above = &result[step.output][to];
-        for (std::size_t v = 0; v < step.values; ++v) {
-            rows.at(step, offset, v);
-            if (rows.sum == INF) continue;
-            rows.total(total, above, step.row);
-            lower(plan, step, offset, v, total, result);
-        }
-    });
+    StepDown work(plan, step, values, result);
+    const double* above = result[step.output].data();
+    each_row(step, 0, rows_of(step),
+             [&](std::size_t to, const std::size_t* offset) { work.row(above + to, offset); });
 }
 
 // From the least totals through the entries of a table to what lies outside it.
