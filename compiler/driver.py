@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir
 if TYPE_CHECKING:
     from tensoropt.compiler.report.comparison import Compared
     from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, SearchOptions
+    from tensoropt.compiler.search.graph import Graph
 
 __all__ = [
     "PHASES",
@@ -120,18 +121,23 @@ def run_phase(module: ir.Module, phase: str, **options: Any) -> None:
 
 def frontier(module: ir.Module, request: Request, say: Say = _silent) -> FrontierResult:
     """Return the frontier of a prepared ``module``: its points sorted by time."""
-    from tensoropt.compiler.search.frontier import search_frontier
-
     if request.pins is not None:
         from tensoropt.compiler.search.pinned import pinned_frontier
 
         return pinned_frontier(module, request.pins, request.device)
-    return search_frontier(
-        module, request.meshes, request.device, _options(request, request.search), say
-    )
+    from tensoropt.compiler.search.graph import read_graph
+
+    return _frontier(read_graph(module), request, say, on_interrupt="return")
 
 
-def _options(request: Request, search: str) -> SearchOptions:
+def _frontier(graph: Graph, request: Request, say: Say, **more: Any) -> FrontierResult:
+    from tensoropt.compiler.search.frontier import search_graph
+
+    options = _options(request, request.search, **more)
+    return search_graph(graph, request.meshes, request.device, options, say)
+
+
+def _options(request: Request, search: str, **more: Any) -> SearchOptions:
     from tensoropt.compiler.search.frontier import SearchOptions
 
     return SearchOptions(
@@ -140,6 +146,7 @@ def _options(request: Request, search: str) -> SearchOptions:
         request.slack,
         request.time_limit_s,
         memory_bytes=request.memory_bytes,
+        **more,
     )
 
 
@@ -156,27 +163,41 @@ def compare(
 def fewest_devices(module: ir.Module, request: Request, say: Say) -> tuple[Request, FrontierResult]:
     """Return the least number of devices on which something fits ``request.memory_bytes``.
 
-    Tries 1, 2, 4, ... up to ``request.devices``; raises :class:`UserError` when none is enough.
+    Tries 1, 2, 4, ... up to ``request.devices``, but none on which the sizes of the tensors alone
+    are too much; raises :class:`UserError` when none is enough.
     """
-    limit = request.memory_bytes or 0
+    from tensoropt.compiler.search.bounds import least_bytes
+    from tensoropt.compiler.search.graph import read_graph
+
+    graph, limit, exactly = read_graph(module), request.memory_bytes or 0, False
     for count in device_counts(request.devices):
-        own = request.on(count)
-        best = leanest(frontier(module, own.extremes, say).points)
-        if best.memory_bytes <= limit:
-            return own, frontier(module, own, say)
-    raise nothing_fits(limit, best, count)
+        need, own, exactly = least_bytes(graph, count), request.on(count), False
+        if need > limit:
+            continue
+        lean = leanest(_frontier(graph, own.extremes, say, enough_bytes=limit).points)
+        if lean.memory_bytes <= limit:
+            return own, _frontier(graph, own, say, on_interrupt="return")
+        need, exactly = lean.memory_bytes, True
+    raise nothing_fits(limit, need, count, exactly=exactly)
 
 
-def profile(module: ir.Module, request: Request, say: Say) -> list[tuple[int, Point | None]]:
-    """Return the fastest point that fits for 1, 2, 4, ... devices; ``None`` where nothing fits."""
-    rows: list[tuple[int, Point | None]] = []
+def profile(module: ir.Module, request: Request, say: Say) -> Iterator[tuple[int, Point | None]]:
+    """Yield the fastest point that fits for 1, 2, 4, ... devices; ``None`` where nothing fits.
+
+    The graph and its rules are read once; options and tables depend on the mesh.
+    """
+    from tensoropt.compiler.search.bounds import least_bytes
+    from tensoropt.compiler.search.graph import read_graph
+
+    graph, limit = read_graph(module), request.memory_bytes
     for count in device_counts(request.devices):
-        limit = request.memory_bytes
         own = request.on(count)
-        points = frontier(module, own if limit else own.extremes, say).points
+        if limit is not None and least_bytes(graph, count) > limit:
+            yield count, None
+            continue
+        points = _frontier(graph, own if limit else own.extremes, say).points
         fits = [point for point in points if limit is None or point.memory_bytes <= limit]
-        rows.append((count, fastest(fits) if fits else None))
-    return rows
+        yield count, fastest(fits) if fits else None
 
 
 def apply_point(module: ir.Module, point: FrontierPoint, request: Request) -> None:

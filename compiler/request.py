@@ -48,8 +48,8 @@ class Request:
     ``memory_bytes`` is what one device may use, ``None`` for no limit. ``epsilon`` is how far a
     point of the exact frontier may lie, relatively, from one that is found; 0 is exact, ``None``
     leaves it to :attr:`slack`.
-    ``time_limit_s`` is what a search may take on one number of devices. ``pins`` is a plan.json
-    whose strategies are taken in place of a search.
+    ``time_limit_s`` is what the search of all meshes of one number of devices may take. ``pins`` is
+    a plan.json whose strategies are taken in place of a search.
     """
 
     device: Device
@@ -108,16 +108,16 @@ def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
         return points
     fits = [point for point in points if point.memory_bytes <= limit]
     if not fits:
-        raise nothing_fits(limit, leanest(points), request.devices)
+        raise nothing_fits(limit, leanest(points).memory_bytes, request.devices)
     return fits
 
 
-def nothing_fits(limit_bytes: int, leanest_point: Point, devices: int) -> UserError:
-    """Return the error for a memory limit below the leanest plan."""
-    need = leanest_point.memory_bytes
+def nothing_fits(limit_bytes: int, need: int, devices: int, *, exactly: bool = True) -> UserError:
+    """Return the error for a memory limit below ``need`` bytes: the leanest plan's, or a bound."""
+    least = "" if exactly else "at least "
     return UserError(
         f"--memory: nothing fits {format_bytes(limit_bytes)} on {devices} "
-        f"device{'' if devices == 1 else 's'}, the leanest plan needs {format_bytes(need)} "
+        f"device{'' if devices == 1 else 's'}, the leanest plan needs {least}{format_bytes(need)} "
         f"({need} bytes), {format_bytes(need - limit_bytes)} more; expected more memory or devices"
     )
 

@@ -21,7 +21,7 @@ FORMATS = ("table", "json", "csv")
 
 _EPILOG = """\
 exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr says which),
-130 interrupted, 141 the reader of stdout went away.
+130 interrupted (a search prints what it has found), 141 the reader of stdout went away.
 
   tensoropt-opt model.onnx                                   print the imported MLIR
   tensoropt-opt model.onnx --pareto --devices 4              print the frontier
@@ -107,7 +107,7 @@ def _add_planning(group: Any) -> None:
     add(
         "--search-time",
         metavar="S",
-        help=f"seconds for --search {' or '.join(takers('time_limit_s'))}",
+        help=f"seconds for --search {' or '.join(takers('time_limit_s'))}, all meshes together",
     )
     add("--compare", nargs="?", const=",".join(COMPARED), metavar="NAMES",
         help="compare search engines: NAMES separated by commas (default %(const)s)")  # fmt: skip
@@ -116,5 +116,7 @@ def _add_planning(group: Any) -> None:
         help="slack of the frontier: 0 is exact (the default on up to 4 devices), "
         "0.05 within 5%% (the default on more)")  # fmt: skip
     add("--pick", metavar="WHICH", help="the point to take: an index, time, memory or knee")
+    add("--progress", action="store_true",
+        help="say on stderr how far the search is, also where that is no terminal")  # fmt: skip
     add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
     add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 
 from tensoropt.compiler.files import replacing
@@ -10,6 +12,7 @@ from tensoropt.compiler.files import replacing
 __all__ = ["Progress", "write_text"]
 
 _PIECE = 1 << 14
+_TERMINAL_S, _LINES_S = 0.1, 1.0  # between two texts about the same
 
 
 def write_text(path: Path | None, text: str) -> None:
@@ -25,16 +28,33 @@ def write_text(path: Path | None, text: str) -> None:
 
 
 class Progress:
-    """What is being done, on one line of stderr; silent unless stderr is a terminal."""
+    """What is being done: one line of stderr that changes, if that is a terminal.
 
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+    Elsewhere nothing, unless ``asked`` for: then a line now and then.
+    """
+
+    def __init__(self, *, asked: bool = False) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._asked = asked
+        self._next = 0.0
+        self._what = ""
 
     def __call__(self, text: str) -> None:
-        """Show ``text`` in place of what was shown before."""
-        if self._shown:
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        """Show ``text``: in place of what was shown before, or as the next line.
+
+        Up to a colon it says what is worked on, which is not shown twice in quick succession.
+        """
+        what, now = text.partition(":")[0], time.monotonic()
+        if what == self._what and now < self._next:
+            return
+        self._what, self._next = what, now + (_TERMINAL_S if self._terminal else _LINES_S)
+        if self._terminal:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            print(f"\r\033[K{text[: max(width - 1, 1)]}", end="", file=sys.stderr, flush=True)
+        elif self._asked:
+            print(text, file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Take the line away."""
-        self("")
+        if self._terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.planning_flags import compared, read_request, which_point
 from tensoropt.compiler.errors import UserError
@@ -24,6 +26,7 @@ from tensoropt.compiler.report.machine import (
     profile_csv,
     profile_json,
 )
+from tensoropt.compiler.report.notes import interruption, omissions
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
 from tensoropt.compiler.report.points import Point, pick_point
 from tensoropt.compiler.report.table import frontier_table, profile_table
@@ -42,15 +45,14 @@ def run_planning(args: argparse.Namespace) -> int:
     request = read_request(args)
     dims = parse_dims(args.dim)
     _check_places(args)
-    say = Progress()
+    say = Progress(asked=args.progress)
     try:
         say(f"reading {args.input}")
-        _plan(args, request, _prepared(args, dims), say)
+        return _plan(args, request, _prepared(args, dims), say)
     except PassError as error:
         raise UserError(f"{args.input}: {error}") from error
     finally:
         say.clear()
-    return 0
 
 
 def _check_places(args: argparse.Namespace) -> None:
@@ -80,27 +82,41 @@ def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:
     return module
 
 
-def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Progress) -> None:
+def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Progress) -> int:
     if args.objective == "profile":
-        _print_profile(args, request, module, say)
-        return
+        return _print_profile(args, request, module, say)
     if args.compare is not None:
-        _print_comparison(args, request, module, say)
-        return
+        return _print_comparison(args, request, module, say)
     request, result = _search(args, request, module, say)
-    points = result.points
-    fits = fitting(points, request)
-    point = pick_point(fits, which_point(args))
     say.clear()
+    frontier = _report(args, request, result)
+    for line in omissions(frontier):
+        print(line, file=sys.stderr)
+    if result.interrupted:
+        return _print_interrupted(args, request, frontier)
+    point = pick_point(fitting(result.points, request), which_point(args))
     if args.plot is not None:
-        plot_frontier(_report(args, request, result), args.plot)
+        plot_frontier(frontier, args.plot)
     if args.pareto or args.output is None:
-        _print_frontier(args, _report(args, request, result, None if args.pareto else point))
+        _print_frontier(args, frontier if args.pareto else replace(frontier, chosen=point))
     if args.output is not None:
         from tensoropt.compiler.driver import compile_plan
 
         chosen = Chosen(Path(args.input), request, result, point)
         compile_plan(module, chosen, args.output, say)
+    return 0
+
+
+def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Frontier) -> int:
+    """Print what was found before Ctrl-C; no file is written for less than was asked for."""
+    chosen = None
+    if not args.pareto and args.output is None:
+        chosen = pick_point(fitting(frontier.points, request), which_point(args))
+    _print_frontier(args, replace(frontier, chosen=chosen))
+    sys.stdout.flush()
+    unwritten = [str(path) for path in (args.output, args.plot) if path is not None]
+    print(interruption(frontier, unwritten), file=sys.stderr)
+    return INTERRUPTED
 
 
 def _search(
@@ -117,17 +133,17 @@ def _report(
     args: argparse.Namespace,
     request: Request,
     result: FrontierResult,
-    chosen: Point | None = None,
 ) -> Frontier:
     return Frontier(
         Path(args.input).name,
         request.device.name,
         request.devices,
         result.points,
-        chosen,
-        result.epsilon,
-        result.time_epsilon,
-        result.found,
+        epsilon=result.epsilon,
+        time_epsilon=result.time_epsilon,
+        found=result.found,
+        left_out=result.left_out,
+        interrupted=result.interrupted,
     )
 
 
@@ -142,10 +158,18 @@ def _print_frontier(args: argparse.Namespace, frontier: Frontier) -> None:
 
 def _print_profile(
     args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
-) -> None:
+) -> int:
     from tensoropt.compiler.driver import profile as search_profile
 
-    rows = search_profile(module, request, say)
+    rows: list[tuple[int, Point | None]] = []
+    status = 0
+    try:
+        for row in search_profile(module, request, say):
+            rows.append(row)
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        status = INTERRUPTED
     say.clear()
     profile = Profile(Path(args.input).name, request.device.name, rows)
     if args.format == "json":
@@ -154,11 +178,15 @@ def _print_profile(
         write_text(None, profile_csv(profile))
     else:
         write_text(None, profile_table(profile, colour=sys.stdout.isatty()))
+    if status:
+        sys.stdout.flush()
+        print(f"interrupted: these are the counts up to {rows[-1][0]} devices", file=sys.stderr)
+    return status
 
 
 def _print_comparison(
     args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
-) -> None:
+) -> int:
     from tensoropt.compiler.driver import compare
 
     rows = compare(module, request, compared(args), say)
@@ -171,3 +199,4 @@ def _print_comparison(
         write_text(None, comparison_csv(comparison))
     else:
         write_text(None, comparison_table(comparison, colour=sys.stdout.isatty()))
+    return 0

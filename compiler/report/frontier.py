@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tensoropt.compiler.report.points import Point
 
-__all__ = ["Frontier", "Profile"]
+__all__ = ["Frontier", "Left", "Profile"]
+
+
+class Left(Protocol):
+    """A mesh that no point is of, and why."""
+
+    @property
+    def mesh(self) -> tuple[int, ...]: ...
+    @property
+    def reason(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -17,7 +27,9 @@ class Frontier:
     ``chosen`` narrows a report to one of them; the names of points stay those of the whole.
     ``epsilon`` is the bound that the search reached: 0 is exact, ``None`` no frontier within one.
     The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
-    ``found`` is how many points the search had, of all meshes; 0 where that is not known.
+    ``found`` is how many points the search had, of all meshes; 0 where that is not known. The
+    bounds are those of the meshes searched, without those ``left_out``. ``interrupted``: Ctrl-C
+    ended the search.
     """
 
     model: str
@@ -28,6 +40,8 @@ class Frontier:
     epsilon: float | None = 0.0
     time_epsilon: float | None = None
     found: int = 0
+    left_out: Sequence[Left] = ()
+    interrupted: bool = False
 
     @property
     def shown(self) -> Sequence[Point]:

@@ -36,7 +36,9 @@ def frontier_json(frontier: Frontier) -> str:
     """Return the frontier as one JSON object, with a line end; a bound is null for none."""
     points = [as_dict(point) for point in frontier.shown]
     bounds = {"epsilon": frontier.epsilon, "time_epsilon": _finite(frontier.time_epsilon)}
-    return json_text(frontier, {**bounds, "points": points})
+    left_out = [{"mesh": list(left.mesh), "reason": left.reason} for left in frontier.left_out]
+    ended = {"interrupted": frontier.interrupted, "left_out": left_out}
+    return json_text(frontier, {**bounds, **ended, "points": points})
 
 
 def profile_json(profile: Profile) -> str:

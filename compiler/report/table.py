@@ -41,7 +41,7 @@ def _count(frontier: Frontier) -> str:
     if frontier.found > count:
         whole += f" (of {frontier.found} found)"
     shown = whole if frontier.chosen is None else f"one of {whole}"
-    return f"{shown}{_bound(frontier)}, per device"
+    return f"{shown}{_bound(frontier)}{_without(frontier)}, per device"
 
 
 def _bound(frontier: Frontier) -> str:
@@ -52,6 +52,13 @@ def _bound(frontier: Frontier) -> str:
     if time_epsilon is None or not math.isfinite(time_epsilon):
         return ", no bound"
     return f", within {time_epsilon:.2%} of the least time" if time_epsilon else ", least time"
+
+
+def _without(frontier: Frontier) -> str:
+    meshes = ["x".join(map(str, left.mesh)) for left in frontier.left_out]
+    if len(meshes) > 3:
+        return f", without {len(meshes)} meshes"
+    return f", without mesh {', '.join(meshes)}" if meshes else ""
 
 
 def _cells(point: Point) -> list[str]:

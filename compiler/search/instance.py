@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ..cli.guard import INTERRUPTED, guarded
+from ..cli.output import Progress, write_text
 from ..errors import UserError, did_you_mean
+from .control import Control, Status
 from .methods.registry import METHODS, run_method, takers
 from .methods.result import Case, Limits
 from .problem import EdgeTable, Frontier, NodeTable, Problem
@@ -74,6 +77,7 @@ def solve_instance(
     epsilon: float = 0.0,
     seed: int = 0,
     time_limit_s: float | None = None,
+    control: Control | None = None,
 ) -> Solved:
     """Solve by ``search``, one of ``methods.registry.METHODS``.
 
@@ -84,11 +88,12 @@ def solve_instance(
             f"search: no such search, expected one of {', '.join(METHODS)}, "
             f"got: {search}{did_you_mean(search, METHODS)}"
         )
-    limits = Limits(seed, epsilon, time_limit_s)
+    limits = Limits(seed, epsilon, time_limit_s, control=control or Control())
     start = time.perf_counter()
     result = run_method(search, Case(problem), limits)
     seconds = time.perf_counter() - start
-    frontier = Frontier(result.points, math.inf if result.epsilon is None else result.epsilon)
+    epsilon = math.inf if result.epsilon is None else result.epsilon
+    frontier = Frontier(result.points, epsilon, result.interrupted)
     return Solved(frontier, frontier.points[0].time, seconds, result.time_epsilon)
 
 
@@ -117,6 +122,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="SECONDS",
         help=f"of {', '.join(takers('time_limit_s'))}: stop early, with a bound",
     )
+    parser.add_argument(
+        "--progress",
+        action="store_true",
+        help="say on stderr how far the search is, also where that is no terminal",
+    )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
 
@@ -144,27 +154,49 @@ def _print(solved: Solved, form: str) -> None:
     points = values.pop("points")
     for name, value in values.items():
         print(f"{name:>12} {'none' if value is None else format(value, '.17g')}")
-    for memory, at in points:
-        print(f"{memory:24.17g} {at:24.17g}")
+    write_text(None, "".join(f"{memory:24.17g} {at:24.17g}\n" for memory, at in points))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Solve one file; prints the frontier, returns the exit status."""
-    arguments = _arguments(argv)
+    """Solve one file; prints the frontier, returns the exit status.
+
+    Ctrl-C prints what was found so far, with its bound, and the status is 130.
+    """
+    return guarded(lambda: _run(_arguments(argv)))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    _check_taken(arguments)
+    problem = load_instance(arguments.file)
+    say = Progress(asked=arguments.progress)
+    started = time.monotonic()
+
+    def watch(status: Status) -> None:
+        say(f"{arguments.file.name}: {status}, {time.monotonic() - started:.1f} s")
+
     try:
-        _check_taken(arguments)
         solved = solve_instance(
-            load_instance(arguments.file),
+            problem,
             arguments.search,
             epsilon=arguments.epsilon or 0.0,
             seed=arguments.seed or 0,
             time_limit_s=arguments.time_limit_s,
+            control=Control(on_interrupt="return", watch=watch),
         )
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    finally:
+        say.clear()
     _print(solved, arguments.format)
-    return 0
+    if not solved.frontier.interrupted:
+        return 0
+    sys.stdout.flush()
+    print(f"interrupted: this is what was found so far, {_bound(solved)}", file=sys.stderr)
+    return INTERRUPTED
+
+
+def _bound(solved: Solved) -> str:
+    epsilon = _finite(solved.frontier.epsilon)
+    none = "with no bound on what is missing"
+    return none if epsilon is None else f"within {epsilon:.2%} of the exact frontier"
 
 
 if __name__ == "__main__":

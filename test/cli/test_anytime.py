@@ -1,0 +1,150 @@
+"""A search that ends early, by the clock or by Ctrl-C, and meshes that it must leave out."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tensoropt.compiler.cli.output import Progress
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.search import meshes
+
+COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
+           "sys.exit(main())"]  # fmt: skip
+LLAMA = Path(__file__).parent.parent / "models" / "llama_tiny.onnx"
+# Exact, on three axes: this takes minutes.
+LONG = [*COMMAND, str(LLAMA), "--devices", "8", "--epsilon", "0", "--progress"]
+
+
+def _until(process: subprocess.Popen[str], pattern: str) -> list[str]:
+    """Read the progress until a line matches."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if re.search(pattern, line):
+            return lines
+    raise AssertionError(f"no line with {pattern} in {lines}")
+
+
+def _start(*flags: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*LONG, *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_ctrl_c_prints_what_was_found(tmp_path: Path) -> None:
+    process = _start("--pareto", "--format", "json", "-o", tmp_path / "plan")
+    _until(process, r"mesh 2x2x2 \(3 of 3\): ")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    found = json.loads(out)
+    assert found["interrupted"]
+    assert {tuple(point["mesh"]) for point in found["points"]} & {(8,), (2, 4)}
+    last = err.splitlines()[-1]
+    assert last.startswith("interrupted: this is what was found so far, within ")
+    assert last.endswith(f"; not written: {tmp_path / 'plan'}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_ctrl_c_ends_at_once() -> None:
+    process = _start()
+    _until(process, "mesh 8 ")
+    started = time.monotonic()
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    assert time.monotonic() - started < 5
+    assert process.returncode in (130, -signal.SIGINT)
+    assert process.communicate()[0] == ""
+
+
+def test_progress_is_for_terminals(opt, mlp: Path) -> None:
+    assert opt(mlp, "--devices", "4").err == ""
+    lines = opt(mlp, "--devices", "4", "--progress").err.splitlines()
+    assert lines[0] == f"reading {mlp}"
+    assert re.fullmatch(r"mesh 4 \(1 of 2\): tables, 0\.\d s", lines[1])
+    assert re.fullmatch(r"mesh 2x2 \(2 of 2\): tables, 0\.\d s", lines[2])
+
+
+def test_progress_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((10, 24)))
+        say = Progress()
+        say("a text that is too long")
+        say.clear()
+        shown = os.read(ours, 100) + os.read(ours, 100)
+        assert shown == b"\r\x1b[Ka text th\r\x1b[K"
+    os.close(ours)
+
+
+def test_a_mesh_that_is_refused_is_left_out(opt, mlp: Path, monkeypatch) -> None:
+    _refuse(monkeypatch, "2x2")
+    outcome = opt(mlp, "--devices", "4", "--pareto")
+    assert outcome.status == 0
+    assert outcome.err == "note: mesh 2x2: left out, too wide\n"
+    assert "without mesh 2x2, per device" in outcome.out
+    found = json.loads(opt(mlp, "--devices", "4", "--pareto", "--format", "json").out)
+    assert found["left_out"] == [{"mesh": [2, 2], "reason": "too wide"}]
+    assert not found["interrupted"]
+
+
+def test_all_meshes_refused(refused, mlp: Path, monkeypatch) -> None:
+    _refuse(monkeypatch, "2x2", "4")
+    assert refused(mlp, "--devices", "4") == "too wide (mesh 4 and 1 other)"
+    assert refused(mlp, "--mesh", "2x2") == "too wide"
+
+
+def _refuse(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Make the search refuse some meshes."""
+    run = meshes.run_method
+
+    def refuse(name, case, limits):  # type: ignore[no-untyped-def]
+        if str(case.tables.mesh) in names:
+            raise UserError("too wide")
+        return run(name, case, limits)
+
+    monkeypatch.setattr(meshes, "run_method", refuse)
+
+
+def test_no_time_for_anything(refused, mlp: Path, monkeypatch) -> None:
+    monkeypatch.setattr(meshes, "LATE_S", 0.0)
+    message = refused(mlp, "--devices", "4", "--search-time", "0")
+    assert message.startswith("--search-time: expected more seconds, got: 0, in which not even")
+
+
+def test_no_time_still_gives_the_fastest_and_the_leanest(opt, mlp: Path) -> None:
+    points = [
+        json.loads(opt(mlp, "--devices", "4", "--pareto", "--format", "json", *flags).out)["points"]
+        for flags in ((), ("--search-time", "0"))
+    ]
+    assert points[0][0] == points[1][0]
+    assert points[0][-1]["memory_bytes"] == points[1][-1]["memory_bytes"]
+
+
+def test_the_time_is_for_all_meshes_together() -> None:
+    started = time.monotonic()
+    command = [*COMMAND, str(LLAMA), "--devices", "64", "--search-time", "2", "--format", "json"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert time.monotonic() - started < 20  # 3.4 of search on a quiet machine
+    found = json.loads(result.stdout)
+    assert [2] * 6 in [left["mesh"] for left in found["left_out"]]
+    assert "no time was left; expected more --search-time" in result.stderr
+
+
+def test_devices_that_cannot_be_enough_are_not_searched(refused, monkeypatch) -> None:
+    monkeypatch.setattr(meshes.MeshSearch, "add", lambda self, tables: 1 / 0)
+    message = refused(LLAMA, "--objective", "devices", "--memory", "8KiB")
+    assert "nothing fits 8.00 KiB on 64 devices, the leanest plan needs at least " in message
