@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shutil
 import sys
 import tempfile
@@ -45,19 +46,33 @@ class Row:
     worst: float = 0.0
     memory_error: float = 0.0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
 
 
-def sweep_model(path: Path, devices: int, plans: int, batch: int, seed: int = 0) -> Row:
-    """Compile, run and check the plans of one model; ``batch`` plans are on disk at a time."""
+# A launch costs as much as two or three plans of a small model, so many run in one; those of a
+# large model would fill the disk.
+_BATCH, _BATCH_BYTES = 25, 4 << 30
+
+
+def sweep_model(path: Path, devices: int, plans: int, seed: int = 0) -> Row:
+    """Compile, run and check the plans of one model, in few launches."""
     row = Row(path.stem, devices)
-    started = time.perf_counter()
+    started, busy = time.perf_counter(), _cpu_seconds()
     chosen = list(_choices(path, devices, plans, seed, row))
+    size = sum(held.stat().st_size for held in path.parent.glob(f"{path.stem}.*"))
+    batch = max(1, min(_BATCH, _BATCH_BYTES // (size * devices)))
     for first in range(0, len(chosen), batch):
         with tempfile.TemporaryDirectory(prefix="tensoropt-sweep-") as folder:
             _run(path, Path(folder), chosen[first : first + batch], row)
-    row.seconds = time.perf_counter() - started
+    row.seconds, row.cpu_seconds = time.perf_counter() - started, _cpu_seconds() - busy
     return row
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of this process and its children, which other work leaves alone."""
+    used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(held.ru_utime + held.ru_stime for held in used)
 
 
 def _choices(
@@ -121,13 +136,13 @@ def main() -> int:
     rows = []
     print(
         f"{'model':20} {'devices':>7} {'points':>6} {'passed':>8} {'max diff':>9} "
-        f"{'memory':>7} {'seconds':>8}"
+        f"{'memory':>7} {'seconds':>8} {'cpu':>8}"
     )
     try:
         for name in names:
             path = zoo.provide(name, folder)
             for devices in arguments.devices:
-                rows.append(sweep_model(path, devices, arguments.random, arguments.batch))
+                rows.append(sweep_model(path, devices, arguments.random))
                 _print(rows[-1])
             for held in folder.glob(f"{name}.*"):
                 held.unlink()
@@ -141,14 +156,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("models", nargs="*", help="names from bench/zoo.py; default all")
     parser.add_argument("--devices", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--random", type=int, default=20, help="random plans per model and count")
-    parser.add_argument("--batch", type=int, default=6, help="plans run in one launch")
     return parser
 
 
 def _print(row: Row) -> None:
     print(
         f"{row.model:20} {row.devices:7} {row.points:6} {row.passed:4}/{row.plans:<3} "
-        f"{row.worst:9.1e} {row.memory_error:7.2%} {row.seconds:8.1f}",
+        f"{row.worst:9.1e} {row.memory_error:7.2%} {row.seconds:8.1f} "
+        f"{row.cpu_seconds:8.1f}",
         flush=True,
     )
     for failure in row.failures:

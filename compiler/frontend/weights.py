@@ -31,6 +31,7 @@ class ParameterSource:
 
     def __init__(self, model_path: str | PathLike[str]) -> None:
         self._path = Path(model_path)
+        self._folder = Folder(self._path)
         parameters = load_model(self._path).parameters.values()
         self._tensors = {name: tensor for name, tensor in parameters}
 
@@ -76,7 +77,7 @@ class ParameterSource:
         if name not in self._tensors:
             near = did_you_mean(name, self._tensors)
             raise UserError(f"{self._path}: no parameter '{name}'{near}")
-        return locate(Folder(self._path), self._tensors[name])
+        return locate(self._folder, self._tensors[name])
 
 
 Bounds = list[tuple[int, int]]

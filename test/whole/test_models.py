@@ -19,18 +19,18 @@ def _check(row: Row) -> None:
 @pytest.mark.parametrize("devices", [2, 4])
 @pytest.mark.parametrize("name", zoo.TRANSFORMERS)
 def test_transformers_agree_with_one_device(name: str, devices: int) -> None:
-    _check(sweep_model(zoo.transformer_path(name), devices, plans=2, batch=5))
+    _check(sweep_model(zoo.transformer_path(name), devices, plans=2))
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_cnns_with_random_weights_agree_with_one_device(name: str, tmp_path: Path) -> None:
-    _check(sweep_model(zoo.provide(name, tmp_path), 4, plans=2, batch=5))
+    _check(sweep_model(zoo.provide(name, tmp_path), 4, plans=2))
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_models_agree_with_one_device(name: str, tmp_path: Path) -> None:
-    _check(sweep_model(zoo.provide(name, tmp_path), 2, plans=2, batch=5))
+    _check(sweep_model(zoo.provide(name, tmp_path), 2, plans=2))
 
 
 def test_resnet50_as_it_comes_agrees_with_one_device() -> None:
-    _check(sweep_model(zoo.cnn_path("resnet50"), 2, plans=0, batch=3))
+    _check(sweep_model(zoo.cnn_path("resnet50"), 2, plans=0))
