@@ -104,8 +104,9 @@ def test_a_reader_that_leaves_early() -> None:
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.stderr.read() == ""
-    assert process.wait() == 141
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), errors) == (141, "")
 
 
 def test_random_search_is_worse_and_repeats(capsys: pytest.CaptureFixture[str]) -> None:
