@@ -37,7 +37,7 @@ class Planner {
         for (int node : widest_scope_)
             if (plan_.busiest < 0 || tables_of_[node].size() > tables_of_[plan_.busiest].size())
                 plan_.busiest = node;
-        return std::move(plan_);
+        return std::move(plan_);  // without its base tables
     }
 
   private:
@@ -66,15 +66,9 @@ class Planner {
 
     // Base tables are the same when their content and their ends' looks are.
     void add_content(const TableRef& table, bool flip, std::size_t columns, Looks ends) {
-        const int id = static_cast<int>(plan_.base.size());
+        const int id = static_cast<int>(plan_.flipped.size());
         plan_.flipped.push_back(flip);
-        TableRef& turned = by_content_[{table.get(), flip, columns}];
-        if (!turned)
-            turned = flip ? std::make_shared<const Table>(
-                                transposed(*table, table->size() / columns, columns))
-                          : table;
-        plan_.base.push_back(turned);
-        add_class(by_looks_.try_emplace({turned.get(), columns, ends}, id).first->second);
+        add_class(by_content_.try_emplace({table.get(), flip, columns, ends}, id).first->second);
     }
 
     void add_class(int first) {
@@ -205,12 +199,41 @@ class Planner {
     std::vector<char> live_;
     std::vector<std::vector<int>> tables_of_;  // node -> tables, some of them not live any more
     const std::vector<std::uint64_t> looks_;
-    std::map<std::tuple<const Table*, bool, std::size_t>, TableRef> by_content_;
-    std::map<std::tuple<const Table*, std::size_t, Looks>, int> by_looks_;
+    std::map<std::tuple<const Table*, bool, std::size_t, Looks>, int> by_content_;
     std::map<std::vector<std::size_t>, int> by_key_;
     double widest_ = 0;
     std::vector<int> widest_scope_;
 };
+
+// Transposes of edge tables, by the table and its number of columns.
+using Transposes = std::map<std::pair<const Table*, std::size_t>, TableRef>;
+
+// Fills in the base tables, turned where they are flipped.
+Plan with_base(const Model& model, Plan plan, Transposes known) {
+    plan.base = model.nodes;
+    for (const Edge& edge : model.edges) {
+        const std::size_t columns = model.size(edge.b);
+        if (!plan.flipped[plan.base.size()]) {
+            plan.base.push_back(edge.table);
+            continue;
+        }
+        TableRef& turned = known[{edge.table.get(), columns}];
+        if (!turned)
+            turned = std::make_shared<const Table>(transposed(*edge.table, model.size(edge.a), columns));
+        plan.base.push_back(turned);
+    }
+    return plan;
+}
+
+Transposes transposes_of(const Model& model, const Plan& plan) {
+    Transposes known;
+    std::size_t id = model.nodes.size();
+    for (const Edge& edge : model.edges) {
+        if (plan.flipped[id]) known[{edge.table.get(), model.size(edge.b)}] = plan.base[id];
+        ++id;
+    }
+    return known;
+}
 
 }  // namespace
 
@@ -222,17 +245,20 @@ std::size_t offset_of(const Plan& plan, int table, const std::vector<int>& choic
 }
 
 Plan make_plan(const Model& model) {
-    return Planner(model, looks_of(model, kReach)).build(elimination_order(model, false));
+    Planner planner(model, looks_of(model, kReach));
+    return with_base(model, planner.build(elimination_order(model, false)), {});
 }
 
 Plan make_shared_plan(const Model& model, const Plan& lists, bool always_share) {
     const std::vector<std::uint64_t> alike(model.nodes.size(), 0);
     std::vector<int> order(model.nodes.size());
     for (std::size_t v = 0; v < order.size(); ++v) order[lists.position[v]] = static_cast<int>(v);
-    Plan plain = Planner(model, alike).build(order);
-    if (plain.distinct_work < kWorthSharing && !always_share) return plain;
-    Plan shared = Planner(model, alike).build(elimination_order(model, true));
-    return always_share || shared.distinct_work < plain.distinct_work ? shared : plain;
+    Plan best = Planner(model, alike).build(order);
+    if (best.distinct_work >= kWorthSharing || always_share) {
+        Plan shared = Planner(model, alike).build(elimination_order(model, true));
+        if (always_share || shared.distinct_work < best.distinct_work) best = std::move(shared);
+    }
+    return with_base(model, std::move(best), transposes_of(model, lists));
 }
 
 }  // namespace topt::search
