@@ -1,21 +1,25 @@
-"""Measure the search on files of cost tables: ``python bench/search.py [--limit SECONDS] [FILES]``.
+"""Measure the search on files of cost tables: ``python bench/search.py [--write] [FILES]``.
 
 Columns: seconds to the minimum time; the same by elimination in NumPy with the same order of
 variables (the yardstick) and how many times faster the engine is; the gap that the supported
 points alone certify. Then, for epsilon 0.05, 0.02, 0.01 and 0: seconds, as a multiple of the
 yardstick, and the number of points, or the epsilon proven when the limit came first. Rows "x2.2"
-and "x2.8" have as many times the configurations per node: about the sizes on 64 devices.
+and "x2.8" have as many times the configurations per node: about the sizes on 64 devices. Files for
+64 devices themselves are written by ``bench/pase_instances.py``. ``--write`` puts the table into
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sections import write_section
 from wider import widen
 
 from tensoropt.compiler.search import ft
@@ -24,6 +28,20 @@ from tensoropt.compiler.search.problem import Floats, Frontier, Problem
 
 INSTANCES = Path(__file__).parent.parent / "test" / "search" / "instances"
 EPSILONS = (0.05, 0.02, 0.01, 0.0)
+_NAMES = ["instance", "min s", "NumPy s", "faster", "hull gap"]
+_NAMES += [f"epsilon {epsilon:g}" for epsilon in EPSILONS]
+_WIDTHS = [20, 8, 8, 6, 8, *[30] * len(EPSILONS)]
+_TEXT = """\
+## The search on PaSE's own cost tables
+
+`python bench/search.py --limit {limit:g} --write FILES`, where `bench/pase_instances.py` wrote the
+files (`_pN`: on N devices), on {cores} cores: seconds to the least time; the same by elimination in
+NumPy with the same order of variables, the yardstick; what the supported points alone certify; then
+seconds to the frontier within epsilon, as a multiple of the yardstick, and its points, or the
+epsilon proven when the limit came first. All columns of a row are of one run; each is the best of
+three where it takes below a second.
+
+"""
 WIDE = (("inception3_p16", 2.2), ("transformer_p16", 2.8))
 Factor = tuple[tuple[int, ...], Floats]
 
@@ -94,10 +112,10 @@ def _frontier(problem: Problem, epsilon: float, limit_s: float, slow: float) -> 
         return ft.solve_frontier(problem, epsilon=epsilon, time_limit_s=limit_s)
 
     seconds, found = timed(solve)
-    end = f"{len(found.points)} pts"
+    end = f"{len(found.points)} points"
     if found.epsilon > epsilon:
         end = f"only {found.epsilon:.2g}"
-    return f"{seconds:.3f} {seconds / slow:6.1f}x {end:>10}"
+    return f"{seconds:.3f} ({seconds / slow:.3g}x), {end}"
 
 
 def _problems(files: list[Path], wide: bool) -> Iterator[tuple[str, Problem]]:
@@ -112,15 +130,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="the instances of the tests, and wider")
     parser.add_argument("--limit", type=float, default=30.0, help="seconds per frontier (30)")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     arguments = parser.parse_args()
-    names = ["instance", "min s", "numpy s", "faster", "hull gap"]
-    names += [f"epsilon {epsilon}" for epsilon in EPSILONS]
-    widths = [20, 8, 8, 6, 8, *[26] * len(EPSILONS)]
-    print(" ".join(n.rjust(w) for n, w in zip(names, widths, strict=True)), flush=True)
+    print(_padded(_NAMES), flush=True)
     files = arguments.files or sorted(INSTANCES.glob("*.npz"))
+    rows = []
     for name, problem in _problems(files, not arguments.files):
-        line = measure(problem, name, arguments.limit)
-        print(" ".join(n.rjust(w) for n, w in zip(line, widths, strict=True)), flush=True)
+        rows.append(measure(problem, name, arguments.limit))
+        print(_padded(rows[-1]), flush=True)
+    if arguments.write:
+        text = _TEXT.format(limit=arguments.limit, cores=os.cpu_count())
+        write_section("search", text + _markdown(rows))
+
+
+def _padded(cells: list[str]) -> str:
+    return " ".join(cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    lines = [_NAMES, ["---"] * len(_NAMES), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 if __name__ == "__main__":
