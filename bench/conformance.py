@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,7 @@ def _running(start: Path) -> set[tuple[str, str]]:
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends the ranks
     arguments = _parser().parse_args()
     tests = _selected(standard_tests(), arguments)
     with _progress(2 * len(tests)) as say:

@@ -6,6 +6,7 @@ PyTorch once exported. The large models are for `sweep.py`.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -221,9 +222,13 @@ def session_of(model: bytes | str, *, optimised: bool = True, library: str | Non
 
 
 def run(session: Any, inputs: dict[str, Any]) -> list[Any]:
-    """Return the outputs of one run; also of element types that numpy lacks."""
+    """Return the outputs of one run; also of element types that numpy lacks.
+
+    Runs on copies: ONNX Runtime's BatchNormalization writes new statistics over the old ones.
+    """
     from ort_values import has_small_types, run_small
 
+    feeds = copy.deepcopy(inputs)
     if has_small_types(session):
-        return run_small(session, inputs)
-    return list(session.run(None, inputs))
+        return run_small(session, feeds)
+    return list(session.run(None, feeds))
