@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.local import LocalOp
-from tensoropt.compiler.sharding.loops import Loop, adds_up, aligned, linear_in, rule_of
+from tensoropt.compiler.sharding.loops import (
+    Loop,
+    adds_up,
+    aligned,
+    linear_in,
+    present_loop,
+    rule_of,
+)
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
@@ -15,6 +22,7 @@ from tensoropt.compiler.sharding.windows import count, spatial_loops, window_loo
 __all__ = [
     "channel_loops",
     "convolution",
+    "deformed_convolution",
     "integer_convolution",
     "requantized_convolution",
     "transposed_convolution",
@@ -95,13 +103,38 @@ def requantized_convolution(info: OpInfo) -> Rule:
     return _quantized(info, [*channels, *spatial, window_loop(kernel)])
 
 
+@sharding_rule("DeformConv")
+def deformed_convolution(info: OpInfo) -> Rule:
+    """Return batch and channels of the result, and of the input where all move alike.
+
+    Every window may reach anywhere, so space is whole. With several groups only the batch is
+    split: those of the channels and of the offsets need not be the same.
+    """
+    kernel, bias = info.shape(1)[2:], _bias(info, 3)
+    several, alike = info.attribute("group", 1) > 1, info.attribute("offset_group", 1) == 1
+    loops = [
+        present_loop(info, {0: 0, 2: 0, 4: 0}, {0: 0}),
+        present_loop(info, {1: 0, 3: 0}, {0: 1}, can_split=not several),
+        Loop(
+            {} if several else {0: 1, 1: 1},
+            size=info.shape(1)[1],
+            reduction="sum",
+            can_split=not several and alike and adds_up(info),
+        ),
+        *(Loop({}, {0: dim}, can_split=False) for dim in range(2, len(info.shape(0)))),
+        window_loop(kernel),
+    ]
+    linear = linear_in(info, (0, *bias), (1, *bias))
+    return rule_of(info, loops, linear=linear, additive=bias, flops_per_point=2.0)
+
+
 def _quantized(info: OpInfo, loops: list[Loop]) -> Rule:
     localize = _divide_groups if info.attribute("group", 1) > 1 else None
     return rule_of(info, loops, localize=localize, flops_per_point=2.0)
 
 
-def _bias(info: OpInfo) -> tuple[int, ...]:
-    return (2,) if info.operand(2) is not None else ()
+def _bias(info: OpInfo, index: int = 2) -> tuple[int, ...]:
+    return (index,) if info.operand(index) is not None else ()
 
 
 def _rule(info: OpInfo, loops: list[Loop]) -> Rule:

@@ -15,6 +15,7 @@ __all__ = ["broadcast_loops"]
 _UNARY: dict[str, float] = {
     **dict.fromkeys(("Abs", "Floor", "Ceil", "Round", "Sign", "Relu", "Clip", "Shrink"), 1.0),
     **dict.fromkeys(("IsNaN", "IsInf", "Not", "BitwiseNot", "ThresholdedRelu"), 1.0),
+    "BitCast": 0.0,
     **dict.fromkeys(("LeakyRelu", "HardSigmoid", "HardSwish", "Softsign"), 4.0),
     **dict.fromkeys(("Sqrt", "Reciprocal"), 4.0),
     **dict.fromkeys(("Exp", "Log", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Tanh", "Erf"), 8.0),

@@ -11,6 +11,7 @@ from tensoropt.compiler.sharding.loops import (
     axis_of,
     kept_loops,
     linear_in,
+    present_loop,
     rule_of,
 )
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
@@ -187,3 +188,24 @@ def _top_k(info: OpInfo) -> Rule:
     rank = len(info.shape(0))
     axis = axis_of(info, -1, rank)
     return rule_of(info, kept_loops(info, [dim for dim in range(rank) if dim != axis]))
+
+
+@sharding_rule("Compress")
+def _compress(info: OpInfo) -> Rule | None:
+    """Every dimension but the axis, of which elements are left out; nothing of a flat list."""
+    if info.attribute("axis") is None:
+        return None
+    rank = len(info.shape(0))
+    axis = axis_of(info, 0, rank)
+    loops = kept_loops(info, [dim for dim in range(rank) if dim != axis])
+    return rule_of(info, loops, linear=linear_in(info, (0,)))
+
+
+@sharding_rule("TensorScatter")
+def _tensor_scatter(info: OpInfo) -> Rule:
+    """Every dimension of the cache but the axis, along which rows are written."""
+    rank = len(info.shape(0))
+    axis = axis_of(info, -2, rank)
+    dims = [dim for dim in range(rank) if dim != axis]
+    loops = [present_loop(info, {0: d, 1: d, **({} if d else {2: 0})}, {0: d}) for d in dims]
+    return rule_of(info, loops, linear=linear_in(info, (0, 1)))

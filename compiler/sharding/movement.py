@@ -97,13 +97,22 @@ def _pads_nothing_constant(info: OpInfo) -> bool:
     return info.operand(2) is None or (value is not None and not value.any())
 
 
-@sharding_rule("CumSum")
-def _cumsum(info: OpInfo) -> Rule | None:
+@sharding_rule("CumSum", "CumProd")
+def _cumulative(info: OpInfo) -> Rule | None:
     axis = info.literal_ints(1)
     rank = len(info.shape(0))
     if axis is None:
         return None
-    return _keeping(info, [dim for dim in range(rank) if dim != axis[0] % rank])
+    others = [dim for dim in range(rank) if dim != axis[0] % rank]
+    return _keeping(info, others, linear=info.name == "CumSum")
+
+
+@sharding_rule("CenterCropPad")
+def _center(info: OpInfo) -> Rule:
+    """Dimensions without a new size stay where they are; the others move around their middle."""
+    rank = len(info.shape(0))
+    moved = {axis % rank for axis in info.attribute("axes", range(rank))}
+    return _keeping(info, [dim for dim in range(rank) if dim not in moved])
 
 
 @sharding_rule("Trilu")

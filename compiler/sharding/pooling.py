@@ -8,7 +8,7 @@ from typing import Any
 from tensoropt.compiler.sharding.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, kept_loops, linear_in, rule_of
-from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.windows import spatial_loops, window_loop
@@ -20,6 +20,7 @@ __all__ = [
     "global_norm",
     "max_pooling",
     "pooling",
+    "unpooling",
 ]
 
 
@@ -69,18 +70,19 @@ def _offset_indices(local: LocalOp) -> list[Any]:
     axes = tuple(sorted(local.axes(0) + local.axes(1)))
     if not axes:
         return [values, indices]
-    offset = local.axis_constant(_index_offsets(local, axes), axes)
+    offset = local.axis_constant(_index_offsets(local, axes, local.info.shape(0)), axes)
     return [values, local.onnx("Add", [indices, offset], indices.type)]
 
 
-def _index_offsets(local: LocalOp, axes: tuple[int, ...]) -> Any:
+def _index_offsets(local: LocalOp, axes: tuple[int, ...], counted: Shape) -> Any:
     """Return, per position along ``axes``, what to add to the indices of every image and channel.
 
-    Shape: positions x images x channels x 1... (int64).
+    The indices count the elements of a tensor of shape ``counted``, of the rank's part or of the
+    whole. Shape: positions x images x channels x 1... (int64).
     """
     import numpy as np
 
-    shape = [size or 0 for size in local.info.shape(0)]
+    shape = [size or 0 for size in counted]
     layout, mesh = local.strategy.operands[0], local.mesh
     starts = np.arange(shape[0] * shape[1], dtype=np.int64).reshape(shape[:2])
     offsets = []
@@ -89,6 +91,27 @@ def _index_offsets(local: LocalOp, axes: tuple[int, ...]) -> Any:
         offsets.append(part - np.arange(part.size).reshape(part.shape))
     stacked = np.stack(offsets) * math.prod(shape[2:])
     return stacked.reshape(*stacked.shape, *[1] * (len(shape) - 2))
+
+
+@sharding_rule("MaxUnpool")
+def unpooling(info: OpInfo) -> Rule | None:
+    """Return batch and channels: the indices count elements of the whole result.
+
+    ``None`` where its shape is given or not known, so that it may not be what they count.
+    """
+    if info.operand(2) is not None or None in info.result_shape():
+        return None
+    loops = [Loop({0: dim, 1: dim}, {0: dim}) for dim in (0, 1)]
+    return rule_of(info, loops, localize=_localize_indices)
+
+
+def _localize_indices(local: LocalOp) -> list[Any]:
+    axes = tuple(sorted(local.axes(0) + local.axes(1)))
+    if not axes:
+        return local.clone()
+    indices = local.operands[1]
+    offset = local.axis_constant(_index_offsets(local, axes, local.info.result_shape()), axes)
+    return local.clone({1: local.onnx("Sub", [indices, offset], indices.type)})
 
 
 @sharding_rule("GlobalMaxPool")

@@ -38,7 +38,9 @@ _FAMILIES = (
     "resizing",
     "rotary",
     "runtime_attention",
+    "sampling",
     "softmax",
+    "transforms",
 )
 _MAKERS: dict[str, RuleMaker] = {}
 

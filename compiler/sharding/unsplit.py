@@ -33,7 +33,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "StringSplit",
     ),
     "the sizes of its results depend on values, so that no part of them is known in advance": (
-        "Compress",
         "NonMaxSuppression",
         "NonZero",
         "Unique",
@@ -44,26 +43,8 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "HannWindow",
         "MelWeightMatrix",
     ),
-    "each element of the result may come from anywhere in the input": (
-        "AffineGrid",
-        "DeformConv",
-        "GridSample",
-        "MaxRoiPool",
-        "MaxUnpool",
-        "RoiAlign",
-    ),
-    "every element of the result depends on all of the input along the transformed dimensions": (
-        "CumProd",
-        "DFT",
-        "Det",
-        "STFT",
-    ),
     "counts n-grams, which cross any cut": ("TfIdfVectorizer",),
     "decodes a file, which is one piece": ("ImageDecoder",),
-    "the element type it makes may have another size": ("BitCast",),
-    "crops and pads around a centre that the parts do not share": ("CenterCropPad",),
-    "adds up overlapping blocks": ("Col2Im",),
-    "writes into a cache in place": ("TensorScatter",),
 }
 _BY_OPERATOR = {name: reason for reason, names in _REASONS.items() for name in names}
 _BY_DOMAIN = {

@@ -154,3 +154,33 @@ def test_work_is_two_per_multiply_add() -> None:
     assert check(grouped, (2,)).flops == 2 * 2 * 6 * 2 * 64 * 9
     transposed = Case("ConvTranspose", [image, normal(4, 6, 2, 2)], {"strides": [2, 2]})
     assert check(transposed, (2,)).flops == 2 * 2 * 4 * 6 * 64 * 4
+
+
+def deformed(*, groups: int = 1, offsets: int = 1, bias: bool = True, mask: bool = True) -> Case:
+    """Return a deformed convolution of 4 channels to 4 over 5x5, windows of 2x2."""
+    operands = [
+        normal(2, 4, 5, 5),
+        normal(4, 4 // groups, 2, 2, seed=1),
+        normal(2, offsets * 8, 4, 4, seed=2) / 2,
+        normal(4, seed=3) if bias else None,
+        normal(2, offsets * 4, 4, 4, seed=4) if mask else None,
+    ]
+    return Case("DeformConv", operands, {"group": groups, "offset_group": offsets})
+
+
+def test_deformed_windows_split_batch_and_channels() -> None:
+    assert offered(deformed()) == {
+        "R R R R R -> R",
+        "S(0) R S(0) R S(0) -> S(0)",
+        "R S(0) R S(0) R -> S(1)",
+        "S(1) S(1) R P(sum) R -> P(sum)",
+        "P(sum) R R P(sum) R -> P(sum)",
+        "R P(sum) R P(sum) R -> P(sum)",
+    }
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
+@pytest.mark.parametrize(("groups", "offsets"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_any_deformed_windows(mesh: tuple[int, ...], groups: int, offsets: int, bias: bool) -> None:
+    check(deformed(groups=groups, offsets=offsets, bias=bias, mask=not bias), mesh)

@@ -195,3 +195,31 @@ def test_gather_nd_of_any_shapes(
     if picks.ndim <= batch:  # the standard wants more dimensions than batches
         return
     check(Case("GatherND", [normal(*data), picks], {"batch_dims": batch}), mesh)
+
+
+def test_compressing_one_axis_leaves_the_others() -> None:
+    keep = np.array([True, False, True])
+    case = Case("Compress", [normal(4, 3, 2), keep], {"axis": 1})
+    assert offered(case) == {
+        "R R -> R",
+        "S(0) R -> S(0)",
+        "S(2) R -> S(2)",
+        "P(sum) R -> P(sum)",
+    }
+    assert offered(Case("Compress", [normal(4, 3), keep])) == {"R R -> R"}
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_rows_are_written_into_the_cache_of_every_rank(mesh: tuple[int, ...], mode: str) -> None:
+    at = np.array([0, 3, 1, 2] if mode == "linear" else [0, 5, 1, 4])
+    operands = [normal(4, 2, 6, 4), normal(4, 2, 3, 4, seed=1), at]
+    report = check(Case("TensorScatter", operands, {"mode": mode}, 24), mesh)
+    if mesh == (2,):
+        assert report.offered == {
+            "R R R -> R",
+            "S(0) S(0) S(0) -> S(0)",
+            "S(1) S(1) R -> S(1)",
+            "S(3) S(3) R -> S(3)",
+            "P(sum) P(sum) R -> P(sum)",
+        }

@@ -223,3 +223,18 @@ def test_reverse_sequence_keeps_time_whole() -> None:
         "S(2) R -> S(2)",
         "P(sum) R -> P(sum)",
     }
+
+
+@pytest.mark.parametrize("name", ["CumSum", "CumProd"])
+def test_products_of_partial_sums_do_not_add_up(name: str) -> None:
+    case = Case(name, [normal(4, 6), np.array(0)], {}, 26, literals=frozenset({1}))
+    linear = {"P(sum) R -> P(sum)"} if name == "CumSum" else set()
+    assert offered(case) == {"R R -> R", "S(1) R -> S(1)"} | linear
+
+
+def test_dimensions_without_a_new_size_stay() -> None:
+    operands = [normal(4, 6, 2), np.array([3, 8])]
+    case = Case("CenterCropPad", operands, {"axes": [1, 2]}, literals=frozenset({1}))
+    assert offered(case) == {"R R -> R", "S(0) R -> S(0)", "P(sum) R -> P(sum)"}
+    whole = Case("CenterCropPad", [normal(4, 6), np.array([2, 8])])
+    assert offered(whole) == {"R R -> R", "P(sum) R -> P(sum)"}

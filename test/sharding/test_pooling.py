@@ -119,3 +119,22 @@ def test_global_norm_keeps_space_whole() -> None:
 def test_work_is_one_per_element_of_a_window() -> None:
     assert check(Case("MaxPool", [normal(2, 4, 8, 8)], OVERLAP), (2,)).flops == 2 * 4 * 16 * 9
     assert check(Case("GlobalAveragePool", [normal(2, 4, 8, 8)]), (2,)).flops == 2 * 4 * 64
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
+def test_indices_of_unpooling_count_the_whole_result(mesh: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    corner = np.arange(2 * 4)[:, None, None] * 36 + (np.arange(3) * 12)[:, None] + np.arange(3) * 2
+    indices = (corner + rng.integers(0, 2, corner.shape)).reshape(2, 4, 3, 3)
+    case = Case(
+        "MaxUnpool", [normal(2, 4, 3, 3), indices], {"kernel_shape": [2, 2], "strides": [2, 2]}
+    )
+    report = check(case, mesh)
+    if mesh == (2,):
+        assert report.offered == {"R R -> R", "S(0) S(0) -> S(0)", "S(1) S(1) -> S(1)"}
+
+
+def test_unpooling_to_a_given_shape_stays_whole() -> None:
+    operands = [normal(2, 2, 1, 1), np.arange(4).reshape(2, 2, 1, 1) * 4, np.array([2, 2, 2, 2])]
+    case = Case("MaxUnpool", operands, {"kernel_shape": [2, 2], "strides": [2, 2]})
+    assert offered(case) == {"R R R -> R"}
