@@ -45,7 +45,9 @@ def test_coloured_table_holds_every_figure(frontier) -> None:
 
 def test_json(frontier) -> None:
     document = json.loads(frontier_json(frontier))
-    assert list(document) == ["schema", "model", "device", "epsilon", "time_epsilon", "points"]
+    head = ["schema", "model", "device", "epsilon", "time_epsilon", "interrupted", "left_out"]
+    assert list(document) == [*head, "points"]
+    assert (document["interrupted"], document["left_out"]) == (False, [])
     assert document["epsilon"] == 0
     assert document["schema"] == 1
     assert (document["model"], document["device"]) == ("model.onnx", "cpu")
