@@ -46,6 +46,9 @@ _LOOKUP = {"b": (1, 0), "s": (1, 1), "d": (-1, -1), "v": (0, 0)}
 _PRODUCT = {"b": (-1, 0), "s": (-1, 1), "d": (0, -1), "e": (-1, -1)}
 _SEQUENCE_FIRST = {"b": (-1, 1), "s": (-1, 0), "d": (0, -1), "e": (-1, -1)}
 _STEP = {"b": (-1, 0), "d": (0, -1), "e": (-1, -1)}
+_TURNED_LOOKUP = {"b": (1, 1), "s": (1, 0), "d": (-1, -1), "v": (0, 0)}
+_TURNED_SCORES = {"b": (-1, 1), "s": (-1, 0), "d": (0, -1), "v": (-1, -1)}
+_FLAT_SCORES = {"b": (-1, 0), "d": (0, -1), "v": (-1, -1)}
 _SCORES = {"b": (-1, 0), "s": (-1, 2), "h": (-1, 1), "k": (0, -1)}
 _VALUES = {"b": (-1, 0), "s": (-1, 2), "h": (-1, 1), "k": (-1, -1)}
 
@@ -109,12 +112,12 @@ MODELS = (
         "lstm_unrolled",
         {"batch": 64, "width": 2048, "vocabulary": 100_000, "sequence": 32},
         (
-            Group("Embedding", _EMBEDDING.format(32), r"tokens/gather", "Gather", _LOOKUP),
+            Group("Embedding", _EMBEDDING.format(32), r"tokens/gather", "Gather", _TURNED_LOOKUP),
             Group(
                 "LSTM", "lbsde (2, 4, 1, 2, 2)", r"layer./input/matmul", "inputs", _SEQUENCE_FIRST
             ),
             Group("", "", r"layer./step\d+/matmul", "steps", _STEP),
-            Group("FC", "bsvd (1, 1, 32, 1)", r"out/matmul", "MatMul", _SEQUENCE_FIRST),
+            Group("FC", "bsvd (1, 1, 32, 1)", r"out/matmul", "MatMul", _TURNED_SCORES),
             Group("Softmax", "bsv (1, 1, 32)"),
         ),
     ),
@@ -136,7 +139,7 @@ MODELS = (
             Group("", "", r".*(self|cross)/out/matmul", "out", _PRODUCT),
             Group("Feed forward", "bsde (16, 1, 1, 2)", r".*mlp/up/matmul", "up", _PRODUCT),
             Group("", "", r".*mlp/down/matmul", "down", _PRODUCT),
-            Group("FC", "bsvd (1, 1, 16, 1)", r"unembed/gemm", "Gemm", _STEP),
+            Group("FC", "bsvd (1, 1, 16, 1)", r"unembed/gemm", "Gemm", _FLAT_SCORES),
             Group("Softmax", "bsv (1, 1, 16)"),
         ),
     ),
