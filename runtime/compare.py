@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ _TOLERANCES = {
 }
 _COARSE = (2e-1, 2e-1)  # the float8 types
 
+# Of a model that rounds to 8 bits on the way: a sum in another order, or in integers, may round to
+# the next step, which later layers spread. Runs of ONNX Runtime itself differ so, fused or not.
+_STEPS, _ALL_STEPS = 4, 255
+
 _CHUNK = 1 << 20  # elements compared at a time, which bounds the float64 copies
 
 
@@ -28,19 +33,38 @@ def describe(name: str, array: Array) -> OutputResult:
     return OutputResult(name, array.dtype.name, array.shape)
 
 
-def compare(name: str, found: Array, expected: Array, job: Job) -> OutputResult:
+def compare(
+    name: str, found: Array, expected: Array, job: Job, is_quantised: bool = False
+) -> OutputResult:
     """Compare one output with the one-device run's.
 
     It passes where |found - expected| <= atol + rtol |expected| for every element; tolerances that
     the job leaves open are those of the type. Integers and booleans must be equal; a NaN or an
-    infinity only passes against the same.
+    infinity only passes against the same. Where the model ``is_quantised``, 4 of 255 steps of the
+    largest value are let pass, 4 steps of 8-bit integers, and said in the note.
     """
     if found.dtype != expected.dtype or found.shape != expected.shape:
         note = f"expected {expected.dtype} {_text(expected.shape)}"
         return OutputResult(name, found.dtype.name, found.shape, passed=False, note=note)
     if found.dtype.kind not in "fV":
-        return _compare_exact(name, found, expected)
-    return _compare_floats(name, found, expected, job)
+        result = _compare_exact(name, found, expected)
+    else:
+        result = _compare_floats(name, found, expected, job)
+    if is_quantised and not result.passed and job.atol is None:
+        return _within_steps(result, expected)
+    return result
+
+
+def _within_steps(result: OutputResult, expected: Array) -> OutputResult:
+    """Return the result as passed where it is wrong by steps of 8 bits only."""
+    whole = expected.dtype.kind in "iu" and expected.dtype.itemsize == 1
+    is_float = expected.dtype.kind in "fV"
+    if result.absolute is None or "NaN" in result.note or not (whole or is_float):
+        return result
+    step = 1.0 if whole else _largest(np.abs(expected.astype(np.float64))) / _ALL_STEPS
+    if result.absolute > _STEPS * step:
+        return result
+    return replace(result, passed=True, note=f"within {_STEPS} steps of 8 bits")
 
 
 def _tolerances(dtype: str, job: Job) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,8 @@ from tensoropt.runtime.layout import Layout, parse_layout
 __all__ = ["SCHEMA", "Plan", "Tensor", "document_sha256", "sha256_of"]
 
 SCHEMA = 1
+
+_ROUNDS = re.compile("Quantize|DynamicQuantize|QLinear|QGemm|QAttention")
 
 T = TypeVar("T")
 
@@ -72,6 +75,11 @@ class Plan:
     def graph(self, rank: int) -> Path:
         """Return the path of the rank's ONNX graph."""
         return self.folder / f"rank{rank}.onnx"
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether an operator rounds what was computed to 8 bits."""
+        return any(_ROUNDS.match(row["op"]) for row in self.document["strategies"])
 
     def check_model(self, model: Path) -> None:
         """Raise `UserError` unless ``model`` is the file the plan was made from."""

@@ -121,7 +121,7 @@ def _run_plan(
         outputs, times = _run(job, plan, session, make_inputs(job, plan.inputs), comm)
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
-    judged = _judge(job, outputs, expected) if comm.rank == 0 else ()
+    judged = _judge(job, plan, outputs, expected) if comm.rank == 0 else ()
     wait_idle(comm)
     passed = all(output.passed for output in judged) if job.model else None
     return replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
@@ -177,11 +177,12 @@ def _bytes_of(array: Array) -> Array:
 
 
 def _judge(
-    job: Job, outputs: dict[str, Array], expected: dict[str, Array]
+    job: Job, plan: Plan, outputs: dict[str, Array], expected: dict[str, Array]
 ) -> tuple[OutputResult, ...]:
     if job.model is None:
         return tuple(describe(name, array) for name, array in outputs.items())
-    return tuple(compare(name, array, expected[name], job) for name, array in outputs.items())
+    coarse = plan.is_quantised
+    return tuple(compare(n, array, expected[n], job, coarse) for n, array in outputs.items())
 
 
 def _write_outputs(path: Path, outputs: dict[str, Array]) -> None:

@@ -1,8 +1,9 @@
 """A convolutional network with residuals, quantised to 8 bits as exporters write it.
 
 Before each product the activations are quantised and dequantised (QDQ), its weights are 8-bit
-integers with a scale per channel, its bias 32-bit integers. Every scale is a power of two: products
-of the integers then add up without rounding, in whatever order, so that runs agree to the bit.
+integers with a scale per channel, its bias 32-bit integers. If ``exact``, every scale is a power of
+two: products of the integers then add up without rounding, in whatever order, so that runs agree to
+the bit. With other scales a sum may round to the next of 256 steps.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from graphs.builder import Builder
 __all__ = ["Quantized"]
 
 _SIGMA = 73  # of integers that are uniform from -127 to 127
-_STEP = 2.0**-5  # of the activations: from -4 to 4 in 256 steps
+_STEP = 2.0**-5  # of the activations: from about -4 to 4 in 256 steps
+_ODD = 1.0143  # no power of two
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,12 @@ class Quantized:
     image: int = 16
     classes: int = 32
     batch: int = 4
+    exact: bool = True
     dtype: str = "float32"
+
+    @property
+    def step(self) -> float:
+        return _STEP * (1 if self.exact else _ODD)
 
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
@@ -39,7 +46,7 @@ class Quantized:
             with g.scope(f"block{number}"):
                 y = self._conv(g, g.op("Relu", x), self.channels, "conv1")
                 y = self._conv(g, g.op("Relu", y), self.channels, "conv2")
-                x = _rounded(g, g.op("Add", x, y), "sum")
+                x = self._rounded(g, g.op("Add", x, y), "sum")
         x = g.op("MaxPool", g.op("Relu", x), kernel_shape=[2, 2], strides=[2, 2])
         x = g.op("Flatten", x, axis=1)
         x = self._product(g, x, self.channels * (self.image // 2) ** 2)
@@ -49,33 +56,34 @@ class Quantized:
     def _conv(self, g: Builder, x: str, inputs: int, name: str) -> str:
         with g.scope(name):
             shape = (self.channels, inputs, 3, 3)
-            weight, scales = _weight(g, shape, 9 * inputs, axis=0)
-            steps = g.constant(scales * _STEP)
+            weight, scales = self._weight(g, shape, 9 * inputs, axis=0)
+            steps = g.constant(scales * self.step)
             zero = g.constant(np.zeros(self.channels), "int32")
             bias = g.weight("bias", self.channels, dtype="int32")
             bias = g.op("DequantizeLinear", bias, steps, zero, axis=0, name="bias_values")
-            y = g.op("Conv", _rounded(g, x, "input"), weight, bias, pads=[1, 1, 1, 1])
-            return _rounded(g, y, "result")
+            y = g.op("Conv", self._rounded(g, x, "input"), weight, bias, pads=[1, 1, 1, 1])
+            return self._rounded(g, y, "result")
 
     def _product(self, g: Builder, x: str, inputs: int) -> str:
         with g.scope("classes"):
-            weight, _ = _weight(g, (inputs, self.classes), inputs, axis=1)
-            y = g.op("MatMul", _rounded(g, x, "input"), weight)
-            return _rounded(g, y, "result")
+            weight, _ = self._weight(g, (inputs, self.classes), inputs, axis=1)
+            y = g.op("MatMul", self._rounded(g, x, "input"), weight)
+            return self._rounded(g, y, "result")
 
+    def _weight(
+        self, g: Builder, shape: tuple[int, ...], fan_in: int, axis: int
+    ) -> tuple[str, np.ndarray]:
+        """Return a weight of variance about 1 / ``fan_in``, and its scale per index of ``axis``."""
+        exponent = round(math.log2(fan_in**-0.5 / _SIGMA))
+        scales = 2.0 ** (exponent + np.arange(shape[axis]) % 3 - 1) * (1 if self.exact else _ODD)
+        zeros = g.constant(np.zeros(shape[axis]), "int8")
+        held = g.weight("weight", *shape, dtype="int8")
+        operands = (held, g.constant(scales), zeros)
+        values = g.op("DequantizeLinear", *operands, axis=axis, name="weight_values")
+        return values, scales
 
-def _weight(g: Builder, shape: tuple[int, ...], fan_in: int, axis: int) -> tuple[str, np.ndarray]:
-    """Return a weight of variance about 1 / ``fan_in``, and its scale per index of ``axis``."""
-    exponent = round(math.log2(fan_in**-0.5 / _SIGMA))
-    scales = 2.0 ** (exponent + np.arange(shape[axis]) % 3 - 1)
-    zeros = g.constant(np.zeros(shape[axis]), "int8")
-    held = g.weight("weight", *shape, dtype="int8")
-    scaled = g.constant(scales)
-    return g.op("DequantizeLinear", held, scaled, zeros, axis=axis, name="weight_values"), scales
-
-
-def _rounded(g: Builder, x: str, name: str) -> str:
-    """Quantise to 8 bits, and back."""
-    with g.scope(name):
-        step, zero = g.constant(_STEP), g.constant(128, "uint8")
-        return g.op("DequantizeLinear", g.op("QuantizeLinear", x, step, zero), step, zero)
+    def _rounded(self, g: Builder, x: str, name: str) -> str:
+        """Quantise to 8 bits, and back."""
+        with g.scope(name):
+            step, zero = g.constant(self.step), g.constant(128, "uint8")
+            return g.op("DequantizeLinear", g.op("QuantizeLinear", x, step, zero), step, zero)

@@ -27,6 +27,7 @@ SMALL: Mapping[str, Model] = {
         dtype="float32",
     ),
     "quantized_small": Quantized(),
+    "quantized_odd": Quantized(exact=False),
     "decoder_small": Decoder(),
     "decoder_standard": Decoder(operators="standard"),
     "decoder_runtime": Decoder(operators="runtime"),

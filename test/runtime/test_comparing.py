@@ -54,6 +54,35 @@ def test_tolerances_follow_the_type(dtype: str, passing: float, failing: float) 
     assert not compare("y", np.array([passing], kind), one, strict).passed
 
 
+STEP = 8.0 / 255
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "job", "passed"),
+    [
+        ([1 + 3 * STEP, 8.0], [1.0, 8.0], JOB, True),
+        ([1 + 5 * STEP, 8.0], [1.0, 8.0], JOB, False),
+        ([1 + 3 * STEP, 8.0], [1.0, 8.0], Job((), atol=1e-4), False),
+        ([NAN, 8.0], [1.0, 8.0], JOB, False),
+    ],
+)
+def test_a_quantised_model_may_round_to_the_next_step(
+    found: list[float], expected: list[float], job: Job, passed: bool
+) -> None:
+    a, b = np.array(found, np.float32), np.array(expected, np.float32)
+    result = compare("y", a, b, job, True)
+    assert result.passed is passed
+    assert result.note == "within 4 steps of 8 bits" or not passed
+    assert not compare("y", a, b, job).passed
+
+
+@pytest.mark.parametrize(("dtype", "off", "passed"), [("uint8", 4, True), ("uint8", 5, False),
+                                                      ("int64", 1, False)])  # fmt: skip
+def test_integers_of_a_quantised_model(dtype: str, off: int, passed: bool) -> None:
+    array = np.array([3, 200 // 2], dtype)
+    assert compare("y", array + np.array(off, dtype), array, JOB, True).passed is passed
+
+
 def test_what_is_reported() -> None:
     result = compare("y", np.array([1.0, 2.5, NAN]), np.array([1.0, 2.0, 3.0]), JOB)
     assert (result.absolute, result.relative) == (0.5, 0.25)
