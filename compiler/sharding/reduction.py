@@ -13,12 +13,12 @@ from tensoropt.compiler.sharding.arithmetic import (
     sum_bytes,
 )
 from tensoropt.compiler.sharding.local import LocalOp
-from tensoropt.compiler.sharding.loops import Loop, adds_up, axis_of, linear_in, rule_of
+from tensoropt.compiler.sharding.loops import Loop, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import InnerReduction, Rule
 
-__all__ = ["arg_reduction", "extremum", "logarithmic", "mean", "product", "reduced_dims", "sums"]
+__all__ = ["extremum", "logarithmic", "mean", "product", "reduced_dims", "sums"]
 
 _FLOATS = frozenset((*NARROW, "float32", "float64"))
 
@@ -174,10 +174,3 @@ def product(info: OpInfo) -> Rule | None:
     if dims is None:
         return None
     return rule_of(info, _loops(info, dims, None, can_split=False), flops_per_point=1.0)
-
-
-@sharding_rule("ArgMax", "ArgMin")
-def arg_reduction(info: OpInfo) -> Rule:
-    """Return all dimensions but the one that is searched."""
-    axis = axis_of(info, 0, len(info.shape(0)))
-    return rule_of(info, _loops(info, [axis], None, can_split=False), flops_per_point=1.0)

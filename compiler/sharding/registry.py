@@ -39,6 +39,7 @@ _FAMILIES = (
     "rotary",
     "runtime_attention",
     "sampling",
+    "searching",
     "softmax",
     "transforms",
 )

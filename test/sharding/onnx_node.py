@@ -17,8 +17,8 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["Array", "evaluate", "make_node", "run_node"]
 
 Array = npt.NDArray[Any]
-Kind = tuple[np.dtype[Any], tuple[int, ...]]
-"""Element type and shape of an operand: some operators of the runtime want to know both."""
+Kind = tuple[np.dtype[Any], tuple[int, ...] | None]
+"""Element type and, as operators of the runtime want to know it, shape of an operand."""
 
 _IR_VERSION = 12
 _LISTS = (
@@ -66,7 +66,9 @@ def run_node(
     node: onnx.NodeProto, versions: dict[str, int], operands: Sequence[Array | None]
 ) -> list[Array | None]:
     """Return the outputs of ``node``, ``None`` for an omitted one."""
-    kinds = tuple(None if o is None else (o.dtype, o.shape) for o in operands)
+    kinds = tuple(
+        None if o is None else (o.dtype, o.shape if node.domain else None) for o in operands
+    )
     session = _session(node.SerializeToString(), tuple(sorted(versions.items())), kinds)
     feeds = {f"x{i}": o for i, o in enumerate(operands) if o is not None}
     outputs = iter(session.run(None, feeds))
@@ -93,7 +95,7 @@ def _session(
     )
 
 
-def _input(index: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> onnx.ValueInfoProto:
+def _input(index: int, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> onnx.ValueInfoProto:
     number = onnx.helper.np_dtype_to_tensor_dtype(dtype)
     return onnx.helper.make_tensor_value_info(f"x{index}", number, shape)
 

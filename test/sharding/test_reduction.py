@@ -145,18 +145,6 @@ def test_narrow_types_are_added_up_in_float32() -> None:
     assert [held.item_bytes for held in report.rule.inner] == [4]
 
 
-@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
-@pytest.mark.parametrize("keepdims", [0, 1])
-def test_searches_keep_their_dimension_whole(op_type: str, keepdims: int) -> None:
-    case = Case(op_type, [normal(4, 6, 8)], {"axis": -2, "keepdims": keepdims})
-    last = 1 + keepdims
-    assert offered(case) == {"R -> R", "S(0) -> S(0)", f"S(2) -> S({last})"}
-
-
-def test_searches_look_along_the_first_dimension_unless_told() -> None:
-    assert offered(Case("ArgMax", [normal(4, 6)])) == {"R -> R", "S(1) -> S(1)"}
-
-
 def test_work_is_one_per_element() -> None:
     assert check(reduction("ReduceSum", normal(4, 6), [1]), (2,)).flops == 24
     assert check(reduction("ReduceL2", normal(4, 6), [1]), (2,)).flops == 48
