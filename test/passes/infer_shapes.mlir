@@ -47,3 +47,20 @@ module attributes {topt.opset = {ai.onnx = 20 : i64, com.microsoft = 1 : i64}} {
     return %1 : tensor<*xf32>
   }
 }
+
+// -----
+
+// The number of heads follows from what is on both sides by the same name, and the shape is a
+// literal then: a 0 for a dimension that stays in its place.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<?x?x64xf32> {topt.name = "x", topt.dims = ["batch", "seq", ""]}) -> (tensor<*xf32> {topt.name = "y"}) {
+    %0 = "onnx.Constant"() {value = dense<[-1, 16]> : tensor<2xi64>} : () -> tensor<2xi64>
+    %1 = "onnx.Shape"(%x) {end = 2 : i64} : (tensor<?x?x64xf32>) -> tensor<*xi64>
+    %2 = "onnx.Concat"(%1, %0) {axis = 0 : i64} : (tensor<*xi64>, tensor<2xi64>) -> tensor<*xi64>
+    // CHECK: [[SHAPE:%.*]] = "onnx.Constant"() {value = dense<[0, 0, 4, 16]> : tensor<4xi64>}
+    // CHECK-NEXT: "onnx.Reshape"(%arg0, [[SHAPE]]) : (tensor<?x?x64xf32>, tensor<4xi64>) -> tensor<?x?x4x16xf32>
+    %3 = "onnx.Reshape"(%x, %2) {allowzero = 1 : i64} : (tensor<?x?x64xf32>, tensor<*xi64>) -> tensor<*xf32>
+    return %3 : tensor<*xf32>
+  }
+}

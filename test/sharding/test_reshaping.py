@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -224,3 +225,35 @@ def merged(primes: list[int], cut: int) -> tuple[int, ...]:
         else:
             groups[-1].append(prime)
     return tuple(math.prod(group) for group in groups)
+
+
+def test_what_lies_behind_a_copied_symbolic_dimension_can_be_split() -> None:
+    """The heads of keys repeated for their queries: [batch, 2, 2, seq, 8] to [batch, 4, seq, 8]."""
+    case = reshape(
+        (3, 2, 2, 5, 8),
+        *(0, 4, -1, 8),
+        symbolic=frozenset({(0, 0), (0, 3)}),
+        symbolic_results=frozenset({(0, 0), (0, 2)}),
+    )
+    assert splits(case) == {"S(1) -> S(1)", "S(4) -> S(3)"}
+
+
+def test_zero_does_not_copy_where_it_stands_for_itself() -> None:
+    hidden = frozenset({(0, 0)})
+    case = reshape((0, 4, 6), 0, 24, attributes={"allowzero": 1}, symbolic=hidden)
+    assert "S(1) -> S(1)" not in offered(replace(case, symbolic_results=hidden))
+
+
+@pytest.mark.parametrize(("kind", "shape", "axis"), [("Unsqueeze", (3, 4, 5, 6), 2),
+                                                     ("Squeeze", (3, 4, 1, 5, 6), 2)])  # fmt: skip
+def test_axes_line_up_beside_symbolic_dimensions(
+    kind: str, shape: tuple[int, ...], axis: int
+) -> None:
+    """[batch, 4, seq, 6] and [batch, 4, 1, seq, 6]."""
+    long = frozenset({(0, 0), (0, 3)})
+    short = frozenset({(0, 0), (0, 2)})
+    hidden, shown = (short, long) if kind == "Unsqueeze" else (long, short)
+    operands = [normal(*shape), ints(axis)]
+    case = Case(kind, operands, literals=LITERAL, symbolic=hidden, symbolic_results=shown)
+    last = "S(3) -> S(4)" if kind == "Unsqueeze" else "S(4) -> S(3)"
+    assert splits(case) == {"S(1) -> S(1)", last}
