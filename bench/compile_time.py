@@ -2,13 +2,12 @@
 
     python bench/compile_time.py                              every model on 4, 8, 16, 64 devices
     python bench/compile_time.py gpt3_13b --devices 64 --epsilon 0.05 0.02
-    python bench/compile_time.py --scaling                    GPT-3 175B of 12 to 96 layers, 8x8
 
 One mesh per number of devices, as square as it goes: 2x2, 2x4, 4x4, 8x8. Every phase is timed in a
 process that has imported everything; `tables` includes reading the graph, `points` costing up to
 100 points as the graphs they lead to; `cpu` is the processor time of them all, both threads of the
 search, and the figure to read on a busy machine. The epsilon that the search reached is larger than
-asked where --limit ran out.
+asked where --limit ran out. `scaling.py` has the times over the number of layers.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from tensoropt.compiler.search.graph import Graph, read_graph
 from tensoropt.compiler.search.problem import Frontier
 from tensoropt.compiler.search.tables import MeshTables
 
-__all__ = ["Row", "compile_model", "square"]
+__all__ = ["Row", "compile_model", "square", "warm_up"]
 
 _POINTS = 100
-_SCALING = ("gpt3_175b", (12, 24, 48, 96))
 
 T = TypeVar("T")
+Clock = Callable[[], float]
 
 
 @dataclass
@@ -64,8 +63,12 @@ class Row:
     failure: str = ""
 
     @property
+    def ready_s(self) -> float:
+        return self.import_s + self.prepare_s + self.tables_s
+
+    @property
     def whole_s(self) -> float:
-        return self.import_s + self.prepare_s + self.tables_s + self.search_s + self.points_s
+        return self.ready_s + self.search_s + self.points_s
 
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -94,19 +97,24 @@ def square(devices: int) -> Mesh:
 
 
 def compile_model(
-    path: Path, mesh: Mesh, device: Device, epsilons: list[float], limit_s: float
+    path: Path,
+    mesh: Mesh,
+    device: Device,
+    epsilons: list[float],
+    limit_s: float,
+    clock: Clock = time.perf_counter,
 ) -> Iterator[Row]:
     """Compile the model once, search it for each epsilon, and yield the times."""
     row, started = Row(path.stem, "x".join(map(str, mesh.shape)), 0.0), time.process_time()
-    module, row.import_s = _timed(lambda: driver.load(path, {}))
-    _, row.prepare_s = _timed(lambda: driver.run_phase(module, "prepare"))
-    (graph, tables), row.tables_s = _timed(lambda: _tables(module, mesh, device))
+    module, row.import_s = _timed(clock, lambda: driver.load(path, {}))
+    _, row.prepare_s = _timed(clock, lambda: driver.run_phase(module, "prepare"))
+    (graph, tables), row.tables_s = _timed(clock, lambda: _tables(module, mesh, device))
     row.nodes = sum(node.kind == "op" for node in graph.nodes)
     row.variables = len(tables.problem.nodes)
     row.distinct = len({id(table) for table in tables.problem.nodes})
     row.cpu_s = time.process_time() - started
     for epsilon in epsilons:
-        yield _searched(replace(row, asked=epsilon), tables, limit_s)
+        yield _searched(replace(row, asked=epsilon), tables, limit_s, clock)
 
 
 def _tables(module: Any, mesh: Mesh, device: Device) -> tuple[Graph, MeshTables]:
@@ -116,15 +124,15 @@ def _tables(module: Any, mesh: Mesh, device: Device) -> tuple[Graph, MeshTables]
     return graph, tables
 
 
-def _searched(row: Row, tables: MeshTables, limit_s: float) -> Row:
-    started, cpu = time.perf_counter(), time.process_time()
+def _searched(row: Row, tables: MeshTables, limit_s: float, clock: Clock) -> Row:
+    started, cpu = clock(), time.process_time()
     try:
         found = solve_frontier(tables.problem, epsilon=row.asked, time_limit_s=limit_s)
     except UserError as error:
-        row.failure, row.search_s = str(error), time.perf_counter() - started
+        row.failure, row.search_s = str(error), clock() - started
         return row
-    row.search_s = time.perf_counter() - started
-    _, row.points_s = _timed(lambda: _cost(tables, found))
+    row.search_s = clock() - started
+    _, row.points_s = _timed(clock, lambda: _cost(tables, found))
     row.cpu_s += time.process_time() - cpu
     row.points, row.reached = len(found.points), found.epsilon
     return row
@@ -137,34 +145,23 @@ def _cost(tables: MeshTables, found: Frontier) -> None:
         frontier_point(evaluator, point.choice[:chosen])
 
 
-def _timed(make: Callable[[], T]) -> tuple[T, float]:
-    started = time.perf_counter()
+def _timed(clock: Clock, make: Callable[[], T]) -> tuple[T, float]:
+    started = clock()
     made = make()
-    return made, time.perf_counter() - started
+    return made, clock() - started
 
 
 def _rows(given: argparse.Namespace, folder: Path) -> Iterator[Row]:
     device = load_device(given.device)
-    for name, sizes, counts in _jobs(given):
-        model: Any = replace(MODELS[name], **sizes)  # type: ignore[type-var]
-        label = "_".join([name, *map(str, sizes.values())])
-        path = model.build(label).save(folder)
-        for count in counts:
+    for name in given.models or MODELS:
+        path = MODELS[name].build(name).save(folder)
+        for count in given.devices:
             yield from compile_model(path, square(count), device, given.epsilon, given.limit)
-
-
-def _jobs(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, int], list[int]]]:
-    """Yield the models with the sizes to change and the numbers of devices."""
-    if given.scaling:
-        name, layers = _SCALING
-        yield from ((name, {"layers": n}, [64]) for n in layers)
-    else:
-        yield from ((name, {}, given.devices) for name in given.models or MODELS)
 
 
 def main() -> None:
     given = _parser().parse_args()
-    _warm_up(given.device)
+    warm_up(given.device)
     print(" | ".join(f"{title:>{len(_filler(title))}}" for title in _COLUMNS), flush=True)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         for row in _rows(given, Path(folder)):
@@ -178,7 +175,7 @@ def _filler(title: str) -> str:
     return _COLUMNS[title](Row("", "", 0.0))
 
 
-def _warm_up(device: str) -> None:
+def warm_up(device: str) -> None:
     """Compile something small, so that no row pays for imports."""
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         model: Any = replace(MODELS["gpt3_13b"], layers=1)  # type: ignore[type-var]
@@ -195,7 +192,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="h200", help="what they are, as in tensoropt-opt")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.05, 0.02])
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of each search")
-    parser.add_argument("--scaling", action="store_true", help="only the table over layers")
     return parser
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -105,3 +106,47 @@ def test_parallel_edges_in_both_directions_are_turned() -> None:
     problem = Problem(nodes, [*edges, EdgeTable(1, 2, rng.integers(0, 30, (4, 3)))])
     want = brute.pareto(*brute.enumerate_costs(problem))
     assert [(p.time, p.memory) for p in ft.solve_frontier(problem).points] == want
+
+
+def test_steps_grow_with_the_logarithm_of_the_layers() -> None:
+    computed = []
+    for layers in (12, 24, 48, 96):
+        engine = ft._engine(layered_problem(layers, width=5, size=6), always_share=True)
+        steps, distinct = engine.steps()
+        assert steps > 10 * layers
+        computed.append(distinct)
+    assert max(np.diff(computed)) <= 4
+    assert computed[-1] < 50
+
+
+def _chain_frontier(problem: Problem, layers: int, width: int) -> list[tuple[float, float]]:
+    """All Pareto points of the layers, by (time, memory) lists per choice at the end of each."""
+    at: list[list[tuple[float, float]]] = [
+        [(t, m)]
+        for t, m in zip(problem.nodes[0].time_s, problem.nodes[0].static_bytes, strict=True)
+    ]
+    first = list(itertools.product(*(range(len(n.time_s)) for n in problem.nodes[: width + 1])))
+    costs = [(c[0], c[-1], *_layer_cost(problem, c, width)) for c in first]
+    for _ in range(layers):
+        found: list[list[tuple[float, float]]] = [[] for _ in problem.nodes[width].time_s]
+        for a, b, time_s, memory in costs:
+            found[b] += [(t + time_s, m + memory) for t, m in at[a]]
+        at = [brute.pareto(*np.array(points).T) for points in found]
+    return brute.pareto(*np.array([point for points in at for point in points]).T)
+
+
+def _layer_cost(problem: Problem, choice: tuple[int, ...], width: int) -> tuple[float, float]:
+    """Time and memory of the first layer, its node before left out."""
+    nodes = list(zip(problem.nodes[1 : width + 1], choice[1:], strict=True))
+    edges = problem.edges[: width + 1]
+    time_s = sum(n.time_s[k] for n, k in nodes) + sum(
+        e.time_s[choice[e.a], choice[e.b]] for e in edges
+    )
+    return float(time_s), float(sum(n.static_bytes[k] for n, k in nodes))
+
+
+@pytest.mark.parametrize("layers", [2, 5, 8])
+def test_the_exact_frontier_of_equal_layers(layers: int) -> None:
+    problem = layered_problem(layers, width=3, size=4)
+    got = [(p.time, p.memory) for p in ft.solve_frontier(problem).points]
+    assert got == _chain_frontier(problem, layers, 3)

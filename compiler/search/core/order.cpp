@@ -30,13 +30,11 @@ class Orderer {
 
     std::vector<int> order() {
         for (std::size_t v = 0; v < near_.size(); ++v) enter(int(v));
-        std::vector<int> order;
         while (!queue_.empty()) {
-            const int best = share_ ? most_shared() : std::get<2>(*queue_.begin());
-            order.push_back(best);
-            remove(best);
+            if (share_) remove_alike(look_[most_shared()]);
+            else remove(std::get<2>(*queue_.begin()));
         }
-        return order;
+        return std::move(order_);
     }
 
   private:
@@ -104,8 +102,17 @@ class Orderer {
         return best;
     }
 
+    // Removes all that look so, but for neighbours of each other: what is left of a chain of equal
+    // parts is again a chain of equal ones, half as long.
+    void remove_alike(std::uint64_t look) {
+        const std::set<int> alike = alike_.at(look);
+        for (int v : alike)
+            if (look_[v] == look) remove(v);
+    }
+
     // Removes a variable and joins its neighbours pairwise.
     void remove(int v) {
+        order_.push_back(v);
         const std::set<int> scope = near_[v];
         leave(v);
         for (int u : scope) leave(u);
@@ -142,6 +149,7 @@ class Orderer {
 
     const Model& model_;
     const bool share_;
+    std::vector<int> order_;
     std::vector<std::set<int>> near_;
     std::vector<Place> place_;
     std::set<Place> queue_;  // all variables; with `share`, one of each look

@@ -245,8 +245,13 @@ std::size_t offset_of(const Plan& plan, int table, const std::vector<int>& choic
 }
 
 Plan make_plan(const Model& model) {
-    Planner planner(model, looks_of(model, kReach));
-    return with_base(model, planner.build(elimination_order(model, false)), {});
+    const std::vector<std::uint64_t> looks = looks_of(model, kReach);
+    Plan best = Planner(model, looks).build(elimination_order(model, false));
+    if (2 * std::set(looks.begin(), looks.end()).size() <= looks.size()) {  // much is equal
+        Plan shared = Planner(model, looks).build(elimination_order(model, true));
+        if (shared.distinct_work < best.distinct_work) best = std::move(shared);
+    }
+    return with_base(model, std::move(best), {});
 }
 
 Plan make_shared_plan(const Model& model, const Plan& lists, bool always_share) {

@@ -46,8 +46,9 @@ struct Plan {
     const Step& last() const { return steps.back(); }
 };
 
-// A plan for lists: eliminates, again and again, the variable whose output table is smallest. Tables
-// are the same when their content is and they lie in equal surroundings, so that they are of use alike.
+// A plan for lists: eliminates, again and again, the variable whose output table is smallest, or where
+// much is equal in the order that meets more equal parts, if that is less work. Tables are the same
+// when their content is and they lie in equal surroundings, so that they are of use alike.
 Plan make_plan(const Model& model);
 
 // A plan for numbers: tables of equal content are the same wherever they are. Eliminates in the order
