@@ -36,7 +36,8 @@ _TEXT = """
 
 `python bench/scaling.py --write`: GPT-3 175B on 64 H200 as 8x8, from the ONNX file to the frontier,
 processor seconds per phase (`search` and `points`, the costing of up to 100 of them, for epsilon
-5%; `wall` is the time that passed for all of that). `distinct` counts the tables of nodes that differ.
+5%; `wall` is the time that passed for all of that). `distinct` counts the tables of nodes that
+differ.
 
 {layers}
 
