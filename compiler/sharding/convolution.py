@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tensoropt.compiler.sharding.local import LocalOp
@@ -23,6 +24,7 @@ __all__ = [
     "channel_loops",
     "convolution",
     "deformed_convolution",
+    "fused_convolution",
     "integer_convolution",
     "requantized_convolution",
     "transposed_convolution",
@@ -101,6 +103,24 @@ def requantized_convolution(info: OpInfo) -> Rule:
     )
     spatial = spatial_loops(info, kernel, windows, side="result")
     return _quantized(info, [*channels, *spatial, window_loop(kernel)])
+
+
+@sharding_rule("com.microsoft.FusedConv")
+def fused_convolution(info: OpInfo) -> Rule:
+    """Return the loops of Conv but the sum, which is whole before its activation.
+
+    Operand 3, of the shape of the result, is added before it.
+    """
+    kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
+    channels = channel_loops(info, outputs=0, inputs=1, can_sum=False)
+    loops = [*channels, *spatial_loops(info, kernel, windows, side="result"), window_loop(kernel)]
+    if info.operand(3) is not None:
+        loops = [replace(loop, operands={**loop.operands, **_added(loop)}) for loop in loops]
+    return _quantized(info, loops)
+
+
+def _added(loop: Loop) -> dict[int, int]:
+    return {3: loop.results[0]} if 0 in loop.results else {}
 
 
 @sharding_rule("DeformConv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.compiler.sharding.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.local import LocalOp, ints_attr, tensor_type
 from tensoropt.compiler.sharding.loops import (
     SUMMABLE,
@@ -42,12 +43,27 @@ def _gather(info: OpInfo) -> Rule:
     return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_gather_locally)
 
 
+@sharding_rule("com.microsoft.GatherBlockQuantized")
+def _gather_blocks(info: OpInfo) -> Rule:
+    """The loops of the indices, and the axis (the vocabulary), as of Gather; elements are packed.
+
+    Scales and zero points are picked with the elements they belong to.
+    """
+    rank, count = len(info.shape(0)), len(info.shape(1))
+    axis = axis_of(info, 0, rank, "gather_axis")
+    loops = [Loop({1: dim}, {0: axis + dim}) for dim in range(count)]
+    if info.standard_version >= _WHERE_SINCE and _adds_up(info.results[0]):
+        loops.append(present_loop(info, dict.fromkeys((0, 2, 3), axis), {}, reduction="sum"))
+    return rule_of(info, loops, localize=_gather_locally, flops_per_point=0.0)
+
+
 def _adds_up(tensor: TensorInfo | None) -> bool:
     return tensor is not None and tensor.dtype in SUMMABLE
 
 
 def _gather_locally(local: LocalOp) -> list[Any]:
-    axis = axis_of(local.info, 0, len(local.info.shape(0)))
+    name = "axis" if local.info.name == "Gather" else "gather_axis"
+    axis = axis_of(local.info, 0, len(local.info.shape(0)), name)
     factor = local.rule.operands[0][axis]
     if factor is None or local.pieces(factor) == 1:
         return local.clone()
@@ -57,7 +73,7 @@ def _gather_locally(local: LocalOp) -> list[Any]:
     inside = _inside(local, position, size // local.pieces(factor))
     [gathered] = local.clone({1: _where(local, inside, position, _scalar(local, 1, 0))})
     kept = _trailing_ones(local, inside, len(local.info.shape(0)) - axis - 1)
-    return [_where(local, kept, gathered, _scalar(local, 0, 0))]
+    return [_where(local, kept, gathered, Arithmetic(local).scalar(0.0, gathered))]
 
 
 def _position(local: LocalOp, size: int, factor: int) -> ir.Value:
@@ -116,7 +132,7 @@ def _trailing_ones(local: LocalOp, value: ir.Value, count: int) -> ir.Value:
     shape = [None if own.is_dynamic_dim(d) else own.get_dim_size(d) for d in range(own.rank)]
     result = tensor_type([*shape, *[1] * count], own.element_type)
     axes = list(range(own.rank, own.rank + count))
-    if local.info.version < _AXES_OPERAND_SINCE:
+    if local.info.standard_version < _AXES_OPERAND_SINCE:
         return local.onnx("Unsqueeze", [value], result, axes=ints_attr(axes))
     return local.onnx("Unsqueeze", [value, local.constant(np.array(axes, np.int64))], result)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tensoropt.compiler.sharding.loops import Loop, adds_up, aligned, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.registry import sharding_rule
-from tensoropt.compiler.sharding.rule import Rule
+from tensoropt.compiler.sharding.rule import Factor, Rule
 
-__all__ = ["gemm", "matmul", "product_loops"]
+__all__ = ["fused_gemm", "gemm", "matmul", "product_loops", "quantized_gemm"]
 
 
 @sharding_rule("MatMul", "com.microsoft.FusedMatMul", "com.microsoft.TransposeMatMul")
@@ -98,10 +99,30 @@ def gemm(info: OpInfo) -> Rule:
     return rule_of(info, loops, linear=linear, additive=together, flops_per_point=2.0)
 
 
+@sharding_rule("com.microsoft.FusedGemm")
+def fused_gemm(info: OpInfo) -> Rule:
+    """Return rows and columns of Gemm: the sum is whole before its activation."""
+    whole = gemm(info)
+    assert whole is not None
+    return replace(whole, factors=(*whole.factors[:2], _kept(whole.factors[2])), linear=())
+
+
+@sharding_rule("com.microsoft.QGemm")
+def quantized_gemm(info: OpInfo) -> Rule | None:
+    """Return rows and columns of Gemm: the sum is rounded once. Columns may have scales."""
+    flips = (bool(info.attribute("transA", 0)), bool(info.attribute("transB", 0)))
+    loops = product_loops(info, right=3, can_sum=False, flips=flips, per_column=(4, 5))
+    if loops is None:
+        return None
+    bias = [Loop({**loop.operands, **aligned(info, 6, dim, 2)}, loop.results)
+            for dim, loop in enumerate(loops[1:])]  # fmt: skip
+    return rule_of(info, [*bias, loops[0]], flops_per_point=2.0)
+
+
+def _kept(factor: Factor) -> Factor:
+    return replace(factor, can_split=False)
+
+
 def _bias_dims(info: OpInfo) -> tuple[dict[int, int], dict[int, int]]:
     """Return where the bias runs along the rows and along the columns, aligned from the right."""
-    held = info.operand(2)
-    shape = () if held is None else held.shape
-    own = {dim: len(shape) - 2 + dim for dim in (0, 1)}
-    places = [{2: d} if d >= 0 and shape[d] != 1 else {} for d in own.values()]
-    return places[0], places[1]
+    return aligned(info, 2, 0, 2), aligned(info, 2, 1, 2)

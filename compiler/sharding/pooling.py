@@ -20,6 +20,7 @@ __all__ = [
     "global_norm",
     "max_pooling",
     "pooling",
+    "quantized_average",
     "unpooling",
 ]
 
@@ -34,6 +35,16 @@ def pooling(info: OpInfo) -> Rule:
 def average_pooling(info: OpInfo) -> Rule:
     """Return the rule of any pooling; averages of partial sums add up."""
     return rule_of(info, _pooling_loops(info), linear=linear_in(info, (0,)), flops_per_point=1.0)
+
+
+@sharding_rule("com.microsoft.QLinearAveragePool", "com.microsoft.QLinearGlobalAveragePool")
+def quantized_average(info: OpInfo) -> Rule | None:
+    """Return batch and channels: averages are rounded. ``None`` where the channels are last."""
+    if info.attribute("channels_last", 0):
+        return None
+    space = [Loop({}, {0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
+    window = window_loop(info.attribute("kernel_shape", info.shape(0)[2:]))
+    return rule_of(info, [*kept_loops(info, (0, 1)), *space, window], flops_per_point=1.0)
 
 
 @sharding_rule("MaxPool")

@@ -15,7 +15,12 @@ from tensoropt.dialects.mlir import ir
 __all__: list[str] = []
 
 
-@sharding_rule("QuantizeLinear", "DequantizeLinear")
+@sharding_rule(
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "com.microsoft.QuantizeLinear",
+    "com.microsoft.DequantizeLinear",
+)
 def _quantize(info: OpInfo) -> Rule:
     """Every dimension can be split; where blocks share a scale, between blocks."""
     rank = len(info.shape(0))

@@ -184,3 +184,16 @@ def test_deformed_windows_split_batch_and_channels() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_any_deformed_windows(mesh: tuple[int, ...], groups: int, offsets: int, bias: bool) -> None:
     check(deformed(groups=groups, offsets=offsets, bias=bias, mask=not bias), mesh)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("added", [True, False])
+def test_a_sum_of_channels_before_an_activation_is_whole(groups: int, added: bool) -> None:
+    operands = [normal(2, 4, 6, 6), normal(4, 4 // groups, 3, 3), normal(4)]
+    operands += [normal(2, 4, 6, 6, seed=1)] if added else []
+    attributes = {"activation": "Relu", "group": groups, "pads": [1] * 4}
+    case = Case("FusedConv", operands, attributes, 1, "com.microsoft")
+    for mesh in [(2,), (4,), (2, 2)]:
+        check(case, mesh)
+    found = {text.rpartition(" -> ")[2] for text in offered(case)}
+    assert found == {"R", "S(0)", "S(1)"}

@@ -223,3 +223,31 @@ def test_rows_are_written_into_the_cache_of_every_rank(mesh: tuple[int, ...], mo
             "S(3) S(3) R -> S(3)",
             "P(sum) P(sum) R -> P(sum)",
         }
+
+
+def embeddings(*, points: bool = True, width: int = 4, negative: bool = False) -> Case:
+    """Return rows of 32 elements, in blocks of 16, picked from a table of 8."""
+    rng = np.random.default_rng(0)
+    bytes_ = 32 * width // 8
+    indices = rng.integers(-8 if negative else 0, 8, (4, 2))
+    operands = [rng.integers(0, 256, (8, bytes_), np.uint8), indices, normal(8, 2) ** 2]
+    operands += [rng.integers(0, 256, (8, 2 * width // 8), np.uint8)] if points else []
+    attributes = {"bits": width, "block_size": 16, "quantize_axis": 1, "gather_axis": 0}
+    return Case("GatherBlockQuantized", operands, attributes, 1, "com.microsoft")
+
+
+def test_quantized_rows_are_picked_by_the_rank_that_has_them() -> None:
+    assert offered(embeddings()) == {
+        "R R R R -> R",
+        "R S(0) R R -> S(0)",
+        "R S(1) R R -> S(1)",
+        "S(0) R S(0) S(0) -> P(sum)",
+    }
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
+@pytest.mark.parametrize("points", [True, False])
+@pytest.mark.parametrize("width", [4, 8])
+def test_any_quantized_rows(mesh: tuple[int, ...], points: bool, width: int) -> None:
+    for negative in (False, True):
+        check(embeddings(points=points, width=width, negative=negative), mesh)

@@ -191,3 +191,11 @@ def test_gemm_of_any_shapes(
 def test_work_is_two_per_multiply_add() -> None:
     assert check(Case("MatMul", [normal(3, 4, 6), normal(6, 8)]), (2,)).flops == 2 * 3 * 4 * 6 * 8
     assert check(Case("Gemm", [normal(4, 6), normal(6, 8)]), (2,)).flops == 2 * 4 * 6 * 8
+
+
+@pytest.mark.parametrize("bias", [(8,), (4, 1), (4, 8)])
+def test_a_sum_before_an_activation_is_whole(bias: tuple[int, ...]) -> None:
+    operands = [normal(4, 6), normal(6, 8), normal(*bias)]
+    case = Case("FusedGemm", operands, {"activation": "Relu"}, 1, "com.microsoft")
+    found = {text.rpartition(" -> ")[2] for text in offered(case)}
+    assert found == {"R", "S(0)", "S(1)"}

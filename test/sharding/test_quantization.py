@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,3 +58,11 @@ def test_a_scale_per_block(name: str, blocks: int, size: int) -> None:
     kept = {"R R R -> R", "S(0) S(0) S(0) -> S(0)", "S(2) S(2) S(2) -> S(2)"}
     assert found == (kept if blocks == 3 else kept | {"S(1) S(1) S(1) -> S(1)"})
     check(case_of(name, 4, blocks, 4, axis=1, block_size=size), (4,))
+
+
+def test_operators_of_the_runtime_quantize_as_those_of_the_standard() -> None:
+    for name in OPERATORS:
+        for scale in ((), (8,)):
+            case = case_of(name, *scale, **({"axis": 1} if scale else {}))
+            ours = replace(case, version=1, domain="com.microsoft")
+            assert offered(ours) == offered(case)

@@ -252,3 +252,44 @@ def test_parts_of_an_integer_convolution_add_up() -> None:
     operands = [whole(2, 4, 6, 6), whole(8, 4, 3, 3), np.array(7, np.uint8)]
     case = Case("ConvInteger", operands, {"pads": [1, 1, 1, 1]})
     assert "S(1) S(1) R -> P(sum)" in offered(case)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    flips=st.tuples(st.booleans(), st.booleans()),
+    each=st.booleans(),
+    bias=st.sampled_from([None, (4,), (8, 1), (8, 4), (1, 4)]),
+    rounded=st.booleans(),
+)
+def test_any_quantized_gemm(
+    mesh: tuple[int, ...], flips: tuple[bool, bool], each: bool, bias: Any, rounded: bool
+) -> None:
+    shapes = [(8, 6), (6, 4)]
+    a, b = (shape[::-1] if flip else shape for shape, flip in zip(shapes, flips, strict=True))
+    count = (4,) if each else ()
+    operands = [whole(*a), scale(), np.array(3, np.uint8), whole(*b), scale(*count)]
+    operands += [np.full(count, 7, np.uint8)]
+    operands += [None if bias is None else whole(*bias, dtype=np.int16).astype(np.int32)]
+    operands += [np.array(90, np.float32), np.array(128, np.uint8)] if rounded else []
+    attributes = {"transA": int(flips[0]), "transB": int(flips[1])}
+    check(Case("QGemm", operands, attributes, 1, RUNTIME), mesh)
+
+
+def test_quantized_gemm_splits_rows_and_columns() -> None:
+    point = np.array(3, np.uint8)
+    operands = [whole(8, 6), scale(), point, whole(6, 4), scale(4), np.full(4, 7, np.uint8)]
+    assert offered(Case("QGemm", [*operands, whole(4, dtype=np.int32) // 999], {}, 1, RUNTIME)) == {
+        "R R R R R R R -> R",
+        "S(0) R R R R R R -> S(0)",
+        "R R R S(1) S(0) S(0) S(0) -> S(1)",
+    }
+
+
+def test_quantized_averages_split_batch_and_channels() -> None:
+    held = [scale(), np.array(3, np.uint8), scale(seed=1), np.array(9, np.uint8)]
+    expected = {"R R R R R -> R", "S(0) R R R R -> S(0)", "S(1) R R R R -> S(1)"}
+    images = [whole(2, 4, 6, 6), *held]
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    assert offered(Case("QLinearGlobalAveragePool", images, {}, 1, RUNTIME)) == expected
+    assert offered(Case("QLinearAveragePool", images, window, 1, RUNTIME)) == expected
