@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,20 @@ def variants(test: NodeTest, path: Path) -> Iterator[Variant]:
     splits = False
     for name, own in forms:
         model = _model(own, path, name)
-        splits = splits or any(len(offered) > 1 for offered in model.options(_FOUR))
+        splits = splits or _is_split(model)
         yield name, own, model
     if splits or len(test.operators) > 1 or test.operators[0] not in registered():
         return
     for name, own in forms:
-        for larger in _with_multiples(own):
-            yield f"{name}rounded up ", larger, _model(larger, path, f"{name}up")
+        for number, larger in enumerate(_with_multiples(own)):
+            model = _model(larger, path, f"{name}{number}")
+            if _is_split(model):
+                yield f"{name}rounded up ", larger, model
+                break
+
+
+def _is_split(model: Model) -> bool:
+    return any(len(offered) > 1 for offered in model.options(_FOUR))
 
 
 def _model(test: NodeTest, path: Path, name: str) -> Model:
@@ -76,31 +83,40 @@ def _is_small(value: Any) -> bool:
 
 
 def _with_multiples(test: NodeTest) -> Iterator[NodeTest]:
-    """Yield the test with every size above 1 rounded up to a multiple of 4, if that still runs.
+    """Yield the test with sizes rounded up to a multiple of 4, as long as that still runs.
 
-    The last values are repeated; what stock ONNX Runtime gives is what is wanted then.
+    All sizes above 1, then each alone, as attributes may fix some, then those of 1 too. The last
+    values are repeated; what stock ONNX Runtime gives is what is wanted then.
     """
     if not all(isinstance(value, np.ndarray) for value in test.inputs.values()):
         return
-    inputs = {name: _rounded_up(value) for name, value in test.inputs.items()}
-    model = onnx.ModelProto.FromString(test.model)
-    for value in model.graph.input:
-        kind = value.type.tensor_type
-        if value.name in inputs:
-            shape = onnx.helper.make_tensor_type_proto(
-                1, inputs[value.name].shape
-            ).tensor_type.shape
-            kind.shape.CopyFrom(shape)
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    larger = replace(test, model=model.SerializeToString(), inputs=inputs)
-    try:
-        wanted = run(session_of(larger.model), inputs)
-    except Exception:  # sizes that operands or attributes fix, too
-        return
-    yield replace(larger, wanted=wanted)
+    odd = {size for value in test.inputs.values() for size in value.shape if size % 4}
+    for sizes in (odd - {1}, *({size} for size in sorted(odd - {1})), odd, {1}):
+        larger = {name: _rounded_up(value, sizes) for name, value in test.inputs.items()}
+        try:
+            wanted = run(session_of(_resized(test.model, larger)), larger)
+        except Exception:  # sizes that operands or attributes fix, too
+            continue
+        ends = {**larger, **dict(zip(_outputs(test.model), wanted, strict=True))}
+        yield replace(test, model=_resized(test.model, ends), inputs=larger, wanted=wanted)
 
 
-def _rounded_up(array: Any) -> Any:
-    wider = [(0, -size % 4 if size > 1 else 0) for size in array.shape]
+def _outputs(model: bytes) -> list[str]:
+    return [value.name for value in onnx.ModelProto.FromString(model).graph.output]
+
+
+def _resized(data: bytes, arrays: Mapping[str, Any]) -> bytes:
+    """Return a model with the shapes of ``arrays`` at its ends, and none where there is none."""
+    model = onnx.ModelProto.FromString(data)
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in arrays and isinstance(arrays[value.name], np.ndarray):
+            shape = onnx.helper.make_tensor_type_proto(1, arrays[value.name].shape)
+            value.type.tensor_type.shape.CopyFrom(shape.tensor_type.shape)
+        elif value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    return model.SerializeToString()
+
+
+def _rounded_up(array: Any, sizes: set[int]) -> Any:
+    wider = [(0, -size % 4 if size in sizes else 0) for size in array.shape]
     return np.pad(array, wider, mode="edge") if array.size and wider else array
