@@ -82,7 +82,8 @@ def reshape_literal(source: Dims, result: Dims) -> list[int] | None:
     """Return what a Reshape (without allowzero) from one to the other may be given as its shape.
 
     A size that is known; 0 where the operand has the same name in the same place; one -1. ``None``
-    where that does not say it all.
+    where that does not say it all. With a -1, ONNX Runtime refuses to run where a copied dimension
+    is of size 0.
     """
     if 0 in result:
         return None

@@ -111,12 +111,14 @@ def _not_offered(
 
 def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
     """Return what keeps a layout from cutting its tensor, if that is why it is not offered."""
-    for side, values in zip(wanted, (node.operands, node.results), strict=True):
-        for layout, value in zip(side, values, strict=False):
-            info = None if value is None else tables.graph.values[value].info
-            misfit = None if info is None else layout.misfit(info.shape, tables.mesh)
-            if misfit is not None:
-                return misfit
+    values = (node.operands, node.results)
+    if any(len(side) != len(held) for side, held in zip(wanted, values, strict=True)):
+        return None
+    for layout, value in zip((*wanted[0], *wanted[1]), (*values[0], *values[1]), strict=True):
+        info = None if value is None else tables.graph.values[value].info
+        misfit = None if info is None else layout.misfit(info.shape, tables.mesh)
+        if misfit is not None:
+            return misfit
     return None
 
 
