@@ -111,10 +111,10 @@ def _not_offered(
 
 def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
     """Return what keeps a layout from cutting its tensor, if that is why it is not offered."""
-    values = (node.operands, node.results)
-    if any(len(side) != len(held) for side, held in zip(wanted, values, strict=True)):
+    layouts, values = [*wanted[0], *wanted[1]], [*node.operands, *node.results]
+    if len(wanted[0]) != len(node.operands) or len(layouts) != len(values):
         return None
-    for layout, value in zip((*wanted[0], *wanted[1]), (*values[0], *values[1]), strict=True):
+    for layout, value in zip(layouts, values, strict=True):
         info = None if value is None else tables.graph.values[value].info
         misfit = None if info is None else layout.misfit(info.shape, tables.mesh)
         if misfit is not None:
