@@ -49,5 +49,5 @@ def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
 
 @lru_cache(maxsize=4)
 def _resharder(mesh: Mesh, device: Device) -> Resharder:
-    """Keep what several passes and modules need: building its graphs is half of compiling one op."""
+    """Keep what several passes and modules need: its graphs take half the time of a small model."""
     return Resharder(mesh, device)
