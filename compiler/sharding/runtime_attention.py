@@ -34,10 +34,10 @@ def grouped(info: OpInfo) -> Rule:
     heads = {**own, 3: 1, 4: 1, 11: 0, **_aligned(info, (10, 12, 13), 1)}
     batch = {**dict.fromkeys((0, 1, 2, 3, 4, 5, 9), 0), **_aligned(info, (10, 12, 13), 0)}
     alone = info.operand(9) is None or info.shape(0)[1] == 1
-    shared = int(info.attribute("kv_num_heads"))
+    shared, known = int(info.attribute("kv_num_heads")), info.shape(0)[2] is not None
     loops = [
         present_loop(info, batch, dict.fromkeys(range(4), 0), can_split=alone),
-        present_loop(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=shared),
+        present_loop(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=shared, can_split=known),
         window_loop(
             [info.shape(0)[1], _keys(info, 3), 2 * (info.result_shape()[2] or 1) // shared]
         ),
@@ -112,10 +112,11 @@ def multi_head(info: OpInfo) -> Rule | None:
     batch = {**dict.fromkeys((*own, 4, 6, 7), 0), **aligned(info, 5, 0, 4)}
     split = {**{i: _HEAD[rank] for i, rank in own.items()}, 6: 1, 7: 1, **aligned(info, 5, 1, 4)}
     rows = {0: 1, **({4: 1} if _rank(info, 4) == 3 else {}), **aligned(info, 5, 2, 4)}
+    known = info.operand(3) is None or None not in info.shape(3)
     free = 1 in own and not info.attribute("unidirectional", 0)
     loops = [
         present_loop(info, batch, dict.fromkeys(range(4), 0), can_split=_is_per_batch(info, 4)),
-        present_loop(info, split, {0: 2, 1: 1, 2: 1, 3: 1}, size=heads),
+        present_loop(info, split, {0: 2, 1: 1, 2: 1, 3: 1}, size=heads, can_split=known),
         present_loop(info, rows, {0: 1, 3: 2}, can_split=free and _is_per_batch(info, 4)),
         window_loop([_keys(info, 6), 2 * (info.result_shape()[2] or 1) // heads]),
     ]

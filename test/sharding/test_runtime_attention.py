@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,13 @@ def test_any_grouped_attention(
         positions=rotary[1], bias=bias, sink=sink, local_window_size=window, softcap=softcap,
     )  # fmt: skip
     check(case, mesh)
+
+
+def test_heads_that_cannot_be_counted_stay_whole() -> None:
+    packed = replace(grouped(packed=True), symbolic=frozenset({(0, 2)}))
+    assert not any("S(1)" in text for text in offered(packed))
+    biased = replace(multi_head(bias=True), symbolic=frozenset({(3, 0)}))
+    assert not any("S(2)" in text for text in offered(biased))
 
 
 def masks(batch: int, rows: int, total: int, kind: str) -> Array | None:
