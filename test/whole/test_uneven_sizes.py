@@ -125,7 +125,21 @@ def _einsum(b: int, k: int, n: int, h: int, **_: int) -> tuple[Network, list[str
     return g, [g.op("Slice", picked, *(g.stored(np.array([v])) for v in (0, 2**62, 2, 2)))]
 
 
-FAMILIES = [_perceptron, _attention, _convolution, _recurrent, _einsum]
+def _quantized(b: int, k: int, n: int, **_: int) -> tuple[Network, list[str]]:
+    """Scales are powers of two, so that sums are exact in any order and round alike."""
+    g = Network(x=(b, k))
+    step, zero = g.stored(np.float32(2**-5)), g.stored(np.uint8(128))
+    scales = g.stored((2.0 ** -(np.arange(n) % 3 + 6)).astype(np.float32))
+    weight = g.stored(g.rng.integers(-127, 128, (k, n)).astype(np.int8))
+    y = g.op("DequantizeLinear", g.op("QuantizeLinear", "x", step, zero), step, zero)
+    y = g.op("MatMul", y, g.op("DequantizeLinear", weight, scales, axis=1))
+    y = g.op("QuantizeLinear", y, step, zero)
+    total = g.op("MatMulInteger", y, g.op("Transpose", weight, perm=[1, 0]), zero)
+    best, places = g.op("TopK", total, g.stored(np.array([1])), results=2, axis=1)
+    return g, [y, best, g.op("OneHot", places, g.stored(np.int64(k)), g.stored(np.array([0, 1])))]
+
+
+FAMILIES = [_perceptron, _attention, _convolution, _recurrent, _einsum, _quantized]
 
 
 def _random_plan(path: Path, mesh: Mesh, seed: int) -> ir.Module:
