@@ -19,8 +19,11 @@ FREE = frozenset({"Constant", "NoValue", "Identity"})
 VIEWS = frozenset({"Flatten", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze"})
 """Ops that read no element: ONNX Runtime passes the buffer on."""
 
-SELECTIONS = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
-"""Ops that read of operand 0 only what they return."""
+SELECTIONS = {
+    **dict.fromkeys(("Compress", "Gather", "GatherElements", "GatherND", "Slice"), (0,)),
+    "com.microsoft.GatherBlockQuantized": (0, 2, 3),
+}
+"""Ops that read of the operands listed only what they return."""
 
 
 def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
@@ -54,8 +57,9 @@ def op_bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
     """
     read = list(_sizes(info.operands, strategy.operands[: len(info.operands)], mesh))
     written = sum(_sizes(info.results, strategy.results, mesh))
-    if info.name in SELECTIONS and read:
-        read[0] = min(read[0], written)
+    for index in SELECTIONS.get(info.name, ()):
+        if index < len(read):
+            read[index] = min(read[index], written)
     return sum(read) + written
 
 

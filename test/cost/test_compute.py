@@ -80,3 +80,9 @@ def test_removed_ops_are_free_and_views_are_a_launch() -> None:
 def test_a_lookup_reads_only_what_it_returns() -> None:
     moved = op("Gather", f32(1 << 20, 64), TensorInfo((4,), "int64", 8)) - DEVICE.launch_overhead_s
     assert moved == pytest.approx((2 * 4 * 64 * 4 + 4 * 8) / 4.8e12)
+
+
+def test_a_lookup_of_quantized_rows_reads_their_scales_only() -> None:
+    table = (TensorInfo((1 << 20, 32), "uint8", 1), TensorInfo((4,), "int64", 8), f32(1 << 20, 2))
+    moved = op("com.microsoft.GatherBlockQuantized", *table) - DEVICE.launch_overhead_s
+    assert moved == pytest.approx((3 * 4 * 64 * 4 + 4 * 8) / 4.8e12)
