@@ -120,9 +120,10 @@ def test_any_flipped_product(
     check(Case("FusedMatMul", operands, attributes, 1, "com.microsoft"), mesh)
 
 
-def test_flipped_products_split_as_others_do() -> None:
-    case = Case("FusedMatMul", [normal(6, 4), normal(8, 6)], {"transA": 1, "transB": 1}, 1,
-                "com.microsoft")  # fmt: skip
+@pytest.mark.parametrize("name", ["FusedMatMul", "TransposeMatMul"])
+def test_flipped_products_split_as_others_do(name: str) -> None:
+    operands = [normal(6, 4), normal(8, 6)]
+    case = Case(name, operands, {"transA": 1, "transB": 1}, 1, "com.microsoft")
     assert offered(case) == {
         "R R -> R",
         "S(1) R -> S(0)",

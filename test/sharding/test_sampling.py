@@ -11,8 +11,10 @@ from sharding.harness import Case, check, normal, offered
 MESHES = [(2,), (4,), (2, 2)]
 
 
-def test_a_grid_splits_with_its_positions() -> None:
-    case = Case("GridSample", [normal(2, 4, 5, 6), normal(2, 4, 8, 2) / 2])
+@pytest.mark.parametrize(("version", "domain"), [(20, ""), (16, ""), (1, "com.microsoft")])
+def test_a_grid_splits_with_its_positions(version: int, domain: str) -> None:
+    operands = [normal(2, 4, 5, 6), normal(2, 4, 8, 2) / 2]
+    case = Case("GridSample", operands, version=version, domain=domain)
     assert offered(case) == {
         "R R -> R",
         "S(0) S(0) -> S(0)",
