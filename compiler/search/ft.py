@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
+from ._core import Engine, StoppedError, TooLargeError
 from .conditioned import TooWideError, best_of_parts, frontier_of_parts
 from .control import Control, OutOfTimeError, Status
 from .problem import Floats, Frontier, NodeTable, Point, Problem, left_out, no_choice
@@ -57,11 +58,16 @@ def certified_gap(problem: Problem) -> float:
     return float(_run(problem, 0.0, None, 2, hull_only=True)["hull_epsilon"])
 
 
-def solve_min_time(problem: Problem) -> Point:
+def solve_min_time(problem: Problem, order: Sequence[int] = ()) -> Point:
     """Return a choice of least time, whatever its memory.
+
+    Nodes are eliminated in ``order``, if it is given: all of them. Otherwise in one that keeps
+    tables small, and where they do not fit into memory, in parts.
 
     Raises UserError when no choice is allowed and when the tables do not fit into memory.
     """
+    if order:
+        return _decided(problem, _engine(problem, numbers_only=True, order=order).min_time())
     return _fastest(problem)
 
 
@@ -88,9 +94,13 @@ def _solve(
 
 def _fastest(problem: Problem, parts: int = 1, budget: float = 0.0) -> Point:
     try:
-        choice = _engine(problem, budget=budget).min_time()
+        choice = _engine(problem, budget=budget, numbers_only=True).min_time()
     except TooWideError as wide:
         return best_of_parts(problem, wide, parts, lambda part, n: _fastest(part, n, budget))
+    return _decided(problem, choice)
+
+
+def _decided(problem: Problem, choice: NDArray[np.int32] | None) -> Point:
     if choice is None:
         raise no_choice()
     return problem.cost(choice)
@@ -107,21 +117,29 @@ def _check_options(epsilon: float, time_limit_s: float | None, threads: int) -> 
         raise UserError(f"search: threads is out of range, expected at least 1, got: {threads}")
 
 
-def _engine(problem: Problem, *, always_share: bool = False, budget: float = 0.0) -> Any:
+def _engine(
+    problem: Problem,
+    *,
+    always_share: bool = False,
+    budget: float = 0.0,
+    numbers_only: bool = False,
+    order: Sequence[int] = (),
+) -> Any:
     """The engine, ready to solve; `budget` bytes for its tables, 0 for half of the machine's.
 
-    Raises TooWideError when they would need more.
-    """
-    from ._core import Engine, TooLargeError
+    With `numbers_only` it knows times alone, and only the least can be asked for.
 
+    Raises TooWideError when the tables would need more.
+    """
     engine = Engine()
     known: dict[tuple[int, ...], int] = {}  # tables that are the same arrays are handed over once
 
     def add_table(table: NodeTable) -> int:
-        arrays = (table.time_s, table.static_bytes, table.transient_bytes)
-        key = tuple(map(id, arrays))
+        memory = () if numbers_only else (table.static_bytes, table.transient_bytes)
+        key = tuple(map(id, (table.time_s, *memory)))
         if key not in known:
-            known[key] = engine.add_table(arrays[0], *map(_or_none, arrays[1:]))
+            held = map(_or_none, memory) if memory else (None, None)
+            known[key] = engine.add_table(table.time_s, *held)
         return known[key]
 
     for node in problem.nodes:
@@ -129,7 +147,7 @@ def _engine(problem: Problem, *, always_share: bool = False, budget: float = 0.0
     for edge in problem.edges:
         engine.add_edge(edge.a, edge.b, add_table(edge))
     try:
-        feasible = engine.prepare(always_share, budget)
+        feasible = engine.prepare(always_share, budget, numbers_only, list(order))
     except TooLargeError as error:
         raise TooWideError(f"search: {error}", engine.widest()) from None
     if not feasible:
@@ -159,8 +177,6 @@ def _run(
     `box_sums` that on a gap before it is divided, counted in sums of two points; `always_share`
     takes the order of elimination that meets most equal parts even where it is more work.
     """
-    from ._core import StoppedError, TooLargeError
-
     started = time.monotonic()
     engine = _engine(problem, always_share=always_share, budget=budget)
     past = time.monotonic() - started
@@ -170,7 +186,7 @@ def _run(
     try:
         result: dict[str, Any] = engine.frontier(*effort, forgive, last, control.grace_s, watch)
     except TooLargeError as error:
-        raise UserError(f"search: {error}") from None
+        raise TooWideError(f"search: {error}", engine.widest()) from None
     except StoppedError:
         raise OutOfTimeError("search: time was over before a point was found") from None
     if len(result["choices"]) == 0:

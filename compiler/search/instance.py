@@ -17,7 +17,7 @@ from ..cli.guard import INTERRUPTED, guarded
 from ..cli.output import Progress, write_text
 from ..errors import UserError, did_you_mean
 from .control import Control, Status
-from .methods.registry import METHODS, run_method, takers
+from .methods.registry import METHODS, load_method, run_method, takers
 from .methods.result import Case, Limits
 from .problem import EdgeTable, Frontier, NodeTable, Problem
 
@@ -89,6 +89,7 @@ def solve_instance(
             f"got: {search}{did_you_mean(search, METHODS)}"
         )
     limits = Limits(seed, epsilon, time_limit_s, control=control or Control())
+    load_method(search)  # what it imports is no part of the solve
     start = time.perf_counter()
     result = run_method(search, Case(problem), limits)
     seconds = time.perf_counter() - start

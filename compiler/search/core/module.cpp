@@ -106,9 +106,13 @@ class Engine {
     void add_edge(int a, int b, std::size_t table) { intake_.edges.push_back({a, b, table}); }
 
     // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
-    // Throws TooLarge when the tables of the elimination would need more than `budget_bytes`.
-    bool prepare(bool always_share, double budget_bytes) {
+    // With `numbers_only` there is no frontier, only the least time; `order`, if not empty, is then that
+    // of the elimination. Throws TooLarge when its tables would need more than `budget_bytes`.
+    bool prepare(bool always_share, double budget_bytes, bool numbers_only,
+                 const std::vector<int>& order) {
         always_share_ = always_share;
+        numbers_only_ = numbers_only;
+        order_ = order;
         budget_bytes_ = budget_bytes > 0 ? budget_bytes : memory_budget();
         Model model = intake_.model();
         intake_ = {};
@@ -198,10 +202,29 @@ class Engine {
     }
 
     void make_plans() {
+        if (numbers_only_) {
+            whole_.numbers = order_.empty() ? make_number_plan(whole_.model, always_share_)
+                                            : make_ordered_plan(whole_.model, order_of_nodes());
+            return check(whole_.numbers);
+        }
         whole_.plan = make_plan(whole_.model);
-        widest_ = whole_.plan.busiest < 0 ? -1 : whole_.model.source[whole_.plan.busiest];
-        check_size(whole_.plan, budget_bytes_);
+        check(whole_.plan);
         whole_.numbers = make_shared_plan(whole_.model, whole_.plan, always_share_);
+    }
+
+    void check(const Plan& plan) {
+        widest_ = plan.busiest < 0 ? -1 : whole_.model.source[plan.busiest];
+        check_size(plan, budget_bytes_);
+    }
+
+    // The user's order without the variables that are fixed.
+    std::vector<int> order_of_nodes() const {
+        std::vector<int> node(width_, -1), order;
+        for (std::size_t n = 0; n < whole_.model.source.size(); ++n)
+            node[whole_.model.source[n]] = static_cast<int>(n);
+        for (int variable : order_)
+            if (node.at(variable) >= 0) order.push_back(node[variable]);
+        return order;
     }
 
     nb::dict to_dict(const Result& result) const {
@@ -222,7 +245,8 @@ class Engine {
     std::vector<Array> arrays_;  // kept alive
     Intake intake_;
 
-    bool always_share_ = false;
+    bool always_share_ = false, numbers_only_ = false;
+    std::vector<int> order_;
     double budget_bytes_ = 0;
     int widest_ = -1;
     std::size_t width_ = 0;  // variables of the user's problem
@@ -243,7 +267,8 @@ NB_MODULE(_core, m) {
         .def("add_table", &Engine::add_table, "time"_a, "static"_a.none(), "transient"_a.none())
         .def("add_node", &Engine::add_node, "table"_a)
         .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
-        .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a)
+        .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a,
+             "numbers_only"_a = false, "order"_a = std::vector<int>{})
         .def("widest", &Engine::widest)
         .def("steps", &Engine::steps)
         .def("min_time", &Engine::min_time)

@@ -235,6 +235,21 @@ Transposes transposes_of(const Model& model, const Plan& plan) {
     return known;
 }
 
+// Looks that tell no places apart: numbers do not depend on what lies around a table.
+std::vector<std::uint64_t> nowhere(const Model& model) {
+    return std::vector<std::uint64_t>(model.nodes.size(), 0);
+}
+
+// Plans for numbers in this order, or in one that meets more equal parts.
+Plan shared(const Model& model, const std::vector<int>& order, bool always) {
+    Plan best = Planner(model, nowhere(model)).build(order);
+    if (best.distinct_work >= kWorthSharing || always) {
+        Plan other = Planner(model, nowhere(model)).build(elimination_order(model, true));
+        if (always || other.distinct_work < best.distinct_work) best = std::move(other);
+    }
+    return best;
+}
+
 }  // namespace
 
 std::size_t offset_of(const Plan& plan, int table, const std::vector<int>& choice) {
@@ -255,15 +270,17 @@ Plan make_plan(const Model& model) {
 }
 
 Plan make_shared_plan(const Model& model, const Plan& lists, bool always_share) {
-    const std::vector<std::uint64_t> alike(model.nodes.size(), 0);
     std::vector<int> order(model.nodes.size());
     for (std::size_t v = 0; v < order.size(); ++v) order[lists.position[v]] = static_cast<int>(v);
-    Plan best = Planner(model, alike).build(order);
-    if (best.distinct_work >= kWorthSharing || always_share) {
-        Plan shared = Planner(model, alike).build(elimination_order(model, true));
-        if (always_share || shared.distinct_work < best.distinct_work) best = std::move(shared);
-    }
-    return with_base(model, std::move(best), transposes_of(model, lists));
+    return with_base(model, shared(model, order, always_share), transposes_of(model, lists));
+}
+
+Plan make_number_plan(const Model& model, bool always_share) {
+    return with_base(model, shared(model, elimination_order(model, false), always_share), {});
+}
+
+Plan make_ordered_plan(const Model& model, const std::vector<int>& order) {
+    return with_base(model, Planner(model, nowhere(model)).build(order), {});
 }
 
 }  // namespace topt::search

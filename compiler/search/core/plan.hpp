@@ -55,6 +55,12 @@ Plan make_plan(const Model& model);
 // of `lists`, or in one that meets more equal parts where that is less work or `always` (for tests).
 Plan make_shared_plan(const Model& model, const Plan& lists, bool always_share);
 
+// The same without a plan for lists.
+Plan make_number_plan(const Model& model, bool always_share);
+
+// A plan for numbers in a given order of the nodes.
+Plan make_ordered_plan(const Model& model, const std::vector<int>& order);
+
 // Calls f(output offset, offset per input) for each row of the output; offsets exclude v.
 template <class F>
 void each_row(const Step& step, std::size_t begin, std::size_t end, F f) {

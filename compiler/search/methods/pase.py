@@ -5,7 +5,9 @@ every choice of the vertices that come later and still matter to it (its depende
 time of all that it settles.
 
 With n vertices of at most K configurations and dependent sets of at most M vertices: O(n K^(M+1))
-time and O(n K^M) memory, as each table is kept for decoding; O(n^2 M) to put them in order.
+time and O(n K^M) memory, as each table is kept for decoding; O(n^2 M) to put them in order. PaSE's
+order is one of elimination, so the engine takes it; the breadth-first order, whose tables may be
+separate and still carried on, is followed here.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 
 from tensoropt.compiler.errors import UserError
 
+from ..ft import solve_min_time
 from ..problem import Floats, Problem, no_choice
 from .result import Case, Choice, Found, Limits, found
 
@@ -45,8 +48,10 @@ def search(case: Case, limits: Limits) -> Found:
 
     Raises :class:`UserError` when its tables would take more than :data:`MOST_BYTES`.
     """
-    near = _near(case.problem)
-    return _solve(case.problem, "pase", _dependent_sets(near, generated_sequence(near)))
+    problem, near = case.problem, _near(case.problem)
+    order = generated_sequence(near)
+    _check_size("pase", problem, _dependent_sets(near, order))
+    return found(problem, [solve_min_time(problem, order).choice], time_epsilon=0.0)
 
 
 def search_breadth_first(case: Case, limits: Limits) -> Found:
@@ -56,7 +61,7 @@ def search_breadth_first(case: Case, limits: Limits) -> Found:
     """
     near = _near(case.problem)
     steps = _boundaries(near, breadth_first(near))
-    return _solve(case.problem, "pase-bfs", steps, carry=True)
+    return _solve(case.problem, "pase-bfs", steps)
 
 
 def generated_sequence(near: Near) -> list[int]:
@@ -121,11 +126,11 @@ def _boundaries(near: Near, order: Sequence[int]) -> list[_Step]:
     return steps
 
 
-def _solve(problem: Problem, name: str, steps: list[_Step], *, carry: bool = False) -> Found:
-    """Run the steps; with ``carry`` each also takes the table of the one before."""
+def _solve(problem: Problem, name: str, steps: list[_Step]) -> Found:
+    """Run the steps, each with the table of the one before."""
+    _check_size(name, problem, steps)
     sizes = [len(node.time_s) for node in problem.nodes]
-    _check_size(name, sizes, steps)
-    total = _run(steps, sizes, _factors(problem), carry)
+    total = _run(steps, sizes, _factors(problem))
     if not math.isfinite(total):
         raise no_choice()
     return found(problem, [_decoded(steps, len(sizes))], time_epsilon=0.0)
@@ -142,25 +147,22 @@ def _factors(problem: Problem) -> list[Factor]:
     return factors
 
 
-def _run(steps: list[_Step], sizes: list[int], factors: list[Factor], carry: bool) -> float:
+def _run(steps: list[_Step], sizes: list[int], factors: list[Factor]) -> float:
     """Give each table to the first step that settles a vertex of it; return the least total."""
     position = {step.vertex: number for number, step in enumerate(steps)}
     for factor in factors:
         steps[min(position[v] for v in factor[0])].factors.append(factor)
-    total = 0.0
+    table: Floats = np.zeros(())
     for number, step in enumerate(steps):
+        if number > 0:
+            step.factors.append((steps[number - 1].scope, table))
         table = _least(step, sizes)
-        if carry and number + 1 < len(steps):
-            steps[number + 1].factors.append((step.scope, table))
-        elif step.scope:
-            steps[min(position[v] for v in step.scope)].factors.append((step.scope, table))
-        else:
-            total += float(table)
-    return total
+    return float(table)
 
 
-def _check_size(name: str, sizes: list[int], steps: list[_Step]) -> None:
+def _check_size(name: str, problem: Problem, steps: list[_Step]) -> None:
     """Refuse tables that would not fit, before any is made."""
+    sizes = [len(node.time_s) for node in problem.nodes]
     widest = max(steps, key=lambda step: _cells(step, sizes), default=None)
     need = 8 * sum(_cells(step, sizes) for step in steps)
     if widest is not None and need > MOST_BYTES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from tensoropt.compiler.errors import UserError
 if TYPE_CHECKING:
     from tensoropt.compiler.search.methods.result import Case, Found, Limits
 
-__all__ = ["COMPARED", "METHODS", "Method", "run_method", "takers"]
+__all__ = ["COMPARED", "METHODS", "Method", "load_method", "run_method", "takers"]
 
 
 @dataclass(frozen=True)
@@ -59,25 +59,33 @@ COMPARED = ("ft", "data-parallel", "expert", "autoddl", "mcmc", "random")
 """What ``--compare`` runs unless told."""
 
 
+def load_method(name: str) -> Callable[[Case, Limits], Found]:
+    """Import the code of the method ``name`` of :data:`METHODS` and return what runs it.
+
+    Raises :class:`UserError` for an unknown name.
+    """
+    check_known("--search: unknown search", name, METHODS)
+    module, function = METHODS[name].entry.split(":")
+    loaded: Callable[[Case, Limits], Found] = getattr(
+        importlib.import_module(f"{__package__}.{module}"), function
+    )
+    return loaded
+
+
 def run_method(name: str, case: Case, limits: Limits) -> Found:
     """Return what the method ``name`` of :data:`METHODS` finds.
 
     Raises :class:`UserError` for an unknown name, for tables without the model that the method
     needs, and for what it refuses itself.
     """
-    check_known("--search: unknown search", name, METHODS)
-    method = METHODS[name]
-    if method.needs_model and case.tables is None:
+    run = load_method(name)
+    if METHODS[name].needs_model and case.tables is None:
         others = ", ".join(other for other, held in METHODS.items() if not held.needs_model)
         raise UserError(
             f"--search {name}: tables do not say which ops they stand for, "
             f"expected a model, or one of {others}"
         )
-    module, function = method.entry.split(":")
-    found: Found = getattr(importlib.import_module(f"{__package__}.{module}"), function)(
-        case, limits
-    )
-    return found
+    return run(case, limits)
 
 
 def takers(field: str) -> list[str]:
