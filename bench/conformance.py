@@ -27,7 +27,8 @@ from operator_table import MESHES, TARGET, Table
 
 __all__ = ["main", "prove"]
 
-_SILENCE_S = 180.0  # without a sign of life the ranks wait for one that has failed
+_SILENCE_S = 180.0  # without a sign of life
+_SILENCE_AFTER_ERROR_S = 5.0  # then the other ranks wait for the one that has failed
 _RESTARTS = 40
 _STRIDE = 24
 _MEMORY = "/dev/shm"  # where there is one: a hundred thousand small files are written
@@ -93,7 +94,9 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, start: Path, say: Say
         while process.poll() is None:
             time.sleep(0.1)
             say(len(_verdicts(folder)))
-            if time.time() - max(p.stat().st_mtime for p in start.iterdir()) > _SILENCE_S:
+            newest = max(start.iterdir(), key=lambda path: path.stat().st_mtime)
+            limit_s = _SILENCE_AFTER_ERROR_S if newest.name.startswith("error") else _SILENCE_S
+            if time.time() - newest.stat().st_mtime > limit_s:
                 return
     finally:
         process.terminate()

@@ -87,7 +87,10 @@ def _chunk(job: Job, tests: Sequence[NodeTest], comm: Any, folder: Path) -> list
     verdicts = {v.test: v for share in comm.allgather(mine) for v in share}
     for key, test, plan, graphs in (one for share in comm.allgather(compiled) for one in share):
         (folder / f"now{comm.rank}").write_text(f"{test.name}\t{key}")
-        errors = comm.allgather(_execute(test, plan, graphs, comm.rank))
+        error = _execute(test, plan, graphs, comm.rank)
+        if error is not None:  # the others may wait for this rank in a collective
+            (folder / f"error{comm.rank}").write_text(f"rank {comm.rank}: {error}")
+        errors = comm.allgather(error)
         _judge(verdicts[test.name], key, plan, errors)
     for verdict in verdicts.values():
         _TRIED.update(verdict.proven, verdict.doubted)

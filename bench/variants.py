@@ -19,6 +19,7 @@ from tensoropt.compiler.sharding.registry import registered
 __all__ = ["variants"]
 
 _FOUR = Mesh((4,))
+_UNREPEATABLE = {"MaxUnpool"}  # its indices are places, no two of which are the same
 
 Variant = tuple[str, NodeTest, Model]
 """What is different from the standard's own form, the test, and its model."""
@@ -35,7 +36,11 @@ def variants(test: NodeTest, path: Path) -> Iterator[Variant]:
         model = _model(own, path, name)
         splits = splits or _is_split(model)
         yield name, own, model
-    if splits or len(test.operators) > 1 or test.operators[0] not in registered():
+    if (
+        splits
+        or len(test.operators) > 1
+        or test.operators[0] not in {*registered()} - _UNREPEATABLE
+    ):
         return
     for name, own in forms:
         for number, larger in enumerate(_with_multiples(own)):
@@ -43,6 +48,11 @@ def variants(test: NodeTest, path: Path) -> Iterator[Variant]:
             if _is_split(model):
                 yield f"{name}rounded up ", larger, model
                 break
+
+
+def _is_repeatable(test: NodeTest) -> bool:
+    """Say whether there is a rule to try, and values may be repeated."""
+    return len(test.operators) == 1 and test.operators[0] in {*registered()} - _UNREPEATABLE
 
 
 def _is_split(model: Model) -> bool:
