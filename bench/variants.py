@@ -116,14 +116,15 @@ def _outputs(model: bytes) -> list[str]:
 
 
 def _resized(data: bytes, arrays: Mapping[str, Any]) -> bytes:
-    """Return a model with the shapes of ``arrays`` at its ends, and none where there is none."""
+    """Return a model with the shapes of ``arrays`` at its ends, and no other at its outputs."""
     model = onnx.ModelProto.FromString(data)
+    for value in model.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
     for value in (*model.graph.input, *model.graph.output):
-        if value.name in arrays and isinstance(arrays[value.name], np.ndarray):
+        if isinstance(arrays.get(value.name), np.ndarray):
             shape = onnx.helper.make_tensor_type_proto(1, arrays[value.name].shape)
             value.type.tensor_type.shape.CopyFrom(shape.tensor_type.shape)
-        elif value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
     return model.SerializeToString()
 
 
