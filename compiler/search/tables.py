@@ -141,12 +141,12 @@ class MeshTables:
         return op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
 
     def inner_time_s(self, node: Node, strategy: Strategy) -> float:
-        """Return the time of the all-reduces inside the op of one rank."""
+        """Return the time of the collectives inside the op of one rank."""
         if node.constant or node.rule is None:
             return 0.0
         return sum(
-            collective_time_s("all_reduce", size, axes, self.mesh, self.device)
-            for axes, size in node.rule.inner_all_reduces(strategy, self.mesh)
+            collective_time_s(kind, size, axes, self.mesh, self.device)
+            for kind, axes, size in node.rule.inner_collectives(strategy, self.mesh)
         )
 
     def static_bytes(self, node: Node, strategy: Strategy) -> int:

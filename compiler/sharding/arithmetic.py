@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensoropt.compiler.sharding.local import LocalOp, int_attr, ints_attr, tensor_type
+from tensoropt.compiler.sharding.local import LocalOp, float_attr, int_attr, ints_attr, tensor_type
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
@@ -22,6 +22,9 @@ NARROW = frozenset(("float16", "bfloat16"))
 
 # The first opset in which a reduction takes its axes as an operand; 18 for the others.
 _AXES_OPERAND = {"ReduceSum": 13}
+
+# The first opset in which Pad takes them, and what it fills them with, as operands.
+_PAD_OPERANDS_SINCE = 11
 
 
 def sum_bytes(dtype: str, item_bytes: int) -> int:
@@ -50,11 +53,15 @@ class Arithmetic:
 
     def scalar(self, value: float, like: Any) -> Any:
         """Return a constant of the element type of ``like``."""
+        return self.local.constant(self.like(value, like))
+
+    def like(self, values: Any, like: Any) -> Any:
+        """Return an array of ``values``, of the element type of ``like``."""
         import numpy as np
 
         element = element_of(str(_element(like)))
         assert element is not None
-        return self.local.constant(np.array(value, element.dtype))
+        return np.array(values, element.dtype)
 
     def finite(self, x: Any) -> Any:
         """Return ``x`` with infinities replaced by the largest finite values."""
@@ -113,6 +120,36 @@ class Arithmetic:
             return self.local.onnx("Squeeze", [x], result, axes=ints_attr(dims))
         axes = self.local.constant(np.array(dims, np.int64))
         return self.local.onnx("Squeeze", [x, axes], result)
+
+    def take(self, x: Any, indices: Any, dim: int) -> Any:
+        """Return the elements of ``x`` along ``dim`` that ``indices`` (int64, 1-D) name."""
+        shape = _shape(x)
+        shape[dim] = _shape(indices)[0]
+        result = tensor_type(shape, _element(x))
+        return self.local.onnx("Gather", [x, indices], result, axis=int_attr(dim))
+
+    def concat(self, parts: Sequence[Any], dim: int) -> Any:
+        """Return ``parts`` joined along ``dim``, where all are static; itself if it is one."""
+        if len(parts) == 1:
+            return parts[0]
+        shape = _shape(parts[0])
+        shape[dim] = sum(_shape(part)[dim] or 0 for part in parts)
+        result = tensor_type(shape, _element(parts[0]))
+        return self.local.onnx("Concat", list(parts), result, axis=int_attr(dim))
+
+    def pad(self, x: Any, dim: int, ends: tuple[int, int], fill: float) -> Any:
+        """Return ``x`` with ``ends`` elements of ``fill`` before and behind static ``dim``."""
+        import numpy as np
+
+        shape, pads = _shape(x), np.zeros((2, len(_shape(x))), np.int64)
+        pads[:, dim] = ends
+        shape[dim] = (shape[dim] or 0) + sum(ends)
+        result, mode = tensor_type(shape, _element(x)), ir.StringAttr.get("constant")
+        if self.local.info.standard_version < _PAD_OPERANDS_SINCE:
+            held = {"pads": ints_attr(pads.reshape(-1).tolist()), "value": float_attr(fill)}
+            return self.local.onnx("Pad", [x], result, mode=mode, **held)
+        operands = [x, self.local.constant(pads.reshape(-1)), self.scalar(fill, x)]
+        return self.local.onnx("Pad", operands, result, mode=mode)
 
     def wide(self, x: Any) -> Any:
         """Return ``x`` as float32 if its own type is too narrow for sums."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tensoropt.compiler.layout.reshard import Path
     from tensoropt.compiler.layout.steps import Step
 
-__all__ = ["all_reduce", "axis_constant", "lower_path", "tensor_type"]
+__all__ = ["all_gather", "all_reduce", "axis_constant", "lower_path", "tensor_type"]
 
 Shape = Sequence[int | None]
 
@@ -42,6 +42,17 @@ def all_reduce(
         reduction=_reduction(reduction),
         loc=location,
     ).result
+
+
+def all_gather(
+    value: ir.Value, dim: int, axes: Sequence[int], mesh: Mesh, location: ir.Location
+) -> ir.Value:
+    """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
+    kind = ir.RankedTensorType(value.type)
+    shape = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+    shape[dim] = kind.get_dim_size(dim) * mesh.extent(tuple(axes))
+    result = tensor_type(shape, kind.element_type)
+    return shard.AllGatherOp(result, MESH, value, dim, grid_axes=_axes(axes), loc=location).result
 
 
 def axis_constant(values: Any, axes: Sequence[int], location: ir.Location) -> ir.Value:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tensoropt.compiler.sharding.halo import halo_of, inner_gather, with_halo
 from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import (
     Loop,
@@ -15,7 +16,7 @@ from tensoropt.compiler.sharding.loops import (
     present_loop,
     rule_of,
 )
-from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.windows import count, spatial_loops, window_loop
@@ -37,9 +38,8 @@ _CHANNELS = 1
 @sharding_rule("Conv")
 def convolution(info: OpInfo) -> Rule:
     """Return `n c i, m c k, m -> n m o`; several groups are split as wholes."""
-    kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
-    spatial = spatial_loops(info, kernel, windows, side="result")
-    return _rule(info, [*_channels(info, 0, 1), *spatial, window_loop(kernel)])
+    loops = _slid(info, _channels(info, 0, 1), info.shape(1)[2:])
+    return _rule(info, loops, localize=_slide, inner=inner_gather(info, loops, halo_of(info)))
 
 
 @sharding_rule("ConvTranspose")
@@ -50,7 +50,15 @@ def transposed_convolution(info: OpInfo) -> Rule:
         spatial = [Loop({0: dim + 2}, can_split=False) for dim in range(len(kernel))]
     else:
         spatial = spatial_loops(info, kernel, windows, side="operand", exact=True)
-    return _rule(info, [*_channels(info, 1, 0), *spatial, window_loop(kernel)])
+    loops = [*_channels(info, 1, 0), *spatial, window_loop(kernel)]
+    return _rule(info, loops, localize=_divide_groups)
+
+
+def _slid(info: OpInfo, channels: list[Loop], kernel: Shape) -> list[Loop]:
+    """Return the loops of a convolution: windows may reach into neighbouring parts."""
+    windows = info.result_shape()[2:]
+    spatial = spatial_loops(info, kernel, windows, side="result", halo=halo_of(info))
+    return [*channels, *spatial, window_loop(kernel)]
 
 
 def channel_loops(
@@ -111,12 +119,12 @@ def fused_convolution(info: OpInfo) -> Rule:
 
     Operand 3, of the shape of the result, is added before it.
     """
-    kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
     channels = channel_loops(info, outputs=0, inputs=1, can_sum=False)
-    loops = [*channels, *spatial_loops(info, kernel, windows, side="result"), window_loop(kernel)]
+    loops = _slid(info, channels, info.shape(1)[2:])
     if info.operand(3) is not None:
         loops = [replace(loop, operands={**loop.operands, **_added(loop)}) for loop in loops]
-    return _quantized(info, loops)
+    inner = inner_gather(info, loops, halo_of(info))
+    return rule_of(info, loops, localize=_slide, flops_per_point=2.0, inner=inner)
 
 
 def _added(loop: Loop) -> dict[int, int]:
@@ -149,22 +157,29 @@ def deformed_convolution(info: OpInfo) -> Rule:
 
 
 def _quantized(info: OpInfo, loops: list[Loop]) -> Rule:
-    localize = _divide_groups if info.attribute("group", 1) > 1 else None
-    return rule_of(info, loops, localize=localize, flops_per_point=2.0)
+    return rule_of(info, loops, localize=_divide_groups, flops_per_point=2.0)
 
 
 def _bias(info: OpInfo, index: int = 2) -> tuple[int, ...]:
     return (index,) if info.operand(index) is not None else ()
 
 
-def _rule(info: OpInfo, loops: list[Loop]) -> Rule:
+def _rule(info: OpInfo, loops: list[Loop], **options: Any) -> Rule:
     bias = _bias(info)
     linear = linear_in(info, (0, *bias), (1, *bias))
-    localize = _divide_groups if info.attribute("group", 1) > 1 else None
-    return rule_of(
-        info, loops, linear=linear, additive=bias, localize=localize, flops_per_point=2.0
-    )
+    return rule_of(info, loops, linear=linear, additive=bias, flops_per_point=2.0, **options)
 
 
 def _divide_groups(local: LocalOp) -> list[Any]:
-    return local.clone(attributes=local.divided(_CHANNELS, "group"))
+    return local.clone(attributes=_groups(local))
+
+
+def _slide(local: LocalOp) -> list[Any]:
+    operands, attributes = with_halo(local, 0)
+    return local.clone(operands, {**attributes, **_groups(local)})
+
+
+def _groups(local: LocalOp) -> dict[str, Any]:
+    """Return the attribute `group` of one rank; a single group is not what is split."""
+    several = local.info.attribute("group", 1) > 1
+    return local.divided(_CHANNELS, "group") if several else {}

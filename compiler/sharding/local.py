@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.collectives import all_reduce, axis_constant, tensor_type
+from tensoropt.compiler.sharding.collectives import (
+    all_gather,
+    all_reduce,
+    axis_constant,
+    tensor_type,
+)
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.rule import Rule, Strategy
 from tensoropt.dialects.elements import to_dense
@@ -17,12 +22,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["LocalOp", "all_reduce", "int_attr", "ints_attr", "tensor_type"]
+__all__ = ["LocalOp", "all_reduce", "float_attr", "int_attr", "ints_attr", "tensor_type"]
 
 
 def int_attr(value: int) -> ir.IntegerAttr:
     """Return an ONNX attribute of kind int."""
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def float_attr(value: float) -> ir.FloatAttr:
+    """Return an ONNX attribute of kind float."""
+    return ir.FloatAttr.get(ir.F32Type.get(), value)
 
 
 def ints_attr(values: Sequence[int]) -> ir.DenseI64ArrayAttr:
@@ -126,3 +136,7 @@ class LocalOp:
         if not axes:
             return value
         return all_reduce(value, axes, reduction, self.op.location)
+
+    def all_gather(self, value: ir.Value, dim: int, axes: Sequence[int]) -> ir.Value:
+        """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
+        return all_gather(value, dim, axes, self.mesh, self.op.location)

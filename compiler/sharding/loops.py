@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.sharding.op_info import OpInfo
-from tensoropt.compiler.sharding.rule import Dims, Factor, InnerReduction, Linear, Rule
+from tensoropt.compiler.sharding.rule import Dims, Factor, InnerCollective, Linear, Rule
 
 if TYPE_CHECKING:
     from tensoropt.compiler.sharding.local import LocalOp
@@ -37,7 +37,7 @@ class Loop:
 
     Its size is that of its dimensions; it can be split if they are static, equal and above 1.
     ``size`` overrides that for dimensions that merge several loops with this one as the major:
-    it must divide all of them. ``can_split=False`` keeps it whole.
+    it must divide all of them. ``can_split=False`` keeps it whole, ``least`` see :class:`Factor`.
     """
 
     operands: Mapping[int, int]
@@ -45,6 +45,7 @@ class Loop:
     size: int | None = None
     reduction: Reduction | None = None
     can_split: bool = True
+    least: int = 1
 
     def factor(self, info: OpInfo) -> Factor:
         """Return the factor for the shapes of ``info``."""
@@ -52,9 +53,10 @@ class Loop:
         sizes += [info.shape(index)[dim] for index, dim in self.operands.items()]
         if self.size is not None:
             can_split = self.can_split and self.size > 1 and None not in sizes
-            return Factor(self.size, can_split, self.reduction)
+            return Factor(self.size, can_split, self.reduction, self.least)
         known = max((size for size in sizes if size is not None), default=None)
-        return Factor(known, self.can_split and _can_split(sizes), self.reduction)
+        can_split = self.can_split and _can_split(sizes)
+        return Factor(known, can_split, self.reduction, self.least)
 
 
 def _can_split(sizes: Sequence[int | None]) -> bool:
@@ -88,7 +90,7 @@ def rule_of(
     additive: Iterable[int] = (),
     localize: Callable[[LocalOp], list[Any]] | None = None,
     flops_per_point: float = 0.0,
-    inner: tuple[InnerReduction, ...] = (),
+    inner: tuple[InnerCollective, ...] = (),
 ) -> Rule:
     """Return the rule with ``loops`` as factors; dimensions that no loop names are never split."""
     operands = [[None] * (0 if o is None else o.rank) for o in info.operands]

@@ -6,12 +6,13 @@ import math
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import BROADCAST_VERSION, Arithmetic
+from tensoropt.compiler.sharding.halo import crossed, halo_of, inner_gather, with_halo
 from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, kept_loops, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
-from tensoropt.compiler.sharding.windows import spatial_loops, window_loop
+from tensoropt.compiler.sharding.windows import Window, spatial_loops, window_loop
 
 __all__ = [
     "average_pooling",
@@ -27,14 +28,21 @@ __all__ = [
 
 @sharding_rule("LpPool")
 def pooling(info: OpInfo) -> Rule:
-    """Return batch and channels, and the spatial dimensions that windows tile."""
-    return rule_of(info, _pooling_loops(info), flops_per_point=1.0)
+    """Return batch, channels and space; windows may reach into neighbouring parts."""
+    return _slid(info, halo_of(info), _slide_over_zeros)
 
 
 @sharding_rule("AveragePool")
 def average_pooling(info: OpInfo) -> Rule:
     """Return the rule of any pooling; averages of partial sums add up."""
-    return rule_of(info, _pooling_loops(info), linear=linear_in(info, (0,)), flops_per_point=1.0)
+    halo = halo_of(info)
+    known = halo if halo is not None and _is_counted(info, halo) else None
+    return _slid(info, known, _average, linear=linear_in(info, (0,)))
+
+
+def _is_counted(info: OpInfo, window: Window) -> bool:
+    """Say whether it is known what averages divide by: not beyond padding that is counted."""
+    return window.reach <= window.end or not info.attribute("count_include_pad", 0)
 
 
 @sharding_rule("com.microsoft.QLinearAveragePool", "com.microsoft.QLinearGlobalAveragePool")
@@ -56,7 +64,7 @@ def max_pooling(info: OpInfo) -> Rule | None:
     shape, whose offsets are not known.
     """
     if len(info.results) < 2 or info.results[1] is None:
-        return rule_of(info, _pooling_loops(info), flops_per_point=1.0)
+        return _slid(info, halo_of(info), _slide_over_lowest)
     if None in info.shape(0) or info.version < BROADCAST_VERSION:
         return None
     spatial = [Loop({}, {0: d, 1: d}, can_split=False) for d in range(2, len(info.shape(0)))]
@@ -64,11 +72,51 @@ def max_pooling(info: OpInfo) -> Rule | None:
     return rule_of(info, loops, localize=_offset_indices, flops_per_point=1.0)
 
 
-def _pooling_loops(info: OpInfo) -> list[Loop]:
+def _slid(info: OpInfo, halo: Window | None, localize: Any, **options: Any) -> Rule:
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
-    spatial = spatial_loops(info, kernel, windows, side="result", exact=exact)
-    return [*kept_loops(info, (0, 1)), *spatial, _window(info)]
+    spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halo=halo)
+    loops = [*kept_loops(info, (0, 1)), *spatial, _window(info)]
+    inner = inner_gather(info, loops, halo)
+    return rule_of(info, loops, localize=localize, flops_per_point=1.0, inner=inner, **options)
+
+
+def _slide_over_zeros(local: LocalOp) -> list[Any]:
+    return local.clone(*with_halo(local, 0))
+
+
+def _slide_over_lowest(local: LocalOp) -> list[Any]:
+    """Return the maxima; no element is below what stands for padding."""
+    import numpy as np
+
+    held = local.info.operand(0)
+    assert held is not None
+    whole = held.dtype in ("int8", "uint8")
+    return local.clone(*with_halo(local, np.iinfo(held.dtype).min if whole else -math.inf))
+
+
+def _average(local: LocalOp) -> list[Any]:
+    """Return averages; those over a halo count padding too, where the op may not."""
+    make, values, window = Arithmetic(local), _slide_over_zeros(local), crossed(local)
+    if window is None or local.info.attribute("count_include_pad", 0):
+        return values
+    shape, axes = local.info.shape(0), local.strategy.operands[0].axes_splitting(window.dim)
+    shares = _shares(window, shape[window.dim] or 0)
+    per_rank = shares.reshape(local.mesh.extent(axes), 1, 1, -1, *[1] * (len(shape) - 3))
+    factor = local.axis_constant(make.like(per_rank, values[0]), axes)
+    return [make.binary("Mul", values[0], factor)]
+
+
+def _shares(window: Window, size: int) -> Any:
+    """Return, per window along one dimension, by what its average is too small.
+
+    That is all its elements over those that are not padding. Shape: (windows,).
+    """
+    import numpy as np
+
+    starts = np.arange(size // window.stride) * window.stride - window.begin
+    taps = starts[:, None] + np.arange(window.taps) * window.dilation
+    return window.taps / ((taps >= 0) & (taps < size)).sum(axis=1)
 
 
 def _window(info: OpInfo) -> Loop:

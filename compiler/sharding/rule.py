@@ -25,9 +25,10 @@ from tensoropt.compiler.layout.layout import (
 from tensoropt.compiler.layout.mesh import Mesh
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.cost.communication import Collective
     from tensoropt.compiler.sharding.local import LocalOp
 
-__all__ = ["Dims", "Factor", "InnerReduction", "Linear", "Rule", "Strategy", "strategies"]
+__all__ = ["Dims", "Factor", "InnerCollective", "Linear", "Rule", "Strategy", "strategies"]
 
 Dims = tuple[int | None, ...]
 """Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
@@ -39,12 +40,14 @@ class Factor:
 
     A dimension of several merged loops maps to its major one, whose ``size`` then says how far it
     can be cut. ``size=None`` is symbolic. A split factor with a ``reduction`` leaves partial
-    results; one without must not be summed over.
+    results; one without must not be summed over. A part of fewer than ``least`` points is not
+    offered.
     """
 
     size: int | None
     can_split: bool = True
     reduction: Reduction | None = None
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,16 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class InnerReduction:
-    """An all-reduce that the op of one rank runs inside, over the axes that split ``factors``.
+class InnerCollective:
+    """A collective that the op of one rank runs inside, over the axes that split ``factors``.
 
-    The tensor it reduces runs along ``dims`` and has ``item_bytes`` per element.
+    The tensor that a rank puts in runs along ``dims`` and has ``item_bytes`` per point of them.
     """
 
     factors: tuple[int, ...]
     dims: tuple[int, ...]
     item_bytes: int
+    kind: Collective = "all_reduce"
 
 
 Choice = int | Linear | None
@@ -78,7 +82,7 @@ class Rule:
     ``additive`` lists the operands that are added to the reduced result (a bias): with a reduction
     factor split they are partial sums too. ``linear`` lists the groups of operands through which
     partial sums pass to every result. ``localize`` builds the op of one rank where it is more
-    than a copy with local shapes; the all-reduces it builds are listed in ``inner``, so that they
+    than a copy with local shapes; the collectives it builds are listed in ``inner``, so that they
     can be priced. ``flops_per_point`` times the product of the factor sizes is the op's work.
     """
 
@@ -89,21 +93,22 @@ class Rule:
     linear: tuple[Linear, ...] = ()
     localize: Callable[[LocalOp], list[Any]] | None = None
     flops_per_point: float = 1.0
-    inner: tuple[InnerReduction, ...] = ()
+    inner: tuple[InnerCollective, ...] = ()
 
-    def inner_all_reduces(
+    def inner_collectives(
         self, strategy: Strategy, mesh: Mesh
-    ) -> list[tuple[tuple[int, ...], int]]:
-        """Return (mesh axes, bytes per rank) of every all-reduce inside the op of one rank."""
+    ) -> list[tuple[Collective, tuple[int, ...], int]]:
+        """Return (kind, mesh axes, bytes put in per rank) of all inside the op of one rank."""
         found = []
         for held in self.inner:
             axes = sorted(axis for factor in held.factors for axis in strategy.axes_of(factor))
             if axes:
-                found.append((tuple(axes), held.item_bytes * self._points(held, strategy, mesh)))
+                size = held.item_bytes * self._points(held, strategy, mesh)
+                found.append((held.kind, tuple(axes), size))
         return found
 
-    def _points(self, held: InnerReduction, strategy: Strategy, mesh: Mesh) -> int:
-        """Return the elements of the reduced tensor on one rank; a symbolic size counts as 1."""
+    def _points(self, held: InnerCollective, strategy: Strategy, mesh: Mesh) -> int:
+        """Return the points of one rank's tensor; a symbolic size counts as 1."""
         sizes = ((f, self.factors[f].size or 1) for f in held.dims)
         return math.prod(size // mesh.extent(strategy.axes_of(f)) for f, size in sizes)
 
@@ -143,8 +148,13 @@ def _options(rule: Rule, extent: int) -> list[Choice]:
 
 
 def _cuts(factor: Factor, pieces: int) -> bool:
-    """Say whether ``factor`` has a size that ``pieces`` divides; nothing to cut is no cut."""
-    return factor.can_split and factor.size not in (None, 0) and factor.size % pieces == 0
+    """Say whether ``factor`` has a size that ``pieces`` divides into parts that are long enough.
+
+    Nothing to cut is no cut.
+    """
+    if not factor.can_split or not factor.size:
+        return False
+    return factor.size % pieces == 0 and factor.size // pieces >= factor.least
 
 
 def _divides(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> bool:

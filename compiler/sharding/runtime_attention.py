@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.sharding.local import LocalOp, int_attr, ints_attr, tensor_type
+from tensoropt.compiler.sharding.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.local import LocalOp, ints_attr
 from tensoropt.compiler.sharding.loops import aligned, present_loop, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.windows import count, window_loop
-from tensoropt.dialects.mlir import ir
 
 __all__ = ["grouped", "merged", "multi_head"]
 
@@ -86,15 +86,8 @@ def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> di
     rows = [run.reshape(local.pieces(_HEADS), -1) for run in runs]
     picked = local.axis_constant(np.concatenate(rows, axis=1), local.axes(_HEADS))
     there = [i for i in places if local.info.operand(i) is not None]
-    return {i: _gather(local, local.operands[i], picked, places[i]) for i in there}
-
-
-def _gather(local: LocalOp, value: Any, picked: Any, dim: int) -> Any:
-    held = ir.RankedTensorType(value.type)
-    shape = [None if held.is_dynamic_dim(d) else held.get_dim_size(d) for d in range(held.rank)]
-    shape[dim] = ir.RankedTensorType(picked.type).get_dim_size(0)
-    result = tensor_type(shape, held.element_type)
-    return local.onnx("Gather", [value, picked], result, axis=int_attr(dim))
+    make = Arithmetic(local)
+    return {i: make.take(local.operands[i], picked, places[i]) for i in there}
 
 
 @sharding_rule("com.microsoft.MultiHeadAttention")

@@ -1,31 +1,130 @@
-"""Sliding windows: where they tile the input, a spatial dimension can be split with no halo."""
+"""Sliding windows: where they lie, and which spatial dimensions of an op can be split.
+
+Where windows tile the input, a part needs nothing of its neighbours. Where they overlap or reach
+into padding, it needs their edges: see :mod:`tensoropt.compiler.sharding.halo`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tensoropt.compiler.sharding.loops import Loop
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 
-__all__ = ["count", "spatial_loops", "window_loop"]
+__all__ = ["Window", "count", "kernel_of", "spatial_loops", "window_loop", "windows_of"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The windows along dimension ``dim`` of operand 0, lengths in elements of it.
+
+    A window has ``taps`` elements, ``dilation`` apart; windows start ``stride`` apart, the first
+    ``begin`` before the input. ``end`` is the padding behind it.
+    """
+
+    dim: int
+    taps: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+
+    @property
+    def extent(self) -> int:
+        """From the first element of a window to its last, both counted."""
+        return (self.taps - 1) * self.dilation + 1
+
+    @property
+    def reach(self) -> int:
+        """How far the last window of a part ends behind it; negative where it ends before."""
+        return self.extent - self.stride - self.begin
+
+    @property
+    def after(self) -> int:
+        """How much of what follows a part its windows read."""
+        return max(self.reach, 0)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the windows of a part lie in it, so that its op is a plain copy."""
+        return self.begin == self.end == self.after == 0
+
+    @property
+    def least(self) -> int:
+        """The fewest windows of a part that holds all that a neighbour reads of it."""
+        return max(1, -(-max(self.begin, self.after) // self.stride))
+
+
+def kernel_of(info: OpInfo) -> Shape:
+    """Return the sizes of a window: those of the weight where no attribute gives them."""
+    held = info.attribute("kernel_shape")
+    return tuple(held) if held else info.shape(1)[2:]
+
+
+def windows_of(info: OpInfo) -> tuple[Window, ...]:
+    """Return the windows along every spatial dimension; none at all where any is not known."""
+    kernel, pads = kernel_of(info), _pads(info)
+    if pads is None or None in kernel:
+        return ()
+    strides, dilations = (_spatial(info, name, len(kernel)) for name in ("strides", "dilations"))
+    rows = zip(kernel, strides, dilations, *pads, strict=True)
+    return tuple(Window(dim + 2, size or 0, *row) for dim, (size, *row) in enumerate(rows))
+
+
+def _pads(info: OpInfo) -> tuple[list[int], list[int]] | None:
+    """Return the padding before and behind every spatial dimension, `auto_pad` resolved."""
+    mode, rank = str(info.attribute("auto_pad", "NOTSET")), len(info.shape(0)) - 2
+    if not mode.startswith("SAME"):
+        held = list(info.attribute("pads", ())) if mode == "NOTSET" else []
+        held = held or [0] * 2 * rank
+        return held[:rank], held[rank:]
+    totals = _same_totals(info)
+    if totals is None:
+        return None
+    smaller, larger = [n // 2 for n in totals], [n - n // 2 for n in totals]
+    return (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
+
+
+def _same_totals(info: OpInfo) -> list[int] | None:
+    """Return how much SAME pads each spatial dimension, ``None`` where a size is not known."""
+    kernel, sizes, made = kernel_of(info), info.shape(0)[2:], info.result_shape()[2:]
+    if None in (*kernel, *sizes, *made):
+        return None
+    strides, dilations = (_spatial(info, name, len(kernel)) for name in ("strides", "dilations"))
+    rows = zip(kernel, sizes, made, strides, dilations, strict=True)
+    return [
+        max(0, ((m or 0) - 1) * stride + ((k or 0) - 1) * dilation + 1 - (n or 0))
+        for k, n, m, stride, dilation in rows
+    ]
 
 
 def spatial_loops(
-    info: OpInfo, kernel: Sequence[int | None], windows: Shape, *, side: str, exact: bool = False
+    info: OpInfo,
+    kernel: Sequence[int | None],
+    windows: Shape,
+    *,
+    side: str,
+    exact: bool = False,
+    halo: Window | None = None,
 ) -> list[Loop]:
     """Return a loop over the windows of each spatial dimension, of input and result alike.
 
     ``windows`` is how many there are; ``side`` names the tensor, operand or result, that has one
     element per window. A loop can be split where the windows tile the other tensor: the part of a
-    rank then holds whole windows. ``exact`` asks for tiles without gaps.
+    rank then holds whole windows. ``exact`` asks for tiles without gaps. So it can along the
+    dimension of ``halo``, in parts that are at least as long as what their neighbours read.
     """
-    tiled = [_tiles(info, dim, size, windows, exact) for dim, size in enumerate(kernel)]
-    return [
-        Loop({0: dim + 2}, {0: dim + 2}, size=windows[dim])
-        if tile
-        else Loop(*_on_side(side, dim + 2), can_split=False)
-        for dim, tile in enumerate(tiled)
-    ]
+    loops = []
+    for dim, size in enumerate(kernel, start=2):
+        split = Loop({0: dim}, {0: dim}, size=windows[dim - 2])
+        if _tiles(info, dim - 2, size, windows, exact):
+            loops.append(split)
+        elif halo is not None and halo.dim == dim:
+            loops.append(replace(split, least=halo.least))
+        else:
+            loops.append(Loop(*_on_side(side, dim), can_split=False))
+    return loops
 
 
 def _on_side(side: str, dim: int) -> tuple[dict[int, int], dict[int, int]]:
@@ -35,12 +134,12 @@ def _on_side(side: str, dim: int) -> tuple[dict[int, int], dict[int, int]]:
 def _tiles(info: OpInfo, dim: int, size: int | None, windows: Shape, exact: bool) -> bool:
     """Say whether windows along ``dim`` neither overlap nor reach into padding."""
     long = max(info.shape(0)[dim + 2] or 0, info.result_shape()[dim + 2] or 0)
-    stride = _spatial(info, "strides", dim, 1)
+    stride = _spatial(info, "strides", len(windows))[dim]
     if size is None or windows[dim] is None or long != (windows[dim] or 0) * stride:
         return False
     if _is_padded(info, dim):
         return False
-    extent = (size - 1) * _spatial(info, "dilations", dim, 1) + 1
+    extent = (size - 1) * _spatial(info, "dilations", len(windows))[dim] + 1
     return extent == stride if exact else extent <= stride
 
 
@@ -50,9 +149,8 @@ def _is_padded(info: OpInfo, dim: int) -> bool:
     return bool(pads) and any(pads[dim :: len(pads) // 2])
 
 
-def _spatial(info: OpInfo, name: str, dim: int, default: int) -> int:
-    held = info.attribute(name, ())
-    return int(held[dim]) if held else default
+def _spatial(info: OpInfo, name: str, rank: int) -> list[int]:
+    return list(info.attribute(name, ())) or [1] * rank
 
 
 def window_loop(sizes: Sequence[int | None]) -> Loop:

@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
+from tensoropt.compiler.layout.mesh import Mesh
+
 MESHES = [(2,), (4,), (2, 2)]
 ODD_3X3 = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
@@ -21,6 +23,17 @@ def test_conv_offers_batch_and_both_channels() -> None:
         "P(sum) R P(sum) -> P(sum)",
         "R P(sum) P(sum) -> P(sum)",
     }
+
+
+def test_conv_splits_rows_with_halos() -> None:
+    case = Case("Conv", [normal(2, 4, 6, 6), normal(6, 4, 3, 3), normal(6)], ODD_3X3)
+    assert _space(offered(case)) == {"S(2) R R -> S(2)"}
+    assert _space(offered(case, (3,))) == {"S(2) R R -> S(2)"}
+    assert "S(2),S(2) R,R R,R -> S(2),S(2)" in offered(case, (2, 3))
+
+
+def _space(found: set[str]) -> set[str]:
+    return {text for text in found if "S(2)" in text or "S(3)" in text}
 
 
 def test_conv_without_bias() -> None:
@@ -64,11 +77,80 @@ def test_patches_that_tile_the_image_split_space() -> None:
 
 @pytest.mark.parametrize(
     "attributes",
-    [{"pads": [0, 1]}, {"strides": [2]}, {"auto_pad": "SAME_LOWER"}, {"dilations": [2]}],
+    [
+        {"pads": [0, 1]},
+        {"pads": [2, 1]},
+        {"strides": [2]},
+        {"strides": [3], "pads": [1, 0]},
+        {"dilations": [2]},
+    ],
 )
-def test_windows_that_overlap_or_are_padded_keep_space_whole(attributes: dict[str, object]) -> None:
-    found = offered(Case("Conv", [normal(1, 2, 8), normal(2, 2, 3)], attributes))
-    assert not any(text.startswith("S(2)") for text in found)
+def test_fewer_windows_than_strides_keep_space_whole(attributes: dict[str, object]) -> None:
+    assert not _space(offered(Case("Conv", [normal(1, 2, 8), normal(2, 2, 3)], attributes)))
+
+
+def test_a_part_is_as_long_as_its_neighbours_halo() -> None:
+    wide = Case("Conv", [normal(1, 2, 8), normal(2, 2, 7)], {"auto_pad": "SAME_UPPER"})
+    assert _space(offered(wide)) == {"S(2) R -> S(2)"}
+    assert not _space(offered(wide, (4,)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    taps=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 2)),
+    dilation=st.tuples(st.integers(1, 3), st.integers(1, 2)),
+    lean=st.integers(0, 4),
+    groups=st.sampled_from([1, 2]),
+    op_type=st.sampled_from(["Conv", "FusedConv"]),
+    version=st.sampled_from([9, 20]),
+)
+def test_any_halo(
+    mesh: tuple[int, ...],
+    taps: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    lean: int,
+    groups: int,
+    op_type: str,
+    version: int,
+) -> None:
+    """Padding is such that there are as many windows as strides, and leans to either side."""
+    sizes = [8 * step for step in stride]
+    rows = zip(taps, stride, dilation, strict=True)
+    totals = [max(0, (k - 1) * gap + 1 - step) for k, step, gap in rows]
+    begins = [min(total, lean) for total in totals]
+    attributes = {
+        "pads": begins + [t - b for t, b in zip(totals, begins, strict=True)],
+        "strides": stride,
+        "dilations": dilation,
+        "group": groups,
+    }
+    operands = [normal(2, 4, *sizes), normal(4, 4 // groups, *taps), normal(4)]
+    if op_type == "Conv":
+        case = Case("Conv", operands, attributes, version)
+    else:
+        attributes["activation"] = "Relu"
+        case = Case("FusedConv", operands, attributes, 1, "com.microsoft")
+    found = check(case, mesh).offered
+    fits = max(begins[0], totals[0] - begins[0]) <= 8 * stride[0] // mesh[0]
+    assert any(text.startswith("S(2)") for text in found) == fits
+    assert any(text.startswith("S(3)") for text in found) == (totals[1] == 0)
+
+
+def test_halos_are_priced() -> None:
+    operands = [normal(2, 4, 16, 8), normal(6, 2, 5, 5)]
+    case = Case("Conv", operands, {"pads": [1, 2, 3, 2], "group": 2})
+    mesh, report = Mesh((2, 2)), check(case, (2, 2))
+    priced = {
+        ",".join(s.operands[0].texts): report.rule.inner_collectives(s, mesh) for s in report.tried
+    }
+    one = 2 * 4 * 8 * 4 * 4  # images, channels, the other dimension, halo, bytes of an element
+    assert priced["R,R"] == priced["S(0),R"] == []
+    assert priced["S(2),R"] == [("all_gather", (0,), one)]
+    assert priced["S(2),S(2)"] == [("all_gather", (0, 1), one)]
+    assert priced["S(0),S(2)"] == priced["S(1),S(2)"] == [("all_gather", (1,), one // 2)]
 
 
 def test_a_strided_window_with_gaps_splits_space() -> None:
@@ -196,4 +278,4 @@ def test_a_sum_of_channels_before_an_activation_is_whole(groups: int, added: boo
     for mesh in [(2,), (4,), (2, 2)]:
         check(case, mesh)
     found = {text.rpartition(" -> ")[2] for text in offered(case)}
-    assert found == {"R", "S(0)", "S(1)"}
+    assert found == {"R", "S(0)", "S(1)", "S(2)"}

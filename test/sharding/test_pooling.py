@@ -13,11 +13,58 @@ OVERLAP = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
 TILES = {"kernel_shape": [2, 2], "strides": [2, 2]}
 
 
-def test_overlapping_windows_split_batch_and_channels() -> None:
+def test_overlapping_windows_split_all_but_columns() -> None:
     image = normal(2, 4, 8, 8)
-    assert offered(Case("MaxPool", [image], OVERLAP)) == {"R -> R", "S(0) -> S(0)", "S(1) -> S(1)"}
-    average = offered(Case("AveragePool", [image], OVERLAP))
-    assert average == {"R -> R", "S(0) -> S(0)", "S(1) -> S(1)", "P(sum) -> P(sum)"}
+    splits = {"R -> R", *(f"S({dim}) -> S({dim})" for dim in range(3))}
+    assert offered(Case("MaxPool", [image], OVERLAP)) == splits
+    assert offered(Case("LpPool", [image], OVERLAP)) == splits
+    assert offered(Case("AveragePool", [image], OVERLAP)) == splits | {"P(sum) -> P(sum)"}
+
+
+def test_averages_that_count_beyond_padding_keep_space_whole() -> None:
+    attributes = {"kernel_shape": [3], "strides": [2], "ceil_mode": 1, "count_include_pad": 1}
+    found = offered(Case("AveragePool", [normal(2, 2, 8)], attributes))
+    assert "S(2) -> S(2)" not in found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    kind=st.sampled_from(["MaxPool", "AveragePool", "LpPool"]),
+    taps=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    lean=st.integers(0, 3),
+    short=st.integers(0, 1),
+    include_pad=st.integers(0, 1),
+    dtype=st.sampled_from(["float32", "float64", "float16", "int8", "uint8"]),  # of maxima
+)
+def test_any_halo(
+    mesh: tuple[int, ...],
+    kind: str,
+    taps: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    lean: int,
+    short: int,
+    include_pad: int,
+    dtype: str,
+) -> None:
+    """Padding makes as many windows as strides; where it is ``short``, `ceil_mode` adds one."""
+    rows = zip(taps, stride, dilation, strict=True)
+    totals = [max(0, (k - 1) * gap + 1 - step) for k, step, gap in rows]
+    begins = [min(total, lean, k - 1) for total, k in zip(totals, taps, strict=True)]
+    ends = [max(0, t - b - short) for t, b in zip(totals, begins, strict=True)]
+    assume(all(end < k for end, k in zip(ends, taps, strict=True)))
+    attributes = {"kernel_shape": taps, "strides": stride, "dilations": dilation}
+    attributes |= {"pads": begins + ends, "ceil_mode": short}
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = include_pad
+    image = normal(2, 2, *[8 * step for step in stride]) * 50
+    image = image.astype(dtype if kind == "MaxPool" else "float32")
+    found = check(Case(kind, [image], attributes), mesh).offered
+    cut = any(text.startswith("S(2)") for text in found)
+    assert cut or short or max(begins[0], totals[0] - begins[0]) > 8 * stride[0] // mesh[0]
 
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
