@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tensoropt.compiler.cost.communication import collective_time_s
+from tensoropt.compiler.cost.communication import collective_time_s, copy_line
 from tensoropt.compiler.cost.compute import local_bytes, op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
@@ -141,12 +141,14 @@ class MeshTables:
         return op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
 
     def inner_time_s(self, node: Node, strategy: Strategy) -> float:
-        """Return the time of the collectives inside the op of one rank."""
+        """Return the time of the collectives inside the op of one rank, and of copies for them."""
         if node.constant or node.rule is None:
             return 0.0
         return sum(
-            collective_time_s(kind, size, axes, self.mesh, self.device)
-            for kind, axes, size in node.rule.inner_collectives(strategy, self.mesh)
+            copy_line(2.0, self.device).at(size)
+            if kind == "copy"
+            else collective_time_s(kind, size, axes, self.mesh, self.device)
+            for kind, axes, size in node.rule.inner_steps(strategy, self.mesh)
         )
 
     def static_bytes(self, node: Node, strategy: Strategy) -> int:

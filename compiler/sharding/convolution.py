@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.compiler.sharding.halo import halo_of, inner_gather, with_halo
+from tensoropt.compiler.sharding.halo import halo_of, inner_exchange, with_halo
 from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import (
     Loop,
@@ -39,7 +39,7 @@ _CHANNELS = 1
 def convolution(info: OpInfo) -> Rule:
     """Return `n c i, m c k, m -> n m o`; several groups are split as wholes."""
     loops = _slid(info, _channels(info, 0, 1), info.shape(1)[2:])
-    return _rule(info, loops, localize=_slide, inner=inner_gather(info, loops, halo_of(info)))
+    return _rule(info, loops, localize=_slide, inner=inner_exchange(info, loops, halo_of(info)))
 
 
 @sharding_rule("ConvTranspose")
@@ -123,7 +123,7 @@ def fused_convolution(info: OpInfo) -> Rule:
     loops = _slid(info, channels, info.shape(1)[2:])
     if info.operand(3) is not None:
         loops = [replace(loop, operands={**loop.operands, **_added(loop)}) for loop in loops]
-    inner = inner_gather(info, loops, halo_of(info))
+    inner = inner_exchange(info, loops, halo_of(info))
     return rule_of(info, loops, localize=_slide, flops_per_point=2.0, inner=inner)
 
 

@@ -18,11 +18,11 @@ from tensoropt.compiler.sharding.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.local import LocalOp, ints_attr
 from tensoropt.compiler.sharding.loops import Loop
 from tensoropt.compiler.sharding.op_info import OpInfo
-from tensoropt.compiler.sharding.rule import InnerCollective
+from tensoropt.compiler.sharding.rule import InnerStep
 from tensoropt.compiler.sharding.windows import Window, windows_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["crossed", "halo_of", "inner_gather", "with_halo"]
+__all__ = ["crossed", "halo_of", "inner_exchange", "with_halo"]
 
 _TYPES = frozenset(("float16", "float32", "float64", "int8", "uint8"))
 _FIRST = 2
@@ -51,18 +51,26 @@ def _is_alike(info: OpInfo, window: Window) -> bool:
     return window.reach >= 0 or not info.attribute("ceil_mode", 0)
 
 
-def inner_gather(
+def inner_exchange(
     info: OpInfo, loops: Sequence[Loop], window: Window | None
-) -> tuple[InnerCollective, ...]:
-    """Return the all-gather of the edges along the dimension of ``window``, if it has any."""
+) -> tuple[InnerStep, ...]:
+    """Return what the exchange along the dimension of ``window`` costs, nothing without edges.
+
+    Edges are picked, all-gathered, padded and picked from, then the part is copied between them.
+    """
     held, width = info.operand(0), 0 if window is None else window.begin + window.after
-    if held is None or not width:
+    if held is None or window is None or not width:
         return ()
     along = {loop.operands[0]: index for index, loop in enumerate(loops) if 0 in loop.operands}
-    split = along.pop(_FIRST)
-    points = math.prod(loops[index].factor(info).size or 1 for index in along.values())
+    split, others = along.pop(_FIRST), tuple(along.values())
+    points = math.prod(loops[index].factor(info).size or 1 for index in others)
     each = held.memory_bytes // ((info.shape(0)[_FIRST] or 1) * points)
-    return (InnerCollective((split,), tuple(along.values()), width * each, "all_gather"),)
+    copied = (width, width, *(side for side in (window.begin, window.after) if side))
+    return (
+        InnerStep((split,), others, width * each, "all_gather"),
+        *(InnerStep((split,), others, rows * each, "copy") for rows in copied),
+        InnerStep((split,), (split, *others), window.stride * each, "copy"),
+    )
 
 
 def crossed(local: LocalOp) -> Window | None:

@@ -10,7 +10,7 @@ from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, aligned, axis_of, present_loop, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
-from tensoropt.compiler.sharding.rule import InnerCollective, Rule
+from tensoropt.compiler.sharding.rule import InnerStep, Rule
 from tensoropt.dialects.onnx import is_no_value
 
 __all__ = [
@@ -120,12 +120,12 @@ def _statistics(info: OpInfo, dim: int, reduced: range) -> dict[int, int]:
     return places
 
 
-def inner_sum(info: OpInfo, reduced: range) -> InnerCollective:
+def inner_sum(info: OpInfo, reduced: range) -> InnerStep:
     """Return the all-reduce of a sum over the dimensions ``reduced`` of operand 0."""
     held, kept = info.operand(0), range(len(info.shape(0)))
     assert held is not None
     item_bytes = sum_bytes(held.dtype, held.item_bytes)
-    return InnerCollective(tuple(reduced), tuple(d for d in kept if d not in reduced), item_bytes)
+    return InnerStep(tuple(reduced), tuple(d for d in kept if d not in reduced), item_bytes)
 
 
 def split_axes(local: LocalOp, reduced: Sequence[int]) -> tuple[int, ...]:

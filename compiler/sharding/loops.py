@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.sharding.op_info import OpInfo
-from tensoropt.compiler.sharding.rule import Dims, Factor, InnerCollective, Linear, Rule
+from tensoropt.compiler.sharding.rule import Dims, Factor, InnerStep, Linear, Rule
 
 if TYPE_CHECKING:
     from tensoropt.compiler.sharding.local import LocalOp
@@ -90,7 +90,7 @@ def rule_of(
     additive: Iterable[int] = (),
     localize: Callable[[LocalOp], list[Any]] | None = None,
     flops_per_point: float = 0.0,
-    inner: tuple[InnerCollective, ...] = (),
+    inner: tuple[InnerStep, ...] = (),
 ) -> Rule:
     """Return the rule with ``loops`` as factors; dimensions that no loop names are never split."""
     operands = [[None] * (0 if o is None else o.rank) for o in info.operands]

@@ -9,7 +9,7 @@ from tensoropt.compiler.sharding.local import LocalOp, tensor_type
 from tensoropt.compiler.sharding.loops import Loop, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
-from tensoropt.compiler.sharding.rule import InnerCollective, Rule
+from tensoropt.compiler.sharding.rule import InnerStep, Rule
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["loss"]
@@ -35,7 +35,7 @@ def loss(info: OpInfo) -> Rule:
         )
     held = info.operand(0)
     assert held is not None
-    total = InnerCollective(tuple(range(1, len(loops))), (), held.item_bytes)
+    total = InnerStep(tuple(range(1, len(loops))), (), held.item_bytes)
     mean = how == "mean"
     return rule_of(
         info,

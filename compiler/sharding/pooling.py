@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import BROADCAST_VERSION, Arithmetic
-from tensoropt.compiler.sharding.halo import crossed, halo_of, inner_gather, with_halo
+from tensoropt.compiler.sharding.halo import crossed, halo_of, inner_exchange, with_halo
 from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, kept_loops, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
@@ -77,7 +77,7 @@ def _slid(info: OpInfo, halo: Window | None, localize: Any, **options: Any) -> R
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halo=halo)
     loops = [*kept_loops(info, (0, 1)), *spatial, _window(info)]
-    inner = inner_gather(info, loops, halo)
+    inner = inner_exchange(info, loops, halo)
     return rule_of(info, loops, localize=localize, flops_per_point=1.0, inner=inner, **options)
 
 

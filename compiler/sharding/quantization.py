@@ -9,7 +9,7 @@ from tensoropt.compiler.sharding.local import LocalOp, tensor_type
 from tensoropt.compiler.sharding.loops import Loop, axis_of, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
-from tensoropt.compiler.sharding.rule import InnerCollective, Rule
+from tensoropt.compiler.sharding.rule import InnerStep, Rule
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
@@ -53,7 +53,7 @@ def _places(info: OpInfo, dim: int, scale_dim: int) -> dict[int, int]:
 def _dynamic(info: OpInfo) -> Rule:
     """Every dimension can be split: the range of all elements is found by two all-reduces."""
     loops = [Loop({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
-    inner = InnerCollective(tuple(range(len(loops))), (), 4)
+    inner = InnerStep(tuple(range(len(loops))), (), 4)
     localize = _quantize_by_range if loops else None
     return rule_of(info, loops, localize=localize, flops_per_point=4.0, inner=(inner, inner))
 

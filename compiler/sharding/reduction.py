@@ -16,7 +16,7 @@ from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
-from tensoropt.compiler.sharding.rule import InnerCollective, Rule
+from tensoropt.compiler.sharding.rule import InnerStep, Rule
 
 __all__ = ["extremum", "logarithmic", "mean", "product", "reduced_dims", "sums"]
 
@@ -116,12 +116,12 @@ def logarithmic(info: OpInfo) -> Rule | None:
     return rule_of(info, loops, localize=_reduce_inside, flops_per_point=2.0, inner=inner)
 
 
-def _inner(info: OpInfo, dims: list[int]) -> tuple[InnerCollective, ...]:
+def _inner(info: OpInfo, dims: list[int]) -> tuple[InnerStep, ...]:
     kept = tuple(dim for dim in range(len(info.shape(0))) if dim not in dims)
     result = info.results[0]
     assert result is not None
     item_bytes = sum_bytes(result.dtype, result.item_bytes)
-    return (InnerCollective(tuple(dims), kept, item_bytes),)
+    return (InnerStep(tuple(dims), kept, item_bytes),)
 
 
 def _is_floating(info: OpInfo) -> bool:

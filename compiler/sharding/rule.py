@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tensoropt.compiler.layout.layout import (
     PARTIAL_SUM,
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from tensoropt.compiler.cost.communication import Collective
     from tensoropt.compiler.sharding.local import LocalOp
 
-__all__ = ["Dims", "Factor", "InnerCollective", "Linear", "Rule", "Strategy", "strategies"]
+    InnerKind = Collective | Literal["copy"]
+
+__all__ = ["Dims", "Factor", "InnerStep", "Linear", "Rule", "Strategy", "strategies"]
 
 Dims = tuple[int | None, ...]
 """Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
@@ -58,16 +60,17 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class InnerCollective:
-    """A collective that the op of one rank runs inside, over the axes that split ``factors``.
+class InnerStep:
+    """What the op of one rank runs inside where axes split ``factors``: a collective over them.
 
-    The tensor that a rank puts in runs along ``dims`` and has ``item_bytes`` per point of them.
+    Or a local copy. The tensor that a rank puts in runs along ``dims`` and has ``item_bytes`` per
+    point of them.
     """
 
     factors: tuple[int, ...]
     dims: tuple[int, ...]
     item_bytes: int
-    kind: Collective = "all_reduce"
+    kind: InnerKind = "all_reduce"
 
 
 Choice = int | Linear | None
@@ -93,11 +96,11 @@ class Rule:
     linear: tuple[Linear, ...] = ()
     localize: Callable[[LocalOp], list[Any]] | None = None
     flops_per_point: float = 1.0
-    inner: tuple[InnerCollective, ...] = ()
+    inner: tuple[InnerStep, ...] = ()
 
-    def inner_collectives(
+    def inner_steps(
         self, strategy: Strategy, mesh: Mesh
-    ) -> list[tuple[Collective, tuple[int, ...], int]]:
+    ) -> list[tuple[InnerKind, tuple[int, ...], int]]:
         """Return (kind, mesh axes, bytes put in per rank) of all inside the op of one rank."""
         found = []
         for held in self.inner:
@@ -107,7 +110,7 @@ class Rule:
                 found.append((held.kind, tuple(axes), size))
         return found
 
-    def _points(self, held: InnerCollective, strategy: Strategy, mesh: Mesh) -> int:
+    def _points(self, held: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
         """Return the points of one rank's tensor; a symbolic size counts as 1."""
         sizes = ((f, self.factors[f].size or 1) for f in held.dims)
         return math.prod(size // mesh.extent(strategy.axes_of(f)) for f, size in sizes)

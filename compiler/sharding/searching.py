@@ -9,7 +9,7 @@ from tensoropt.compiler.sharding.local import LocalOp, int_attr
 from tensoropt.compiler.sharding.loops import Loop, axis_of, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
-from tensoropt.compiler.sharding.rule import InnerCollective, Rule
+from tensoropt.compiler.sharding.rule import InnerStep, Rule
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["place_of_extremum"]
@@ -37,7 +37,7 @@ def place_of_extremum(info: OpInfo) -> Rule:
     ]
     kept = tuple(dim for dim in range(rank) if dim != axis)
     sizes = (sum_bytes(held.dtype, held.item_bytes), 8)
-    inner = tuple(InnerCollective((axis,), kept, size) for size in sizes)
+    inner = tuple(InnerStep((axis,), kept, size) for size in sizes)
     return rule_of(info, loops, localize=_localize, flops_per_point=1.0, inner=inner)
 
 

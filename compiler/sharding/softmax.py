@@ -9,7 +9,7 @@ from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, axis_of, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
-from tensoropt.compiler.sharding.rule import InnerCollective, Rule
+from tensoropt.compiler.sharding.rule import InnerStep, Rule
 
 __all__ = ["hardmax", "normalised_dims", "softmax"]
 
@@ -35,7 +35,7 @@ def softmax(info: OpInfo) -> Rule:
     result = info.results[0]
     assert result is not None
     item_bytes = sum_bytes(result.dtype, result.item_bytes)
-    inner = InnerCollective(tuple(reduced), kept, item_bytes)
+    inner = InnerStep(tuple(reduced), kept, item_bytes)
     return rule_of(info, loops, localize=_localize, flops_per_point=_FLOPS, inner=(inner, inner))
 
 

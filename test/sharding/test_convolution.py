@@ -143,14 +143,15 @@ def test_halos_are_priced() -> None:
     operands = [normal(2, 4, 16, 8), normal(6, 2, 5, 5)]
     case = Case("Conv", operands, {"pads": [1, 2, 3, 2], "group": 2})
     mesh, report = Mesh((2, 2)), check(case, (2, 2))
-    priced = {
-        ",".join(s.operands[0].texts): report.rule.inner_collectives(s, mesh) for s in report.tried
-    }
+    priced = {",".join(s.operands[0].texts): report.rule.inner_steps(s, mesh) for s in report.tried}
+    gathers = {key: [step for step in found if step[0] != "copy"] for key, found in priced.items()}
+    copies = [size for kind, _, size in priced["S(2),R"] if kind == "copy"]
     one = 2 * 4 * 8 * 4 * 4  # images, channels, the other dimension, halo, bytes of an element
     assert priced["R,R"] == priced["S(0),R"] == []
-    assert priced["S(2),R"] == [("all_gather", (0,), one)]
-    assert priced["S(2),S(2)"] == [("all_gather", (0, 1), one)]
-    assert priced["S(0),S(2)"] == priced["S(1),S(2)"] == [("all_gather", (1,), one // 2)]
+    assert gathers["S(2),R"] == [("all_gather", (0,), one)]
+    assert gathers["S(2),S(2)"] == [("all_gather", (0, 1), one)]
+    assert gathers["S(0),S(2)"] == gathers["S(1),S(2)"] == [("all_gather", (1,), one // 2)]
+    assert copies == [one, one, one // 4, one * 3 // 4, 2 * one]  # the last is half the image
 
 
 def test_a_strided_window_with_gaps_splits_space() -> None:

@@ -94,9 +94,7 @@ def test_all_reduces_inside_are_priced() -> None:
     mesh = Mesh((2,))
     for op_type, count in (("LayerNormalization", 2), ("RMSNormalization", 1)):
         report = check(Case(op_type, [TEXT, normal(8)], version=23), (2,))
-        priced = {
-            s.operands[0].texts[0]: report.rule.inner_collectives(s, mesh) for s in report.tried
-        }
+        priced = {s.operands[0].texts[0]: report.rule.inner_steps(s, mesh) for s in report.tried}
         assert priced["S(2)"] == [("all_reduce", (0,), 2 * 4 * 4)] * count
         assert priced["S(1)"] == priced["R"] == []
 

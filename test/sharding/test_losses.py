@@ -75,6 +75,6 @@ def test_only_a_mean_adds_up_weights() -> None:
     mesh = Mesh((2,))
     for how, count in (("mean", 1), ("sum", 0)):
         report = check(loss(NAMES[0], reduction=how), (2,))
-        priced = {s.operands[0].texts[0]: report.rule.inner_collectives(s, mesh)
+        priced = {s.operands[0].texts[0]: report.rule.inner_steps(s, mesh)
                   for s in report.tried}  # fmt: skip
         assert priced == {"R": [], "S(0)": [("all_reduce", (0,), 4)] * count}

@@ -59,6 +59,6 @@ def test_infinities_are_compared_as_other_numbers() -> None:
 
 def test_two_all_reduces_are_priced() -> None:
     report = check(Case("ArgMax", [normal(4, 6)], {"axis": 1}), (2,))
-    priced = {s.operands[0].texts[0]: report.rule.inner_collectives(s, Mesh((2,)))
+    priced = {s.operands[0].texts[0]: report.rule.inner_steps(s, Mesh((2,)))
               for s in report.tried}  # fmt: skip
     assert priced == {"R": [], "S(0)": [], "S(1)": [("all_reduce", (0,), 4 * n) for n in (4, 8)]}

@@ -81,8 +81,8 @@ def test_two_all_reduces_inside_are_priced() -> None:
     report = check(Case("Softmax", [normal(4, 8, 6)], {"axis": 1}), (2, 2))
     by_text = dict(zip(map(str, (s.operands[0] for s in report.tried)), report.tried, strict=True))
     mesh = Mesh((2, 2))
-    assert report.rule.inner_collectives(by_text["[S(0), R]"], mesh) == []
+    assert report.rule.inner_steps(by_text["[S(0), R]"], mesh) == []
     both = [("all_reduce", (0, 1), 4 * 6 * 4)] * 2
-    assert report.rule.inner_collectives(by_text["[S(1), S(1)]"], mesh) == both
+    assert report.rule.inner_steps(by_text["[S(1), S(1)]"], mesh) == both
     one = [("all_reduce", (1,), 2 * 6 * 4)] * 2
-    assert report.rule.inner_collectives(by_text["[S(0), S(1)]"], mesh) == one
+    assert report.rule.inner_steps(by_text["[S(0), S(1)]"], mesh) == one
