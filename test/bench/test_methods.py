@@ -34,11 +34,21 @@ def test_nothing_is_violated(case: methods.Case) -> None:
 
 
 def test_a_worse_frontier_is_found_out(case: methods.Case) -> None:
-    worse = methods.Case("gpt", 4, "2x2", {**case.attempts, "ft": case.attempts["random"]})
+    drawn = case.attempts["random"]
+    assert drawn.result is not None
+    claimed = replace(drawn, result=replace(drawn.result, epsilon=0.0))
+    worse = methods.Case("gpt", 4, "2x2", {**case.attempts, "ft": claimed})
     wrong = [(method, text) for method, _, text in methods.violations(worse) if text]
     assert {method for method, _ in wrong} >= {"pase", "autoddl"}
     assert any("slower" in text for _, text in wrong)
     assert any("above, bound 0.00%" in text for _, text in wrong)
+
+
+def test_without_a_bound_only_the_fastest_is_checked(case: methods.Case) -> None:
+    unbounded = methods.Case("gpt", 4, "2x2", {**case.attempts, "ft": case.attempts["random"]})
+    texts = [text for _, _, text in methods.violations(unbounded)]
+    assert len(texts) * 2 == len(list(methods.violations(case))) and any(texts)
+    assert not any("bound" in text for text in texts)
 
 
 def test_excess_is_the_nearest_point(case: methods.Case) -> None:
