@@ -169,8 +169,8 @@ class Table:
 
     def is_told_by(self, page: str) -> bool:
         """Say whether ``page`` has these rows, whatever passed then."""
-        lines = [line.strip("| ").split(" | ") for line in page.splitlines()]
-        cells = [line for line in lines if len(line) == len(_COLUMNS)][2:]
+        lines = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ")]
+        cells = lines[1:]  # after the titles
         ours = [row.cells() for row in self.rows.values()]
         return [_but_passed(row) for row in cells] == [_but_passed(row) for row in ours]
 
