@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,23 @@ def _solve(
         def solve(part: Problem, number: int, limit: float | None, own: Control) -> Frontier:
             return _solve(part, epsilon, limit, own, options, number)
 
-        return frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
+        found = frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
+        return found if found.whole or parts > 1 else _with_fastest(problem, found)
     points = _points(problem, result["choices"])
     return Frontier(points, float(result["epsilon"]), bool(result["interrupted"]))
+
+
+def _with_fastest(problem: Problem, frontier: Frontier) -> Frontier:
+    """Add the fastest point to a frontier of some parts, if numbers alone fit into memory."""
+    try:
+        choice = _engine(problem, numbers_only=True).min_time()
+    except TooWideError:
+        return frontier
+    fastest = _decided(problem, choice)
+    if frontier.points[0].time <= fastest.time:
+        return frontier
+    leaner = [point for point in frontier.points if point.memory < fastest.memory]
+    return replace(frontier, points=[fastest, *leaner])
 
 
 def _fastest(problem: Problem, parts: int = 1, budget: float = 0.0) -> Point:

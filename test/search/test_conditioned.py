@@ -67,6 +67,7 @@ def test_parts_left_out_for_lack_of_time_leave_no_bound(monkeypatch: pytest.Monk
     frontier = ft._solve(problem, 0.0, None, Control(), options)
     assert frontier.points
     assert (frontier.whole, frontier.epsilon) == (False, np.inf)
+    assert frontier.points[0].time == brute.enumerate_costs(problem)[0].min()
     with pytest.raises(OutOfTimeError):
         ft._solve(problem, 0.0, None, Control(last_limit_s=0.0), options)
 
