@@ -105,7 +105,7 @@ def compile_model(
     clock: Clock = time.perf_counter,
 ) -> Iterator[Row]:
     """Compile the model once, search it for each epsilon, and yield the times."""
-    row, started = Row(path.stem, "x".join(map(str, mesh.shape)), 0.0), time.process_time()
+    row, started = Row(path.stem, str(mesh), 0.0), time.process_time()
     module, row.import_s = _timed(clock, lambda: driver.load(path, {}))
     _, row.prepare_s = _timed(clock, lambda: driver.run_phase(module, "prepare"))
     (graph, tables), row.tables_s = _timed(clock, lambda: _tables(module, mesh, device))

@@ -22,6 +22,7 @@ from sections import write_section
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import factorisations
+from tensoropt.compiler.report.points import mesh_name
 from tensoropt.compiler.search.evaluate import Evaluator
 from tensoropt.compiler.search.frontier import FrontierPoint, distinct_meshes, frontier_point
 from tensoropt.compiler.search.ft import solve_min_time
@@ -224,7 +225,7 @@ def _chosen(group: Group, graph: Graph, plan: FrontierPoint) -> str:
 def _rows(model: Model) -> Iterator[str]:
     graph = model_graph(model.name, **model.sizes)
     plan = fastest_plan(graph)
-    mesh = "x".join(map(str, plan.point.mesh))
+    mesh = mesh_name(plan.point.mesh)
     times = f"{format_seconds(plan.point.time_s)}, only the batch {format_seconds(plan.batch_s)}"
     if plan.refused:
         times += f"; without {', '.join(plan.refused)}, too large to search"

@@ -115,7 +115,9 @@ def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Fro
     _print_frontier(args, replace(frontier, chosen=chosen))
     sys.stdout.flush()
     unwritten = [str(path) for path in (args.output, args.plot) if path is not None]
-    print(interruption(frontier, unwritten), file=sys.stderr)
+    kept = f"; not written: {', '.join(unwritten)}" if unwritten else ""
+    said = interruption(frontier.epsilon, left_out=bool(frontier.left_out))
+    print(f"{said}{kept}", file=sys.stderr)
     return INTERRUPTED
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.report.machine import csv_text, json_text
-from tensoropt.compiler.report.points import Point, as_dict
+from tensoropt.compiler.report.points import Point, as_dict, mesh_name
 from tensoropt.compiler.report.table import render
 from tensoropt.compiler.units import format_bytes, format_seconds
 
@@ -72,12 +72,12 @@ def _cells(row: Compared) -> list[str]:
         return [row.method, "-", "-", "-", seconds, "-", f"refused: {row.refused}"]
     point = row.point
     figures = [format_seconds(point.time_s), format_bytes(point.memory_bytes), seconds]
-    return [row.method, "x".join(map(str, point.mesh)), *figures, f"{row.ratio:.3f}", ""]
+    return [row.method, mesh_name(point.mesh), *figures, f"{row.ratio:.3f}", ""]
 
 
 def _plain_cells(row: Compared) -> list[Any]:
     if row.point is None:
         return [row.method, "", "", "", row.seconds, "", row.refused]
     point = row.point
-    mesh = "x".join(map(str, point.mesh))
+    mesh = mesh_name(point.mesh)
     return [row.method, mesh, point.time_s, point.memory_bytes, row.seconds, row.ratio, ""]

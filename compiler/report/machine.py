@@ -9,7 +9,7 @@ import math
 from typing import Any, Protocol
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
-from tensoropt.compiler.report.points import FIELDS, Point, as_dict
+from tensoropt.compiler.report.points import FIELDS, Point, as_dict, mesh_name
 
 __all__ = [
     "csv_text",
@@ -71,7 +71,7 @@ def json_text(report: Report, content: dict[str, Any]) -> str:
 
 
 def _cells(point: Point) -> list[Any]:
-    return ["x".join(map(str, point.mesh)), *(getattr(point, name) for name in FIELDS)]
+    return [mesh_name(point.mesh), *(getattr(point, name) for name in FIELDS)]
 
 
 def csv_text(header: list[str], rows: list[list[Any]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tensoropt.compiler.report.frontier import Frontier
+from tensoropt.compiler.report.points import mesh_name
 
 __all__ = ["interruption", "omissions"]
 
@@ -14,18 +15,17 @@ def omissions(frontier: Frontier) -> Iterator[str]:
     """Yield a line for each reason for which meshes were left out."""
     ordered = sorted(frontier.left_out, key=lambda left: left.reason)
     for reason, group in groupby(ordered, key=lambda left: left.reason):
-        names = ["x".join(map(str, left.mesh)) for left in group]
+        names = [mesh_name(left.mesh) for left in group]
         yield f"note: {_listed(names)}: left out, {reason}"
 
 
-def interruption(frontier: Frontier, unwritten: Sequence[str]) -> str:
-    """Return the line that says what a search that was interrupted has printed."""
+def interruption(epsilon: float | None, *, left_out: bool = False) -> str:
+    """Return what a search that was interrupted has printed, by the bound that it proves."""
     bound = "with no bound on what is missing"
-    if frontier.epsilon is not None:
-        bound = f"within {frontier.epsilon:.2%} of the exact frontier"
-        bound += " of the meshes searched" if frontier.left_out else ""
-    kept = f"; not written: {', '.join(unwritten)}" if unwritten else ""
-    return f"interrupted: this is what was found so far, {bound}{kept}"
+    if epsilon is not None:
+        bound = f"within {epsilon:.2%} of the exact frontier"
+        bound += " of the meshes searched" if left_out else ""
+    return f"interrupted: this is what was found so far, {bound}"
 
 
 def _listed(names: Sequence[str]) -> str:

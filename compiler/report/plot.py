@@ -7,7 +7,7 @@ from typing import Any
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.report.frontier import Frontier
-from tensoropt.compiler.report.points import Point, knee
+from tensoropt.compiler.report.points import Point, knee, mesh_name
 
 __all__ = ["check_plot_path", "plot_frontier"]
 
@@ -74,7 +74,7 @@ def _meshes(axes: Any, points: Any, scale: float) -> None:
         own = [point for point in points if point.mesh == mesh]
         memory = [point.memory_bytes / scale for point in own]
         time = [point.time_s * 1e3 for point in own]
-        axes.scatter(memory, time, s=18, label="x".join(map(str, mesh)), zorder=2)
+        axes.scatter(memory, time, s=18, label=mesh_name(mesh), zorder=2)
 
 
 def _knee(axes: Any, point: Point, scale: float) -> None:

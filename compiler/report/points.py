@@ -8,7 +8,17 @@ from typing import Any, Protocol, TypeVar
 from tensoropt.compiler.choices import check_known
 from tensoropt.compiler.errors import UserError
 
-__all__ = ["FIELDS", "Point", "as_dict", "fastest", "knee", "leanest", "marks", "pick_point"]
+__all__ = [
+    "FIELDS",
+    "Point",
+    "as_dict",
+    "fastest",
+    "knee",
+    "leanest",
+    "marks",
+    "mesh_name",
+    "pick_point",
+]
 
 FIELDS = (
     "time_s",
@@ -18,6 +28,11 @@ FIELDS = (
     "static_bytes",
     "transient_bytes",
 )
+
+
+def mesh_name(mesh: tuple[int, ...]) -> str:
+    """Return a mesh as flags and reports write it, such as 2x4."""
+    return "x".join(map(str, mesh))
 
 
 class Point(Protocol):

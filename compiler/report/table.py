@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
-from tensoropt.compiler.report.points import Point, marks
+from tensoropt.compiler.report.points import Point, marks, mesh_name
 from tensoropt.compiler.units import format_bytes, format_seconds
 
 __all__ = ["frontier_table", "profile_table", "render"]
@@ -55,7 +55,7 @@ def _bound(frontier: Frontier) -> str:
 
 
 def _without(frontier: Frontier) -> str:
-    meshes = ["x".join(map(str, left.mesh)) for left in frontier.left_out]
+    meshes = [mesh_name(left.mesh) for left in frontier.left_out]
     if len(meshes) > 3:
         return f", without {len(meshes)} meshes"
     return f", without mesh {', '.join(meshes)}" if meshes else ""
@@ -64,7 +64,7 @@ def _without(frontier: Frontier) -> str:
 def _cells(point: Point) -> list[str]:
     times = (point.time_s, point.compute_s, point.communication_s)
     sizes = (point.memory_bytes, point.static_bytes, point.transient_bytes)
-    mesh = "x".join(map(str, point.mesh))
+    mesh = mesh_name(point.mesh)
     return [mesh, *map(format_seconds, times), *map(format_bytes, sizes)]
 
 

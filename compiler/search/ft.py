@@ -32,7 +32,7 @@ def solve_frontier(
     epsilon: float = 0.0,
     time_limit_s: float | None = None,
     threads: int = 2,
-    control: Control | None = None,
+    control: Control = _NO_CONTROL,
 ) -> Frontier:
     """Return the Pareto points of a problem in (memory, time), each with a choice that reaches it.
 
@@ -48,7 +48,7 @@ def solve_frontier(
     """
     _check_options(epsilon, time_limit_s, threads)
     options = {"threads": threads}
-    return _solve(problem, epsilon, time_limit_s, control or Control(), options)
+    return _solve(problem, epsilon, time_limit_s, control, options)
 
 
 def certified_gap(problem: Problem) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from ..cli.guard import INTERRUPTED, guarded
 from ..cli.output import Progress, write_text
 from ..errors import UserError, did_you_mean
+from ..report.notes import interruption
 from .control import Control, Status
 from .methods.registry import METHODS, load_method, run_method, takers
 from .methods.result import Case, Limits
@@ -190,14 +191,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if not solved.frontier.interrupted:
         return 0
     sys.stdout.flush()
-    print(f"interrupted: this is what was found so far, {_bound(solved)}", file=sys.stderr)
+    print(interruption(_finite(solved.frontier.epsilon)), file=sys.stderr)
     return INTERRUPTED
-
-
-def _bound(solved: Solved) -> str:
-    epsilon = _finite(solved.frontier.epsilon)
-    none = "with no bound on what is missing"
-    return none if epsilon is None else f"within {epsilon:.2%} of the exact frontier"
 
 
 if __name__ == "__main__":
