@@ -11,11 +11,12 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.options import op_options
 from tensoropt.compiler.sharding.collectives import lower_path
 from tensoropt.compiler.sharding.describe import describe, tensor_info
-from tensoropt.compiler.sharding.local import LocalOp, tensor_type
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import rule_for
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects import onnx
+from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import layout_of, mesh_of
 from tensoropt.passes.base import Pass

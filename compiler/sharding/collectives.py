@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.topt import MESH, AxisConstantOp
@@ -19,15 +20,9 @@ if TYPE_CHECKING:
     from tensoropt.compiler.layout.reshard import Path
     from tensoropt.compiler.layout.steps import Step
 
-__all__ = ["all_gather", "all_reduce", "axis_constant", "lower_path", "tensor_type"]
+__all__ = ["all_gather", "all_reduce", "axis_constant", "lower_path"]
 
 Shape = Sequence[int | None]
-
-
-def tensor_type(shape: Sequence[int | None], element: ir.Type) -> ir.RankedTensorType:
-    """Return ``tensor<shape x element>``, ``None`` being a symbolic dimension."""
-    dynamic = ir.ShapedType.get_dynamic_size()
-    return ir.RankedTensorType.get([dynamic if n is None else n for n in shape], element)
 
 
 def all_reduce(

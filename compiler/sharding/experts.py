@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.local import LocalOp, int_attr, tensor_type
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, present_loop, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.windows import count, window_loop
+from tensoropt.dialects.build import int_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["mixture", "quantized_mixture"]

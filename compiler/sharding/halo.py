@@ -15,11 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import BROADCAST_VERSION, Arithmetic
-from tensoropt.compiler.sharding.local import LocalOp, ints_attr
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.rule import InnerStep
 from tensoropt.compiler.sharding.windows import Window, windows_of
+from tensoropt.dialects.build import ints_attr
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["crossed", "halo_of", "inner_exchange", "with_halo"]

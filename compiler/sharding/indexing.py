@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.local import LocalOp, ints_attr, tensor_type
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import (
     SUMMABLE,
     Loop,
@@ -18,6 +18,7 @@ from tensoropt.compiler.sharding.loops import (
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
+from tensoropt.dialects.build import ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []

@@ -7,37 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.collectives import (
-    all_gather,
-    all_reduce,
-    axis_constant,
-    tensor_type,
-)
+from tensoropt.compiler.sharding.collectives import all_gather, all_reduce, axis_constant
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.rule import Rule, Strategy
-from tensoropt.dialects.elements import to_dense
+from tensoropt.dialects.build import Build, int_attr
 from tensoropt.dialects.mlir import ir
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["LocalOp", "all_reduce", "float_attr", "int_attr", "ints_attr", "tensor_type"]
-
-
-def int_attr(value: int) -> ir.IntegerAttr:
-    """Return an ONNX attribute of kind int."""
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-
-
-def float_attr(value: float) -> ir.FloatAttr:
-    """Return an ONNX attribute of kind float."""
-    return ir.FloatAttr.get(ir.F32Type.get(), value)
-
-
-def ints_attr(values: Sequence[int]) -> ir.DenseI64ArrayAttr:
-    """Return an ONNX attribute of kind ints."""
-    return ir.DenseI64ArrayAttr.get(list(values))
+__all__ = ["LocalOp", "all_reduce"]
 
 
 @dataclass
@@ -108,24 +88,19 @@ class LocalOp:
         self, op_type: str, operands: Sequence[ir.Value], result: ir.Type, **attributes: Any
     ) -> ir.Value:
         """Return the one result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
-        name = f"onnx.{op_type}"
-        op = ir.Operation.create(
-            name,
-            results=[result],
-            operands=list(operands),
-            attributes=attributes,
-            loc=self.op.location,
-        )
-        return op.results[0]
+        return self._build.onnx(op_type, operands, result, **attributes)
+
+    @property
+    def _build(self) -> Build:
+        return Build(self.op.location, self.info.standard_version)
 
     def no_value(self) -> ir.Value:
         """Return what stands for an omitted operand or result."""
-        return self.onnx("NoValue", [], ir.NoneType.get())
+        return self._build.no_value()
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
         """Return a literal, the same on every rank."""
-        value = to_dense(array)
-        return self.onnx("Constant", [], value.type, value=value)
+        return self._build.constant(array)
 
     def axis_constant(self, values: npt.NDArray[np.generic], axes: Sequence[int]) -> ir.Value:
         """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.local import LocalOp, tensor_type
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import InnerStep, Rule
+from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["loss"]

@@ -6,10 +6,11 @@ import zlib
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.compiler.sharding.local import LocalOp, int_attr
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import replicated_rule, sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
+from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["seeded_rule"]

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensoropt.compiler.sharding.local import LocalOp, ints_attr
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.sizes import has_local_sizes, local_sizes
+from tensoropt.dialects.build import ints_attr
 
 __all__ = ["Block", "reshape_blocks"]
 

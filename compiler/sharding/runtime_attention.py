@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.local import LocalOp, ints_attr
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import aligned, present_loop, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.windows import count, window_loop
+from tensoropt.dialects.build import ints_attr
 
 __all__ = ["grouped", "merged", "multi_head"]
 

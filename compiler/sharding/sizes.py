@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.sharding.local import LocalOp, tensor_type
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
+from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["has_local_sizes", "local_sizes"]

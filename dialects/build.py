@@ -1,0 +1,292 @@
+"""Building `onnx.*` operations whose result types follow from their operands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.dialects.elements import element_of, to_dense
+from tensoropt.dialects.mlir import ir
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = [
+    "Build",
+    "broadcast",
+    "element_type",
+    "float_attr",
+    "int_attr",
+    "ints_attr",
+    "shape_of",
+    "tensor_type",
+]
+
+# The first opset in which a reduction takes its axes as an operand; 18 for the others.
+_AXES_OPERAND = {"ReduceSum": 13}
+
+# The first opset in which Pad takes them, and what it fills them with, as operands.
+_PAD_OPERANDS_SINCE = 11
+
+# And Squeeze and Unsqueeze their axes.
+_SQUEEZE_OPERANDS_SINCE = 13
+
+
+def int_attr(value: int) -> ir.IntegerAttr:
+    """Return an ONNX attribute of kind int."""
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def float_attr(value: float) -> ir.FloatAttr:
+    """Return an ONNX attribute of kind float."""
+    return ir.FloatAttr.get(ir.F32Type.get(), value)
+
+
+def ints_attr(values: Sequence[int]) -> ir.DenseI64ArrayAttr:
+    """Return an ONNX attribute of kind ints."""
+    return ir.DenseI64ArrayAttr.get(list(values))
+
+
+def tensor_type(shape: Sequence[int | None], element: ir.Type) -> ir.RankedTensorType:
+    """Return ``tensor<shape x element>``, ``None`` being a symbolic dimension."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return ir.RankedTensorType.get([dynamic if n is None else n for n in shape], element)
+
+
+def element_type(x: Any) -> Any:
+    """Return the MLIR type of the elements of a tensor value."""
+    return ir.RankedTensorType(x.type).element_type
+
+
+def shape_of(x: Any) -> list[int | None]:
+    """Return the shape of a ranked value; ``None`` marks a symbolic dimension."""
+    kind = ir.RankedTensorType(x.type)
+    return [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+
+
+def broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> list[int | None]:
+    """Return the shape of two tensors broadcast together, as NumPy does."""
+    sizes = itertools.zip_longest(reversed(a), reversed(b), fillvalue=1)
+    return [_stretched(*pair) for pair in sizes][::-1]
+
+
+def _stretched(a: int | None, b: int | None) -> int | None:
+    """Return the size of two broadcast together; a symbolic one gives way to one above 1."""
+    known = [size for size in (a, b) if size is not None and size != 1]
+    if known:
+        return known[0]
+    return None if None in (a, b) else 1
+
+
+@dataclass(frozen=True)
+class Build:
+    """Builds ops of the standard domain, in version ``opset``, at the current insertion point.
+
+    ``marks`` are attributes (``topt.*``) that every op gets. Values are ``ir.Value``; shapes are
+    those of the operands, ``None`` for a symbolic dimension.
+    """
+
+    location: ir.Location
+    opset: int
+    marks: Mapping[str, ir.Attribute] = field(default_factory=dict)
+
+    def onnx_many(
+        self, op_type: str, operands: Sequence[Any], results: Sequence[ir.Type], **attributes: Any
+    ) -> list[Any]:
+        """Return the results of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
+        op = ir.Operation.create(
+            f"onnx.{op_type}",
+            results=list(results),
+            operands=list(operands),
+            attributes={**self.marks, **attributes},
+            loc=self.location,
+        )
+        return list(op.results)
+
+    def onnx(
+        self, op_type: str, operands: Sequence[Any], result: ir.Type, **attributes: Any
+    ) -> Any:
+        """Return the one result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
+        return self.onnx_many(op_type, operands, [result], **attributes)[0]
+
+    def no_value(self) -> Any:
+        """Return what stands for an omitted operand or result."""
+        return self.onnx("NoValue", [], ir.NoneType.get())
+
+    def constant(self, array: npt.NDArray[np.generic]) -> Any:
+        """Return a literal, the same on every rank."""
+        value = to_dense(array)
+        return self.onnx("Constant", [], value.type, value=value)
+
+    def ints(self, values: Sequence[int]) -> Any:
+        """Return a literal of int64, of one dimension."""
+        import numpy as np
+
+        return self.constant(np.array(values, np.int64))
+
+    def unary(self, op_type: str, x: Any, **attributes: Any) -> Any:
+        """Return an elementwise op of one operand."""
+        return self.onnx(op_type, [x], x.type, **attributes)
+
+    def binary(self, op_type: str, a: Any, b: Any) -> Any:
+        """Return an elementwise op of two operands of one element type, broadcast."""
+        return self.onnx(
+            op_type, [a, b], tensor_type(broadcast(shape_of(a), shape_of(b)), element_type(a))
+        )
+
+    def add(self, a: Any, b: Any) -> Any:
+        """Return ``a + b``, broadcast."""
+        return self.binary("Add", a, b)
+
+    def sub(self, a: Any, b: Any) -> Any:
+        """Return ``a - b``, broadcast."""
+        return self.binary("Sub", a, b)
+
+    def mul(self, a: Any, b: Any) -> Any:
+        """Return ``a * b``, broadcast."""
+        return self.binary("Mul", a, b)
+
+    def div(self, a: Any, b: Any) -> Any:
+        """Return ``a / b``, broadcast."""
+        return self.binary("Div", a, b)
+
+    def compare(self, op_type: str, a: Any, b: Any) -> Any:
+        """Return Equal, Less, Greater, ... of two operands, broadcast: booleans."""
+        shape = broadcast(shape_of(a), shape_of(b))
+        return self.onnx(op_type, [a, b], tensor_type(shape, ir.IntegerType.get_signless(1)))
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """Return ``a`` where ``condition`` holds and ``b`` elsewhere, all broadcast."""
+        shape = broadcast(shape_of(condition), broadcast(shape_of(a), shape_of(b)))
+        return self.onnx("Where", [condition, a, b], tensor_type(shape, element_type(a)))
+
+    def scaled(self, x: Any, factor: float) -> Any:
+        """Return ``x`` times a constant."""
+        return self.mul(x, self.scalar(factor, x))
+
+    def shifted(self, x: Any, term: float) -> Any:
+        """Return ``x`` plus a constant."""
+        return self.add(x, self.scalar(term, x))
+
+    def scalar(self, value: float, like: Any) -> Any:
+        """Return a constant without dimensions, of the element type of ``like``."""
+        return self.constant(self.like(value, like))
+
+    def like(self, values: Any, like: Any) -> Any:
+        """Return an array of ``values``, of the element type of ``like``."""
+        import numpy as np
+
+        element = element_of(str(element_type(like)))
+        assert element is not None
+        return np.array(values, element.dtype)
+
+    def zeros(self, like: Any) -> Any:
+        """Return zeros of the static shape and the element type of ``like``; stored as one."""
+        return self.expand(self.scalar(0, like), [n or 0 for n in shape_of(like)])
+
+    def expand(self, x: Any, shape: Sequence[int]) -> Any:
+        """Return ``x`` broadcast to a static ``shape``."""
+        sizes = self.ints(shape)
+        return self.onnx("Expand", [x, sizes], tensor_type(list(shape), element_type(x)))
+
+    def reduce(self, op_type: str, x: Any, dims: Sequence[int], *, keepdims: bool = True) -> Any:
+        """Return ``x`` reduced over ``dims``, which become 1, or go without ``keepdims``."""
+        sizes = enumerate(shape_of(x))
+        shape = [1 if d in dims else size for d, size in sizes if keepdims or d not in dims]
+        result, keep = tensor_type(shape, element_type(x)), int_attr(int(keepdims))
+        if self.opset < _AXES_OPERAND.get(op_type, 18):
+            return self.onnx(op_type, [x], result, axes=ints_attr(dims), keepdims=keep)
+        return self.onnx(op_type, [x, self.ints(dims)], result, keepdims=keep)
+
+    def reshape(self, x: Any, shape: Sequence[int]) -> Any:
+        """Return ``x`` with a static ``shape``."""
+        sizes = self.ints(shape)
+        return self.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
+
+    def transpose(self, x: Any, perm: Sequence[int]) -> Any:
+        """Return ``x`` with its dimensions in the order ``perm``; itself if that is theirs."""
+        if list(perm) == list(range(len(perm))):
+            return x
+        sizes = shape_of(x)
+        result = tensor_type([sizes[d] for d in perm], element_type(x))
+        return self.onnx("Transpose", [x], result, perm=ints_attr(perm))
+
+    def swapped(self, x: Any) -> Any:
+        """Return ``x`` with its last two dimensions swapped."""
+        rank = len(shape_of(x))
+        return self.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """Return the matrix product of two tensors of at least two dimensions each."""
+        left, right = shape_of(a), shape_of(b)
+        batch = broadcast(left[:-2], right[:-2])
+        result = tensor_type([*batch, left[-2], right[-1]], element_type(a))
+        return self.onnx("MatMul", [a, b], result)
+
+    def squeeze(self, x: Any, dims: Sequence[int]) -> Any:
+        """Return ``x`` without ``dims``, which are 1."""
+        shape = [size for d, size in enumerate(shape_of(x)) if d not in dims]
+        return self._squeezed("Squeeze", x, dims, shape)
+
+    def unsqueeze(self, x: Any, dims: Sequence[int]) -> Any:
+        """Return ``x`` with a new dimension of 1 at each of ``dims`` of the result."""
+        sizes, rank = iter(shape_of(x)), len(shape_of(x)) + len(dims)
+        shape = [1 if d in dims else next(sizes) for d in range(rank)]
+        return self._squeezed("Unsqueeze", x, dims, shape)
+
+    def _squeezed(
+        self, op_type: str, x: Any, dims: Sequence[int], shape: Sequence[int | None]
+    ) -> Any:
+        result = tensor_type(shape, element_type(x))
+        if self.opset < _SQUEEZE_OPERANDS_SINCE:
+            return self.onnx(op_type, [x], result, axes=ints_attr(dims))
+        return self.onnx(op_type, [x, self.ints(dims)], result)
+
+    def take(self, x: Any, indices: Any, dim: int) -> Any:
+        """Return the elements of ``x`` along ``dim`` that ``indices`` (int64, 1-D) name."""
+        shape = shape_of(x)
+        shape[dim] = shape_of(indices)[0]
+        result = tensor_type(shape, element_type(x))
+        return self.onnx("Gather", [x, indices], result, axis=int_attr(dim))
+
+    def slice(self, x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:
+        """Return the elements ``start`` to ``stop`` (excluded, both inside) along ``dim``."""
+        shape = shape_of(x)
+        shape[dim] = len(range(start, stop, step))
+        bounds = [self.ints([n]) for n in (start, stop, dim, step)]
+        return self.onnx("Slice", [x, *bounds], tensor_type(shape, element_type(x)))
+
+    def concat(self, parts: Sequence[Any], dim: int) -> Any:
+        """Return ``parts`` joined along ``dim``, where all are static; itself if it is one."""
+        if len(parts) == 1:
+            return parts[0]
+        shape = shape_of(parts[0])
+        shape[dim] = sum(shape_of(part)[dim] or 0 for part in parts)
+        result = tensor_type(shape, element_type(parts[0]))
+        return self.onnx("Concat", list(parts), result, axis=int_attr(dim))
+
+    def pad(self, x: Any, dim: int, ends: tuple[int, int], fill: float) -> Any:
+        """Return ``x`` with ``ends`` elements of ``fill`` before and behind static ``dim``."""
+        import numpy as np
+
+        shape, pads = shape_of(x), np.zeros((2, len(shape_of(x))), np.int64)
+        pads[:, dim] = ends
+        shape[dim] = (shape[dim] or 0) + sum(ends)
+        result, mode = tensor_type(shape, element_type(x)), ir.StringAttr.get("constant")
+        if self.opset < _PAD_OPERANDS_SINCE:
+            held = {"pads": ints_attr(pads.reshape(-1).tolist()), "value": float_attr(fill)}
+            return self.onnx("Pad", [x], result, mode=mode, **held)
+        operands = [x, self.constant(pads.reshape(-1)), self.scalar(fill, x)]
+        return self.onnx("Pad", operands, result, mode=mode)
+
+    def cast(self, x: Any, element: Any) -> Any:
+        """Return ``x`` with elements of type ``element``; itself if it has them already."""
+        held = element_of(str(element))
+        assert held is not None
+        if element_type(x) == element:
+            return x
+        to = int_attr(held.number)
+        return self.onnx("Cast", [x], tensor_type(shape_of(x), element), to=to)
