@@ -1,0 +1,1 @@
+"""Gradients of dropout from the seed of a step."""

@@ -1,0 +1,1 @@
+"""Gradients of operators that move elements without computing."""

@@ -1,0 +1,113 @@
+"""What the ops of a training step carry in the IR: their phase, their number, whom they follow.
+
+- ``topt.phase``: :data:`PHASES`.
+- ``topt.id``: a number of its own for every op, and for every argument of ``@main``.
+- ``topt.follows``: the number of the op or argument whose strategy decides that of this one.
+- ``topt.repeats``: the number of the op that this one computes anew, with the same strategy.
+- ``topt.gradients``: on an op that others follow, numbers in fours: (op, result) of a value of its
+  forward part, (op, result) of the gradient of that value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.dialects import onnx
+from tensoropt.dialects.build import Build, int_attr, ints_attr
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["PHASES", "Marker", "Marking", "follow", "number_of", "phase_of", "set_gradients"]
+
+PHASES = ("forward", "recompute", "backward", "update")
+"""In which order they run; the first three make the graph of gradients, the last is one of its own.
+Recomputation runs among the backward ops."""
+
+
+def phase_of(op: ir.Operation) -> str | None:
+    """Return the phase that an op is marked with, if it is."""
+    return op.attributes["topt.phase"].value if "topt.phase" in op.attributes else None
+
+
+def number_of(op: ir.Operation) -> int:
+    """Return the number of a marked op."""
+    return int(op.attributes["topt.id"].value)
+
+
+class Marker:
+    """Gives numbers and unique names to the ops of one step; ``made`` are the new ones in order."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._names: dict[str, int] = {}
+        self.made: list[ir.Operation] = []
+
+    def number(self) -> int:
+        """Return a number that none had before."""
+        self._next += 1
+        return self._next - 1
+
+    def name(self, wanted: str) -> str:
+        """Return ``wanted``, with a number behind where it is taken."""
+        seen = self._names.get(wanted, 0)
+        self._names[wanted] = seen + 1
+        return self.name(f"{wanted}_{seen}") if seen else wanted
+
+    def adopt(self, op: ir.Operation, phase: str) -> int:
+        """Mark an op that is there already; return its number."""
+        number = self.number()
+        op.attributes["topt.id"] = int_attr(number)
+        op.attributes["topt.phase"] = ir.StringAttr.get(phase)
+        held = onnx.node_name(op)
+        if held is not None:
+            self._names.setdefault(held, 1)
+        return number
+
+    def at(self, name: str, opset: int, phase: str, follows: int | None = None) -> Marking:
+        """Return what builds the ops of ``phase`` for the forward op called ``name``."""
+        return Marking(ir.Location.unknown(), opset, {}, self, name, phase, follows)
+
+
+@dataclass(frozen=True)
+class Marking(Build):
+    """Builds ops that are marked, and named after the op that they are made for.
+
+    Where ``follows`` is ``None``, every op is on its own.
+    """
+
+    marker: Marker = dataclasses.field(default_factory=Marker)
+    name: str = ""
+    phase: str = "forward"
+    follows: int | None = None
+
+    def onnx_many(
+        self, op_type: str, operands: Sequence[Any], results: Sequence[ir.Type], **attributes: Any
+    ) -> list[Any]:
+        """Return the results of a new, marked ``onnx.<op_type>``."""
+        held = {
+            "topt.id": int_attr(self.marker.number()),
+            "topt.phase": ir.StringAttr.get(self.phase),
+        }
+        if self.follows is not None:
+            held["topt.follows"] = int_attr(self.follows)
+        name = self.marker.name(f"{self.name}.{op_type}" if self.name else op_type)
+        one = Build(ir.Location.name(name), self.opset, held)
+        values = one.onnx_many(op_type, operands, results, **attributes)
+        self.marker.made.append(values[0].owner)
+        return values
+
+    def following(self, leader: int | None) -> Marking:
+        """Return the same, for ops that follow ``leader``."""
+        return dataclasses.replace(self, follows=leader)
+
+
+def follow(op: ir.Operation, leader: ir.Operation) -> None:
+    """Let the strategy of ``leader`` decide that of ``op``."""
+    op.attributes["topt.follows"] = int_attr(number_of(leader))
+
+
+def set_gradients(op: ir.Operation, fours: Sequence[int]) -> None:
+    """Write down which values are the gradients of which."""
+    op.attributes["topt.gradients"] = ints_attr(fours)

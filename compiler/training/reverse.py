@@ -1,0 +1,252 @@
+"""Reverse-mode differentiation of `@main`: the tape of its forward ops, walked backwards.
+
+Griewank and Walther, Evaluating Derivatives, ch. 3: the gradient of each value is the sum of what
+its uses contribute, and each op turns the gradients of its results into those of its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.sharding.describe import describe
+from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.training.gradients.registry import (
+    Backward,
+    Forward,
+    Training,
+    decomposition_of,
+    forward_form_of,
+    gradient_of,
+)
+from tensoropt.compiler.training.marks import Marker, follow, number_of, set_gradients
+from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.mlir import ir
+
+_FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
+
+__all__ = ["Reverse", "Taped", "is_float", "tape"]
+
+
+@dataclass
+class Taped:
+    """One forward op as the backward pass needs it.
+
+    ``leader`` is the op that its backward ops follow; ``results`` holds ``None`` for what is not
+    used; ``held`` what the training form of the op kept.
+    """
+
+    info: OpInfo
+    name: str
+    leader: ir.Operation
+    op: ir.Operation | None
+    operands: list[Any]
+    results: list[Any]
+    held: dict[str, Any] = field(default_factory=dict)
+
+
+def is_float(value: Any) -> bool:
+    """Say whether a value is a ranked tensor of floating point numbers."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return False
+    element = element_of(str(value.type.element_type))
+    return element is not None and element.name in _FLOATS
+
+
+def tape(
+    block: ir.Block, versions: dict[str, int], marker: Marker, training: Training
+) -> list[Taped]:
+    """Mark the ops of ``block``, give those that have one their training form, and list them.
+
+    An op is decomposed or rewritten even where no gradient passes through it: normalization and
+    dropout are others in training. Linear in the operations.
+    """
+    return _Tape(block, versions, marker, training).run()
+
+
+class _Tape:
+    def __init__(
+        self, block: ir.Block, versions: dict[str, int], marker: Marker, training: Training
+    ) -> None:
+        self.block, self.versions = block, versions
+        self.marker, self.training = marker, training
+        self.taped: list[Taped] = []
+
+    def run(self) -> list[Taped]:
+        for op in list(self.block):
+            self._visit(op.operation)
+        return self.taped
+
+    def _visit(self, op: ir.Operation) -> None:
+        if op.name in ("func.return", onnx.NO_VALUE):
+            return
+        name = op.name.removeprefix("onnx.")
+        decompose, form = decomposition_of(name), forward_form_of(name)
+        if decompose is not None:
+            self._decompose(op, decompose)
+        elif form is not None:
+            self._form(op, form)
+        else:
+            if "topt.id" not in op.attributes:
+                self.marker.adopt(op, "forward")
+            info = describe(op, self.versions)
+            operands, results = list(op.operands), list(op.results)
+            self.taped.append(Taped(info, _label(op), op, op, operands, results))
+
+    def _forward(self, op: ir.Operation, follows: int | None) -> Forward:
+        make = self.marker.at(_label(op), self.versions[""], "forward", follows)
+        return Forward(op, describe(op, self.versions), list(op.operands), make, self.training)
+
+    def _decompose(self, op: ir.Operation, maker: Any) -> None:
+        made = self._built(op, self._forward(op, None), maker)
+        for new in made:
+            self._visit(new)
+
+    def _form(self, op: ir.Operation, maker: Any) -> None:
+        operands, info, name = list(op.operands), describe(op, self.versions), _label(op)
+        forward = self._forward(op, None)
+        results: list[Any] = []
+        made = self._built(op, forward, maker, results)
+        if not made:
+            return
+        # The first that is no literal decides for the others.
+        leader = next((new for new in made if new.name != onnx.CONSTANT), made[0])
+        for new in made:
+            if new != leader:
+                follow(new, leader)
+        self.taped.append(Taped(info, name, leader, None, operands, results, forward.kept))
+
+    def _built(
+        self, op: ir.Operation, forward: Forward, maker: Any, results: list[Any] | None = None
+    ) -> list[ir.Operation]:
+        """Build what replaces ``op`` before it; return the new ops."""
+        start = len(self.marker.made)
+        with ir.InsertionPoint(op):
+            values = list(maker(forward))
+        for old, new in zip(op.results, values, strict=True):
+            if new is not None:
+                old.replace_all_uses_with(new)
+        op.erase()
+        if results is not None:
+            results.extend(values)
+        return self.marker.made[start:]
+
+
+def _label(op: ir.Operation) -> str:
+    return onnx.node_name(op) or onnx.split_name(op.name)[1]
+
+
+class Reverse:
+    """The backward pass over a tape; ops are built at the current insertion point.
+
+    ``wanted`` are the arguments that gradients are wanted for; ``read`` says what the backward pass
+    uses in place of a value of the forward graph.
+    """
+
+    def __init__(
+        self,
+        taped: Sequence[Taped],
+        wanted: set[Any],
+        marker: Marker,
+        opset: int,
+        read: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
+        self.taped, self.marker, self.opset, self.read = taped, marker, opset, read
+        self.active = _active(taped, wanted)
+        self.parts: dict[Any, list[Any]] = {}
+        self.sums: dict[Any, Any] = {}
+        self.fours: dict[ir.Operation, list[int]] = {}
+
+    def run(self, loss: Any, seed: Any) -> None:
+        """Compute the gradients of ``loss``, whose own is ``seed``. Linear in the operations.
+
+        Raises UserError for an op on the way from an active argument to the loss that cannot be
+        differentiated, by its name.
+        """
+        self.parts[loss] = [seed]
+        for taped in reversed(self.taped):
+            self._op(taped)
+
+    def gradient(self, value: Any) -> Any:
+        """Return the gradient of a value, ``None`` where the loss does not depend on it."""
+        if value not in self.sums and value in self.parts:
+            self.sums[value] = self._sum(value, self.parts[value])
+        return self.sums.get(value)
+
+    def _sum(self, value: Any, parts: list[Any]) -> Any:
+        """Add up what the uses contribute: first all but the one that came first, the last use.
+
+        The last use is often where a residual connection ends; the others may share partial sums.
+        """
+        make = self.marker.at(f"{_value_name(value)}.grad", self.opset, "backward")
+        if len(parts) == 1:
+            return parts[0]
+        others = parts[1:]
+        if len(others) > 1:
+            others = [make.onnx("Sum", others, value.type)]
+        return make.onnx("Sum", [parts[0], *others], value.type)
+
+    def _op(self, taped: Taped) -> None:
+        gradients = [None if r is None else self.gradient(r) for r in taped.results]
+        wanted = [operand in self.active for operand in taped.operands]
+        if not any(wanted) or all(dy is None for dy in gradients):
+            return
+        rule = gradient_of(taped.info.name)
+        if rule is None:
+            raise UserError(
+                f"node '{taped.name}' ({taped.info.name}) lies between a parameter and the loss "
+                "and has no gradient; expected an operator that can be differentiated "
+                "(docs/training.md lists them), or its parameters frozen"
+            )
+        make = self.marker.at(f"{taped.name}.grad", self.opset, "backward", number_of(taped.leader))
+        given = Backward(
+            taped.info,
+            make,
+            taped.operands,
+            taped.results,
+            gradients,
+            wanted,
+            self.read,
+            taped.held,
+        )
+        self._collect(taped, wanted, rule(given))
+        self._note(taped, gradients)
+
+    def _collect(self, taped: Taped, wanted: list[bool], found: Sequence[Any]) -> None:
+        for operand, want, part in zip(taped.operands, wanted, found, strict=True):
+            if want and part is not None:
+                assert part.type == operand.type, (
+                    f"{taped.info.name}: gradient of type {part.type} for {operand.type}"
+                )
+                self.parts.setdefault(operand, []).append(part)
+
+    def _note(self, taped: Taped, gradients: Sequence[Any]) -> None:
+        fours = self.fours.setdefault(taped.leader, [])
+        for result, dy in zip(taped.results, gradients, strict=True):
+            if dy is not None and onnx.owner(dy) is not None:
+                fours += [*_reference(result), *_reference(dy)]
+        set_gradients(taped.leader, fours)
+
+
+def _active(taped: Sequence[Taped], wanted: set[Any]) -> set[Any]:
+    """Return every floating point value that depends on one of ``wanted``."""
+    active = set(wanted)
+    for one in taped:
+        if any(operand in active for operand in one.operands):
+            active.update(r for r in one.results if r is not None and is_float(r))
+            # What a training form computed on the way is read by its gradient alone.
+    return active
+
+
+def _reference(value: Any) -> tuple[int, int]:
+    op = onnx.owner(value)
+    assert op is not None, "the gradient of an argument is none of an op's results"
+    return number_of(op), ir.OpResult(value).result_number
+
+
+def _value_name(value: Any) -> str:
+    op = onnx.owner(value)
+    return "" if op is None else _label(op)
