@@ -1,0 +1,52 @@
+"""What the schema says of a plan for training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from handmade_training import LeastSquares
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.plan.writer import check_document
+from tensoropt.runtime.plan import Plan
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("training")
+    return LeastSquares(place).plan(place / "plan")
+
+
+def test_a_training_plan_is_read(folder: Path) -> None:
+    found = Plan.load(folder)
+    assert [tensor.name for tensor in found.inputs] == ["x", "t"]
+    assert "weights/rank1.safetensors" in found.files
+
+
+def changed(folder: Path, change: Callable[[Any], Any]) -> dict[str, Any]:
+    document = json.loads((folder / "plan.json").read_text())
+    change(document["training"])
+    return document
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("loss_output"), "training: 'loss_output' is a required property"),
+        (lambda t: t.update(colour=1), "training: Additional properties are not allowed"),
+        (lambda t: t.update(recompute="auto"), "training/recompute: 'auto' is not one of"),
+        (lambda t: t.update(clip_norm=0), "training/clip_norm: 0 is less than or equal to"),
+        (lambda t: t["state"][0].update(kind="weight"), "training/state/0/kind: 'weight'"),
+        (lambda t: t["state"][0].update(graph="both"), "training/state/0/graph: 'both'"),
+        (lambda t: t["state"][0].update(read_by=[]), r"training/state/0/read_by: \[\] should"),
+        (lambda t: t["gradients"].clear(), r"training/gradients: \[\] should be non-empty"),
+        (lambda t: t["hyper"][0].update(role="rate"), "training/hyper/0/role: 'rate' is not"),
+    ],
+)
+def test_what_the_schema_refuses(folder: Path, change: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_document(changed(folder, change), Path("plan.json"))
