@@ -1,7 +1,8 @@
 """A two-layer LSTM language model, large of Zaremba et al. (arXiv 1409.2329): 66 M parameters.
 
 With ONNX's LSTM operator, or ``unrolled`` over the sequence into products that share their weights.
-Sentences come in as rows; inside, and in the scores, the sequence is the first dimension.
+Sentences come in as rows; inside, and in the scores, the sequence is the first dimension, unless
+the scores are to have rows first too.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ class Lstm:
     sequence: int = 35
     batch: int = 64
     unrolled: bool = False
+    rows_first: bool = False
     dtype: str = "float32"
 
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
-        shape = (self.sequence, self.batch)
         ids = g.input("ids", "int64", self.batch, self.sequence)
         ids = g.op("Transpose", ids, perm=[1, 0], name="turned")
         x, _ = embed(g, ids, self.vocabulary, self.width, "tokens")
         for number in range(self.layers):
             with g.scope(f"layer{number}"):
                 x = self._unrolled(g, x) if self.unrolled else self._operator(g, x)
+        shape = [self.sequence, self.batch]
+        if self.rows_first:
+            x, shape = g.op("Transpose", x, perm=[1, 0, 2], name="rows"), shape[::-1]
         scores = linear(g, x, self.width, self.vocabulary, "out")
         g.output(scores, "scores", *shape, self.vocabulary)
         return g

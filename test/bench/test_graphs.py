@@ -13,6 +13,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 from graphs.catalog import MODELS
+from graphs.residual import Residual
+from graphs.trained import TRAINED
+from graphs.vit import Vit
 from tiny import TINY, write_tiny
 
 from tensoropt.compiler import driver
@@ -63,15 +66,29 @@ def test_the_base_transformer_grows_with_its_layers_as_published() -> None:
     assert counts[1] - counts[0] == pytest.approx(50 - 36, abs=1)
 
 
+@pytest.mark.parametrize(("model", "millions"), [(Vit(), 86), (Residual(), 0.27)])
+def test_parameters_of_what_is_trained_are_those_published(model: Any, millions: float) -> None:
+    assert model.build("x").parameters / 1e6 == pytest.approx(millions, rel=0.01)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_models_that_are_trained_are_valid_and_every_shape_is_known(
+    name: str, tmp_path: Path
+) -> None:
+    _check(TRAINED[name].build(name).save(tmp_path))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_valid_and_every_shape_is_known(name: str, tmp_path: Path) -> None:
-    path = _sized(name, **({"layers": 1} if name in LARGE else {})).build(name).save(tmp_path)
+    _check(_sized(name, **({"layers": 1} if name in LARGE else {})).build(name).save(tmp_path))
+
+
+def _check(path: Path) -> None:
     onnx.checker.check_model(path)
     model = onnx.load(path, load_external_data=False)
     names = [node.name for node in model.graph.node]
     assert len(set(names)) == len(names)
-    module = driver.load(path, {})
-    driver.run_phase(module, "prepare")
+    module = _prepared(path)
     assert "?" not in str(module)
     assert "tensor<*x" not in str(module)
 

@@ -1,0 +1,63 @@
+"""The vision transformer (Dosovitskiy et al., arXiv 2010.11929, table 1): base, 86 M parameters.
+
+The class is read from a token of its own, before the patches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphs.builder import Builder
+from graphs.convnet import Map, Network, classify, conv, image
+from graphs.layers import attend, heads_of, layer_norm, linear, merge_heads
+
+__all__ = ["Vit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vit(Network):
+    """``patch`` is the height and the width of what becomes one token."""
+
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    patch: int = 16
+
+    def build(self, name: str) -> Builder:
+        g = Builder(name, self.dtype)
+        x = self._tokens(g, image(g, self))
+        for number in range(self.layers):
+            with g.scope(f"layer{number}"):
+                x = g.op("Add", x, self._attention(g, x))
+                x = g.op("Add", x, self._feed_forward(g, x))
+        x = layer_norm(g, x, self.width, "norm")
+        first = g.op("Gather", x, g.constant(0, "int64"), axis=1, name="first")
+        classify(g, Map(first, self.width, 1), self)
+        return g
+
+    def _tokens(self, g: Builder, x: Map) -> str:
+        """Return [batch, 1 + patches, width]."""
+        x = conv(g, x, self.width, self.patch, self.patch, relu=False, name="patches")
+        rows = g.op("Reshape", x.value, g.ints(0, 0, -1))
+        rows = g.op("Transpose", rows, perm=[0, 2, 1])
+        token = g.weight("token", 1, 1, self.width, fan_in=self.width)
+        tokens = g.op("Expand", token, g.ints(self.batch, 1, 1))
+        rows = g.op("Concat", tokens, rows, axis=1)
+        places = g.weight("positions", 1 + x.size**2, self.width, fan_in=self.width)
+        return g.op("Add", rows, places)
+
+    def _attention(self, g: Builder, x: str) -> str:
+        size = self.width // self.heads
+        with g.scope("attention"):
+            x = layer_norm(g, x, self.width, "norm")
+            q, k, v = (linear(g, x, self.width, self.width, n) for n in ("q", "k", "v"))
+            k = heads_of(g, k, self.heads, size, turned=True)
+            q, v = (heads_of(g, part, self.heads, size) for part in (q, v))
+            y = merge_heads(g, attend(g, q, k, v, size), self.width)
+            return linear(g, y, self.width, self.width, "out")
+
+    def _feed_forward(self, g: Builder, x: str) -> str:
+        with g.scope("mlp"):
+            x = layer_norm(g, x, self.width, "norm")
+            y = g.op("Gelu", linear(g, x, self.width, 4 * self.width, "up"))
+            return linear(g, y, 4 * self.width, self.width, "down")

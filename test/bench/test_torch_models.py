@@ -1,0 +1,35 @@
+"""The PyTorch modules that training is held against compute what their ONNX models do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+from graphs.trained import TRAINED
+from torch_models.catalog import torch_model
+from torch_models.weights import load_weights
+from training_data import batch_size, draw
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_scores_agree_with_onnx_runtime(name: str, tmp_path: Path) -> None:
+    model = TRAINED[name]
+    path = model.build(name).save(tmp_path, seed=0)
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    held = draw(path, batch_size(path))
+    (scores,) = session.run(None, {i.name: held[i.name] for i in session.get_inputs()})
+    module = torch_model(model, path).eval()
+    feeds = [torch.from_numpy(held[i.name]) for i in session.get_inputs()]
+    with torch.no_grad():
+        found = module(*feeds).numpy()
+    np.testing.assert_allclose(found, scores, rtol=1e-5, atol=1e-5 * np.abs(scores).max())
+    assert held["labels"].shape == scores.shape[:-1]
+
+
+def test_a_weight_without_a_place_is_refused(tmp_path: Path) -> None:
+    path = TRAINED["gpt2"].build("gpt2").save(tmp_path, seed=0)
+    with pytest.raises(AssertionError, match="not in the module"):
+        load_weights(torch.nn.Module(), path)
