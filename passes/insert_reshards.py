@@ -30,16 +30,20 @@ class InsertReshardsPass(Pass):
     def run(self, module: ir.Module) -> None:
         function = onnx.function(module)
         with module.context:
-            layouts = self._arguments(function)
+            layouts, end = self._arguments(function), _last_before_update(function)
             for op in list(function.regions[0].blocks[0]):
-                self._op(function, op.operation, layouts)
+                self._op(function, op.operation, layouts, end)
 
     def _arguments(self, function: ir.Operation) -> dict[ir.Value, Layout]:
         arguments = function.regions[0].blocks[0].arguments
         return dict(zip(arguments, signature_layouts(function, "arg_attrs"), strict=True))
 
     def _op(
-        self, function: ir.Operation, op: ir.Operation, layouts: dict[ir.Value, Layout]
+        self,
+        function: ir.Operation,
+        op: ir.Operation,
+        layouts: dict[ir.Value, Layout],
+        end: ir.Operation | None,
     ) -> None:
         if op.name == onnx.NO_VALUE:
             return
@@ -54,8 +58,33 @@ class InsertReshardsPass(Pass):
             )
         for number, (value, layout) in enumerate(zip(operands, wanted, strict=True)):
             if value in layouts and layouts[value] != layout:
-                _use(op, number, value, reshard(op, value, layouts[value], layout))
+                before = op if end is None else _place(op, value, end)
+                _use(op, number, value, reshard(before, value, layouts[value], layout))
         layouts.update(zip(op.results, made, strict=True))
+
+
+def _last_before_update(function: ir.Operation) -> ir.Operation | None:
+    """Return the last op of a training step that is not of its update; ``None`` for a model.
+
+    It makes a gradient, which no other one of them reads.
+    """
+    last = None
+    for op in function.regions[0].blocks[0]:
+        phase = op.operation.attributes
+        if "topt.phase" in phase and phase["topt.phase"].value != "update":
+            last = op.operation
+    return last
+
+
+def _place(op: ir.Operation, value: ir.Value, end: ir.Operation) -> ir.Operation:
+    """Return before which op a value is moved for ``op``: results of the backward pass within it.
+
+    A result that is an argument, or that the update makes, is moved after it.
+    """
+    made = onnx.owner(value)
+    if op.name != "func.return" or made is None or "topt.phase" not in made.attributes:
+        return op
+    return op if made.attributes["topt.phase"].value == "update" else end
 
 
 def _use(op: ir.Operation, number: int, value: ir.Value, new: ir.Value) -> None:

@@ -38,23 +38,45 @@ class OptimizeReshardsPass(Pass):
         function = onnx.function(module)
         with module.context, ir.Location.unknown():
             resharder, folded = resharder_of(module, function), onnx.folded_values(function)
-            for value, tensor in _tensors(function).items():
+            for (value, _), tensor in _tensors(function).items():
                 tensor.merge()
                 if value not in folded:
                     tensor.arrange(resharder)
 
 
-def _tensors(function: ir.Operation) -> dict[ir.Value, _Tensor]:
-    """Return what is resharded, with its reshards in program order; chains count to their start."""
+_PARTS = {"recompute": "backward"}
+"""Recomputation shares with the backward pass what was fetched for it."""
+
+
+def _tensors(function: ir.Operation) -> dict[tuple[ir.Value, str], _Tensor]:
+    """Return what is resharded, with its reshards in program order; chains count to their start.
+
+    State of a training step is fetched anew in each part of it, so that it need not be kept.
+    """
     roots: dict[ir.Value, ir.Value] = {}
-    tensors: dict[ir.Value, _Tensor] = {}
+    tensors: dict[tuple[ir.Value, str], _Tensor] = {}
+    state = _state(function)
     for op in function.regions[0].blocks[0]:
         if op.operation.name == "topt.reshard":
             read = op.operation.operands[0]
             value = roots[op.operation.results[0]] = roots.get(read, read)
             start = layout_of(op.operation.attributes["src"])
-            tensors.setdefault(value, _Tensor(value, start)).reshards.append(op.operation)
+            part = _part(op.operation) if value in state else ""
+            tensors.setdefault((value, part), _Tensor(value, start)).reshards.append(op.operation)
     return tensors
+
+
+def _state(function: ir.Operation) -> set[ir.Value]:
+    """Return the arguments that pass from one training step to the next."""
+    arguments = function.regions[0].blocks[0].arguments
+    held = function.attributes["arg_attrs"] if len(arguments) else ()
+    return {a for a, own in zip(arguments, held, strict=True) if "topt.state" in own}
+
+
+def _part(op: ir.Operation) -> str:
+    held = op.attributes
+    phase = held["topt.phase"].value if "topt.phase" in held else ""
+    return _PARTS.get(phase, phase)
 
 
 @dataclass

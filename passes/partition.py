@@ -56,9 +56,14 @@ class _Partition:
         block = self.old.regions[0].blocks[0]
         new = self._signature()
         self.local.update(zip(block.arguments, new.entry_block.arguments, strict=True))
+        update: int | None = None
         with ir.InsertionPoint(new.entry_block):
             for op in block:
+                if update is None and _is_update(op.operation):
+                    update = len(new.entry_block.operations)
                 self._op(op.operation)
+        if update is not None:
+            _mark_update(new.entry_block, update)
         self.old.erase()
 
     def _signature(self) -> func.FuncOp:
@@ -154,3 +159,14 @@ class _Partition:
         if info is None:
             return type_
         return tensor_type(layout.local_shape(info.shape, self.mesh), type_.element_type)
+
+
+def _is_update(op: ir.Operation) -> bool:
+    return "topt.phase" in op.attributes and bool(op.attributes["topt.phase"].value == "update")
+
+
+def _mark_update(block: ir.Block, first: int) -> None:
+    """Mark all that a rank runs for the update of a training step, which comes last."""
+    for number, op in enumerate(block):
+        if number >= first and op.operation.name != "func.return":
+            op.operation.attributes["topt.phase"] = ir.StringAttr.get("update")

@@ -8,14 +8,22 @@ from tensoropt.dialects.topt import ReshardOp, layout_attr
 
 __all__ = ["reshard"]
 
+_PHASE = "topt.phase"
+
 
 def reshard(before: ir.Operation, value: ir.Value, source: Layout, target: Layout) -> ir.Value:
-    """Move ``value``, which lies in ``source``, to ``target`` just before the op ``before``."""
+    """Move ``value``, which lies in ``source``, to ``target`` just before the op ``before``.
+
+    In a training step it belongs to the phase of that op.
+    """
     with ir.InsertionPoint(before):
-        return ReshardOp(
+        made = ReshardOp(
             input=value,
             src=layout_attr(source),
             dst=layout_attr(target),
             output=value.type,
             loc=before.location,
-        ).output
+        )
+    if _PHASE in before.attributes:
+        made.operation.attributes[_PHASE] = before.attributes[_PHASE]
+    return made.output

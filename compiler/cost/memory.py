@@ -56,8 +56,9 @@ def program_memory(module: ir.Module) -> Memory:
 
     Operations run in program order and a tensor lives from the one that makes it to the last that
     reads it; arguments live from the start, results to the end. What depends on no input is folded
-    when ONNX Runtime loads the graph: it is static, if anything that runs reads it. Symbolic
-    dimensions count as 1.
+    when ONNX Runtime loads the graph: it is static, if anything that runs reads it. So is what a
+    training step passes on to the next, and the gradients; new state is written where the old was.
+    Symbolic dimensions count as 1.
     """
     return _Program(onnx.function(module)).memory()
 
@@ -66,19 +67,21 @@ class _Program:
     def __init__(self, function: ir.Operation) -> None:
         self.function = function
         self.folded = onnx.folded_values(function)
+        self.in_place = _in_place(function)
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = Lifetimes()
 
     def memory(self) -> Memory:
         block = self.function.regions[0].blocks[0]
-        for value in block.arguments:
-            self._argument(value)
+        held = self.function.attributes["arg_attrs"] if len(block.arguments) else ()
+        for value, own in zip(block.arguments, held, strict=True):
+            self._argument(value, is_static=value in self.folded or "topt.state" in own)
         for op in block:
             self._op(op.operation)
         return Memory(sum(self.static.values()), self.lifetimes.peak_bytes())
 
-    def _argument(self, value: ir.Value) -> None:
-        if value in self.folded:
+    def _argument(self, value: ir.Value, *, is_static: bool) -> None:
+        if is_static:
             self.static[value] = type_bytes(value.type)
         else:
             self.lifetimes.define(value, type_bytes(value.type))
@@ -93,5 +96,17 @@ class _Program:
                 self.static[value] = type_bytes(value.type)
             self.lifetimes.use(value)
         for value in op.results:
-            self.lifetimes.define(value, type_bytes(value.type))
+            if "topt.gradient_of" in op.attributes and value not in self.in_place:
+                self.static[value] = type_bytes(value.type)
+            elif value not in self.in_place:
+                self.lifetimes.define(value, type_bytes(value.type))
         self.lifetimes.advance()
+
+
+def _in_place(function: ir.Operation) -> set[ir.Value]:
+    """Return the results that are written where an argument was."""
+    block = function.regions[0].blocks[0]
+    held = function.attributes.get("res_attrs", ())
+    returned = block.operations[len(block.operations) - 1].operation.operands
+    pairs = zip(returned, held, strict=True) if len(held) else ()
+    return {value for value, own in pairs if "topt.updates" in own}

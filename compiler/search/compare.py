@@ -24,6 +24,7 @@ from tensoropt.compiler.search.frontier import (
 from tensoropt.compiler.search.ft import solve_min_time
 from tensoropt.compiler.search.graph import read_graph
 from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.training_tables import mesh_tables
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["Attempt", "attempt", "compare_methods"]
@@ -57,7 +58,7 @@ def compare_methods(
     what it finds. Every point is costed as the graphs it leads to, the optimum too.
     """
     graph = read_graph(module)
-    tables = [MeshTables(graph, mesh, device) for mesh in distinct_meshes(meshes, device)]
+    tables = [mesh_tables(graph, mesh, device) for mesh in distinct_meshes(meshes, device)]
     least = min(_optimum(held, say).time_s for held in tables)
     return [_compared(attempt(tables, options, say), options, least) for options in every]
 
@@ -65,7 +66,7 @@ def compare_methods(
 def _optimum(tables: MeshTables, say: Say) -> FrontierPoint:
     say(f"tables of mesh {tables.mesh}")
     choice = solve_min_time(tables.problem).choice
-    return frontier_point(Evaluator(tables), choice[: len(tables.variables)])
+    return frontier_point(Evaluator(tables), tables.decode(choice))
 
 
 def attempt(

@@ -14,6 +14,7 @@ from functools import cache
 from tensoropt.compiler.cost.memory import Lifetimes
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.spread import spread
+from tensoropt.compiler.search.graph import Node
 from tensoropt.compiler.search.tables import MeshTables, tensor_bytes
 
 __all__ = ["Cost", "Evaluator"]
@@ -42,7 +43,9 @@ class _Option:
     """What one strategy of one node costs; layouts are numbers, which hash faster.
 
     ``operands`` holds (value, layout) of what is read, tied parameters left out; ``results`` what
-    is made, with its bytes, ``None`` where it is folded at load. An option that ``runs`` is a step.
+    is made, with its bytes, ``None`` where it is folded at load or counted with what stays. An
+    option that ``runs`` is a step. State read in a later part of a training step counts as another
+    value, a *view*: it is fetched anew. ``updated`` is what is written where the old state was.
     """
 
     compute_s: float
@@ -51,6 +54,7 @@ class _Option:
     operands: tuple[tuple[int, int], ...]
     results: tuple[tuple[tuple[int, int], int | None], ...]
     runs: bool
+    updated: tuple[int, int] | None = None
 
 
 _Costs = tuple[float, float, int]
@@ -92,19 +96,34 @@ class Evaluator:
     def _option(self, index: int, picked: int) -> _Option:
         node = self.graph.nodes[index]
         costs, wanted, made = self._shared(self.tables.alike[index], picked)
+        operands = tuple(
+            (self._view(node, value), wanted[operand])
+            for operand, value in enumerate(node.operands)
+            if value is not None and not self.graph.producer(value).tied
+        )
         return _Option(
             *costs,
+            operands,
             tuple(
-                (value, wanted[operand])
-                for operand, value in enumerate(node.operands)
-                if value is not None and not self.graph.producer(value).tied
-            ),
-            tuple(
-                ((value, layout), None if node.constant else self.size_bytes(value, layout))
+                ((value, layout), None if self._stays(value) else self.size_bytes(value, layout))
                 for value, layout in zip(node.results, made, strict=True)
             ),
             node.kind == "op" and not node.constant,
+            operands[0] if node.updates is not None else None,
         )
+
+    def _stays(self, value: int) -> bool:
+        return self.graph.producer(value).constant or self.graph.resides(value)
+
+    def _view(self, node: Node, value: int) -> int:
+        """Return the number under which ``node`` reads a value: state anew in each part."""
+        if self.graph.producer(value).state is None:
+            return value
+        return value + self.graph.part(node) * len(self.graph.values)
+
+    def whole(self, view: int) -> int:
+        """Return the value that a view is of."""
+        return view % len(self.graph.values)
 
     def _equal_part(self, index: int, picked: int) -> tuple[_Costs, _Numbers, _Numbers]:
         """Return what an option is for all nodes alike: its costs, and operands' and results'
@@ -122,7 +141,7 @@ class Evaluator:
 
     def size_bytes(self, value: int, layout: int) -> int:
         """Return the bytes of one rank's part."""
-        return self._bytes(self._alike[value], layout)
+        return self._bytes(self._alike[self.whole(value)], layout)
 
     def _part_bytes(self, value: int, layout: int) -> int:
         info = self.graph.values[value].info
@@ -130,11 +149,13 @@ class Evaluator:
 
     def moves(self, value: int, source: int, target: int) -> tuple[float, tuple[int, ...]]:
         """Return the time of a reshard, and the layout after each of its steps."""
+        value = self.whole(value)
         time_s, steps = self._path(self._alike[value], source, target)
         return 0.0 if self.graph.producer(value).constant else time_s, steps
 
     def tree(self, value: int, source: int, targets: tuple[int, ...]) -> Mapping[int, int]:
         """Return from which layout each of ``targets`` is made: a constant is cut as it lies."""
+        value = self.whole(value)
         if self.graph.producer(value).constant:
             return dict.fromkeys(targets, source)
         return self._tree(self._alike[value], source, targets)
@@ -163,6 +184,7 @@ class _Evaluation:
         self.made: dict[int, int] = {}  # value -> the layout its producer makes
         self.wanted: dict[int, dict[int, None]] = {}  # value -> other layouts, as first read
         self.present: set[tuple[int, int]] = set()
+        self.updated: set[tuple[int, int]] = set()
         self.compute_s = self.communication_s = 0.0
         self.static_bytes = 0
 
@@ -171,6 +193,7 @@ class _Evaluation:
         options = [self.owner.option(i, int(x)) for i, x in zip(variables, choice, strict=True)]
         for option in options:
             self._layouts(option)
+        self.updated = {option.updated for option in options if option.updated is not None}
         for option in options:
             self._node(option)
         peak = self.lifetimes.peak_bytes()
@@ -179,6 +202,9 @@ class _Evaluation:
     def _layouts(self, option: _Option) -> None:
         """Note which layouts there will be."""
         for value, layout in option.operands:
+            if value not in self.made:  # a view
+                self.made[value] = self.made[self.owner.whole(value)]
+                self.present.add((value, self.made[value]))
             if layout != self.made[value]:
                 self.wanted.setdefault(value, {})[layout] = None
         self.made.update(tensor for tensor, _ in option.results)
@@ -194,7 +220,7 @@ class _Evaluation:
             self.lifetimes.use(tensor)
         for tensor, size_bytes in option.results:
             self.present.add(tensor)
-            if size_bytes is not None:
+            if size_bytes is not None and tensor not in self.updated:
                 self.lifetimes.define(tensor, size_bytes)
         if option.runs:
             self.lifetimes.advance()
@@ -213,5 +239,6 @@ class _Evaluation:
             self.lifetimes.use(tensor)
             last = number == len(steps) - 1
             tensor = (value, target) if last else (value, source, target, number)
-            self.lifetimes.define(tensor, self.owner.size_bytes(value, layout))
+            if tensor not in self.updated:
+                self.lifetimes.define(tensor, self.owner.size_bytes(value, layout))
             self.lifetimes.advance()

@@ -19,6 +19,7 @@ from tensoropt.compiler.search.meshes import (
     distinct_meshes,
 )
 from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.training_tables import mesh_tables
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects.mlir import ir
 
@@ -114,7 +115,7 @@ def search_graph(
     """
     options = options or SearchOptions()
     every = sorted(_chosen(distinct_meshes(meshes, device), options), key=lambda m: len(m.shape))
-    return search_tables((MeshTables(graph, m, device) for m in every), len(every), options, say)
+    return search_tables((mesh_tables(graph, m, device) for m in every), len(every), options, say)
 
 
 def search_tables(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.search.marks import Marks
 from tensoropt.compiler.sharding.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.registry import rule_for
@@ -22,6 +23,8 @@ from tensoropt.dialects.mlir import ir
 # Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
 _WHOLE_BELOW = 0.01
 _FEW_USES = 2
+
+_PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
 
 __all__ = ["Graph", "Node", "Value", "captured", "read_graph"]
 
@@ -36,6 +39,13 @@ class Node:
     A ``constant`` node depends on no graph input; ONNX Runtime folds it when the model is loaded.
     A ``whole`` constant is shared by many uses and so small that every rank keeps all of it.
     ``returned_as`` is the name under which the model gives a result away.
+
+    In a training step: ``phase`` is when an op runs, ``state`` what an argument holds from one step
+    to the next. A node ``follows`` the one whose strategy decides its own; one that ``repeats``
+    another has the same strategy. ``gradients`` pairs values with their gradients, for those that
+    follow. A result ``updates`` the argument that it takes the place of, in its memory. An op
+    whose result is ``held`` makes what stays until the update: a parameter's gradient. A
+    ``norm`` adds up what every rank has of all gradients.
     """
 
     kind: Literal["argument", "op", "result"]
@@ -49,6 +59,14 @@ class Node:
     tied: bool = False
     whole: bool = False
     returned_as: str | None = None
+    phase: str | None = None
+    state: str | None = None
+    follows: int | None = None
+    repeats: int | None = None
+    updates: int | None = None
+    gradients: tuple[tuple[int, int], ...] = ()
+    held: bool = False
+    norm: bool = False
 
     @property
     def is_parameter(self) -> bool:
@@ -76,6 +94,11 @@ class Graph:
     values: list[Value]
     module: ir.Module
 
+    @property
+    def trains(self) -> bool:
+        """Whether this is a training step."""
+        return any(node.state for node in self.nodes)
+
     def producer(self, value: int) -> Node:
         """Return the node that makes ``value``."""
         return self.nodes[self.values[value].producer]
@@ -102,6 +125,18 @@ class Graph:
         """
         producer = self.producer(value)
         return producer.kind == "argument" and self.nodes[node].returned_as == producer.name
+
+    def resides(self, value: int) -> bool:
+        """Whether a value stays in memory from step to step: state, or its gradient."""
+        producer = self.producer(value)
+        return producer.state is not None or producer.held
+
+    def part(self, node: Node) -> int:
+        """Return in which part of a step an op runs: forward 0, backward 1, update 2.
+
+        State that lies otherwise than an op wants it is fetched once for each part.
+        """
+        return _PARTS.get(node.phase or "forward", 0)
 
     def is_kept(self, value: Value) -> bool:
         """Whether a constant value stays in memory: something read at run time uses it."""
@@ -144,15 +179,19 @@ class _Reader:
         self.graph = Graph([], [], module)
         self.indices: dict[ir.Value, int] = {}
         self.infos = TypeInfos()
+        self.marks = Marks(self.graph)
         self.known: dict[OpInfo, tuple[OpInfo, Rule]] = {}
 
     def read(self) -> Graph:
         block = self.function.regions[0].blocks[0]
         arguments = self._held("arg_attrs", len(block.arguments))
         for argument, (name, attributes) in zip(block.arguments, arguments, strict=True):
-            self._append(Node("argument", name, constant="topt.param" in attributes), [argument])
+            node = Node("argument", name, constant="topt.param" in attributes)
+            self._append(node, [argument])
+            self.marks.argument(node, attributes)
         for op in block:
             self._op(op.operation)
+        self.marks.resolve()
         _classify_constants(self.graph)
         return self.graph
 
@@ -170,14 +209,16 @@ class _Reader:
             return
         if op.name == "func.return":
             results = self._held("res_attrs", len(op.operands))
-            for position, (value, (name, _)) in enumerate(zip(op.operands, results, strict=True)):
+            for position, (value, (name, own)) in enumerate(zip(op.operands, results, strict=True)):
                 node = Node("result", f"result {position}", op=op, returned_as=name)
                 self._append(node, [], [value])
+                self.marks.result(node, own)
             return
         if not onnx.is_onnx(op):
             raise UserError(f"{op.location}: '{op.name}' op is not an onnx op, run import only")
         node = Node("op", onnx.node_name(op) or op.name, *self._described(op), op)
         self._append(node, op.results, [*op.operands, *captured(op)])
+        self.marks.op(node, op)
         inputs = [self.graph.producer(v) for v in node.operands if v is not None]
         node.constant = not onnx.is_random(op) and all(producer.constant for producer in inputs)
 

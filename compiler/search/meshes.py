@@ -213,9 +213,7 @@ def _kept(tables: MeshTables, result: Found, options: SearchOptions) -> list[Cho
     kept = _spread(len(points), options.points)
     if options.memory_bytes is not None:
         kept |= _around([point.memory for point in points], options.memory_bytes)
-    # Copies of shared tensors come last; the program takes each from the nearest layout there is.
-    chosen = len(tables.variables)
-    return [points[i].choice[:chosen] for i in sorted(kept)]
+    return [tables.decode(points[i].choice) for i in sorted(kept)]
 
 
 def _spread(count: int, wanted: int) -> set[int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
 from tensoropt.compiler.cost.compute import local_bytes, op_time_s
@@ -26,8 +27,11 @@ from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.sharding.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule import Strategy
 
-__all__ = ["MeshTables", "tensor_bytes"]
+__all__ = ["Choice", "MeshTables", "tensor_bytes"]
 
+
+Choice = NDArray[np.int32]
+"""Numbers of options."""
 
 _Uses = list[tuple[int, int]]
 """The (node, operand) pairs that read a tensor."""
@@ -81,11 +85,20 @@ class MeshTables:
         """The nodes that choose, in program order."""
         return [index for index, node in enumerate(self.graph.nodes) if not node.tied]
 
+    @property
+    def leaders(self) -> list[int]:
+        """The nodes that the first nodes of the problem stand for, in its order."""
+        return self.variables
+
+    def decode(self, choice: Choice) -> Choice:
+        """Return the number of the option of each of ``variables`` for a choice of the problem."""
+        return choice[: len(self.variables)]
+
     @cached_property
     def alike(self) -> list[int]:
         """Per node the first that has the same options at the same costs, by itself if tied."""
         first: dict[object, int] = {}
-        kinds = (i if n.tied else self._node_table(i) for i, n in enumerate(self.graph.nodes))
+        kinds = (i if n.tied else self.node_table(i) for i, n in enumerate(self.graph.nodes))
         return [first.setdefault(kind, index) for index, kind in enumerate(kinds)]
 
     @cached_property
@@ -99,7 +112,7 @@ class MeshTables:
         Linear in the number of edges, times the sizes of their distinct tables.
         """
         position = {node: index for index, node in enumerate(self.variables)}
-        nodes = [self._node_table(index) for index in self.variables]
+        nodes = [self.node_table(index) for index in self.variables]
         edges: list[EdgeTable] = []
         for value, uses in self._free_uses().items():
             source = self._source(value, position)
@@ -152,7 +165,7 @@ class MeshTables:
         )
 
     def static_bytes(self, node: Node, strategy: Strategy) -> int:
-        """Return the bytes that ``node`` keeps: its parameters, and its result if constant."""
+        """Return the bytes that ``node`` keeps: its parameters, its result if constant or state."""
         total = 0
         for operand, info in self.graph.tied_operands(node):
             total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
@@ -163,6 +176,9 @@ class MeshTables:
                 for value in kept
                 if self.graph.is_kept(value)
             )
+        elif any(self.graph.resides(value) for value in node.results):
+            kept = [self.graph.values[v] for v in node.results]
+            total += sum(tensor_bytes(v.info, strategy.results[v.index], self.mesh) for v in kept)
         return total
 
     def transient_bytes(self, node: Node, strategy: Strategy) -> int:
@@ -172,14 +188,20 @@ class MeshTables:
         read = {
             (value, strategy.operands[operand])
             for operand, value in enumerate(node.operands)
-            if value is not None and not self.graph.producer(value).constant
+            if value is not None and not self._stays(value)
         }
         total = sum(tensor_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
         for value, layout in zip(node.results, strategy.results, strict=True):
-            total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
+            if not self._stays(value):
+                total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
         return total
 
-    def _node_table(self, index: int) -> NodeTable:
+    def _stays(self, value: int) -> bool:
+        """Whether a value is in memory all the time."""
+        return self.graph.producer(value).constant or self.graph.resides(value)
+
+    def node_table(self, index: int) -> NodeTable:
+        """Return the costs of a node's options; the same table for nodes alike."""
         # Known by identity: equal ops have the same, and to hash them takes long.
         node = self.graph.nodes[index]
         key = (node.kind, id(node.info), self._surroundings(node), id(self.options[index]))
@@ -209,6 +231,7 @@ class MeshTables:
                     self.graph.producer(v).tied,
                     self.graph.producer(v).constant,
                     self.graph.is_kept(self.graph.values[v]),
+                    self.graph.resides(v),
                     node.operands.index(v) if v in node.operands else -1,
                     id(self.graph.values[v].info),
                 )

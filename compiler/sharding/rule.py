@@ -30,7 +30,19 @@ if TYPE_CHECKING:
 
     InnerKind = Collective | Literal["copy"]
 
-__all__ = ["Dims", "Factor", "InnerStep", "Linear", "Rule", "Strategy", "strategies"]
+__all__ = [
+    "Choice",
+    "Dims",
+    "Factor",
+    "InnerStep",
+    "Linear",
+    "Rule",
+    "Strategy",
+    "axis_choices",
+    "placements",
+    "strategies",
+    "strategy_of_choices",
+]
 
 Dims = tuple[int | None, ...]
 """Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
@@ -140,6 +152,23 @@ def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
         if _divides(rule, mesh, choices):
             found.setdefault(_strategy(rule, choices), None)
     return tuple(found)
+
+
+def axis_choices(rule: Rule) -> list[Choice]:
+    """Return what a mesh axis can do to the op, whatever its extent divides."""
+    splits = [i for i, factor in enumerate(rule.factors) if factor.can_split and factor.size != 1]
+    return [None, *splits, *rule.linear]
+
+
+def placements(rule: Rule, choice: Choice) -> tuple[list[Placement], list[Placement]]:
+    """Return the placements of operands and of results on a mesh axis that does ``choice``."""
+    operands = [_operand_placement(rule, index, choice) for index in range(len(rule.operands))]
+    return operands, [_result_placement(rule, dims, choice) for dims in rule.results]
+
+
+def strategy_of_choices(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> Strategy | None:
+    """Return the strategy of one choice per mesh axis, ``None`` where it does not divide."""
+    return _strategy(rule, choices) if _divides(rule, mesh, choices) else None
 
 
 def _options(rule: Rule, extent: int) -> list[Choice]:

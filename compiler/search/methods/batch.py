@@ -22,7 +22,7 @@ def follow_batch(graph: Graph) -> Batch:
     """Return the batch of every value and op that has one; linear in the operands."""
     batch = Batch()
     for index, node in enumerate(graph.nodes):
-        if node.kind == "argument" and not node.constant:
+        if node.kind == "argument" and not node.constant and node.state is None:
             info = graph.values[node.results[0]].info
             if info is not None and info.rank:
                 batch.dims[node.results[0]] = 0

@@ -27,7 +27,7 @@ def data_parallel_choice(problem: Problem, tables: MeshTables) -> Choice:
     """Return the choice that splits the batch everywhere; ``problem`` is that of ``tables``."""
     batch = follow_batch(tables.graph)
     pins: dict[int, int] = {}
-    for position, index in enumerate(tables.variables):
+    for position, index in enumerate(tables.leaders):
         number = _pin(tables, index, batch)
         if number is not None:
             pins[position] = number

@@ -76,7 +76,7 @@ def _megatron(tables: MeshTables, batch: Batch, first: int) -> Wishes:
 def _pins(tables: MeshTables, wishes: Wishes) -> dict[int, int]:
     """Return the options wished for, by the position of their node in the problem."""
     pins: dict[int, int] = {}
-    for position, index in enumerate(tables.variables):
+    for position, index in enumerate(tables.leaders):
         number = wished(tables, index, wishes[index]) if index in wishes else None
         if number is not None:
             pins[position] = number

@@ -58,7 +58,7 @@ def _emitted_bytes(case: Case, choice: Choice) -> float:
     from ..evaluate import Evaluator
 
     assert case.tables is not None
-    chosen = choice[: len(case.tables.variables)].tolist()
+    chosen = case.tables.decode(choice).tolist()
     return Evaluator(case.tables).evaluate(chosen).memory_bytes
 
 

@@ -43,7 +43,7 @@ def _layer_of_nodes(tables: MeshTables) -> dict[int, int]:
     for index in reversed(range(len(graph.nodes))):
         after = [layer[n] for n in _readers(graph, graph.nodes[index]) if n in layer]
         layer.setdefault(index, min(after, default=index))
-    return {position: layer[index] for position, index in enumerate(tables.variables)}
+    return {position: layer[index] for position, index in enumerate(tables.leaders)}
 
 
 def _opens(graph: Graph, node: Node) -> bool:

@@ -32,7 +32,7 @@ class DoesNotFitError(UserError):
 class Case:
     """A problem, and the model and mesh it was made from where there is one.
 
-    Node ``i`` of the problem is node ``tables.variables[i]`` of the graph; further ones are copies
+    Node ``i`` of the problem is node ``tables.leaders[i]`` of the graph; further ones are copies
     of shared tensors.
     """
 

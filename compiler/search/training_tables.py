@@ -1,0 +1,231 @@
+"""The problem of a training step: a variable per cluster, edges for all that runs between them.
+
+Forward and backward are charged together: an edge has the reshard of an activation and of its
+gradient, and the bytes of what the backward pass keeps. How a parameter is stored and how its
+gradient and moments lie are variables like others, so that ZeRO (arXiv 1910.02054) is a choice:
+stored whole with split moments is its stage 1 or 2 (gradients are always as split as moments),
+all split is stage 3, fetched once for the forward and once for the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.cluster_kind import ClusterKind, Column
+from tensoropt.compiler.search.clusters import Cluster, clusters_of
+from tensoropt.compiler.search.graph import Graph
+from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.tables import Choice, MeshTables, tensor_bytes
+from tensoropt.compiler.sharding.op_info import TensorInfo
+
+__all__ = ["TrainingTables", "mesh_tables"]
+
+_Tables = tuple[Floats, Floats, Floats]
+"""Times, static and transient bytes of an edge."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Who gives a value: a node of the problem, the layouts per option, and for which of them the
+    made tensor is kept anyway. ``constant`` and ``state`` say what the value is."""
+
+    node: int
+    layouts: tuple[Layout, ...]
+    kept: NDArray[np.bool_]
+    constant: bool
+    state: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Target:
+    """Who reads a value: a node of the problem and the ways in which it wants it."""
+
+    node: int
+    columns: tuple[Column, ...]
+
+    @property
+    def is_late(self) -> bool:
+        return any(column.late for column in self.columns)
+
+
+class TrainingTables(MeshTables):
+    """The options and costs of a training step on one mesh."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.clusters = clusters_of(self.graph)
+        self._kinds: dict[object, ClusterKind] = {}
+        self._tuples: dict[object, tuple[Layout, ...]] = {}
+        self._edges_known: dict[object, _Tables] = {}
+        self._copies: dict[object, tuple[tuple[Column, ...], NDArray[np.bool_]]] = {}
+
+    @property
+    def leaders(self) -> list[int]:
+        return [cluster.leader for cluster in self.clusters]
+
+    def kind(self, cluster: Cluster) -> ClusterKind:
+        """Return the costs of a cluster, the same for all that look alike."""
+        if cluster.kind not in self._kinds:
+            self._kinds[cluster.kind] = ClusterKind(self, cluster)
+        return self._kinds[cluster.kind]
+
+    def decode(self, choice: Choice) -> Choice:
+        """Return the number of the option of each of ``variables`` for a choice of the problem."""
+        picked = np.zeros(len(self.graph.nodes), dtype=np.int32)
+        for cluster, option in zip(self.clusters, choice.tolist(), strict=False):
+            picked[cluster.members] = self.kind(cluster).picks[option]
+        return picked[self.variables]
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The pairwise factor graph; its node ``i`` is ``clusters[i]``, then come copies.
+
+        Values with several readers have copies, as in ``MeshTables.problem``; state has none, as it
+        is fetched for each use. Linear in the operands, times the sizes of distinct tables.
+        """
+        nodes = [self.kind(cluster).table for cluster in self.clusters]
+        edges: list[EdgeTable] = []
+        for value, targets in self._readers().items():
+            self._connect(value, self._source_of(value), targets, nodes, edges)
+        return Problem(nodes, edges)
+
+    @cached_property
+    def _cluster_of(self) -> dict[int, int]:
+        return {m: n for n, cluster in enumerate(self.clusters) for m in cluster.members}
+
+    def _readers(self) -> dict[int, list[_Target]]:
+        """Return who reads each value from outside its cluster, in program order."""
+        readers: dict[int, list[_Target]] = {}
+        for number, cluster in enumerate(self.clusters):
+            wanted = self.kind(cluster).wanted
+            for place, columns in wanted.items():
+                target = _Target(number, self._same(columns))
+                readers.setdefault(cluster.values[place], []).append(target)
+        return readers
+
+    def _same(self, columns: Sequence[Column]) -> tuple[Column, ...]:
+        return tuple(columns)
+
+    def _source_of(self, value: int) -> _Source:
+        producer = self.graph.values[value].producer
+        number = self._cluster_of[producer]
+        cluster, node = self.clusters[number], self.graph.nodes[producer]
+        kind = self.kind(cluster)
+        place = cluster.values.index(value)
+        is_state = node.state is not None
+        return _Source(number, kind.made[place], kind.kept[place], node.constant, is_state)
+
+    def _connect(
+        self,
+        value: int,
+        source: _Source,
+        targets: list[_Target],
+        nodes: list[NodeTable],
+        edges: list[EdgeTable],
+    ) -> None:
+        """Join the readers of a value to it, through copies where several share it."""
+        if source.constant and self.graph.nodes[self.graph.values[value].producer].follows:
+            return  # a literal of another cluster: cut as it is wanted
+        info = self.graph.values[value].info
+        if info is None:
+            return
+        alone = source.constant or source.state or len(targets) == 1
+        rounds = [([], targets)] if alone else _rounds(targets)
+        for sharing, paying in rounds:
+            if sharing:
+                copy = self._shared_copy(info, source, sharing, len(nodes))
+                edges.append(self._joined(info, source, copy))
+                nodes.append(self._free_node(len(copy.columns[0].layouts)))
+                kept = self._kept_copy(copy)
+                source = _Source(copy.node, copy.columns[0].layouts, kept, False, False)
+            edges += [self._joined(info, source, target) for target in paying]
+
+    def _kept_copy(self, copy: _Target) -> NDArray[np.bool_]:
+        key = ("kept", len(copy.columns[0].layouts), copy.is_late)
+        flags = np.full(len(copy.columns[0].layouts), copy.is_late)
+        return self._copies.setdefault(key, ((), flags))[1]
+
+    def _shared_copy(
+        self, info: TensorInfo, source: _Source, targets: list[_Target], number: int
+    ) -> _Target:
+        """Return the node of a copy: any complete layout that is made or wanted."""
+        groups = [source.layouts, *(c.layouts for target in targets for c in target.columns)]
+        late = any(target.is_late for target in targets)
+        key = (*dict.fromkeys(map(id, groups)), late)
+        if key not in self._copies:
+            distinct = dict.fromkeys(layout for group in groups for layout in group)
+            layouts = tuple(layout for layout in distinct if not layout.has_partial)
+            column = Column(layouts, 0, late, np.zeros(len(layouts), dtype=np.bool_))
+            self._copies[key] = ((column,), column.again)
+        return _Target(number, self._copies[key][0])
+
+    def _joined(self, info: TensorInfo, source: _Source, target: _Target) -> EdgeTable:
+        key = (
+            id(info),
+            id(source.layouts),
+            id(source.kept),
+            source.constant,
+            source.state,
+            *map(id, target.columns),
+        )
+        if key not in self._edges_known:
+            self._edges_known[key] = self._tables(info, source, target)
+        return EdgeTable(source.node, target.node, *self._edges_known[key])
+
+    def _tables(self, info: TensorInfo, source: _Source, target: _Target) -> _Tables:
+        """Return what the ways of a target cost, those that were paid for already left out."""
+        shape = len(source.layouts), len(target.columns[0].layouts)
+        time_s, static, transient = (np.zeros(shape) for _ in range(3))
+        for column in target.columns:
+            own, peak = self._edge_tables.table(
+                info, source.layouts, column.layouts, constant=source.constant
+            )
+            time_s += np.where(column.again, 0.0, own)
+            np.maximum(transient, np.where(np.isfinite(own), peak, 0.0), out=transient)
+        if target.is_late and not source.constant and not source.state:
+            for layouts in _kept_layouts(target.columns):
+                static += self._kept_bytes(info, source, layouts)
+        return time_s, static, transient
+
+    def _kept_bytes(
+        self, info: TensorInfo, source: _Source, layouts: Sequence[Layout | None]
+    ) -> Floats:
+        """Return the bytes kept in ``layouts`` (per option) beyond what the source keeps itself."""
+        numbers: dict[Layout | None, int] = {}
+        made = np.array([numbers.setdefault(layout, len(numbers)) for layout in source.layouts])
+        kept = np.array([numbers.setdefault(layout, len(numbers)) for layout in layouts])
+        size = [0 if x is None else tensor_bytes(info, x, self.mesh) for x in layouts]
+        shared = (made[:, None] == kept[None, :]) & source.kept[:, None]
+        return np.where(shared, 0.0, np.array(size, dtype=np.float64)[None, :])
+
+
+def mesh_tables(graph: Graph, mesh: Mesh, device: Device) -> MeshTables:
+    """Return the tables of a model or of a training step."""
+    return (TrainingTables if graph.trains else MeshTables)(graph, mesh, device)
+
+
+def _rounds(targets: list[_Target]) -> Iterator[tuple[list[_Target], list[_Target]]]:
+    """Yield the readers that share each copy, and those that read it; see ``MeshTables``."""
+    if len(targets) == 2:
+        yield targets, targets
+        return
+    yield targets, targets[-1:]
+    yield targets[:-1], targets[:-1]
+
+
+def _kept_layouts(columns: Sequence[Column]) -> list[list[Layout | None]]:
+    """Return the layouts that are kept per option; ``None`` where an earlier list has it."""
+    found: list[list[Layout | None]] = []
+    for column in columns:
+        if column.late:
+            seen = [[row[n] for row in found] for n in range(len(column.layouts))]
+            found.append([None if x in seen[n] else x for n, x in enumerate(column.layouts)])
+    return found
