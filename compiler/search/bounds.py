@@ -32,10 +32,12 @@ def _part_bytes(info: TensorInfo, devices: int) -> int:
 
 
 def _kept(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
-    """Yield the parameters that a node has for itself, and its results where they are constant."""
+    """Yield the parameters that a node has for itself, and its results where they stay."""
     for _, info in graph.tied_operands(node):
         yield info
-    if node.constant and not node.tied:
+    if node.state is not None or node.held:
+        yield from (graph.values[value].info for value in node.results)
+    elif node.constant and not node.tied:
         values = (graph.values[value] for value in node.results)
         yield from (value.info for value in values if graph.is_kept(value))
 
@@ -44,5 +46,13 @@ def _used(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
     """Yield what a node holds while it runs, without what is kept."""
     if node.constant or node.kind != "op":
         return
-    operands = {v for v in node.operands if v is not None and not graph.producer(v).constant}
-    yield from (graph.values[value].info for value in (*operands, *node.results))
+    touched = {v for v in (*node.operands, *node.results) if v is not None}
+    for value in touched - _updated(graph, node):
+        if not graph.producer(value).constant and not graph.resides(value):
+            yield graph.values[value].info
+
+
+def _updated(graph: Graph, node: Node) -> set[int]:
+    """Return the results that may be written where an argument was."""
+    readers = ((value, user) for value in node.results for user, _ in graph.values[value].uses)
+    return {value for value, user in readers if graph.nodes[user].updates is not None}

@@ -131,6 +131,11 @@ class Graph:
         producer = self.producer(value)
         return producer.state is not None or producer.held
 
+    def is_weight(self, value: int) -> bool:
+        """Whether a value is a parameter, trained or not, or made of such alone."""
+        producer = self.producer(value)
+        return producer.constant or producer.state == "parameter"
+
     def part(self, node: Node) -> int:
         """Return in which part of a step an op runs: forward 0, backward 1, update 2.
 

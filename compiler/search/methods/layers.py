@@ -56,7 +56,7 @@ def _opens(graph: Graph, node: Node) -> bool:
     made = set(chain(*node.rule.results))
     for value, factors in zip(node.operands, node.rule.operands, strict=False):
         info = None if value is None else graph.values[value].info
-        if value is None or info is None or info.rank < 2 or not graph.producer(value).constant:
+        if value is None or info is None or info.rank < 2 or not graph.is_weight(value):
             continue
         sizes = zip(info.shape, factors, strict=True)
         if any(size != 1 and (f is None or f not in made) for size, f in sizes):

@@ -76,13 +76,15 @@ def _divide(node: Node, factor: int | None, divided: dict[int, int]) -> None:
 
 
 def _is_product(node: Node) -> bool:
-    return node.info is not None and node.info.name in _PRODUCTS and not node.constant
+    if node.info is None or node.constant or node.follows is not None:
+        return False
+    return node.info.name in _PRODUCTS
 
 
 def _constants(graph: Graph, node: Node) -> list[int]:
     """Return which of the two factors of a product are parameters."""
     held = [value for value in node.operands[:2] if value is not None]
-    return [number for number, value in enumerate(held) if graph.producer(value).constant]
+    return [number for number, value in enumerate(held) if graph.is_weight(value)]
 
 
 def _is_attention(graph: Graph, node: Node) -> bool:
@@ -104,4 +106,4 @@ def _is_embedding(graph: Graph, node: Node) -> bool:
         return False
     table = node.operands[0]
     is_row = node.info.attribute("axis", 0) == 0
-    return is_row and table is not None and graph.producer(table).constant
+    return is_row and table is not None and graph.is_weight(table)
