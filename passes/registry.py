@@ -24,6 +24,7 @@ _NAMES = (
     "fold-constants",
     "simplify",
     "dce",
+    "build-training-step",
     "search-strategies",
     "insert-reshards",
     "optimize-reshards",

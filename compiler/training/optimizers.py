@@ -1,15 +1,20 @@
-"""The update of one parameter, as element by element ONNX operators."""
+"""The update of one parameter, as element by element ONNX operators.
+
+Factors that all parameters share are computed once per step, so that a parameter is gone over as
+few times as the formula has terms.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.training.spec import Optimizer
-from tensoropt.dialects.build import Build
+from tensoropt.dialects.build import Build, element_type
+from tensoropt.dialects.mlir import ir
 
-__all__ = ["MOMENTS", "Hyper", "update"]
+__all__ = ["MOMENTS", "Scalars", "update"]
 
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     "sgd": (),
@@ -19,80 +24,169 @@ MOMENTS: Mapping[str, tuple[str, ...]] = {
 }
 """What an optimizer keeps per parameter, in the shape of the parameter; zeros at the start."""
 
+Moments = Mapping[str, Any]
+Scalar = Any
+"""A number of Python's, or a float64 value of the graph without dimensions."""
 
-@dataclass(frozen=True)
-class Hyper:
-    """Scalars of a step (float32 values of the graph), the same for all parameters.
 
-    ``step`` counts from 1; the corrections are ``1 - beta^step`` of Adam, ``None`` without it.
+class Scalars:
+    """The scalars of a step, each computed once, in float64: 1 - beta^step cancels in float32.
+
+    ``rate`` is the learning rate; ``step`` counts from 1 (both float32 values of the graph).
+    ``factor`` is what every gradient is multiplied with.
     """
 
-    learning_rate: Any
-    correction1: Any = None
-    correction2: Any = None
+    def __init__(self, make: Build, rate: Any, step: Any = None, factor: Scalar = 1.0) -> None:
+        self._make, self._step = make, step
+        self._held: dict[tuple[str, Any], Any] = {}
+        self.rate, self.factor = self.wide(rate), factor
 
+    def wide(self, x: Any) -> Any:
+        """Return a scalar of the graph in float64."""
+        return self._make.cast(x, ir.F64Type.get())
 
-Moments = Mapping[str, Any]
+    def value(self, x: Scalar) -> Any:
+        """Return a float64 value of the graph."""
+        if not isinstance(x, float):
+            return x
+        import numpy as np
+
+        return self._make.constant(np.array(x, np.float64))
+
+    def op(self, op_type: str, a: Scalar, b: Scalar) -> Scalar:
+        """Return a new scalar: Add, Sub, Mul, Div, Pow or Min of two."""
+        return self._make.binary(op_type, self.value(a), self.value(b))
+
+    def times(self, *factors: Scalar) -> Scalar:
+        """Return a product; numbers of Python's are multiplied here and now."""
+        number = math.prod(x for x in factors if isinstance(x, float))
+        result: Scalar = None
+        for x in (x for x in factors if not isinstance(x, float)):
+            result = x if result is None else self.op("Mul", result, x)
+        if result is None or number == 1.0:
+            return float(number) if result is None else result
+        return self.op("Mul", result, number)
+
+    def correction(self, beta: float) -> Scalar:
+        """Return ``1 - beta^step``."""
+        step = self._kept("step", None, lambda: self.wide(self._step))
+        return self.op("Sub", 1.0, self.op("Pow", beta, step))
+
+    def root(self, x: Scalar) -> Scalar:
+        """Return the square root of a value of the graph."""
+        return self._make.unary("Sqrt", x)
+
+    def root_correction(self, beta: float) -> Scalar:
+        """Return the square root of ``1 - beta^step``."""
+        return self._kept("root", None, lambda: self.root(self.correction(beta)))
+
+    def get(self, name: str, like: Any, formula: Callable[[Scalars], Scalar]) -> Any:
+        """Return what ``formula`` computes, in the element type of ``like``; once per ``name``."""
+        element = element_type(like)
+        wide = self._kept(name, None, lambda: formula(self))
+        if isinstance(wide, float):
+            return self._kept(name, element, lambda: self._make.scalar(wide, like))
+        return self._kept(name, element, lambda: self._make.cast(wide, element))
+
+    def _kept(self, name: str, element: Any, make: Callable[[], Any]) -> Any:
+        key = (name, element)
+        if key not in self._held:
+            self._held[key] = make()
+        return self._held[key]
 
 
 def update(
-    make: Build, optimizer: Optimizer, hyper: Hyper, w: Any, g: Any, moments: Moments
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
 ) -> tuple[Any, Moments]:
-    """Return the new parameter and the new moments, from the gradient ``g``, all of one shape."""
-    return _UPDATES[optimizer.name](make, optimizer, hyper, w, g, moments)
+    """Return the new parameter and the new moments, from the gradient ``g``, all of one shape.
+
+    ``g`` is yet to be multiplied with ``scalars.factor``.
+    """
+    return _UPDATES[optimizer.name](make, optimizer, scalars, w, g, moments)
 
 
 def _sgd(
-    make: Build, optimizer: Optimizer, hyper: Hyper, w: Any, g: Any, moments: Moments
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
 ) -> tuple[Any, Moments]:
-    g = _decayed(make, optimizer, w, g)
-    return make.sub(w, make.mul(g, hyper.learning_rate)), {}
+    change = make.mul(g, scalars.get("change", w, lambda s: s.times(s.rate, s.factor)))
+    return make.sub(_shrunk(make, optimizer, scalars, w), change), {}
 
 
 def _momentum(
-    make: Build, optimizer: Optimizer, hyper: Hyper, w: Any, g: Any, moments: Moments
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
 ) -> tuple[Any, Moments]:
-    g = _decayed(make, optimizer, w, g)
-    velocity = make.add(make.scaled(moments["velocity"], optimizer.momentum), g)
-    return make.sub(w, make.mul(velocity, hyper.learning_rate)), {"velocity": velocity}
+    g = _decayed(make, optimizer, scalars, w, g)
+    kept = make.mul(moments["velocity"], scalars.get("momentum", w, lambda s: optimizer.momentum))
+    velocity = make.add(kept, g)
+    change = make.mul(velocity, scalars.get("rate", w, lambda s: s.rate))
+    return make.sub(w, change), {"velocity": velocity}
 
 
 def _adam(
-    make: Build, optimizer: Optimizer, hyper: Hyper, w: Any, g: Any, moments: Moments
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
 ) -> tuple[Any, Moments]:
-    return _adam_step(make, optimizer, hyper, w, _decayed(make, optimizer, w, g), moments)
+    if not optimizer.weight_decay:
+        return _adamw(make, optimizer, scalars, w, g, moments)
+    g = _decayed(make, optimizer, scalars, w, g)
+    change, moments = _adam_change(make, optimizer, scalars, g, 1.0, moments)
+    return make.sub(w, change), moments
 
 
 def _adamw(
-    make: Build, optimizer: Optimizer, hyper: Hyper, w: Any, g: Any, moments: Moments
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
 ) -> tuple[Any, Moments]:
-    if optimizer.weight_decay:
-        shrink = make.scaled(hyper.learning_rate, optimizer.weight_decay)
-        w = make.mul(w, make.sub(make.scalar(1.0, shrink), shrink))
-    return _adam_step(make, optimizer, hyper, w, g, moments)
+    change, moments = _adam_change(make, optimizer, scalars, g, scalars.factor, moments)
+    return make.sub(_shrunk(make, optimizer, scalars, w), change), moments
 
 
-def _adam_step(
-    make: Build, optimizer: Optimizer, hyper: Hyper, w: Any, g: Any, moments: Moments
+def _adam_change(
+    make: Build, optimizer: Optimizer, scalars: Scalars, g: Any, factor: Scalar, moments: Moments
 ) -> tuple[Any, Moments]:
-    """Kingma and Ba (arXiv 1412.6980), algorithm 1."""
-    mean = _averaged(make, moments["mean"], g, optimizer.beta1)
-    variance = _averaged(make, moments["variance"], make.mul(g, g), optimizer.beta2)
-    root = make.unary("Sqrt", make.div(variance, hyper.correction2))
-    rate = make.div(hyper.learning_rate, hyper.correction1)
-    change = make.div(make.mul(mean, rate), make.shifted(root, optimizer.epsilon))
-    return make.sub(w, change), {"mean": mean, "variance": variance}
+    """Kingma and Ba (arXiv 1412.6980), the efficient order of section 2.
+
+    rate sqrt(c2)/c1 mean / (sqrt(variance) + epsilon sqrt(c2)), where c = 1 - beta^step.
+    """
+
+    def averaged(old: str, new: Any, beta: float, *factors: Scalar) -> Any:
+        mine = scalars.get(f"new {old}", g, lambda s: s.times(1.0 - beta, *factors))
+        return make.add(
+            make.mul(moments[old], scalars.get(f"old {old}", g, lambda s: beta)),
+            make.mul(new, mine),
+        )
+
+    mean = averaged("mean", g, optimizer.beta1, factor)
+    variance = averaged("variance", make.mul(g, g), optimizer.beta2, factor, factor)
+    rate = scalars.get("corrected rate", g, lambda s: _corrected_rate(s, optimizer))
+    epsilon = scalars.get("epsilon", g, lambda s: _corrected_epsilon(s, optimizer))
+    change = make.div(make.mul(mean, rate), make.add(make.unary("Sqrt", variance), epsilon))
+    return change, {"mean": mean, "variance": variance}
 
 
-def _averaged(make: Build, old: Any, new: Any, beta: float) -> Any:
-    return make.add(make.scaled(old, beta), make.scaled(new, 1.0 - beta))
+def _corrected_rate(scalars: Scalars, optimizer: Optimizer) -> Scalar:
+    rate = scalars.times(scalars.rate, scalars.root_correction(optimizer.beta2))
+    return scalars.op("Div", rate, scalars.correction(optimizer.beta1))
 
 
-def _decayed(make: Build, optimizer: Optimizer, w: Any, g: Any) -> Any:
-    """Return the gradient with that of ``weight_decay / 2 * |w|^2``."""
+def _corrected_epsilon(scalars: Scalars, optimizer: Optimizer) -> Scalar:
+    return scalars.times(scalars.root_correction(optimizer.beta2), optimizer.epsilon)
+
+
+def _shrunk(make: Build, optimizer: Optimizer, scalars: Scalars, w: Any) -> Any:
+    """Return the parameter times ``1 - rate * weight_decay``."""
+    if not optimizer.weight_decay:
+        return w
+    decay = optimizer.weight_decay
+    return make.mul(w, scalars.get("kept", w, lambda s: s.op("Sub", 1.0, s.times(s.rate, decay))))
+
+
+def _decayed(make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any) -> Any:
+    """Return the scaled gradient with that of ``weight_decay / 2 * |w|^2``."""
+    if scalars.factor != 1.0:
+        g = make.mul(g, scalars.get("factor", g, lambda s: s.factor))
     if not optimizer.weight_decay:
         return g
-    return make.add(g, make.scaled(w, optimizer.weight_decay))
+    decay = scalars.get("decay", w, lambda s: optimizer.weight_decay)
+    return make.add(g, make.mul(w, decay))
 
 
 _UPDATES: Mapping[str, Callable[..., tuple[Any, Moments]]] = {

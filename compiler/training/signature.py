@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import int_attr
+from tensoropt.dialects.build import int_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["Signature"]
@@ -20,17 +21,28 @@ class Signature:
 
     def __init__(self, module: ir.Module, marker: Marker) -> None:
         self.function, self.marker = onnx.function(module), marker
+        self.opset = onnx.opsets(module)[""]
         self.block = self.function.regions[0].blocks[0]
-        held = list(self.function.attributes["arg_attrs"]) if len(self.block.arguments) else []
         self.arguments: dict[Any, dict[str, ir.Attribute]] = {}
-        for value, own in zip(self.block.arguments, held, strict=True):
+        for value, own in zip(self.block.arguments, self._held("arg_attrs"), strict=False):
             self._adopt(value, {item.name: item.attr for item in own})
-        end = self.block.operations[len(self.block.operations) - 1].operation
-        names = [own["topt.name"].value for own in self.function.attributes["res_attrs"]]
-        self.taken = {*names, *map(self.name_of, self.arguments)}
-        self.outputs = dict(zip(names, end.operands, strict=True))
+        self.taken = {*map(self.name_of, self.arguments)}
+        self.hypers: dict[str, Any] = {}
         self.results: list[tuple[Any, dict[str, ir.Attribute]]] = []
+        end = self.block.operations[len(self.block.operations) - 1].operation
+        names = [own["topt.name"].value for own in self._held("res_attrs")]
+        self.outputs = dict(zip(names, end.operands, strict=False))
         end.erase()
+
+    def _held(self, key: str) -> list[ir.DictAttr]:
+        """Return what every argument or result carries."""
+        held = list(self.function.attributes[key]) if key in self.function.attributes else []
+        kind = self.function.attributes["function_type"].value
+        expected = len(kind.inputs if key == "arg_attrs" else kind.results)
+        if len(held) != expected or not all("topt.name" in own for own in held):
+            what = "argument" if key == "arg_attrs" else "result"
+            raise UserError(f"function @main: expected topt.name on every {what}")
+        return held
 
     def _adopt(self, value: Any, attributes: dict[str, ir.Attribute]) -> None:
         self.arguments[value] = {**attributes, "topt.id": int_attr(self.marker.number())}
@@ -40,6 +52,20 @@ class Signature:
         value = self.block.add_argument(type_, ir.Location.unknown())
         self._adopt(value, _named(name, attributes))
         return value
+
+    def hyper(self, name: str, type_: ir.Type | None = None) -> Any:
+        """Return the scalar ``name`` that every step is given, float32 unless ``type_`` says."""
+        if name not in self.hypers:
+            type_ = type_ or tensor_type([], ir.F32Type.get())
+            hyper = ir.StringAttr.get(name)
+            self.hypers[name] = self.argument(self.free_name(name), type_, hyper=hyper)
+        return self.hypers[name]
+
+    def state(self, w: Any, kind: str, type_: ir.Type) -> Any:
+        """Return a new argument that is kept for parameter ``w`` from step to step."""
+        name = self.name_of(w)
+        state, of = ir.StringAttr.get(kind), ir.StringAttr.get(name)
+        return self.argument(self.free_name(f"{name}.{kind}"), type_, state=state, of=of)
 
     def mark(self, value: Any, **attributes: ir.Attribute | None) -> None:
         """Set attributes of an argument, or remove those that are ``None``."""
@@ -72,6 +98,12 @@ class Signature:
     def give(self, value: Any, name: str, **attributes: ir.Attribute) -> None:
         """Add a result."""
         self.results.append((value, _named(name, attributes)))
+
+    def replace(self, old: Any, new: Any, follows: int) -> None:
+        """Give ``new`` away as what argument ``old`` is in the next step."""
+        name = self.name_of(old)
+        updates, number = ir.StringAttr.get(name), int_attr(follows)
+        self.give(new, self.free_name(f"{name}.new"), updates=updates, follows=number)
 
     def finish(self) -> None:
         """Write the return op and the attributes of the function, at the end of its block."""

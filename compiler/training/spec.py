@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-__all__ = ["LOSSES", "OPTIMIZERS", "PRECISIONS", "RECOMPUTE", "Loss", "Optimizer", "TrainingSpec"]
+from tensoropt.compiler.choices import check_known
+from tensoropt.compiler.errors import UserError
+
+__all__ = [
+    "LOSSES",
+    "OPTIMIZERS",
+    "PRECISIONS",
+    "RECOMPUTE",
+    "Loss",
+    "Optimizer",
+    "TrainingSpec",
+    "parse_loss",
+    "parse_patterns",
+]
 
 LOSSES = ("output", "softmax-cross-entropy", "mse")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
@@ -26,6 +38,32 @@ class Loss:
     output: str
     labels: str | None = None
 
+    def __str__(self) -> str:
+        names = self.output if self.labels is None else f"{self.output},{self.labels}"
+        return f"{self.kind}:{names}"
+
+
+def parse_loss(text: str) -> Loss:
+    """Return the loss that ``output:NAME`` or ``KIND:OUTPUT,LABELS`` names.
+
+    Raises UserError for a kind that is not one of :data:`LOSSES` and for missing names.
+    """
+    kind, _, names = text.partition(":")
+    check_known("loss: unknown kind", kind, LOSSES)
+    if kind == "output":
+        output, labels = names, None
+    else:
+        output, _, labels = names.rpartition(",")
+    if not output or labels == "":
+        form = "output:NAME" if kind == "output" else f"{kind}:OUTPUT,LABELS"
+        raise UserError(f"loss: expected {form}, got: '{text}'")
+    return Loss(kind, output, labels)
+
+
+def parse_patterns(text: str) -> tuple[str, ...]:
+    """Return the patterns of parameter names that ``text`` lists, parted by commas."""
+    return tuple(pattern for pattern in text.split(",") if pattern)
+
 
 @dataclass(frozen=True)
 class Optimizer:
@@ -42,6 +80,15 @@ class Optimizer:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        check_known("optimizer: unknown name", self.name, OPTIMIZERS)
+        for what in ("momentum", "beta1", "beta2"):
+            value = getattr(self, what)
+            _check(0 <= value < 1, what, "at least 0 and below 1", value)
+        _check(0 < self.epsilon < 1, "epsilon", "above 0 and below 1", self.epsilon)
+        decays = 0 <= self.weight_decay < _MOST
+        _check(decays, "weight decay", "0 or more", self.weight_decay)
+
 
 @dataclass(frozen=True)
 class TrainingSpec:
@@ -49,7 +96,7 @@ class TrainingSpec:
 
     Gradients are summed over ``micro_batches`` batches and divided by their number. ``clip_norm``
     bounds the norm of all gradients together. With a narrow ``precision`` the forward and backward
-    passes compute in it, on copies of float32 parameters, and the loss is scaled by an input.
+    passes compute in it, on copies of float32 parameters; with float16 an input scales the loss.
     ``recompute`` says which activations are computed anew in the backward pass: none; "light":
     all but results of products and convolutions; "half" and "blocks": all inside of every second
     or of every repeated block. Parameters whose name matches a pattern of ``freeze`` stay as
@@ -60,6 +107,27 @@ class TrainingSpec:
     optimizer: Optimizer = field(default_factory=lambda: Optimizer("adamw"))
     micro_batches: int = 1
     clip_norm: float | None = None
-    precision: Literal["float32", "float16", "bfloat16"] = "float32"
+    precision: str = "float32"
     recompute: str = "none"
     freeze: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_known("precision: unknown type", self.precision, PRECISIONS)
+        check_known("recompute: unknown policy", self.recompute, RECOMPUTE)
+        _check(self.micro_batches >= 1, "micro batches", "1 or more", self.micro_batches)
+        if self.clip_norm is not None:
+            _check(0 < self.clip_norm < _MOST, "clip norm", "above 0", self.clip_norm)
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether a step is given a loss scale: the range of bfloat16 needs none."""
+        return self.precision == "float16"
+
+
+_MOST = float("inf")
+
+
+def _check(holds: bool, what: str, expected: str, got: float) -> None:
+    """Raise the error about a number; one that is no number holds nowhere."""
+    if not holds:
+        raise UserError(f"{what}: expected {expected}, got: {got}")

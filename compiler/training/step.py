@@ -9,19 +9,18 @@ gradients (`topt.gradient_of`), so that the runtime can run them apart, in place
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
 from typing import Any
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Training
 from tensoropt.compiler.training.losses import build_loss
-from tensoropt.compiler.training.marks import Marker, Marking
-from tensoropt.compiler.training.optimizers import MOMENTS, Hyper, update
+from tensoropt.compiler.training.marks import Marker, Marking, number_of
 from tensoropt.compiler.training.reverse import Reverse, is_float, tape
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import TrainingSpec
+from tensoropt.compiler.training.update import Update
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import int_attr, tensor_type
+from tensoropt.dialects.build import element_type, int_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["build_training_step"]
@@ -64,7 +63,6 @@ class _Step:
         self.versions = onnx.opsets(module)
         self.opset = self.versions[""]
         self.signature = Signature(module, self.marker)
-        self.inputs: dict[str, Any] = {}
         self.buffers: dict[Any, Any] = {}
 
     def build(self) -> None:
@@ -76,7 +74,11 @@ class _Step:
             reverse = Reverse(taped, set(parameters), self.marker, self.opset)
             reverse.run(loss, self._seed_gradient(loss))
             self.signature.give(loss, self.signature.free_name("loss"))
-            self._update({w: g for w in parameters if (g := reverse.gradient(w)) is not None})
+            gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
+            if not gradients:
+                raise UserError("the loss depends on no parameter, expected one to train")
+            held = {w: self._gradient(w, g) for w, g in gradients.items()}
+            Update(self.signature, self.marker, self.spec, held).build()
             self._give_buffers()
             self.signature.finish()
 
@@ -85,97 +87,45 @@ class _Step:
 
     def _parameters(self) -> list[Any]:
         """Return the weights that training may change."""
-        held = self.signature
-        floats = [v for v in held.arguments if held.is_parameter(v) and is_float(v)]
-        patterns = self.spec.freeze
+        held, patterns = self.signature, self.spec.freeze
         return [
             v
-            for v in floats
-            if not any(fnmatch.fnmatchcase(held.name_of(v), pattern) for pattern in patterns)
+            for v in held.arguments
+            if held.is_parameter(v)
+            and is_float(v)
+            and not any(fnmatch.fnmatchcase(held.name_of(v), pattern) for pattern in patterns)
         ]
 
-    def _input(self, name: str, type_: ir.Type) -> Any:
-        """Return a scalar that every step is given, such as the learning rate."""
-        if name not in self.inputs:
-            hyper = ir.StringAttr.get(name)
-            unique = self.signature.free_name(name)
-            self.inputs[name] = self.signature.argument(unique, type_, hyper=hyper)
-        return self.inputs[name]
-
-    def _scalar(self, name: str) -> Any:
-        return self._input(name, tensor_type([], ir.F32Type.get()))
-
     def _seed(self) -> Any:
-        return self._input("seed", tensor_type([], ir.IntegerType.get_signless(64)))
+        return self.signature.hyper("seed", tensor_type([], ir.IntegerType.get_signless(64)))
 
     def _seed_gradient(self, loss: Any) -> Any:
+        """Return the gradient of the loss: of the mean over micro-batches, times the loss scale."""
         make = self._make("loss.grad", "backward")
-        return make.scalar(1.0 / self.spec.micro_batches, loss)
-
-    def _update(self, gradients: Mapping[Any, Any]) -> None:
-        if not gradients:
-            raise UserError("the loss depends on no parameter, expected one to train")
-        held = {w: self._gradient(w, g) for w, g in gradients.items()}
-        hyper = self._hyper()
-        for w, g in held.items():
-            self._update_one(w, g, hyper)
+        share = 1.0 / self.spec.micro_batches
+        if not self.spec.scales_loss:
+            return make.scalar(share, loss)
+        scale = self.signature.hyper("loss_scale")
+        scale = make.scaled(scale, share) if share != 1.0 else make.unary("Identity", scale)
+        return make.cast(scale, element_type(loss))
 
     def _gradient(self, w: Any, g: Any) -> Any:
         """Return what the update reads, made by the op that all of the update follows."""
         name = self.signature.name_of(w)
         make = self._make(f"{name}.grad", "backward")
-        held = make.unary("Identity", g)
-        onnx_op = onnx.owner(held)
-        assert onnx_op is not None
-        onnx_op.attributes["topt.gradient_of"] = ir.StringAttr.get(name)
+        if self.spec.micro_batches == 1:
+            return self._leading(make.unary("Identity", g), name)
+        sum_ = self.signature.state(w, "gradient", w.type)
+        held = self._leading(make.add(sum_, g), name)
+        self.signature.mark(sum_, follows=int_attr(number_of(held.owner)))
         return held
 
-    def _hyper(self) -> Hyper:
-        rate = self._scalar("learning_rate")
-        optimizer = self.spec.optimizer
-        if not optimizer.name.startswith("adam"):
-            return Hyper(rate)
-        make, step = self._make("adam", "update"), self._scalar("step")
-        one = make.scalar(1.0, step)
-        first, second = (
-            make.sub(one, make.binary("Pow", make.scalar(beta, step), step))
-            for beta in (optimizer.beta1, optimizer.beta2)
-        )
-        return Hyper(rate, first, second)
-
-    def _update_one(self, w: Any, g: Any, hyper: Hyper) -> None:
-        leader = onnx.owner(g)
-        assert leader is not None
-        number = int(leader.attributes["topt.id"].value)
-        signature, name = self.signature, self.signature.name_of(w)
-        make = self._make(f"{name}.update", "update", number)
-        moments = {
-            kind: signature.argument(
-                signature.free_name(f"{name}.{kind}"),
-                w.type,
-                state=ir.StringAttr.get(kind),
-                of=ir.StringAttr.get(name),
-                follows=int_attr(number),
-            )
-            for kind in MOMENTS[self.spec.optimizer.name]
-        }
-        new, changed = update(make, self.spec.optimizer, hyper, w, g, moments)
-        signature.mark(w, param=None, state=ir.StringAttr.get("parameter"))
-        self._replace(w, new, signature.number_of(w))
-        for kind, value in changed.items():
-            self._replace(moments[kind], value, number)
-
-    def _replace(self, old: Any, new: Any, follows: int) -> None:
-        """Give ``new`` away as what ``old`` is in the next step."""
-        name = self.signature.name_of(old)
-        self.signature.give(
-            new,
-            self.signature.free_name(f"{name}.new"),
-            updates=ir.StringAttr.get(name),
-            follows=int_attr(follows),
-        )
+    @staticmethod
+    def _leading(gradient: Any, name: str) -> Any:
+        gradient.owner.attributes["topt.gradient_of"] = ir.StringAttr.get(name)
+        return gradient
 
     def _give_buffers(self) -> None:
         for old, new in self.buffers.items():
             self.signature.mark(old, param=None, state=ir.StringAttr.get("buffer"))
-            self._replace(old, new, self.signature.number_of(old))
+            self.signature.replace(old, new, self.signature.number_of(old))

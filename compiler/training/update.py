@@ -1,0 +1,117 @@
+"""The update phase of a step: from the gradients to new parameters and new moments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tensoropt.compiler.training.marks import Marker, Marking, number_of
+from tensoropt.compiler.training.optimizers import MOMENTS, Scalars, update
+from tensoropt.compiler.training.signature import Signature
+from tensoropt.compiler.training.spec import TrainingSpec
+from tensoropt.dialects import onnx
+from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Update"]
+
+_CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_
+
+
+class Update:
+    """Builds the update of all parameters; what it reads of the other phases are the gradients.
+
+    ``gradients`` maps each parameter to its gradient, made by the op that its update follows.
+    A parameter narrower than float32 is updated in float32, which its moments are kept in.
+    """
+
+    def __init__(
+        self, signature: Signature, marker: Marker, spec: TrainingSpec, gradients: Mapping[Any, Any]
+    ) -> None:
+        self.signature, self.marker, self.spec = signature, marker, spec
+        self.gradients = gradients
+        self.wide: dict[Any, Any] = {}
+
+    def build(self) -> None:
+        """Build the ops at the insertion point, and add the arguments and results."""
+        for w, g in self.gradients.items():
+            self.wide[w] = _at_least_float32(self._make(w), g)
+        scalars = self._scalars()
+        for w in self.gradients:
+            self._parameter(w, scalars)
+
+    def _shared(self, name: str) -> Marking:
+        return self.marker.at(name, self.signature.opset, "update")
+
+    def _make(self, w: Any) -> Marking:
+        """Return what builds ops that follow the gradient of ``w``."""
+        name = f"{self.signature.name_of(w)}.update"
+        return self._shared(name).following(self._leader(w))
+
+    def _leader(self, w: Any) -> int:
+        owner = onnx.owner(self.gradients[w])
+        assert owner is not None
+        return number_of(owner)
+
+    def _scalars(self) -> Scalars:
+        step = None
+        if self.spec.optimizer.name.startswith("adam"):
+            step = self.signature.hyper("step")
+        rate = self.signature.hyper("learning_rate")
+        scalars = Scalars(self._shared("update"), rate, step)
+        scalars.factor = self._factor(scalars)
+        return scalars
+
+    def _factor(self, scalars: Scalars) -> Any:
+        """Return what all gradients are multiplied with: it undoes the loss scale, and clips."""
+        scale = 1.0
+        if self.spec.scales_loss:
+            scale = scalars.op("Div", 1.0, scalars.wide(self.signature.hyper("loss_scale")))
+        if self.spec.clip_norm is None:
+            return scale
+        norm = scalars.times(scalars.root(scalars.wide(self._sum_of_squares())), scale)
+        least = scalars.op("Add", norm, _CLIP_EPSILON)
+        clip = scalars.op("Min", 1.0, scalars.op("Div", self.spec.clip_norm, least))
+        return scalars.times(clip, scale)
+
+    def _sum_of_squares(self) -> Any:
+        """Return that of all gradients.
+
+        ``topt.norm`` lets each of them be a partial sum on the ranks that hold a part.
+        """
+        make = self._shared("norm")
+        widest = max((element_type(g) for g in self.wide.values()), key=lambda kind: kind.width)
+        squares = [make.cast(self._squares(w), widest) for w in self.gradients]
+        mark = {"topt.norm": ir.UnitAttr.get()}
+        return make.onnx("Sum", squares, squares[0].type, **mark)
+
+    def _squares(self, w: Any) -> Any:
+        make, g = self._make(w), self.wide[w]
+        if not shape_of(g):
+            return make.mul(g, g)
+        result = tensor_type([], element_type(g))
+        return make.onnx("ReduceSumSquare", [g], result, keepdims=int_attr(0))
+
+    def _parameter(self, w: Any, scalars: Scalars) -> None:
+        signature, make, leader = self.signature, self._make(w), self._leader(w)
+        wide = _at_least_float32(make, w)
+        moments = {kind: self._moment(w, kind, wide.type) for kind in self._moments}
+        new, changed = update(make, self.spec.optimizer, scalars, wide, self.wide[w], moments)
+        signature.mark(w, param=None, state=ir.StringAttr.get("parameter"))
+        signature.replace(w, make.cast(new, element_type(w)), signature.number_of(w))
+        for kind in self._moments:
+            signature.replace(moments[kind], changed[kind], leader)
+
+    @property
+    def _moments(self) -> tuple[str, ...]:
+        return MOMENTS[self.spec.optimizer.name]
+
+    def _moment(self, w: Any, kind: str, type_: ir.Type) -> Any:
+        held = self.signature.state(w, kind, type_)
+        self.signature.mark(held, follows=int_attr(self._leader(w)))
+        return held
+
+
+def _at_least_float32(make: Marking, x: Any) -> Any:
+    narrow = ir.FloatType(element_type(x)).width < ir.F32Type.get().width
+    return make.cast(x, ir.F32Type.get()) if narrow else x

@@ -1,0 +1,34 @@
+// RUN: tensoropt-opt %s -p 'build-training-step{loss=output:l optimizer=momentum freeze=fro* clip-norm=1 micro-batches=2}' | filecheck %s
+
+// CHECK-LABEL: func.func @main
+// CHECK-SAME: topt.name = "x"}
+// CHECK-SAME: {topt.id = [[W:[0-9]+]] : i64, topt.name = "w", topt.state = "parameter"}
+// CHECK-SAME: topt.name = "frozen", topt.param = "frozen"}
+// CHECK-SAME: {topt.follows = [[G:[0-9]+]] : i64, topt.id = {{[0-9]+}} : i64, topt.name = "w.gradient", topt.of = "w", topt.state = "gradient"}
+// CHECK-SAME: topt.hyper = "learning_rate", {{.*}} topt.name = "learning_rate"}
+// CHECK-SAME: {topt.follows = [[G]] : i64, {{.*}} topt.name = "w.velocity", topt.of = "w", topt.state = "velocity"}
+// CHECK-SAME: tensor<f32> {topt.name = "loss"}
+// CHECK-SAME: {topt.follows = [[W]] : i64, topt.name = "w.new", topt.updates = "w"}
+// CHECK-SAME: {topt.follows = [[G]] : i64, topt.name = "w.velocity.new", topt.updates = "w.velocity"}
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %w: tensor<8x2xf32> {topt.name = "w", topt.param = "w"}, %f: tensor<2xf32> {topt.name = "frozen", topt.param = "frozen"}) -> (tensor<f32> {topt.name = "l"}, tensor<4x8xf32> {topt.name = "other"}) {
+    // CHECK: [[Y:%.+]] = "onnx.MatMul"(%arg0, %arg1) {topt.gradients = array<i64: [[MM:[0-9]+]], 0, [[DY:[0-9]+]], 0>, topt.id = [[MM]] : i64, topt.phase = "forward"}
+    // CHECK-NEXT: [[Z:%.+]] = "onnx.Mul"([[Y]], %arg2)
+    // CHECK-NEXT: [[L:%.+]] = "onnx.ReduceSum"([[Z]])
+    // CHECK-NOT: onnx.Relu
+    // CHECK: dense<5.000000e-01> : tensor<f32>
+    // CHECK: [[DYV:%.+]] = "onnx.Mul"({{.*}}, %arg2) {{.*}}topt.id = [[DY]] : i64, topt.phase = "backward"}
+    // CHECK: [[XT:%.+]] = "onnx.Transpose"(%arg0) {{.*}}topt.follows = [[MM]] : i64
+    // CHECK: [[D:%.+]] = "onnx.MatMul"([[XT]], [[DYV]]) {topt.follows = [[MM]] : i64
+    // CHECK: [[DW:%.+]] = "onnx.Add"(%arg3, [[D]]) {topt.gradient_of = "w", topt.id = [[G]] : i64, topt.phase = "backward"}
+    // CHECK: [[S:%.+]] = "onnx.ReduceSumSquare"([[DW]]) {keepdims = 0 : i64, topt.follows = [[G]] : i64, {{.*}}topt.phase = "update"}
+    // CHECK-NEXT: "onnx.Sum"([[S]]) {{.*}}topt.norm
+    // CHECK: [[NEW:%.+]] = "onnx.Sub"(%arg1, {{.*}}) {topt.follows = [[G]] : i64, {{.*}}topt.phase = "update"}
+    // CHECK-NEXT: return [[L]], [[NEW]], {{%.+}} :
+    %0 = "onnx.MatMul"(%x, %w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+    %1 = "onnx.Mul"(%0, %f) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+    %2 = "onnx.ReduceSum"(%1) {keepdims = 0 : i64} : (tensor<4x2xf32>) -> tensor<f32>
+    %3 = "onnx.Relu"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    return %2, %3 : tensor<f32>, tensor<4x8xf32>
+  }
+}
