@@ -159,7 +159,9 @@ class ClusterKind:
         held: dict[int, Layout] = {}
         present: set[tuple[int, Layout]] = set()
         late: set[tuple[int, Layout]] = set()
-        for place, node in enumerate(self.nodes):
+        # Arguments first: what a gradient is added to is there before the op that does so.
+        for place in sorted(range(len(self.nodes)), key=lambda n: self.nodes[n].kind != "argument"):
+            node = self.nodes[place]
             strategy = self.tables.options[self.cluster.members[place]][row[place]]
             for operand, value in enumerate(node.operands):
                 if value is None or self.graph.producer(value).tied:

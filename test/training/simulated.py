@@ -1,0 +1,83 @@
+"""A training step under a plan, on simulated ranks, against the same step on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sharding.parts import combine, cut
+from sharding.spmd import run_spmd
+
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.driver import run_phase
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier import FrontierPoint, SearchOptions, search_frontier
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import layout_of
+from tensoropt.passes.search_strategies import annotate
+
+__all__ = ["DEVICE", "points", "relative_error"]
+
+Array = npt.NDArray[Any]
+Make = Callable[[], ir.Module]
+
+DEVICE = load_device("cpu")
+_HYPER = {"learning_rate": 0.1, "step": 3, "seed": 5, "loss_scale": 8}
+_TYPES = {"f32": "float32", "i64": "int64"}
+
+
+def points(module: ir.Module, mesh: Mesh, **options: Any) -> list[FrontierPoint]:
+    """Return what a search finds for a training step on one mesh."""
+    return list(search_frontier(module, [mesh], DEVICE, SearchOptions(**options)).points)
+
+
+def relative_error(make: Make, point: FrontierPoint, classes: int = 4) -> float:
+    """Return the largest error of a result of the step under ``point``, relative to its largest.
+
+    ``make`` returns the module of the step anew; labels and ids are drawn below ``classes``.
+    """
+    mesh, whole, split = Mesh(point.mesh), make(), make()
+    inputs = list(_inputs(whole, classes))
+    expected = run_spmd(whole, [inputs], Mesh((1,)))[0]
+    annotate(split, point, "cpu")
+    run_phase(split, "reshard")
+    given, returned = (_layouts(split, key) for key in ("arg_attrs", "res_attrs"))
+    run_phase(split, "partition")
+    rng = np.random.default_rng(1)
+    parts = [cut(x, layout, mesh, rng) for x, layout in zip(inputs, given, strict=True)]
+    ranks = [[part[rank] for part in parts] for rank in range(mesh.size)]
+    results = zip(*run_spmd(split, ranks, mesh), strict=True)
+    whole_results = [
+        combine(list(held), layout, mesh, want.shape)
+        for held, layout, want in zip(results, returned, expected, strict=True)
+    ]
+    return max(_error(got, want) for got, want in zip(whole_results, expected, strict=True))
+
+
+def _error(got: Array, want: Array) -> float:
+    return float(np.max(np.abs(got - want)) / (np.max(np.abs(want)) + 1e-6))
+
+
+def _layouts(module: ir.Module, key: str) -> list[Layout]:
+    held = onnx.function(module).attributes[key]
+    return [layout_of(own["topt.layout"]) for own in held]
+
+
+def _inputs(module: ir.Module, classes: int) -> Iterator[Array]:
+    rng, function = np.random.default_rng(0), onnx.function(module)
+    arguments = function.regions[0].blocks[0].arguments
+    for value, own in zip(arguments, function.attributes["arg_attrs"], strict=True):
+        kind = ir.RankedTensorType(value.type)
+        dtype, shape = _TYPES[str(kind.element_type)], list(kind.shape)
+        if "topt.hyper" in own:
+            yield np.array(_HYPER[own["topt.hyper"].value], dtype)
+        elif dtype == "int64":
+            yield rng.integers(0, classes, shape)
+        elif "topt.state" in own and own["topt.state"].value in ("variance", "buffer"):
+            yield rng.uniform(0.5, 1.5, shape).astype(dtype)
+        else:
+            yield rng.standard_normal(shape).astype(dtype)
