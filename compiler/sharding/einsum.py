@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+from tensoropt.compiler.sharding.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.einsum_products import as_gemm, as_matmul
+from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
@@ -13,6 +17,11 @@ from tensoropt.compiler.sharding.rule import Rule
 __all__ = ["einsum", "parse_equation"]
 
 _ELLIPSIS = "..."
+
+# What Gemm multiplies, and which of that Einsum does not take.
+_FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+_GEMM_ALONE = frozenset(("bfloat16",))
+_BFLOAT16_SINCE = 13
 
 
 def parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
@@ -45,14 +54,33 @@ def _hidden(labels: Sequence[str]) -> list[str]:
 @sharding_rule("Einsum")
 def einsum(info: OpInfo) -> Rule | None:
     """Return a loop per letter, a sum where the result lacks it; diagonals are not offered."""
-    ranks = [held.rank for held in info.operands if held is not None]
-    operands, result = parse_equation(str(info.attribute("equation")), ranks)
+    operands, result = _terms(info)
     if any(len(set(labels)) < len(labels) for labels in operands):
         return None
     labels = dict.fromkeys(label for held in (result, *operands) for label in held)
     loops = [_loop(info, label, operands, result) for label in labels]
     linear = linear_in(info, *((index,) for index in range(len(operands))))
-    return rule_of(info, loops, linear=linear, flops_per_point=float(len(operands)))
+    flops = float(len(operands))
+    return rule_of(info, loops, linear=linear, localize=_localize, flops_per_point=flops)
+
+
+def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
+    ranks = [held.rank for held in info.operands if held is not None]
+    return parse_equation(str(info.attribute("equation")), ranks)
+
+
+def _localize(local: LocalOp) -> list[Any]:
+    """Return one Gemm if the operands can be read as matrices as they lie, else a copy."""
+    terms, result = _terms(local.info)
+    held = local.info.results[0]
+    assert held is not None
+    if held.dtype not in _FLOATS or local.info.standard_version < _BFLOAT16_SINCE:
+        return local.clone()
+    make = Arithmetic(local)
+    product = as_gemm(make, local.operands, terms, result)
+    if product is None and held.dtype in _GEMM_ALONE:
+        product = as_matmul(make, local.operands, terms, result)
+    return local.clone() if product is None else [product]
 
 
 def _loop(

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
+from tensoropt.compiler.sharding import einsum
 from tensoropt.compiler.sharding.einsum import parse_equation
+from tensoropt.compiler.sharding.einsum_products import as_gemm, as_matmul
 
 MESHES = [(2,), (4,), (2, 2)]
 SIZES = dict(zip("abcd", (2, 4, 6, 8), strict=True))
@@ -43,6 +45,45 @@ def test_dots_stand_for_the_same_dimensions_everywhere() -> None:
 def test_a_stretched_dimension_stays_whole() -> None:
     found = offered(case("...i,...i->...", (4, 6), (1, 6)))
     assert "S(0) R -> S(0)" in found
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("btk,btn->kn", [(2, 4, 6), (2, 4, 8)]),
+        ("btn,kn->btk", [(2, 4, 8), (6, 8)]),
+        ("btk,ghk->btgh", [(2, 4, 6), (4, 2, 6)]),
+        ("bgh,ghk->bk", [(2, 4, 6), (4, 6, 8)]),
+        ("kn,btk->btn", [(6, 8), (2, 4, 6)]),
+        ("bxk,ghk->bgh", [(4, 1, 6), (4, 2, 6)]),
+    ],
+)
+@pytest.mark.parametrize("mesh", MESHES)
+def test_matrices_are_multiplied_as_they_lie(
+    equation: str, shapes: list[tuple[int, ...]], mesh: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    made = []
+    monkeypatch.setattr(einsum, "as_gemm", lambda *a: made.append(as_gemm(*a)) or made[-1])
+    check(case(equation, *shapes), mesh)
+    assert made
+    assert all(value is not None for value in made)
+
+
+@pytest.mark.parametrize("equation", ["bhqd,bhkd->bhqk", "bqhk,bhkd->bdqh", "ij,kj->ki", "i,j->ji"])
+@pytest.mark.parametrize("mesh", MESHES)
+def test_types_without_einsum_are_multiplied_by_matmul(
+    equation: str, mesh: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(einsum, "as_gemm", lambda *_: None)
+    monkeypatch.setattr(einsum, "_GEMM_ALONE", {"float32"})
+    monkeypatch.setattr(einsum, "as_matmul", lambda *a: made.append(as_matmul(*a)) or made[-1])
+    sizes = dict(zip("bhqkdij", (2, 4, 4, 8, 2, 4, 6), strict=True))
+    shapes = [tuple(sizes[x] for x in term) for term in equation.partition("->")[0].split(",")]
+    check(case(equation, *shapes), mesh)
+    assert made
+    assert all(value is not None for value in made)
 
 
 def test_a_diagonal_declines() -> None:

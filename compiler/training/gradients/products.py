@@ -1,0 +1,135 @@
+"""Sums of products over labelled dimensions, each built as the one op that splits along all loops.
+
+A dimension of an operand or of the result is named by a label, as in Einsum: what two operands have
+in common and the result lacks is summed over. Gradients of products are such sums again: the
+gradient of an operand sums over the labels that the operand lacks.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Labels", "contract", "einsum", "operand_gradient"]
+
+Labels = Sequence[str]
+"""A name per dimension; equal names are one loop."""
+
+_MATRIX = 2
+
+
+def operand_gradient(
+    make: Build,
+    factors: Sequence[tuple[Any, Labels]],
+    own: Labels,
+    shape: Sequence[int],
+) -> Any:
+    """Return the gradient of an operand of ``shape``: a sum of products of ``factors``.
+
+    They are the gradient of the result and the other operands. A dimension of size 1 that was
+    stretched is summed over; one that nothing else has (it was summed over alone) is repeated.
+    """
+    sizes = _sizes(factors)
+    kept = [label for label, n in zip(own, shape, strict=True) if sizes.get(label) == n]
+    x = contract(make, factors, kept)
+    missing = [dim for dim, label in enumerate(own) if label not in kept]
+    if not missing:
+        return x
+    x = make.unsqueeze(x, missing)
+    return x if shape_of(x) == list(shape) else make.expand(x, shape)
+
+
+def _sizes(factors: Sequence[tuple[Any, Labels]]) -> Mapping[str, int]:
+    """Return how long each loop is; a stretched dimension of 1 does not count."""
+    sizes: dict[str, int] = {}
+    for value, labels in factors:
+        for label, n in zip(labels, shape_of(value), strict=True):
+            sizes[label] = max(sizes.get(label, 1), n or 1)
+    return sizes
+
+
+def contract(make: Build, factors: Sequence[tuple[Any, Labels]], result: Labels) -> Any:
+    """Return the product of ``factors`` with dimensions ``result``, summed over all other labels.
+
+    Two matrices are multiplied by Gemm, which reads either of them transposed; stacks of matrices
+    by MatMul; all else by Einsum, which splits along every label.
+    """
+    squeezed = [_without_stretched(make, factor, factors) for factor in factors]
+    if len(squeezed) == 1:
+        [(x, labels)] = squeezed
+        if set(labels) == set(result):
+            return make.transpose(x, [list(labels).index(label) for label in result])
+    if len(squeezed) == _MATRIX:
+        return _product(make, *squeezed, list(result))
+    return einsum(make, squeezed, result)
+
+
+def _without_stretched(
+    make: Build, factor: tuple[Any, Labels], factors: Sequence[tuple[Any, Labels]]
+) -> tuple[Any, list[str]]:
+    """Return a factor without the dimensions of size 1 that others stretch."""
+    (x, labels), sizes = factor, _sizes(factors)
+    shape = shape_of(x)
+    ones = [d for d, label in enumerate(labels) if shape[d] == 1 and sizes[label] > 1]
+    kept = [label for d, label in enumerate(labels) if d not in ones]
+    return (make.squeeze(x, ones) if ones else x), kept
+
+
+def _product(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], result: list[str]) -> Any:
+    if (b[1] and result and result[-1] in a[1] and result[-1] not in b[1]) or not a[1]:
+        a, b = b, a
+    if not b[1] and set(a[1]) == set(result):
+        return make.mul(make.transpose(a[0], [list(a[1]).index(n) for n in result]), b[0])
+    summed = [label for label in a[1] if label in b[1] and label not in result]
+    if len(summed) == 1:
+        shared = [label for label in a[1] if label in b[1] and label in result]
+        places = _matrices(a, b, result, shared, summed[0])
+        if places is not None:
+            return _gemm(make, a, b, summed[0]) if not shared else _matmul(make, a, b, *places)
+    return einsum(make, [a, b], result)
+
+
+def _matrices(
+    a: tuple[Any, Labels], b: tuple[Any, Labels], result: list[str], shared: list[str], summed: str
+) -> tuple[bool, bool] | None:
+    """Return which of the two stacks of matrices are transposed, ``None`` if they are none."""
+    count, rows, columns = len(shared), list(a[1]), list(b[1])
+    if not len(rows) == len(columns) == len(result) == count + _MATRIX:
+        return None
+    if not rows[:count] == columns[:count] == result[:count] == shared:
+        return None
+    if result[-2:] != [*(x for x in rows[count:] if x != summed),
+                       *(x for x in columns[count:] if x != summed)]:  # fmt: skip
+        return None
+    return rows[-1] != summed, columns[-1] == summed
+
+
+def _gemm(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], summed: str) -> Any:
+    left, right = a[1][0] == summed, b[1][-1] == summed
+    rows, columns = shape_of(a[0])[int(left)], shape_of(b[0])[1 - int(right)]
+    flips = {"transA": int_attr(int(left)), "transB": int_attr(int(right))}
+    kind = tensor_type([rows, columns], element_type(a[0]))
+    return make.onnx("Gemm", [a[0], b[0]], kind, **flips)
+
+
+def _matmul(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], *flips: bool) -> Any:
+    """Return a product of stacks; ONNX Runtime reads a transposed one without a copy."""
+    left, right = (
+        make.swapped(x) if flip else x for (x, _), flip in zip((a, b), flips, strict=True)
+    )
+    return make.matmul(left, right)
+
+
+def einsum(make: Build, factors: Sequence[tuple[Any, Labels]], result: Labels) -> Any:
+    """Return ``factors`` multiplied and summed over all labels that ``result`` lacks, by Einsum."""
+    sizes = _sizes(factors)
+    letters = dict(zip(sizes, string.ascii_letters, strict=False))
+    terms = ("".join(letters[label] for label in labels) for _, labels in factors)
+    equation = f"{','.join(terms)}->{''.join(letters[label] for label in result)}"
+    operands = [x for x, _ in factors]
+    kind = tensor_type([sizes[label] for label in result], element_type(operands[0]))
+    return make.onnx("Einsum", operands, kind, equation=ir.StringAttr.get(equation))
