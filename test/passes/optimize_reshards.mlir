@@ -45,3 +45,24 @@ module attributes {topt.device = "h200"} {
     return %3 : tensor<64x64xf32>
   }
 }
+
+// -----
+
+module attributes {topt.device = "h200"} {
+  shard.grid @mesh(shape = 2)
+
+  // State of a training step is gathered once for the forward pass and once for the backward pass,
+  // with what is recomputed there, so that it need not be kept whole in between.
+  // CHECK-LABEL: func.func @main
+  func.func @main(%w: tensor<4x8xf32> {topt.name = "w", topt.state = "parameter"}) -> (tensor<4x8xf32> {topt.name = "y"}) {
+    // CHECK-NEXT: %0 = "topt.reshard"(%arg0) {{.*}}topt.phase = "forward"
+    // CHECK-NEXT: %1 = "topt.reshard"(%arg0) {{.*}}topt.phase = "recompute"
+    // CHECK-NEXT: "onnx.Sum"(%0, %0, %1, %1)
+    %0 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["S(0)"]>, dst = #topt.layout<@mesh, ["R"]>, topt.phase = "forward"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %1 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["S(0)"]>, dst = #topt.layout<@mesh, ["R"]>, topt.phase = "forward"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %2 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["S(0)"]>, dst = #topt.layout<@mesh, ["R"]>, topt.phase = "recompute"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %3 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["S(0)"]>, dst = #topt.layout<@mesh, ["R"]>, topt.phase = "backward"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %4 = "onnx.Sum"(%0, %1, %2, %3) : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    return %4 : tensor<4x8xf32>
+  }
+}
