@@ -70,7 +70,7 @@ class Trial:
         )
 
     def _at(self, name: str, moved: Array) -> float:
-        feeds = {**self.feeds, name: moved.astype(self.feeds[name].dtype)}
+        feeds = {**self.feeds, name: np.asarray(moved, self.feeds[name].dtype)}
         outputs = self.vjp.run(feeds, self.weights).outputs
         return sum(
             float((outputs[n].astype(np.float64) * w).sum()) for n, w in self.weights.items()

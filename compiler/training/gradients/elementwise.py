@@ -1,16 +1,36 @@
-"""Gradients of operators that act element by element."""
+"""Gradients of arithmetic and of conversions, element by element with broadcasting."""
 
 from __future__ import annotations
 
+from functools import reduce
+from typing import Any
+
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.dialects.build import element_type
 
 __all__: list[str] = []
 
 
-@gradient("Add")
+@gradient("Add", "Sum")
 def add(b: Backward) -> Gradients:
     """The gradient itself, summed over what was broadcast."""
     return [b.reduced(b.dy, i) if want else None for i, want in enumerate(b.wanted)]
+
+
+@gradient("Sub")
+def sub(b: Backward) -> Gradients:
+    """dA = dY and dB = -dY."""
+    return [
+        b.reduced(b.dy, 0) if b.wanted[0] else None,
+        b.make.unary("Neg", b.reduced(b.dy, 1)) if b.wanted[1] else None,
+    ]
+
+
+@gradient("Mean")
+def mean(b: Backward) -> Gradients:
+    """dY / n for each of n operands."""
+    share = b.make.scaled(b.dy, 1.0 / len(b.operands))
+    return [b.reduced(share, i) if want else None for i, want in enumerate(b.wanted)]
 
 
 @gradient("Mul")
@@ -22,8 +42,131 @@ def mul(b: Backward) -> Gradients:
     ]
 
 
-@gradient("Relu")
-def relu(b: Backward) -> Gradients:
-    """The gradient where the result is positive."""
+@gradient("Div")
+def div(b: Backward) -> Gradients:
+    """dA = dY / B and dB = -dA Y."""
+    part = b.make.div(b.dy, b.operand(1))
+    other = b.make.unary("Neg", b.make.mul(part, b.result())) if b.wanted[1] else None
+    return [
+        b.reduced(part, 0) if b.wanted[0] else None,
+        None if other is None else b.reduced(other, 1),
+    ]
+
+
+@gradient("Pow")
+def power(b: Backward) -> Gradients:
+    """dA = dY B A^(B-1), 0 where B is 0; dB = dY Y log A, 0 where A is 0."""
+    exponent = b.literal(1)
+    if exponent is not None and exponent.size == 1:
+        return b.first(_to_constant_power(b, float(exponent.reshape(-1)[0])))
+    return [
+        _power_of_base(b) if b.wanted[0] else None,
+        _power_of_exponent(b) if b.wanted[1] else None,
+    ]
+
+
+def _to_constant_power(b: Backward, exponent: float) -> Any:
+    """Return dY n A^(n-1) for a number n; with the result where n is 1/2."""
+    make = b.make
+    if exponent == 0.0:
+        return b.reduced(make.scaled(b.dy, 0.0), 0)
+    if exponent == 1.0:
+        return b.reduced(b.dy, 0)
+    scaled = make.scaled(b.dy, exponent)
+    if exponent == 0.5:
+        return b.reduced(make.div(scaled, b.result()), 0)
+    power = exponent - 1.0
+    lowered = b.operand(0)
+    if power != 1.0:
+        lowered = make.binary("Pow", lowered, make.scalar(power, b.dy))
+    return b.reduced(make.mul(scaled, lowered), 0)
+
+
+def _power_of_base(b: Backward) -> Any:
+    make = b.make
+    exponent = make.cast(b.operand(1), element_type(b.dy))
+    lowered = make.binary("Pow", b.operand(0), make.shifted(exponent, -1.0))
+    is_zero = make.compare("Equal", exponent, make.scalar(0.0, exponent))
+    factor = make.where(is_zero, make.scalar(0.0, exponent), make.mul(exponent, lowered))
+    return b.reduced(make.mul(b.dy, factor), 0)
+
+
+def _power_of_exponent(b: Backward) -> Any:
+    make, base = b.make, b.operand(0)
+    is_zero = make.compare("Equal", base, make.scalar(0.0, base))
+    log = make.unary("Log", make.where(is_zero, make.scalar(1.0, base), base))
+    change = make.mul(b.dy, make.mul(b.result(), log))
+    return b.reduced(make.cast(change, element_type(b.operands[1])), 1)
+
+
+@gradient("Max", "Min")
+def extreme(b: Backward) -> Gradients:
+    """The gradient goes to the operands that equal the result, in equal parts."""
+    if len(b.operands) == 1:
+        return [b.dy]
+    make = b.make
+    held = range(len(b.operands))
+    equal = [make.compare("Equal", b.operand(i), b.result()) for i in held]
+    flags = [make.cast(mask, element_type(b.dy)) for mask in equal]
+    share = make.div(b.dy, reduce(make.add, flags))
+    return [
+        b.reduced(make.mul(share, flag), i) if want else None
+        for i, (flag, want) in enumerate(zip(flags, b.wanted, strict=True))
+    ]
+
+
+@gradient("Where")
+def where(b: Backward) -> Gradients:
+    """dA = dY where the condition holds, dB = dY elsewhere, 0 otherwise."""
+    make, zero = b.make, b.make.scalar(0.0, b.dy)
+    chosen = make.where(b.operand(0), b.dy, zero) if b.wanted[1] else None
+    other = make.where(b.operand(0), zero, b.dy) if b.wanted[2] else None
+    return [
+        None,
+        None if chosen is None else b.reduced(chosen, 1),
+        None if other is None else b.reduced(other, 2),
+    ]
+
+
+@gradient("Clip")
+def clip(b: Backward) -> Gradients:
+    """The gradient where the result lies between the bounds; at a bound it is the bound's."""
+    below, above = _at_bound(b, 1), _at_bound(b, 2)
+    outside = [mask for mask in (below, above) if mask is not None]
     zero = b.make.scalar(0.0, b.dy)
-    return [b.make.where(b.make.compare("Greater", b.result(), zero), b.dy, zero)]
+    dx = reduce(lambda dy, mask: b.make.where(mask, zero, dy), outside, b.dy)
+    masks = [None, below, above][: len(b.operands)]
+    bounds = [
+        b.reduced(b.make.where(mask, b.dy, zero), i) if b.wanted[i] else None
+        for i, mask in enumerate(masks)
+        if i
+    ]
+    return [dx if b.wanted[0] else None, *bounds]
+
+
+def _at_bound(b: Backward, index: int) -> Any:
+    """Return where the result is bound ``index``, ``None`` if there is no such bound."""
+    return b.make.compare("Equal", b.result(), b.operand(index)) if b.has(index) else None
+
+
+@gradient("Mod")
+def mod(b: Backward) -> Gradients:
+    """Y = A - B trunc(A / B), for floating point numbers: dA = dY, dB = -dY (A - Y) / B."""
+    make = b.make
+    dx = b.reduced(b.dy, 0) if b.wanted[0] else None
+    if not b.wanted[1]:
+        return [dx, None]
+    whole = make.div(make.sub(b.result(), b.operand(0)), b.operand(1))
+    return [dx, b.reduced(make.mul(b.dy, make.unary("Round", whole)), 1)]
+
+
+@gradient("Cast", "CastLike")
+def cast(b: Backward) -> Gradients:
+    """The gradient, cast back."""
+    return b.first(b.make.cast(b.dy, element_type(b.operands[0])))
+
+
+@gradient("Floor", "Ceil", "Round", "Sign")
+def steps(b: Backward) -> Gradients:
+    """None: the derivative is 0 wherever there is one."""
+    return b.first(None)

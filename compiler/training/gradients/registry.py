@@ -47,10 +47,13 @@ Gradients = Sequence[Any]
 operand that nothing wants, an integer, one that was omitted, or one that only places others."""
 
 _FAMILIES = (
+    "activations",
     "attention",
     "convolution",
     "dropout",
     "elementwise",
+    "functions",
+    "gelu",
     "indexing",
     "linear_algebra",
     "losses",
