@@ -93,7 +93,8 @@ class _Tape:
             if "topt.id" not in op.attributes:
                 self.marker.adopt(op, "forward")
             info = describe(op, self.versions)
-            operands, results = list(op.operands), list(op.results)
+            # What the branches of an If read counts: it is on the way to the loss as well.
+            operands, results = onnx.read_values(op), list(op.results)
             self.taped.append(Taped(info, _label(op), op, op, operands, results))
 
     def _forward(self, op: ir.Operation, follows: int | None) -> Forward:
@@ -232,13 +233,22 @@ class Reverse:
 
 
 def _active(taped: Sequence[Taped], wanted: set[Any]) -> set[Any]:
-    """Return every floating point value that depends on one of ``wanted``."""
+    """Return every value that depends on one of ``wanted`` by more than integers.
+
+    What a training form computed on the way is none: its gradient alone reads it.
+    """
     active = set(wanted)
     for one in taped:
         if any(operand in active for operand in one.operands):
-            active.update(r for r in one.results if r is not None and is_float(r))
-            # What a training form computed on the way is read by its gradient alone.
+            active.update(r for r in one.results if r is not None and _may_depend(r))
     return active
+
+
+def _may_depend(value: Any) -> bool:
+    """Say whether a value can have a gradient, or hold one that can, as a sequence does."""
+    if isinstance(value.type, ir.RankedTensorType):
+        return is_float(value)
+    return not onnx.is_no_value(value)
 
 
 def _reference(value: Any) -> tuple[int, int]:

@@ -45,15 +45,21 @@ def _check(module: ir.Module) -> None:
             f"training needs a model of opset {TRAINING_OPSET} or later, got: {opset}; "
             "onnx.version_converter converts it"
         )
-    for op in onnx.function(module).regions[0].blocks[0]:
+    block = onnx.function(module).regions[0].blocks[0]
+    for op in block:
         for value in op.operation.results:
-            kind = value.type
-            if isinstance(kind, ir.RankedTensorType) and not kind.has_static_shape:
-                raise UserError(
-                    f"training needs static shapes, got: {kind} of node "
-                    f"'{onnx.node_name(op.operation)}'; expected --dim NAME=SIZE for every "
-                    "symbolic dimension"
-                )
+            _check_static(value.type, f"node '{onnx.node_name(op.operation)}'")
+    for value in block.arguments:
+        _check_static(value.type, "an input")
+
+
+def _check_static(kind: ir.Type, where: str) -> None:
+    ranked = isinstance(kind, ir.RankedTensorType)
+    if isinstance(kind, ir.UnrankedTensorType) or (ranked and not kind.has_static_shape):
+        raise UserError(
+            f"training needs static shapes, got: {kind} of {where}; "
+            "expected --dim NAME=SIZE for every symbolic dimension"
+        )
 
 
 class _Step:
