@@ -1,0 +1,83 @@
+"""Followers split as one would by hand: data parallel, by columns, by rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from training.steps import build, spec_of
+from training.test_search import network
+
+from tensoropt.compiler.search.clusters import Cluster, clusters_of
+from tensoropt.compiler.search.following import follow
+from tensoropt.compiler.search.graph import Graph, read_graph
+from tensoropt.compiler.sharding.rule import Choice, axis_choices, placements
+
+Texts = tuple[str, ...]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return read_graph(build(network(tmp_path), spec_of("output:l", "adamw")))
+
+
+def _cluster(graph: Graph, name: str) -> Cluster:
+    return next(c for c in clusters_of(graph) if graph.nodes[c.leader].name == name)
+
+
+def _texts(graph: Graph, index: int, choice: Choice) -> tuple[Texts, Texts]:
+    rule = graph.nodes[index].rule
+    assert rule is not None
+    operands, results = placements(rule, choice)
+    return tuple(map(str, operands)), tuple(map(str, results))
+
+
+def _followed(graph: Graph, name: str) -> dict[tuple[Texts, Texts], list[tuple[Texts, Texts]]]:
+    """Return, per placement of the leader, those of the followers that are no literals."""
+    cluster = _cluster(graph, name)
+    rule, members = graph.nodes[cluster.leader].rule, cluster.members[1:]
+    assert rule is not None
+    found = {}
+    for choice in axis_choices(rule):
+        followed = zip(members, follow(graph, cluster.leader, members, choice), strict=True)
+        held = [_texts(graph, m, c) for m, c in followed if not graph.nodes[m].constant]
+        found[_texts(graph, cluster.leader, choice)] = held
+    return found
+
+
+S0, S1, R, P = "S(0)", "S(1)", "R", "P(sum)"
+
+
+def test_a_product_is_followed_by_those_of_its_operands(graph: Graph) -> None:
+    """y = x w: dx = dy w^T and dw = x^T dy, with nothing moved but sums."""
+    found = _followed(graph, "p0")
+    assert found[(S0, R), (S0,)] == [((S0, R), (S0,)), ((S0, S0), (P,))]
+    assert found[(R, S1), (S1,)] == [((S1, S1), (P,)), ((R, S1), (S1,))]
+    assert found[(S1, S0), (P,)] == [((R, S0), (S1,)), ((S1, R), (S0,))]
+    assert found[(R, R), (R,)] == [((R, R), (R,)), ((R, R), (R,))]
+
+
+def test_what_an_axis_replicates_it_replicates_in_the_followers(graph: Graph) -> None:
+    for cluster in clusters_of(graph):
+        members = cluster.members[1:]
+        assert follow(graph, cluster.leader, members, None) == [None] * len(members)
+
+
+def test_elementwise_ops_follow_their_leader(graph: Graph) -> None:
+    found = _followed(graph, "r0")
+    assert all(results == (S1,) for _, results in found[(S1,), (S1,)])
+
+
+def test_the_update_follows_the_gradient(graph: Graph) -> None:
+    cluster = next(
+        c
+        for c in clusters_of(graph)
+        if graph.nodes[c.leader].held and len(graph.nodes[c.leader].operands) == 1
+    )
+    names = [graph.nodes[member].kind for member in cluster.members]
+    assert names.count("argument") == names.count("result") == 2  # the moments of Adam
+
+
+def test_equal_layers_are_of_equal_kinds(graph: Graph) -> None:
+    kinds = [_cluster(graph, f"r{layer}").kind for layer in (0, 1)]
+    assert kinds[0] == kinds[1]
