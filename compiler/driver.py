@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
     from tensoropt.compiler.report.comparison import Compared
     from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, SearchOptions
     from tensoropt.compiler.search.graph import Graph
+    from tensoropt.compiler.training.spec import TrainingSpec
 
 __all__ = [
     "PHASES",
     "apply_point",
+    "build_step",
+    "chosen_step",
     "compare",
     "compile_plan",
     "fewest_devices",
@@ -44,6 +48,9 @@ PHASES: Mapping[str, str] = {
     "partition": "partition,dce",
 }
 """The passes of each phase, as pipeline text; `search` lies between `prepare` and `reshard`."""
+
+PREPARE_TRAINING = PHASES["prepare"].replace("simplify", "simplify{keep-dropout=true}")
+"""The passes of `prepare` where `train` follows it, which builds the training step."""
 
 Say = Callable[[str], None]
 
@@ -67,17 +74,18 @@ def parse_text(text: str) -> ir.Module:
         raise raised_by_mlir(error) from None
 
 
-def load(path: Path, dims: Mapping[str, int]) -> ir.Module:
+def load(path: Path, dims: Mapping[str, int], *, training: bool = False) -> ir.Module:
     """Return the module of an ``.onnx`` model, or of MLIR text of any phase, in a new context.
 
-    Text comes from an ``.mlir`` file, or from stdin for ``-``.
+    Text comes from an ``.mlir`` file, or from stdin for ``-``. With ``training``, a model is
+    converted to the operators that have gradients, and its shapes must be static.
     """
     with new_context():
         if path.suffix == ".mlir" or str(path) == "-":
             return _parsed(path)
         from tensoropt.compiler.frontend.importer import import_model
 
-        return import_model(path, dims=dims)
+        return import_model(path, dims=dims, training=training)
 
 
 def _parsed(path: Path) -> ir.Module:
@@ -102,7 +110,7 @@ def read_text(path: Path) -> str:
 
 
 def phase_of(module: ir.Module) -> str:
-    """Return the phase that ``module`` has passed, ``import`` for all before the search."""
+    """Return the phase that ``module`` has passed: ``import`` for all before `train` and search."""
     main = function(module)
     ops = [op.operation for op in main.regions[0].blocks[0]]
     if any(op.name == "topt.reshard" for op in ops):
@@ -111,30 +119,80 @@ def phase_of(module: ir.Module) -> str:
         return "search"
     sides = [key for key in ("arg_attrs", "res_attrs") if key in main.attributes]
     held = [own for key in sides for own in main.attributes[key]]
-    return "partition" if any("topt.layout" in own for own in held) else "import"
+    if any("topt.layout" in own for own in held):
+        return "partition"
+    return "train" if any("topt.state" in own for own in held) else "import"
 
 
-def run_phase(module: ir.Module, phase: str, **options: Any) -> None:
+def run_phase(module: ir.Module, phase: str, *, training: bool = False, **options: Any) -> None:
     """Run the passes of one phase over ``module``; ``options`` are those of :class:`Pipeline`."""
-    Pipeline(parse_pipeline(PHASES[phase], module.context), **options).run(module)
+    text = PREPARE_TRAINING if training and phase == "prepare" else PHASES[phase]
+    Pipeline(parse_pipeline(text, module.context), **options).run(module)
+
+
+def build_step(module: ir.Module, spec: TrainingSpec, **options: Any) -> ir.Module:
+    """Return the training step of a prepared ``module``; ``options`` as in :func:`run_phase`."""
+    from tensoropt.compiler import steps
+
+    return steps.build_step(module, spec, **options)
+
+
+def chosen_step(module: ir.Module, point: FrontierPoint, request: Request) -> ir.Module:
+    """Return the training step that ``point`` is of; ``module`` itself where none is built."""
+    from tensoropt.compiler import steps
+
+    return steps.step_of(module, request.training, point)
 
 
 def frontier(module: ir.Module, request: Request, say: Say = _silent) -> FrontierResult:
-    """Return the frontier of a prepared ``module``: its points sorted by time."""
-    if request.pins is not None:
-        from tensoropt.compiler.search.pinned import pinned_frontier
+    """Return the frontier of a prepared ``module``: its points sorted by time.
 
-        return pinned_frontier(module, request.pins, request.device)
+    For training it is that of its steps.
+    """
+    if request.pins is not None:
+        return _pinned(module, request, request.pins)
+    return _frontier(_graphs(module, request, say), request, say, on_interrupt="return")
+
+
+def _pinned(module: ir.Module, request: Request, pins: Mapping[str, Any]) -> FrontierResult:
+    from tensoropt.compiler.search.pinned import pinned_frontier
+
+    if not request.training:
+        return pinned_frontier(module, pins, request.device)
+    from tensoropt.compiler.steps import as_step
+
+    step = build_step(module, request.training[0])
+    found = pinned_frontier(step, pins, request.device)
+    return as_step(found, request.training[0].recompute)
+
+
+Graphs = Mapping[str, "Graph"]
+"""The graphs to search by what they compute anew; the one for inference by an empty text."""
+
+
+def _graphs(module: ir.Module, request: Request, say: Say) -> Graphs:
     from tensoropt.compiler.search.graph import read_graph
 
-    return _frontier(read_graph(module), request, say, on_interrupt="return")
+    if not request.training:
+        return {"": read_graph(module)}
+    from tensoropt.compiler.steps import step_graphs
+
+    return step_graphs(module, request.training, say)
 
 
-def _frontier(graph: Graph, request: Request, say: Say, **more: Any) -> FrontierResult:
+def _frontier(graphs: Graphs, request: Request, say: Say, **more: Any) -> FrontierResult:
     from tensoropt.compiler.search.frontier import search_graph
 
     options = _options(request, request.search, **more)
-    return search_graph(graph, request.meshes, request.device, options, say)
+    if not request.training:
+        return search_graph(graphs[""], request.meshes, request.device, options, say)
+    from tensoropt.compiler.steps import search_steps
+
+    def search(graph: Graph, limit_s: float | None, tell: Say) -> FrontierResult:
+        own = replace(options, time_limit_s=limit_s)
+        return search_graph(graph, request.meshes, request.device, own, tell)
+
+    return search_steps(graphs, search, say, options.time_limit_s, options.enough_bytes)
 
 
 def _options(request: Request, search: str, **more: Any) -> SearchOptions:
@@ -156,6 +214,8 @@ def compare(
     """Return what each of ``searches`` finds for a prepared ``module``, on the same tables."""
     from tensoropt.compiler.search.compare import compare_methods
 
+    if request.training:
+        module = build_step(module, request.training[0])
     options = [_options(request, search) for search in searches]
     return compare_methods(module, request.meshes, request.device, options, say)
 
@@ -166,19 +226,22 @@ def fewest_devices(module: ir.Module, request: Request, say: Say) -> tuple[Reque
     Tries 1, 2, 4, ... up to ``request.devices``, but none on which the sizes of the tensors alone
     are too much; raises :class:`UserError` when none is enough.
     """
-    from tensoropt.compiler.search.bounds import least_bytes
-    from tensoropt.compiler.search.graph import read_graph
-
-    graph, limit, exactly = read_graph(module), request.memory_bytes or 0, False
+    graphs, limit, exactly = _graphs(module, request, say), request.memory_bytes or 0, False
     for count in device_counts(request.devices):
-        need, own, exactly = least_bytes(graph, count), request.on(count), False
+        need, own, exactly = _least_bytes(graphs, count), request.on(count), False
         if need > limit:
             continue
-        lean = leanest(_frontier(graph, own.extremes, say, enough_bytes=limit).points)
+        lean = leanest(_frontier(graphs, own.extremes, say, enough_bytes=limit).points)
         if lean.memory_bytes <= limit:
-            return own, _frontier(graph, own, say, on_interrupt="return")
+            return own, _frontier(graphs, own, say, on_interrupt="return")
         need, exactly = lean.memory_bytes, True
     raise nothing_fits(limit, need, count, exactly=exactly)
+
+
+def _least_bytes(graphs: Graphs, count: int) -> int:
+    from tensoropt.compiler.search.bounds import least_bytes
+
+    return min(least_bytes(graph, count) for graph in graphs.values())
 
 
 def profile(module: ir.Module, request: Request, say: Say) -> Iterator[tuple[int, Point | None]]:
@@ -186,16 +249,13 @@ def profile(module: ir.Module, request: Request, say: Say) -> Iterator[tuple[int
 
     The graph and its rules are read once; options and tables depend on the mesh.
     """
-    from tensoropt.compiler.search.bounds import least_bytes
-    from tensoropt.compiler.search.graph import read_graph
-
-    graph, limit = read_graph(module), request.memory_bytes
+    graphs, limit = _graphs(module, request, say), request.memory_bytes
     for count in device_counts(request.devices):
         own = request.on(count)
-        if limit is not None and least_bytes(graph, count) > limit:
+        if limit is not None and _least_bytes(graphs, count) > limit:
             yield count, None
             continue
-        points = _frontier(graph, own if limit else own.extremes, say).points
+        points = _frontier(graphs, own if limit else own.extremes, say).points
         fits = [point for point in points if limit is None or point.memory_bytes <= limit]
         yield count, fastest(fits) if fits else None
 

@@ -13,6 +13,7 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, factorisations
 from tensoropt.compiler.report.points import Point, leanest
 from tensoropt.compiler.search.methods.registry import METHODS
+from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.compiler.units import format_bytes
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class Request:
     point of the exact frontier may lie, relatively, from one that is found; 0 is exact, ``None``
     leaves it to :attr:`slack`.
     ``time_limit_s`` is what the search of all meshes of one number of devices may take. ``pins`` is
-    a plan.json whose strategies are taken in place of a search.
+    a plan.json whose strategies are taken in place of a search. ``training`` holds the steps to
+    search, which differ in what they compute anew; it is empty for inference.
     """
 
     device: Device
@@ -62,6 +64,7 @@ class Request:
     epsilon: float | None = None
     time_limit_s: float | None = None
     pins: Mapping[str, Any] | None = None
+    training: Sequence[TrainingSpec] = ()
 
     @property
     def meshes(self) -> list[Mesh]:

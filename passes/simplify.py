@@ -25,18 +25,22 @@ __all__ = ["SimplifyPass"]
 class SimplifyPass(Pass):
     """Removes `Identity`, `Dropout` outside training, and casts and transposes that do nothing.
 
-    A `Dropout` whose mask is used, or whose training mode is not known to be off, stays.
-    Refuses nothing.
+    A `Dropout` whose mask is used, or whose training mode is not known to be off, stays; with
+    ``keep-dropout`` every one does, for a training step to be built. Refuses nothing.
     """
 
     name: ClassVar[str] = "simplify"
     summary: ClassVar[str] = "Remove operations that return their operand."
+
+    keep_dropout: bool = False
 
     def run(self, module: ir.Module) -> None:
         version = opsets(module).get("", 1)
         with module.context, ir.Location.unknown():
             for op in list(walk(function(module))):
                 test = _RETURNS_OPERAND.get(op.name)
+                if self.keep_dropout and op.name == "onnx.Dropout":
+                    continue
                 if test is not None and test(op, version):
                     _replace(op.results[0], op.operands[0])
                     op.erase()

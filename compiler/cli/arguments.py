@@ -9,13 +9,14 @@ from typing import Any, NoReturn
 from tensoropt.compiler.errors import UserError, did_you_mean
 from tensoropt.compiler.request import SEARCHES
 from tensoropt.compiler.search.methods.registry import COMPARED, takers
+from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
 from tensoropt.compiler.version import TOOL
 
 __all__ = ["DEFAULT_DEVICES", "EMIT", "MAX_DEVICES", "Parser", "build_parser", "wants_planning"]
 
 DEFAULT_DEVICES = 4
 MAX_DEVICES = 64
-EMIT = ("import", "prepare", "search", "reshard", "partition")
+EMIT = ("import", "prepare", "train", "search", "reshard", "partition")
 OBJECTIVES = ("time", "memory", "devices", "profile")
 FORMATS = ("table", "json", "csv")
 
@@ -26,6 +27,8 @@ exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr s
   tensoropt-opt model.onnx                                   print the imported MLIR
   tensoropt-opt model.onnx --pareto --devices 4              print the frontier
   tensoropt-opt model.onnx --devices 8 --memory 16GiB -o plan/   write the fastest plan that fits
+  tensoropt-opt model.onnx --train --loss mse:y,labels --optimizer sgd --devices 2 -o plan/
+                                                             write a plan for training
   tensoropt-opt model.mlir -p 'insert-reshards,cse'          run passes over a text
 """
 
@@ -59,6 +62,7 @@ def build_parser() -> Parser:
     _add_general(parser)
     _add_compiler(parser.add_argument_group("compiler flags, as in mlir-opt"))
     _add_planning(parser.add_argument_group("planning"))
+    _add_training(parser.add_argument_group("training"))
     return parser
 
 
@@ -120,3 +124,39 @@ def _add_planning(group: Any) -> None:
         help="say on stderr how far the search is, also where that is no terminal")  # fmt: skip
     add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
     add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")
+
+
+def _add_training(group: Any) -> None:
+    add, default = group.add_argument, Optimizer("adamw")
+    add("--train", action="store_true",
+        help="plan steps of training; tensoropt-run is given the learning rate")  # fmt: skip
+    add(
+        "--loss",
+        metavar="LOSS",
+        help=f"what to minimise: {', '.join(LOSSES)}, as softmax-cross-entropy:OUTPUT,LABELS or "
+        "output:OUTPUT",
+    )
+    add("--optimizer", metavar="NAME", help=f"{', '.join(OPTIMIZERS)} (default {default.name})")
+    add("--momentum", metavar="M", help=f"of --optimizer momentum (default {default.momentum})")
+    add(
+        "--betas",
+        metavar="B1,B2",
+        help=f"decay of the moments of Adam (default {default.beta1},{default.beta2})",
+    )
+    add("--adam-epsilon", metavar="E", help=f"of Adam (default {default.epsilon})")
+    add("--weight-decay", metavar="D", help=f"of the optimizer (default {default.weight_decay})")
+    add("--clip-norm", metavar="X", help="bound on the norm of all gradients together")
+    add("--micro-batches", metavar="K", help="batches whose gradients make one step (default 1)")
+    add(
+        "--precision",
+        metavar="TYPE",
+        help=f"of the forward and backward pass: {', '.join(PRECISIONS)} (default float32)",
+    )
+    add(
+        "--recompute",
+        metavar="WHAT",
+        help="activations to compute anew in the backward pass: "
+        f"{', '.join(RECOMPUTE)}, or auto, which searches them all (default)",
+    )
+    add("--freeze", action="append", default=[], metavar="PATTERN",
+        help="parameters to leave as they are, by name such as 'embed*' (repeatable)")  # fmt: skip

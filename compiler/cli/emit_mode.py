@@ -16,6 +16,7 @@ from tensoropt.compiler.request import Request, fitting, parse_dims
 from tensoropt.passes.base import PassError
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.training.spec import TrainingSpec
     from tensoropt.dialects.mlir import ir
 
 __all__ = ["printing", "run_emit", "run_model"]
@@ -49,15 +50,17 @@ def run_emit(args: argparse.Namespace) -> int:
     """Write the IR at the end of the phase that ``--emit`` names."""
     check_known("--emit: unknown phase", args.emit, EMIT)
     from tensoropt.compiler.cli.planning_flags import read_request
+    from tensoropt.compiler.cli.training_flags import read_training
     from tensoropt.compiler.driver import load
 
     needs_point = EMIT.index(args.emit) >= EMIT.index("search")
     if not needs_point and wants_planning(args):
         raise UserError(f"--emit {args.emit} comes before the search, expected no planning flags")
     request = read_request(args) if needs_point else None
-    module = load(Path(args.input), parse_dims(args.dim))
+    specs = request.training if request is not None else read_training(args)
+    module = load(Path(args.input), parse_dims(args.dim), training=args.train)
     try:
-        _advance(module, args, _phases_left(module, args), request)
+        module = _advance(module, args, _phases_left(module, args), request, specs)
     except PassError as error:
         raise UserError(f"{args.input}: {error}") from error
     write_text(args.output, _text(module))
@@ -74,24 +77,43 @@ def _phases_left(module: ir.Module, args: argparse.Namespace) -> Sequence[str]:
             f"{args.input}: has passed the {passed} already, expected --emit {passed} or later, "
             f"got: --emit {args.emit}"
         )
-    if passed != "import" and wants_planning(args):
+    if passed not in ("import", "train") and wants_planning(args):
         raise UserError(f"{args.input}: has passed the search, expected no planning flags")
+    if passed != "import" and args.train:
+        raise UserError(f"{args.input}: has passed the {passed} already, expected no --train")
     return EMIT[EMIT.index(passed) + 1 : EMIT.index(args.emit) + 1]
 
 
 def _advance(
-    module: ir.Module, args: argparse.Namespace, phases: Sequence[str], request: Request | None
-) -> None:
-    from tensoropt.compiler.cli.planning_flags import which_point
-    from tensoropt.compiler.driver import apply_point, frontier, run_phase
+    module: ir.Module,
+    args: argparse.Namespace,
+    phases: Sequence[str],
+    request: Request | None,
+    specs: Sequence[TrainingSpec],
+) -> ir.Module:
+    """Return ``module`` after ``phases``; a search builds the training steps that it looks at."""
+    from tensoropt.compiler.driver import build_step, run_phase
 
     for phase in phases:
         if phase == "search":
             assert request is not None
-            points = fitting(frontier(module, request).points, request)
-            apply_point(module, pick_point(points, which_point(args)), request)
-        else:
-            run_phase(module, phase, **printing(args))
+            module = _searched(module, args, request)
+        elif phase != "train":
+            run_phase(module, phase, training=args.train, **printing(args))
+        elif args.emit == phase:
+            module = build_step(module, specs[0], **printing(args))
+    return module
+
+
+def _searched(module: ir.Module, args: argparse.Namespace, request: Request) -> ir.Module:
+    from tensoropt.compiler.cli.planning_flags import which_point
+    from tensoropt.compiler.driver import apply_point, chosen_step, frontier
+
+    points = fitting(frontier(module, request).points, request)
+    point = pick_point(points, which_point(args))
+    module = chosen_step(module, point, request)
+    apply_point(module, point, request)
+    return module
 
 
 def _text(module: ir.Module) -> str:

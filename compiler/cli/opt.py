@@ -6,6 +6,7 @@ import argparse
 
 from tensoropt.compiler.cli.arguments import build_parser, wants_planning
 from tensoropt.compiler.cli.guard import guarded
+from tensoropt.compiler.cli.training_flags import check_training
 from tensoropt.compiler.errors import UserError
 
 __all__ = ["main"]
@@ -26,7 +27,7 @@ def _run(args: argparse.Namespace) -> int:
         from tensoropt.compiler.cli.emit_mode import run_emit
 
         return run_emit(args)
-    if wants_planning(args):
+    if wants_planning(args) or args.train:
         from tensoropt.compiler.cli.planning_mode import run_planning
 
         return run_planning(args)
@@ -46,7 +47,8 @@ def _run_passes(args: argparse.Namespace) -> int:
 
 
 def _check_combination(args: argparse.Namespace) -> None:
-    planning = wants_planning(args)
+    check_training(args)
+    planning = wants_planning(args) or args.train
     if args.pass_pipeline is not None and (planning or args.emit):
         other = "--emit" if args.emit else "planning flags"
         raise UserError(f"--pass-pipeline runs passes alone, expected it without {other}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from tensoropt.compiler.choices import check_known, whole_number
 from tensoropt.compiler.cli.arguments import DEFAULT_DEVICES, FORMATS, MAX_DEVICES, OBJECTIVES
+from tensoropt.compiler.cli.training_flags import read_training
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
@@ -43,6 +44,7 @@ def read_request(args: argparse.Namespace) -> Request:
         epsilon=_epsilon(args, searches),
         time_limit_s=_search_time(args, searches),
         pins=pins,
+        training=read_training(args, _pinned_way(args, pins)),
     )
 
 
@@ -85,6 +87,17 @@ def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
     pins = read_pins(args.strategies)
     _check_size(f"--strategies {args.strategies}", Mesh(tuple(pins["mesh"]["shape"])))
     return pins
+
+
+def _pinned_way(args: argparse.Namespace, pins: dict[str, Any] | None) -> str | None:
+    """Return what the plan of ``--strategies``, if it is one for training, computes anew."""
+    if pins is None:
+        return None
+    if args.train and "training" not in pins:
+        raise UserError(f"--strategies {args.strategies}: is not for training, expected no --train")
+    if not args.train and "training" in pins:
+        raise UserError(f"--strategies {args.strategies}: is for training, expected --train --loss")
+    return str(pins["training"]["recompute"]) if args.train else None
 
 
 def _or(text: str | None, default: str) -> str:

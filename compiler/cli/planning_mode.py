@@ -73,12 +73,16 @@ def _check_places(args: argparse.Namespace) -> None:
 def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:
     from tensoropt.compiler.driver import load, phase_of, run_phase
 
-    module = load(Path(args.input), dims)
-    if (passed := phase_of(module)) != "import":
+    module = load(Path(args.input), dims, training=args.train)
+    passed = phase_of(module)
+    if passed == "train" and not args.train:
+        return module  # whoever built the step has prepared it
+    if passed != "import":
+        what = "building a training step" if args.train else "the search"
         raise UserError(
-            f"{args.input}: has passed the {passed} already, expected IR from before the search"
+            f"{args.input}: has passed the {passed} already, expected IR from before {what}"
         )
-    run_phase(module, "prepare")
+    run_phase(module, "prepare", training=args.train)
     return module
 
 

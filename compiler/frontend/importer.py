@@ -11,6 +11,7 @@ import onnx
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.attributes import AttributeTable
+from tensoropt.compiler.frontend.for_training import check_static
 from tensoropt.compiler.frontend.graph_checks import node_error
 from tensoropt.compiler.frontend.inference import infer_types, name_outputs, value_types
 from tensoropt.compiler.frontend.model_file import (
@@ -30,13 +31,18 @@ __all__ = ["import_model"]
 Values = dict[str, ir.Value]
 
 
-def import_model(path: str | PathLike[str], *, dims: Mapping[str, int] | None = None) -> ir.Module:
+def import_model(
+    path: str | PathLike[str], *, dims: Mapping[str, int] | None = None, training: bool = False
+) -> ir.Module:
     """Return the model in the file ``path`` as a module in the current MLIR context.
 
     No weight is read: external data is only checked to be there. ``dims`` gives sizes to symbolic
-    dimensions. Raises :class:`UserError` for anything that is not a valid model.
+    dimensions. With ``training`` it is converted as :func:`load_model` says, and a symbolic
+    dimension is an error. Raises :class:`UserError` for anything that is not a valid model.
     """
-    model = load_model(Path(path), dims)
+    model = load_model(Path(path), dims, training=training)
+    if training:
+        check_static(model.path, model.graph)
     folder = Folder(model.path)
     for parameter in model.parameters.values():
         check_stored(folder, parameter.tensor)

@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.for_training import converted, may_train
 from tensoropt.compiler.frontend.graph_checks import check_graph
 from tensoropt.compiler.frontend.names import Namer
 from tensoropt.compiler.frontend.sparse import densify
@@ -58,11 +59,14 @@ class Model:
         return {_domain(o.domain): o.version for o in self.proto.opset_import}
 
 
-def load_model(path: Path, dims: Mapping[str, int] | None = None) -> Model:
+def load_model(
+    path: Path, dims: Mapping[str, int] | None = None, *, training: bool = False
+) -> Model:
     """Return the model in ``path``; ``dims`` gives sizes to symbolic dimensions.
 
-    The order of its nodes is topological and every name has one definition. Raises
-    :class:`UserError` for a file that is not such a model.
+    The order of its nodes is topological and every name has one definition. With ``training`` its
+    standard operators are of ``TRAINING_OPSET`` or later, into which older ones are converted.
+    Raises :class:`UserError` for a file that is not such a model.
     """
     proto = _read(path)
     _check_versions(path, proto)
@@ -73,9 +77,14 @@ def load_model(path: Path, dims: Mapping[str, int] | None = None) -> Model:
         densify(path, graph)
     _bind(path, proto, dims or {})
     check_graph(path, proto)
+    if training:
+        proto = converted(path, proto)
+        for graph, _ in subgraphs(proto.graph):
+            _normalise(graph)
+        check_graph(path, proto)
     model = Model(path, proto)
     _prune_opsets(model)
-    model.parameters = _find_parameters(model)
+    model.parameters = _find_parameters(model, training)
     return model
 
 
@@ -193,15 +202,16 @@ def _prune_opsets(model: Model) -> None:
         model.proto.opset_import.add(domain=domain, version=version)
 
 
-def _find_parameters(model: Model) -> dict[tuple[Scope, str], Parameter]:
+def _find_parameters(model: Model, training: bool) -> dict[tuple[Scope, str], Parameter]:
     """Return the tensors that become arguments, each with a name unique in the module."""
     ends = (*model.graph.input, *model.graph.output)
     own = {tensor.name for tensor in model.graph.initializer}
     namer = Namer({value.name for value in ends} - own)
     found: dict[tuple[Scope, str], Parameter] = {}
     for graph, scope in subgraphs(model.graph):
+        stored = {tensor.name for tensor in graph.initializer if training and may_train(tensor)}
         for tensor in _tensors(graph):
-            if not _is_literal(tensor):
+            if tensor.name in stored or not _is_literal(tensor):
                 found[scope, tensor.name] = Parameter(namer.unique(tensor.name), tensor)
     return found
 

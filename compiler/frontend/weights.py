@@ -27,12 +27,15 @@ Array = npt.NDArray[Any]
 
 
 class ParameterSource:
-    """The parameters of a model file, under the names that the imported module gives them."""
+    """The parameters of a model file, under the names that the imported module gives them.
 
-    def __init__(self, model_path: str | PathLike[str]) -> None:
+    ``training`` is what the module was imported with.
+    """
+
+    def __init__(self, model_path: str | PathLike[str], *, training: bool = False) -> None:
         self._path = Path(model_path)
         self._folder = Folder(self._path)
-        parameters = load_model(self._path).parameters.values()
+        parameters = load_model(self._path, training=training).parameters.values()
         self._tensors = {name: tensor for name, tensor in parameters}
 
     @property

@@ -9,7 +9,7 @@ import math
 from typing import Any, Protocol
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
-from tensoropt.compiler.report.points import FIELDS, Point, as_dict, mesh_name
+from tensoropt.compiler.report.points import FIELDS, Point, as_dict, mesh_name, recompute_of
 
 __all__ = [
     "csv_text",
@@ -48,9 +48,14 @@ def profile_json(profile: Profile) -> str:
 
 
 def frontier_csv(frontier: Frontier) -> str:
-    """Return the frontier as CSV with a header line; a mesh is written ``2x4``."""
-    rows = [[point.index, *_cells(point)] for point in frontier.shown]
-    return csv_text(["index", "mesh", *FIELDS], rows)
+    """Return the frontier as CSV with a header line; a mesh is written ``2x4``.
+
+    Points of training steps have a column of what they compute anew.
+    """
+    trains = any(recompute_of(point) is not None for point in frontier.shown)
+    own = ["recompute"] if trains else []
+    rows = [[p.index, *(recompute_of(p) for _ in own), *_cells(p)] for p in frontier.shown]
+    return csv_text(["index", *own, "mesh", *FIELDS], rows)
 
 
 def profile_csv(profile: Profile) -> str:

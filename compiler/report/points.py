@@ -18,6 +18,8 @@ __all__ = [
     "marks",
     "mesh_name",
     "pick_point",
+    "recompute_of",
+    "undominated",
 ]
 
 FIELDS = (
@@ -56,7 +58,21 @@ class Point(Protocol):
     def transient_bytes(self) -> int: ...
 
 
+def recompute_of(point: Point) -> str | None:
+    """Return what a training step computes anew in its backward pass; ``None`` for inference."""
+    return getattr(point, "recompute", None)
+
+
 _P = TypeVar("_P", bound=Point)
+
+
+def undominated(points: Sequence[_P]) -> list[_P]:
+    """Return the points that none is better than in both objectives, sorted by time."""
+    kept: list[_P] = []
+    for point in sorted(points, key=lambda point: (point.time_s, point.memory_bytes)):
+        if not kept or point.memory_bytes < kept[-1].memory_bytes:
+            kept.append(point)
+    return kept
 
 
 def fastest(points: Sequence[_P]) -> _P:
@@ -119,4 +135,6 @@ def marks(points: Sequence[Point]) -> Mapping[int, str]:
 def as_dict(point: Point) -> dict[str, Any]:
     """Return the point in the form of the JSON reports and of ``plan.json``."""
     figures = {name: getattr(point, name) for name in FIELDS}
-    return {"index": point.index, "mesh": list(point.mesh), **figures}
+    recompute = recompute_of(point)
+    own = {} if recompute is None else {"recompute": recompute}
+    return {"index": point.index, "mesh": list(point.mesh), **own, **figures}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
-from tensoropt.compiler.report.points import Point, marks, mesh_name
+from tensoropt.compiler.report.points import Point, marks, mesh_name, recompute_of
 from tensoropt.compiler.units import format_bytes, format_seconds
 
 __all__ = ["frontier_table", "profile_table", "render"]
@@ -17,9 +17,14 @@ _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 def frontier_table(frontier: Frontier, *, colour: bool = False) -> str:
     """Return one row per point, with the fastest, the leanest and the knee marked."""
     named = marks(frontier.points)
-    rows = [[str(p.index), *_cells(p), named.get(p.index, "")] for p in frontier.shown]
+    ways = {recompute_of(point) for point in frontier.points}
+    own = ["recompute"] if len(ways) > 1 else []
+    rows = [
+        [str(p.index), *(str(recompute_of(p)) for _ in own), *_cells(p), named.get(p.index, "")]
+        for p in frontier.shown
+    ]
     title = f"{frontier.model} on {frontier.devices} x {frontier.device}: {_count(frontier)}"
-    return render(title, ["index", "mesh", *_FIGURES, ""], rows, colour)
+    return render(title, ["index", *own, "mesh", *_FIGURES, ""], rows, colour)
 
 
 def profile_table(profile: Profile, *, colour: bool = False) -> str:

@@ -17,6 +17,7 @@ class Spot:
     memory_bytes: int
     static_bytes: int
     transient_bytes: int
+    recompute: str | None = None
 
 
 def spot(index: int, time_s: float, memory_bytes: int, mesh: tuple[int, ...] = (2, 2)) -> Spot:

@@ -13,6 +13,7 @@ from tensoropt.compiler.report.machine import (
     profile_csv,
     profile_json,
 )
+from tensoropt.compiler.report.points import undominated
 from tensoropt.compiler.report.table import frontier_table, profile_table
 
 FIGURES = [
@@ -91,3 +92,31 @@ def test_one_point_of_a_frontier_keeps_its_name(frontier) -> None:
     assert lines[2].endswith("  knee")
     assert len(json.loads(frontier_json(one))["points"]) == 1
     assert len(frontier_csv(one).splitlines()) == 2
+
+
+def steps(frontier):
+    """Return the frontier with points of two training steps."""
+    ways = ("none", "none", "light", "light")
+    points = [replace(p, recompute=w) for p, w in zip(frontier.points, ways, strict=True)]
+    return replace(frontier, points=points)
+
+
+def test_points_of_several_steps_say_what_they_recompute(frontier) -> None:
+    lines = frontier_table(steps(frontier)).splitlines()
+    assert lines[1].startswith("index  recompute  mesh     time")
+    assert lines[2].startswith("    0       none     4  1.00 ms")
+    assert lines[4].startswith("    2      light   2x2  5.00 ms")
+    assert frontier_csv(steps(frontier)).startswith("index,recompute,mesh,time_s,")
+    assert json.loads(frontier_json(steps(frontier)))["points"][3]["recompute"] == "light"
+
+
+def test_one_step_needs_no_column(frontier) -> None:
+    one = replace(frontier, points=steps(frontier).points[:2])
+    assert "recompute" not in frontier_table(one)
+    assert [row.split(",")[1] for row in frontier_csv(one).splitlines()[1:]] == ["none", "none"]
+
+
+def test_undominated_points_are_sorted_by_time(frontier) -> None:
+    worse = replace(frontier.points[3], memory_bytes=frontier.points[0].memory_bytes)
+    found = undominated([worse, *reversed(frontier.points)])
+    assert found == list(frontier.points)

@@ -1,0 +1,142 @@
+"""The training flags of tensoropt-opt, checked and turned into the steps to search."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tensoropt.compiler.choices import check_known, whole_number
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.training.spec import (
+    RECOMPUTE,
+    Optimizer,
+    TrainingSpec,
+    parse_loss,
+    parse_patterns,
+)
+
+__all__ = ["check_training", "read_training"]
+
+T = TypeVar("T")
+
+_FLAGS = (
+    "loss",
+    "optimizer",
+    "momentum",
+    "betas",
+    "adam_epsilon",
+    "weight_decay",
+    "clip_norm",
+    "micro_batches",
+    "precision",
+    "recompute",
+    "freeze",
+)
+_OWNERS = {
+    "momentum": ("momentum",),
+    "betas": ("adam", "adamw"),
+    "adam_epsilon": ("adam", "adamw"),
+}
+_MEANT = {"epsilon": "adam-epsilon", "beta1": "betas", "beta2": "betas"}
+"""Flags that are not called like what they set."""
+
+MOST_MICRO_BATCHES = 2**20
+
+
+def check_training(args: argparse.Namespace) -> None:
+    """Refuse flags of training without ``--train``."""
+    given = next((name for name in _FLAGS if getattr(args, name) not in (None, [])), None)
+    if given is not None and not args.train:
+        raise UserError(f"{_flag(given)} belongs to training, expected --train as well")
+    if args.emit == "train" and not args.train:
+        raise UserError("--emit train prints the step of training, expected --train as well")
+
+
+def read_training(args: argparse.Namespace, pinned: str | None = None) -> list[TrainingSpec]:
+    """Return the steps to search, one per way to recompute; none without ``--train``.
+
+    ``pinned`` is the way of the plan whose strategies are taken.
+    """
+    if not args.train:
+        return []
+    if args.loss is None:
+        raise UserError(
+            "--train needs --loss, such as softmax-cross-entropy:OUTPUT,LABELS, mse:OUTPUT,LABELS "
+            "or output:NAME"
+        )
+    spec = _checked(lambda: _spec(args))
+    return [replace(spec, recompute=way) for way in _ways(args, pinned)]
+
+
+def _spec(args: argparse.Namespace) -> TrainingSpec:
+    micro_batches = "1" if args.micro_batches is None else args.micro_batches
+    return TrainingSpec(
+        parse_loss(args.loss),
+        _optimizer(args),
+        whole_number("--micro-batches", micro_batches, 1, MOST_MICRO_BATCHES),
+        None if args.clip_norm is None else _number("--clip-norm", args.clip_norm),
+        "float32" if args.precision is None else args.precision,
+        freeze=tuple(pattern for text in args.freeze for pattern in parse_patterns(text)),
+    )
+
+
+def _optimizer(args: argparse.Namespace) -> Optimizer:
+    made = Optimizer("adamw" if args.optimizer is None else args.optimizer)
+    for name, owners in _OWNERS.items():
+        if getattr(args, name) is not None and made.name not in owners:
+            flag, listed = _flag(name), " or ".join(owners)
+            raise UserError(f"{flag} belongs to --optimizer {listed}, got: --optimizer {made.name}")
+    given: dict[str, Any] = _betas(args.betas)
+    for field, name in (("momentum",) * 2, ("epsilon", "adam_epsilon"), ("weight_decay",) * 2):
+        if getattr(args, name) is not None:
+            given[field] = _number(_flag(name), getattr(args, name))
+    return replace(made, **given)
+
+
+def _betas(text: str | None) -> dict[str, float]:
+    if text is None:
+        return {}
+    numbers = text.split(",")
+    if len(numbers) != 2:
+        raise UserError(f"--betas: expected two numbers such as 0.9,0.999, got: '{text}'")
+    return {f"beta{i}": _number("--betas", number) for i, number in enumerate(numbers, 1)}
+
+
+def _ways(args: argparse.Namespace, pinned: str | None) -> Sequence[str]:
+    """Return what to recompute: one way where the flags are about one step."""
+    single = args.compare is not None or args.emit == "train"
+    default = pinned or ("none" if single else "auto")
+    given = default if args.recompute is None else args.recompute
+    check_known("--recompute: unknown choice", given, (*RECOMPUTE, "auto"))
+    if given != "auto":
+        return (given,)
+    if single or pinned is not None:
+        flag = "--compare" if args.compare else "--emit train" if args.emit else "--strategies"
+        listed = ", ".join(RECOMPUTE)
+        raise UserError(f"--recompute: expected one of {listed} with {flag}, got: auto")
+    return RECOMPUTE
+
+
+def _checked(make: Callable[[], T]) -> T:
+    """Return ``make()``; what it refuses is called by its flag."""
+    try:
+        return make()
+    except UserError as error:
+        what, colon, rest = str(error).partition(": ")
+        if not colon or what.startswith("--"):
+            raise
+        flag = _MEANT.get(what, what.replace(" ", "-"))
+        raise UserError(f"--{flag}: {rest}") from None
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{flag}: expected a number, got: '{text}'") from None

@@ -1,0 +1,68 @@
+"""What training wants of a model: operators that gradients are written for, and known sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from onnx import version_converter
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET
+
+__all__ = ["check_static", "converted", "may_train"]
+
+_FLOATS = {
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.DOUBLE,
+}
+
+
+def check_static(path: Path, graph: onnx.GraphProto) -> None:
+    """Raise :class:`UserError` that names the symbolic dimensions of the inputs, if any."""
+    stored = {tensor.name for tensor in graph.initializer}
+    names: dict[str, None] = {}
+    for info in graph.input:
+        if info.name in stored:
+            continue
+        for index, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.HasField("dim_param"):
+                names[dim.dim_param] = None
+            elif not dim.HasField("dim_value"):
+                raise UserError(
+                    f"{path}: training needs static shapes, got: input '{info.name}' whose "
+                    f"dimension {index} has neither size nor name, expected a size in the model"
+                )
+    if names:
+        flags = " ".join(
+            f"--dim '{name}=SIZE'" if " " in name else f"--dim {name}=SIZE" for name in names
+        )
+        raise UserError(f"{path}: training needs static shapes, expected {flags}")
+
+
+def converted(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return ``proto`` with its standard operators in ``TRAINING_OPSET`` or later.
+
+    Weights by reference stay references. Raises :class:`UserError` where ONNX has no conversion.
+    """
+    versions = [entry.version for entry in proto.opset_import if not entry.domain]
+    if not versions or versions[0] >= TRAINING_OPSET:
+        return proto
+    try:
+        return version_converter.convert_version(proto, TRAINING_OPSET)
+    except Exception as error:  # the converter has no exception type of its own
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"{path}: training needs opset {TRAINING_OPSET} or later, and "
+            f"onnx.version_converter does not convert this model of opset {versions[0]}: {text}"
+        ) from None
+
+
+def may_train(tensor: onnx.TensorProto) -> bool:
+    """Say whether an initializer of one element is a parameter to train, such as a bias.
+
+    A scalar without dimensions is what exporters write for the constants of a formula.
+    """
+    return bool(tensor.dims) and tensor.data_type in _FLOATS

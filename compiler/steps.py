@@ -1,0 +1,175 @@
+"""The steps of training that one search looks at: one per way to recompute, and their union."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from io import BytesIO
+from typing import Any
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.report.points import undominated
+from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, LeftOut
+from tensoropt.compiler.search.graph import Graph, read_graph
+from tensoropt.compiler.training.spec import TrainingSpec
+from tensoropt.dialects.mlir import ir
+
+__all__ = [
+    "Search",
+    "StepPoint",
+    "as_step",
+    "build_step",
+    "search_steps",
+    "step_graphs",
+    "step_of",
+]
+
+Say = Callable[[str], None]
+
+Search = Callable[[Graph, float | None, Say], FrontierResult]
+"""Searches one graph in so many seconds."""
+
+
+@dataclass(frozen=True)
+class StepPoint(FrontierPoint):
+    """A point of a training step, and what that step computes anew in its backward pass."""
+
+    recompute: str = "none"
+
+
+def build_step(module: ir.Module, spec: TrainingSpec, **options: Any) -> ir.Module:
+    """Return the training step of a prepared ``module``, which stays as it is.
+
+    ``options`` are those of :class:`Pipeline`. Raises what the pass refuses.
+    """
+    from tensoropt.passes.build_training_step import BuildTrainingStepPass
+    from tensoropt.passes.pipeline import Pipeline
+
+    optimizer = vars(spec.optimizer)
+    own = {name: held for name, held in optimizer.items() if name != "name"}
+    built = BuildTrainingStepPass(
+        loss=str(spec.loss),
+        optimizer=spec.optimizer.name,
+        micro_batches=spec.micro_batches,
+        clip_norm=spec.clip_norm,
+        precision=spec.precision,
+        recompute=spec.recompute,
+        freeze=",".join(spec.freeze),
+        **own,
+    )
+    step = ir.Module.parse(_bytes(module), module.context)
+    Pipeline([built], **options).run(step)
+    return step
+
+
+def _bytes(module: ir.Module) -> bytes:
+    written = BytesIO()
+    module.operation.write_bytecode(written)
+    return written.getvalue()
+
+
+def step_of(module: ir.Module, specs: Sequence[TrainingSpec], point: FrontierPoint) -> ir.Module:
+    """Return the step that ``point`` is of: ``module`` itself where nothing is trained."""
+    if not isinstance(point, StepPoint):
+        return module
+    return build_step(module, next(s for s in specs if s.recompute == point.recompute))
+
+
+def step_graphs(module: ir.Module, specs: Sequence[TrainingSpec], say: Say) -> dict[str, Graph]:
+    """Return the graph of each step by what it computes anew; of equal steps the first."""
+    graphs: dict[str, Graph] = {}
+    seen: set[bytes] = set()
+    for spec in specs:
+        say(f"building the training step, recompute {spec.recompute}")
+        step = build_step(module, spec)
+        digest = sha256(_bytes(step)).digest()
+        if digest not in seen:
+            seen.add(digest)
+            graphs[spec.recompute] = read_graph(step)
+    return graphs
+
+
+def search_steps(
+    graphs: Mapping[str, Graph],
+    search: Search,
+    say: Say,
+    time_limit_s: float | None = None,
+    enough_bytes: int | None = None,
+) -> FrontierResult:
+    """Return the union of the frontiers of ``graphs``, searched in turn.
+
+    The time left is shared evenly among the steps to come. A step that cannot be searched is left
+    out, those after Ctrl-C as well; raises UserError when that is so for all of them. Ends early
+    with a point of at most ``enough_bytes``.
+    """
+    found: dict[str, FrontierResult] = {}
+    refusals: list[UserError] = []
+    left = _shares(time_limit_s, len(graphs))
+    for recompute, graph in graphs.items():
+        try:
+            tell = _prefixed(say, recompute) if len(graphs) > 1 else say
+            found[recompute] = search(graph, next(left), tell)
+        except UserError as error:
+            refusals.append(error)
+        except KeyboardInterrupt:
+            if not any(result.points for result in found.values()):
+                raise
+            return replace(_united(found), interrupted=True)
+        if found and _ends(list(found.values())[-1], enough_bytes):
+            break
+    if not found:
+        raise refusals[0]
+    return _united(found)
+
+
+def _shares(limit_s: float | None, count: int) -> Iterator[float | None]:
+    """Yield the seconds for each of ``count`` searches, when it begins."""
+    started = time.monotonic()
+    for number in range(count):
+        if limit_s is None:
+            yield None
+        else:
+            yield max(0.0, limit_s - (time.monotonic() - started)) / (count - number)
+
+
+def _prefixed(say: Say, recompute: str) -> Say:
+    return lambda text: say(f"recompute {recompute}, {text}")
+
+
+def _ends(result: FrontierResult, enough_bytes: int | None) -> bool:
+    small = enough_bytes is not None and any(p.memory_bytes <= enough_bytes for p in result.points)
+    return result.interrupted or small
+
+
+def _united(found: Mapping[str, FrontierResult]) -> FrontierResult:
+    results = list(found.values())
+    points = [
+        StepPoint(**{**vars(point), "recompute": recompute})
+        for recompute, result in found.items()
+        for point in result.points
+    ]
+    return FrontierResult(
+        [replace(point, index=index) for index, point in enumerate(undominated(points))],
+        _worst([result.epsilon for result in results]),
+        _worst([result.time_epsilon for result in results]),
+        sum(result.found for result in results),
+        [
+            LeftOut(left.mesh, f"{left.reason} (recompute {recompute})")
+            for recompute, result in found.items()
+            for left in result.left_out
+        ],
+        any(result.interrupted for result in results),
+    )
+
+
+def _worst(bounds: Sequence[float | None]) -> float | None:
+    """Return the largest bound; there is none where one is missing."""
+    known = [bound for bound in bounds if bound is not None]
+    return max(known, default=None) if len(known) == len(bounds) else None
+
+
+def as_step(result: FrontierResult, recompute: str) -> FrontierResult:
+    """Return the points of one step as such."""
+    return _united({recompute: result})

@@ -1,0 +1,56 @@
+"""Every message about a flag of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Refused = Callable[..., str]
+
+LOSS = ("--train", "--loss", "mse:y,t")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--loss", "mse:y,t"], "--loss belongs to training, expected --train as well"),
+        (["--freeze", "a", "--pareto"], "--freeze belongs to training, expected --train"),
+        (["--emit", "train"], "--emit train prints the step of training, expected --train"),
+        (["--train"], "--train needs --loss, such as softmax-cross-entropy:OUTPUT,LABELS"),
+        (["--train", "--loss", "mes:y,t"], "--loss: unknown kind 'mes', valid choices are output"),
+        (["--train", "--loss", "mse:y"], "--loss: expected mse:OUTPUT,LABELS, got: 'mse:y'"),
+        (["--train", "--loss", "mse:z,t"], "--loss: no output 'z'; the model has y"),
+        ([*LOSS, "--optimizer", "adamm"], "--optimizer: unknown name 'adamm', valid choices are"),
+        ([*LOSS, "--optimizer", "adamm"], "did you mean 'adam'?"),
+        ([*LOSS, "--momentum", "0.5"], "--momentum belongs to --optimizer momentum, got: --opti"),
+        (
+            [*LOSS, "--optimizer", "sgd", "--betas", "0,0"],
+            "--betas belongs to --optimizer adam or adamw, got: --optimizer sgd",
+        ),
+        ([*LOSS, "--betas", "0.9"], "--betas: expected two numbers such as 0.9,0.999, got: '0.9'"),
+        ([*LOSS, "--betas", "0.9,1"], "--betas: expected at least 0 and below 1, got: 1.0"),
+        ([*LOSS, "--adam-epsilon", "nan"], "--adam-epsilon: expected above 0 and below 1"),
+        ([*LOSS, "--weight-decay", "-1"], "--weight-decay: expected 0 or more, got: -1.0"),
+        ([*LOSS, "--weight-decay", "x"], "--weight-decay: expected a number, got: 'x'"),
+        ([*LOSS, "--clip-norm", "0"], "--clip-norm: expected above 0, got: 0.0"),
+        ([*LOSS, "--micro-batches="], "--micro-batches: expected a whole number from 1 to"),
+        ([*LOSS, "--precision", "fp16"], "--precision: unknown type 'fp16', valid choices are fl"),
+        ([*LOSS, "--recompute", "block"], "--recompute: unknown choice 'block', valid choices"),
+        (
+            [*LOSS, "--emit", "train", "--recompute", "auto"],
+            "--recompute: expected one of none, light, half, blocks with --emit train, got: auto",
+        ),
+        ([*LOSS, "--compare", "--recompute", "auto"], "with --compare, got: auto"),
+        ([*LOSS, "--emit", "train", "--devices", "2"], "--emit train comes before the search"),
+        ([*LOSS, "-p", "cse"], "expected it without planning flags"),
+    ],
+)
+def test_what_is_refused(mlp: Path, refused: Refused, flags: list[str], message: str) -> None:
+    assert message in refused(mlp, *flags)
+
+
+def test_an_empty_choice_is_refused(mlp: Path, refused: Refused) -> None:
+    assert "--loss: unknown kind ''" in refused(mlp, "--train", "--loss=")
+    assert "--recompute: unknown choice ''" in refused(mlp, *LOSS, "--recompute=")
