@@ -49,10 +49,11 @@ def as_gemm(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[str]
     if made != rows + columns or None in flips:
         return None
     m, k, n = found.count(rows), found.count(found.summed), found.count(columns)
-    left, right = (k, m) if flips[0] else (m, k), (n, k) if flips[1] else (k, n)
+    shapes = [k, m] if flips[0] else [m, k], [n, k] if flips[1] else [k, n]
     kept = {"transA": int_attr(bool(flips[0])), "transB": int_attr(bool(flips[1]))}
     kind = tensor_type([m, n], element_type(a))
-    product = make.onnx("Gemm", [_shaped(make, a, left), _shaped(make, b, right)], kind, **kept)
+    matrices = [_shaped(make, x, shape) for x, shape in zip((a, b), shapes, strict=True)]
+    product = make.onnx("Gemm", matrices, kind, **kept)
     return _shaped(make, product, [found.sizes[label] for label in result])
 
 

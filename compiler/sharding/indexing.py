@@ -63,8 +63,9 @@ def _adds_up(tensor: TensorInfo | None) -> bool:
 
 
 def _gather_locally(local: LocalOp) -> list[Any]:
-    name = "axis" if local.info.name == "Gather" else "gather_axis"
-    axis = axis_of(local.info, 0, len(local.info.shape(0)), name)
+    name = "gather_axis" if local.info.name.endswith("GatherBlockQuantized") else "axis"
+    rank = len(local.info.shape(0))
+    axis = axis_of(local.info, 0, rank, name)
     factor = local.rule.operands[0][axis]
     if factor is None or local.pieces(factor) == 1:
         return local.clone()
@@ -73,7 +74,8 @@ def _gather_locally(local: LocalOp) -> list[Any]:
     position = _position(local, size, factor)
     inside = _inside(local, position, size // local.pieces(factor))
     [gathered] = local.clone({1: _where(local, inside, position, _scalar(local, 1, 0))})
-    kept = _trailing_ones(local, inside, len(local.info.shape(0)) - axis - 1)
+    behind = 0 if local.info.name == "GatherElements" else rank - axis - 1
+    kept = _trailing_ones(local, inside, behind)
     return [_where(local, kept, gathered, Arithmetic(local).scalar(0.0, gathered))]
 
 
@@ -142,14 +144,17 @@ def _trailing_ones(local: LocalOp, value: ir.Value, count: int) -> ir.Value:
 def _gather_elements(info: OpInfo) -> Rule:
     """The axis of the indices can be split with the data whole; other dimensions where all agree.
 
-    Indices shorter than the data read only its first part, which a split of both would change.
+    Indices shorter than the data read only its first part, which a split of both would change. The
+    axis of the data (the vocabulary) can be split as that of Gather.
     """
     axis = axis_of(info, 0, len(info.shape(0)))
     loops = [
         Loop({1: dim} if dim == axis else {0: dim, 1: dim}, {0: dim})
         for dim in range(len(info.shape(0)))
     ]
-    return rule_of(info, loops, linear=linear_in(info, (0,)))
+    if info.version >= _AXES_OPERAND_SINCE and _adds_up(info.operands[0]):
+        loops.append(Loop({0: axis}, reduction="sum"))
+    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_gather_locally)
 
 
 @sharding_rule("GatherND")
@@ -184,11 +189,30 @@ def _scatter_groups(info: OpInfo) -> list[tuple[int, ...]]:
 
 @sharding_rule("ScatterElements", "Scatter")
 def _scatter_elements(info: OpInfo) -> Rule:
-    """Dimensions other than the axis, where the indices are as long as the data."""
+    """Dimensions other than the axis, where the indices are as long as the data.
+
+    Where updates are added, the axis of the data can be split too: a rank adds those that fall into
+    its part, and zeros for the others.
+    """
     rank = len(info.shape(0))
     axis = axis_of(info, 0, rank)
     loops = [Loop({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
-    return rule_of(info, loops, linear=linear_in(info, *_scatter_groups(info)))
+    if info.attribute("reduction", "none") == "add":
+        loops.append(Loop({0: axis}, {0: axis}))
+    linear = linear_in(info, *_scatter_groups(info))
+    return rule_of(info, loops, linear=linear, localize=_scatter_locally)
+
+
+def _scatter_locally(local: LocalOp) -> list[Any]:
+    axis = axis_of(local.info, 0, len(local.info.shape(0)))
+    factor, size = local.rule.operands[0][axis], local.info.shape(0)[axis]
+    if factor is None or size is None or local.pieces(factor) == 1:
+        return local.clone()
+    position = _position(local, size, factor)
+    inside = _inside(local, position, size // local.pieces(factor))
+    nothing = Arithmetic(local).scalar(0.0, local.operands[2])
+    updates = _where(local, inside, local.operands[2], nothing)
+    return local.clone({1: _where(local, inside, position, _scalar(local, 1, 0)), 2: updates})
 
 
 @sharding_rule("OneHot")

@@ -2,32 +2,109 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.training.gradients.losses import cross_entropy
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import Loss
-from tensoropt.dialects.build import Build, shape_of
+from tensoropt.dialects.build import Build, element_type, shape_of, tensor_type
+from tensoropt.dialects.elements import ELEMENTS, element_of
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["build_loss"]
 
+_FLOATS, _NARROW = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"), ("FLOAT16", "BFLOAT16")
+_INDICES = ("INT64", "INT32")
+_ELEMENTS = {element.name: element for element in ELEMENTS}
+
 
 def build_loss(make: Build, signature: Signature, loss: Loss) -> Any:
-    """Return the loss, a scalar; labels become an argument, unless an input has their name."""
+    """Return the loss, a scalar; labels become an argument, unless an input has their name.
+
+    A narrow output is widened to float32 first. "softmax-cross-entropy" is the mean of minus the
+    logarithm of the probability of each label, "mse" that of the squares of the differences. Raises
+    UserError for an output that is not there or of the wrong shape or type, and for an input with
+    the name of the labels that is no such thing.
+    """
     if loss.output not in signature.outputs:
         near = did_you_mean(loss.output, signature.outputs)
         held = ", ".join(signature.outputs)
-        raise UserError(f"--loss: no output '{loss.output}'{near}; the model has {held}")
+        raise UserError(f"--loss {loss}: no output '{loss.output}'{near}; the model has {held}")
     output = signature.outputs[loss.output]
-    if loss.kind == "output":
-        return _scalar(make, output, loss)
-    raise UserError(f"--loss: unknown loss '{loss.kind}'")
+    element = element_of(str(element_type(output)))
+    if element is None or element.name not in _FLOATS:
+        raise _unfit(loss, output, "floating point numbers")
+    wide = make.cast(output, ir.F32Type.get()) if element.name in _NARROW else output
+    return _KINDS[loss.kind](make, signature, loss, wide)
 
 
-def _scalar(make: Build, output: Any, loss: Loss) -> Any:
+def _unfit(loss: Loss, output: Any, expected: str) -> UserError:
+    return UserError(
+        f"--loss {loss}: expected output '{loss.output}' to be {expected}, got: {output.type}"
+    )
+
+
+def _output(make: Build, signature: Signature, loss: Loss, output: Any) -> Any:
     shape = shape_of(output)
     if any(size != 1 for size in shape):
+        raise _unfit(loss, output, "one number")
+    return make.reshape(output, []) if shape else make.unary("Identity", output)
+
+
+def _softmax_cross_entropy(make: Build, signature: Signature, loss: Loss, output: Any) -> Any:
+    shape = shape_of(output)
+    if not shape:
+        raise _unfit(loss, output, "scores with the classes along the last dimension")
+    labels = _labels(signature, loss, shape[:-1], _INDICES)
+    each, _ = cross_entropy(make, output, labels, -1)
+    if len(shape) == 1:
+        return make.unary("Identity", each)
+    return make.reduce("ReduceMean", each, range(len(shape) - 1), keepdims=False)
+
+
+def _mse(make: Build, signature: Signature, loss: Loss, output: Any) -> Any:
+    shape = shape_of(output)
+    held = element_of(str(element_type(signature.outputs[loss.output])))
+    assert held is not None
+    labels = _labels(signature, loss, shape, (held.name,))
+    difference = make.sub(output, make.cast(labels, element_type(output)))
+    if not shape:
+        return make.mul(difference, difference)
+    total = make.reduce("ReduceSumSquare", difference, range(len(shape)), keepdims=False)
+    return make.scaled(total, 1.0 / math.prod(size or 1 for size in shape))
+
+
+def _labels(
+    signature: Signature, loss: Loss, shape: Sequence[int | None], elements: Sequence[str]
+) -> Any:
+    """Return the argument with the labels, of the first of ``elements`` if it is a new one."""
+    if not loss.labels:
         raise UserError(
-            f"--loss output:{loss.output}: expected an output of one number, got: {output.type}"
+            f"--loss {loss}: expected a name for the labels: --loss {loss.kind}:{loss.output},NAME"
         )
-    return make.reshape(output, []) if shape else output
+    kinds = [tensor_type(shape, _ELEMENTS[name].type()) for name in elements]
+    for value in signature.arguments:
+        if signature.name_of(value) == loss.labels:
+            return _checked(signature, loss, value, kinds)
+    return signature.argument(signature.free_name(loss.labels), kinds[0])
+
+
+def _checked(signature: Signature, loss: Loss, value: Any, kinds: Sequence[ir.Type]) -> Any:
+    where = f"--loss {loss}: input '{loss.labels}'"
+    if signature.is_parameter(value):
+        raise UserError(f"{where} is a weight of the model, expected another name for the labels")
+    if value.type not in kinds:
+        raise UserError(
+            f"{where} of the model is no labels: expected {kinds[0]}, got: {value.type}"
+        )
+    return value
+
+
+_KINDS = {
+    "output": _output,
+    "softmax-cross-entropy": _softmax_cross_entropy,
+    "mse": _mse,
+}

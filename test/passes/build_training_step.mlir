@@ -18,8 +18,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     // CHECK-NOT: onnx.Relu
     // CHECK: dense<5.000000e-01> : tensor<f32>
     // CHECK: [[DYV:%.+]] = "onnx.Mul"({{.*}}, %arg2) {{.*}}topt.id = [[DY]] : i64, topt.phase = "backward"}
-    // CHECK: [[XT:%.+]] = "onnx.Transpose"(%arg0) {{.*}}topt.follows = [[MM]] : i64
-    // CHECK: [[D:%.+]] = "onnx.MatMul"([[XT]], [[DYV]]) {topt.follows = [[MM]] : i64
+    // CHECK: [[D:%.+]] = "onnx.Gemm"(%arg0, [[DYV]]) {topt.follows = [[MM]] : i64, {{.*}}transA = 1
     // CHECK: [[DW:%.+]] = "onnx.Add"(%arg3, [[D]]) {topt.gradient_of = "w", topt.id = [[G]] : i64, topt.phase = "backward"}
     // CHECK: [[S:%.+]] = "onnx.ReduceSumSquare"([[DW]]) {keepdims = 0 : i64, topt.follows = [[G]] : i64, {{.*}}topt.phase = "update"}
     // CHECK-NEXT: "onnx.Sum"([[S]]) {{.*}}topt.norm

@@ -1,1 +1,149 @@
-"""Gradients of losses."""
+"""Losses over classes, in parts that split along samples, positions and classes.
+
+What is read of all classes is the logarithms of their probabilities, once forwards and once
+backwards; the rest is one number per sample. See Bridle, Probabilistic Interpretation (1990):
+the gradient of the cross entropy is softmax minus one-hot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.training.gradients.registry import (
+    Backward,
+    Forward,
+    Gradients,
+    decomposition,
+    forward_form,
+    gradient,
+)
+from tensoropt.dialects import onnx
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["CROSS_ENTROPY", "cross_entropy"]
+
+CROSS_ENTROPY = "tensoropt.CrossEntropy"
+"""An operator that is there only until a step has its training form."""
+
+_WEIGHTS = "tensoropt.ClassWeights"
+_CLASSES = 1
+
+
+def cross_entropy(make: Build, scores: Any, labels: Any, axis: int) -> list[Any]:
+    """Return minus the logarithm of the probability of each label, and those of all classes.
+
+    ``scores`` has the classes along ``axis``; ``labels`` (int32 or int64, each below the number of
+    classes) and the first result have its shape without that dimension.
+    """
+    axis %= len(shape_of(scores))
+    shape = [size for dim, size in enumerate(shape_of(scores)) if dim != axis]
+    kinds = [tensor_type(shape, element_type(scores)), scores.type]
+    return make.onnx_many(CROSS_ENTROPY, [scores, labels], kinds, axis=int_attr(axis))
+
+
+@forward_form(CROSS_ENTROPY)
+def _cross_entropy_form(f: Forward) -> Sequence[Any]:
+    make, (scores, labels), axis = f.make, f.operands, int(f.info.attribute("axis"))
+    logarithms = make.unary("LogSoftmax", scores, axis=int_attr(axis))
+    index = make.unsqueeze(labels, [axis])
+    f.kept["logarithms"], f.kept["index"] = logarithms, index
+    return [_minus_picked(make, logarithms, index, axis), logarithms]
+
+
+def _minus_picked(make: Build, logarithms: Any, index: Any, axis: int) -> Any:
+    kind = tensor_type(shape_of(index), element_type(logarithms))
+    picked = make.onnx("GatherElements", [logarithms, index], kind, axis=int_attr(axis))
+    return make.unary("Neg", make.squeeze(picked, [axis]))
+
+
+@gradient(CROSS_ENTROPY)
+def _cross_entropy_gradient(b: Backward) -> Gradients:
+    """dX = softmax(X) (dL - sum of dZ) + dZ - dL at the labels, Z the logarithms."""
+    make, axis = b.make, int(b.info.attribute("axis"))
+    of_loss, of_logarithms = b.gradients
+    factor = None if of_loss is None else make.unsqueeze(of_loss, [axis])
+    if of_logarithms is not None:
+        total = make.reduce("ReduceSum", of_logarithms, [axis])
+        factor = make.unary("Neg", total) if factor is None else make.sub(factor, total)
+    dx = make.mul(make.unary("Exp", b.kept("logarithms")), factor)
+    if of_logarithms is not None:
+        dx = make.add(dx, of_logarithms)
+    if of_loss is None:
+        return [dx, None]
+    minus = make.unsqueeze(make.unary("Neg", of_loss), [axis])
+    operands = [dx, b.kept("index"), minus]
+    how = ir.StringAttr.get("add")
+    return [
+        make.onnx("ScatterElements", operands, dx.type, axis=int_attr(axis), reduction=how),
+        None,
+    ]
+
+
+@decomposition("SoftmaxCrossEntropyLoss")
+def softmax_cross_entropy(f: Forward) -> Sequence[Any]:
+    """Return the loss, and the logarithms of the probabilities of all classes where they are."""
+    labels, kept = _labels(f)
+    loss, logarithms = cross_entropy(f.make, f.operands[0], labels, _CLASSES)
+    found = [_reduced(f, loss, labels, kept), logarithms]
+    return found[: len(f.op.results)]
+
+
+@decomposition("NegativeLogLikelihoodLoss")
+def negative_log_likelihood(f: Forward) -> Sequence[Any]:
+    """Return minus the logarithms at the labels, weighted and reduced."""
+    labels, kept = _labels(f)
+    index = f.make.unsqueeze(labels, [_CLASSES])
+    loss = _minus_picked(f.make, f.operands[0], index, _CLASSES)
+    return [_reduced(f, loss, labels, kept)]
+
+
+def _labels(f: Forward) -> tuple[Any, Any]:
+    """Return the labels with class 0 for those that are ignored, and which are not: bools or
+    ``None``."""
+    make, labels, ignored = f.make, f.operands[1], f.info.attribute("ignore_index")
+    if ignored is None:
+        return labels, None
+    same = make.compare("Equal", labels, make.scalar(int(ignored), labels))
+    kept = make.unary("Not", same)
+    return make.where(kept, labels, make.scalar(0, labels)), kept
+
+
+def _reduced(f: Forward, loss: Any, labels: Any, kept: Any) -> Any:
+    """Return the losses of all samples weighted, then summed or averaged over their weights."""
+    make, how = f.make, str(f.info.attribute("reduction", "mean"))
+    weights, dims = _weights(f, labels, kept), range(len(shape_of(loss)))
+    loss = loss if weights is None else make.mul(loss, weights)
+    if how == "none":
+        return loss
+    if how == "mean" and weights is None:
+        return make.reduce("ReduceMean", loss, dims, keepdims=False)
+    total = make.reduce("ReduceSum", loss, dims, keepdims=False)
+    if how == "sum":
+        return total
+    return make.div(total, make.reduce("ReduceSum", weights, dims, keepdims=False))
+
+
+def _weights(f: Forward, labels: Any, kept: Any) -> Any:
+    """Return the weight of each sample, ``None`` where all are 1."""
+    make, weights = f.make, None
+    if len(f.operands) > 2 and not onnx.is_no_value(f.operands[2]):
+        kind = tensor_type(shape_of(labels), element_type(f.operands[2]))
+        weights = make.onnx(_WEIGHTS, [f.operands[2], labels], kind)
+    if kept is None:
+        return weights
+    if weights is None:
+        return make.cast(kept, element_type(f.operands[0]))
+    return make.where(kept, weights, make.scalar(0.0, weights))
+
+
+@forward_form(_WEIGHTS)
+def _class_weights(f: Forward) -> Sequence[Any]:
+    return [f.make.onnx("Gather", f.operands, f.op.results[0].type, axis=int_attr(0))]
+
+
+@gradient(_WEIGHTS)
+def _class_weights_gradient(b: Backward) -> Gradients:
+    """The weights of classes are constants, be they weights of the model or not."""
+    return b.first()

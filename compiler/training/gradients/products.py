@@ -64,7 +64,7 @@ def contract(make: Build, factors: Sequence[tuple[Any, Labels]], result: Labels)
         if set(labels) == set(result):
             return make.transpose(x, [list(labels).index(label) for label in result])
     if len(squeezed) == _MATRIX:
-        return _product(make, *squeezed, list(result))
+        return _product(make, squeezed[0], squeezed[1], list(result))
     return einsum(make, squeezed, result)
 
 
