@@ -1,1 +1,106 @@
-"""Gradients of convolutions and their transposes."""
+"""Gradients of convolutions and their transposes, over any number of spatial dimensions.
+
+Dumoulin and Visin, A guide to convolution arithmetic (arXiv 1603.07285), section 4: the gradient
+of a convolution in its image is a transposed convolution, and the other way round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.windows import Window, kernel_of, windows_of
+from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.compiler.training.gradients.sliding import (
+    Windows,
+    convolve,
+    convolve_back,
+    sizes_of,
+    weight_gradient,
+)
+from tensoropt.dialects.build import Build
+
+__all__: list[str] = []
+
+
+@gradient("Conv")
+def convolution(b: Backward) -> Gradients:
+    """dX is the transposed convolution of dY with W; dW sums dY times X over all windows."""
+    windows, groups = windows_of(b.info), int(b.info.attribute("group", 1))
+    dx = _image(b, windows, groups) if b.wanted[0] else None
+    dw = weight_gradient(b.make, b.operand(0), b.dy, windows, groups) if b.wanted[1] else None
+    return b.first(dx, dw, *_bias(b))
+
+
+@gradient("ConvTranspose")
+def transposed_convolution(b: Backward) -> Gradients:
+    """dX is the convolution of dY with W; dW sums X times dY over all windows, of dY."""
+    windows, groups = _windows_back(b.info), int(b.info.attribute("group", 1))
+    dx, dw = None, None
+    if b.wanted[0]:
+        dx = convolve(b.make, b.dy, b.operand(1), windows, b.shape(0)[2:], groups)
+    if b.wanted[1]:
+        dw = weight_gradient(b.make, b.dy, b.operand(0), windows, groups)
+    return b.first(dx, dw, *_bias(b))
+
+
+def _bias(b: Backward) -> Gradients:
+    """Return dY summed over all but the channels, nothing where there is no bias."""
+    if len(b.operands) <= 2:
+        return []
+    dims = [0, *range(2, len(b.shape(0)))]
+    return [b.make.reduce("ReduceSum", b.dy, dims, keepdims=False) if b.wanted[2] else None]
+
+
+def _image(b: Backward, windows: Windows, groups: int) -> Any:
+    """Return dX; with several groups, where windows lie densely, by a convolution.
+
+    That of W turned round, which is faster then: `bench/gradients.py`.
+    """
+    sizes = b.shape(0)[2:]
+    dense = all(w.stride == 1 and w.begin < w.extent for w in windows)
+    if groups == 1 or not dense:
+        return convolve_back(b.make, b.dy, b.operand(1), windows, sizes, groups)
+    turned = [replace(w, begin=w.extent - 1 - w.begin) for w in windows]
+    return convolve(b.make, b.dy, _turned(b.make, b.operand(1), groups), turned, sizes, groups)
+
+
+def _turned(make: Build, w: Any, groups: int) -> Any:
+    """Return ``w`` (M x C/G x K...) as C x M/G x K..., its windows backwards."""
+    outputs, inputs, *taps = sizes_of(w)
+    for dim, size in enumerate(taps, 2):
+        if size > 1:
+            w = make.take(w, make.ints(range(size)[::-1]), dim)
+    if outputs == groups:
+        return w if inputs == 1 else make.reshape(w, [groups * inputs, 1, *taps])
+    w = make.reshape(w, [groups, outputs // groups, inputs, *taps])
+    w = make.transpose(w, [0, 2, 1, *range(3, 3 + len(taps))])
+    return make.reshape(w, [groups * inputs, outputs // groups, *taps])
+
+
+def _windows_back(info: OpInfo) -> tuple[Window, ...]:
+    """Return where the elements of operand 0 of a ConvTranspose lie in its result.
+
+    The operator's page: total padding follows from the sizes where `auto_pad` or `output_shape`
+    say so; of an odd one the smaller half is in front with SAME_UPPER, else the larger.
+    """
+    rank = len(info.shape(0)) - 2
+    strides, dilations = (
+        list(info.attribute(name, ())) or [1] * rank for name in ("strides", "dilations")
+    )
+    rows = enumerate(zip(kernel_of(info), strides, dilations, strict=True), 2)
+    held = [Window(d, k or 0, stride, dilation, 0, 0) for d, (k, stride, dilation) in rows]
+    return tuple(replace(w, begin=_begin(info, w)) for w in held)
+
+
+def _begin(info: OpInfo, window: Window) -> int:
+    dim, rank = window.dim - 2, len(info.shape(0)) - 2
+    mode = str(info.attribute("auto_pad", "NOTSET"))
+    given = bool(info.attribute("output_shape"))
+    if not given and not mode.startswith("SAME"):
+        return int((info.attribute("pads", ()) or [0] * 2 * rank)[dim]) if mode == "NOTSET" else 0
+    extra = (info.attribute("output_padding", ()) or [0] * rank)[dim]
+    whole = ((info.shape(0)[window.dim] or 0) - 1) * window.stride + window.extent + extra
+    total: int = max(0, whole - (info.result_shape()[window.dim] or 0))
+    return total // 2 if mode == "SAME_UPPER" else total - total // 2

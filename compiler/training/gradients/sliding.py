@@ -1,0 +1,190 @@
+"""Sums over sliding windows, and their gradients: convolutions, and how windows lie.
+
+Shapes: images are N x C x I..., what has an element per window is N x M x O..., weights are
+M x C/groups x K..., with any number of spatial dimensions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tensoropt.compiler.sharding.windows import Window
+from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, shape_of, tensor_type
+
+__all__ = [
+    "Windows",
+    "convolve",
+    "convolve_back",
+    "end_padding",
+    "pad",
+    "sizes_of",
+    "strided",
+    "weight_gradient",
+]
+
+Windows = Sequence[Window]
+"""One per spatial dimension, in order."""
+
+# Fewer channels per group than these make products that are too narrow; see `weight_gradient`.
+_WIDE = 8
+
+
+def sizes_of(x: Any) -> list[int]:
+    """Return the static shape of a value."""
+    return [size or 0 for size in shape_of(x)]
+
+
+def end_padding(window: Window, size: int, count: int) -> int:
+    """Return what ``count`` windows over ``size`` elements read behind them; negative: not all."""
+    return (count - 1) * window.stride + window.extent - window.begin - size
+
+
+def pad(make: Build, x: Any, ends: Mapping[int, tuple[int, int]], fill: float = 0.0) -> Any:
+    """Return ``x`` with elements of ``fill`` before and behind some dimensions.
+
+    A negative count removes elements instead.
+    """
+    import numpy as np
+
+    shape, pads = sizes_of(x), np.zeros((2, len(sizes_of(x))), np.int64)
+    for dim, both in ends.items():
+        pads[:, dim] = both
+        shape[dim] += sum(both)
+    if not pads.any():
+        return x
+    operands = [x, make.constant(pads.reshape(-1)), make.scalar(fill, x)]
+    return make.onnx("Pad", operands, tensor_type(shape, element_type(x)))
+
+
+def strided(make: Build, x: Any, bounds: Mapping[int, tuple[int, int, int]]) -> Any:
+    """Return, of some dimensions, (first, count, step) elements; ``x`` where that is all of it."""
+    shape = sizes_of(x)
+    bounds = {d: held for d, held in bounds.items() if held != (0, shape[d], 1)}
+    if not bounds:
+        return x
+    for dim, (_, count, _) in bounds.items():
+        shape[dim] = count
+    starts, counts, steps = zip(*bounds.values(), strict=True)
+    stops = [at + (n - 1) * step + 1 for at, n, step in zip(starts, counts, steps, strict=True)]
+    operands = [make.ints(held) for held in (starts, stops, list(bounds), steps)]
+    return make.onnx("Slice", [x, *operands], tensor_type(shape, element_type(x)))
+
+
+def convolve(
+    make: Build, x: Any, w: Any, windows: Windows, counts: Sequence[int], groups: int = 1
+) -> Any:
+    """Return Conv with ``counts`` windows along the spatial dimensions."""
+    sizes = sizes_of(x)
+    pairs = list(zip(windows, counts, strict=True))
+    ends = [end_padding(window, sizes[window.dim], count) for window, count in pairs]
+    dims = [window.dim for window in windows]
+    x = pad(make, x, {dim: (0, end) for dim, end in zip(dims, ends, strict=True) if end < 0})
+    pads = [*(window.begin for window in windows), *(max(end, 0) for end in ends)]
+    result = tensor_type([sizes[0], sizes_of(w)[0], *counts], element_type(x))
+    return make.onnx("Conv", [x, w], result, **_attributes(windows, pads, groups))
+
+
+def convolve_back(
+    make: Build, y: Any, w: Any, windows: Windows, sizes: Sequence[int], groups: int = 1
+) -> Any:
+    """Return ConvTranspose whose result has ``sizes`` along the spatial dimensions.
+
+    Every element of ``y`` adds its multiple of ``w`` where its window lies.
+    """
+    shape = sizes_of(y)
+    pairs = zip(windows, sizes, strict=True)
+    ends = [end_padding(window, size, shape[window.dim]) for window, size in pairs]
+    pads = [*(window.begin for window in windows), *(max(end, 0) for end in ends)]
+    result = tensor_type([shape[0], sizes_of(w)[1] * groups, *sizes], element_type(y))
+    return make.onnx(
+        "ConvTranspose",
+        [y, w],
+        result,
+        output_padding=ints_attr([max(-end, 0) for end in ends]),
+        **_attributes(windows, pads, groups),
+    )
+
+
+def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str, Any]:
+    return {
+        "kernel_shape": ints_attr([window.taps for window in windows]),
+        "strides": ints_attr([window.stride for window in windows]),
+        "dilations": ints_attr([window.dilation for window in windows]),
+        "pads": ints_attr(pads),
+        "group": int_attr(groups),
+    }
+
+
+def weight_gradient(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
+    """Return, per weight, the sum over images and windows of ``dy`` times what the weight meets.
+
+    With many channels a product of matrices per element of the window; with few channels per group
+    (the first layer, depthwise) a convolution, whose kernel is ``dy``: `bench/gradients.py`.
+    Both leave the batch the major dimension of any merged one, so that it can be split.
+    """
+    wide = sizes_of(x)[1] // groups >= _WIDE
+    return (_by_products if wide else _by_convolution)(make, x, dy, windows, groups)
+
+
+def _by_products(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
+    """Return the sums over N of dY (N x G x M/G x O) times the elements met (N x G x O x C/G)."""
+    counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
+    batch, outputs, inputs = sizes_of(dy)[0], sizes_of(dy)[1], sizes_of(x)[1]
+    dy = make.reshape(dy, [batch, groups, outputs // groups, math.prod(counts)])
+    x = _channels_last(make, x, windows, counts, groups)
+    offsets = itertools.product(*map(range, taps))
+    parts = [_product(make, dy, _met(make, x, windows, counts, at)) for at in offsets]
+    stacked = make.transpose(make.concat(parts, 0), [1, 2, 3, 0])
+    return make.reshape(stacked, [outputs, inputs // groups, *taps])
+
+
+def _channels_last(
+    make: Build, x: Any, windows: Windows, counts: Sequence[int], groups: int
+) -> Any:
+    """Return ``x`` as N x G x I... x C/G, with its padding."""
+    batch, inputs, *sizes = sizes_of(x)
+    spatial = [dim + 3 for dim in range(len(sizes))]
+    x = make.reshape(x, [batch, groups, inputs // groups, *sizes])
+    pairs = zip(windows, counts, strict=True)
+    ends = {w.dim: (w.begin, max(0, end_padding(w, sizes[w.dim - 2], n))) for w, n in pairs}
+    return pad(make, make.transpose(x, [0, 1, *spatial, 2]), ends)
+
+
+def _met(make: Build, x: Any, windows: Windows, counts: Sequence[int], at: Sequence[int]) -> Any:
+    """Return what element ``at`` of every window meets, N x G x O x C/G."""
+    rows = zip(windows, counts, at, strict=True)
+    bounds = {w.dim: (tap * w.dilation, count, w.stride) for w, count, tap in rows}
+    met = strided(make, x, bounds)
+    shape = sizes_of(met)
+    return make.reshape(met, [*shape[:2], math.prod(counts), shape[-1]])
+
+
+def _product(make: Build, dy: Any, x: Any) -> Any:
+    return make.reduce("ReduceSum", make.matmul(dy, x), [0])
+
+
+def _by_convolution(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
+    """Return the convolution of X, one image per channel of a group, with dY as N x G kernels.
+
+    What strides were are dilations, and the other way round.
+    """
+    batch, outputs, *counts = sizes_of(dy)
+    inputs, sizes = sizes_of(x)[1], sizes_of(x)[2:]
+    spatial = [dim + 3 for dim in range(len(sizes))]
+    x = make.reshape(x, [batch, groups, inputs // groups, *sizes])
+    x = make.transpose(x, [2, 0, 1, *spatial])
+    x = make.reshape(x, [inputs // groups, batch * groups, *sizes])
+    kernels = make.reshape(dy, [batch * outputs, 1, *counts])
+    swapped = [
+        replace(w, taps=count, stride=w.dilation, dilation=w.stride)
+        for w, count in zip(windows, counts, strict=True)
+    ]
+    taps = [window.taps for window in windows]
+    found = convolve(make, x, kernels, swapped, taps, batch * groups)
+    found = make.reshape(found, [inputs // groups, batch, outputs, *taps])
+    found = make.reduce("ReduceSum", found, [1], keepdims=False)
+    return make.transpose(found, [1, 0, *range(2, 2 + len(taps))])
