@@ -98,7 +98,7 @@ def _checked(signature: Signature, loss: Loss, value: Any, kinds: Sequence[ir.Ty
         raise UserError(f"{where} is a weight of the model, expected another name for the labels")
     if value.type not in kinds:
         raise UserError(
-            f"{where} of the model is no labels: expected {kinds[0]}, got: {value.type}"
+            f"{where} holds no labels: expected {kinds[0]}, got: {value.type}"
         )
     return value
 
