@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from graphs.catalog import MODELS
+from graphs.trained import LOSS
 
 from tensoropt.compiler import driver
 from tensoropt.compiler.search.graph import Graph, read_graph
+from tensoropt.compiler.steps import build_step
+from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
+from tensoropt.dialects.mlir import ir
 
-__all__ = ["model_graph"]
+__all__ = ["model_graph", "training_graph", "training_spec"]
 
 
 def model_graph(name: str, **sizes: int) -> Graph:
     """Build a model of the catalogue, with some of its sizes changed, and prepare its graph."""
+    return read_graph(_prepared(name, sizes))
+
+
+def training_graph(name: str, **sizes: int) -> Graph:
+    """Return the graph of a step that trains a model of the catalogue with AdamW."""
+    return read_graph(build_step(_prepared(name, sizes), training_spec()))
+
+
+def training_spec(optimizer: str = "adamw", **options: Any) -> TrainingSpec:
+    """Return the step that trains on `scores` and `labels` all but what `Builder.constant` made."""
+    return TrainingSpec(parse_loss(LOSS), Optimizer(optimizer), freeze=("constant_*",), **options)
+
+
+def _prepared(name: str, sizes: Mapping[str, Any]) -> ir.Module:
     model: Any = replace(MODELS[name], **sizes)  # type: ignore[type-var]
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         module = driver.load(model.build(name).save(Path(folder)), {})
         driver.run_phase(module, "prepare")
-    return read_graph(module)
+    return module

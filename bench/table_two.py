@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prepared import model_graph
@@ -28,13 +28,30 @@ from tensoropt.compiler.search.frontier import FrontierPoint, distinct_meshes, f
 from tensoropt.compiler.search.ft import solve_min_time
 from tensoropt.compiler.search.graph import Graph, Node
 from tensoropt.compiler.search.methods.data_parallel import data_parallel_choice
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.training_tables import mesh_tables
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.compiler.units import format_seconds
 
-__all__ = ["MODELS", "Group", "Plan", "cuts", "fastest_plan", "table"]
+__all__ = [
+    "FLAT_SCORES",
+    "LOOKUP",
+    "MODELS",
+    "PRODUCT",
+    "SCORES",
+    "VALUES",
+    "Group",
+    "Model",
+    "Plan",
+    "chosen",
+    "cuts",
+    "fastest_plan",
+    "table",
+]
 
 DEVICES = 32
+GraphOf = Callable[..., Graph]
+"""Takes the name of a model and its sizes."""
+
 _MOST_AXES = 3
 
 Place = tuple[int, int]
@@ -43,15 +60,15 @@ Place = tuple[int, int]
 _CONV = {"b": (-1, 0), "c": (1, 1), "h": (-1, 2), "w": (-1, 3), "n": (-1, 1), "r": (1, 2)}
 _CONV["s"] = (1, 3)
 _FC = {"b": (-1, 0), "n": (-1, 1), "c": (0, 1)}
-_LOOKUP = {"b": (1, 0), "s": (1, 1), "d": (-1, -1), "v": (0, 0)}
-_PRODUCT = {"b": (-1, 0), "s": (-1, 1), "d": (0, -1), "e": (-1, -1)}
+LOOKUP = {"b": (1, 0), "s": (1, 1), "d": (-1, -1), "v": (0, 0)}
+PRODUCT = {"b": (-1, 0), "s": (-1, 1), "d": (0, -1), "e": (-1, -1)}
 _SEQUENCE_FIRST = {"b": (-1, 1), "s": (-1, 0), "d": (0, -1), "e": (-1, -1)}
 _STEP = {"b": (-1, 0), "d": (0, -1), "e": (-1, -1)}
 _TURNED_LOOKUP = {"b": (1, 1), "s": (1, 0), "d": (-1, -1), "v": (0, 0)}
 _TURNED_SCORES = {"b": (-1, 1), "s": (-1, 0), "d": (0, -1), "v": (-1, -1)}
-_FLAT_SCORES = {"b": (-1, 0), "d": (0, -1), "v": (-1, -1)}
-_SCORES = {"b": (-1, 0), "s": (-1, 2), "h": (-1, 1), "k": (0, -1)}
-_VALUES = {"b": (-1, 0), "s": (-1, 2), "h": (-1, 1), "k": (-1, -1)}
+FLAT_SCORES = {"b": (-1, 0), "d": (0, -1), "v": (-1, -1)}
+SCORES = {"b": (-1, 0), "s": (-1, 2), "h": (-1, 1), "k": (0, -1)}
+VALUES = {"b": (-1, 0), "s": (-1, 2), "h": (-1, 1), "k": (-1, -1)}
 
 
 @dataclass(frozen=True)
@@ -127,20 +144,20 @@ MODELS = (
         "transformer_base",
         {"batch": 64, "sequence": 256, "vocabulary": 50_000},
         (
-            Group("Embedding", _EMBEDDING.format(16), r"(tokens|target)/gather", "Gather", _LOOKUP),
+            Group("Embedding", _EMBEDDING.format(16), r"(tokens|target)/gather", "Gather", LOOKUP),
             Group(
                 "Multihead attn",
                 "bshck (16, 1, 2, 1, 1)",
                 r".*(self|cross)/[qkv]/matmul",
                 "q, k, v",
-                _PRODUCT,
+                PRODUCT,
             ),
-            Group("", "", r".*(self|cross)/matmul", "scores", _SCORES),
-            Group("", "", r".*(self|cross)/matmul_1", "values", _VALUES),
-            Group("", "", r".*(self|cross)/out/matmul", "out", _PRODUCT),
-            Group("Feed forward", "bsde (16, 1, 1, 2)", r".*mlp/up/matmul", "up", _PRODUCT),
-            Group("", "", r".*mlp/down/matmul", "down", _PRODUCT),
-            Group("FC", "bsvd (1, 1, 16, 1)", r"unembed/gemm", "Gemm", _FLAT_SCORES),
+            Group("", "", r".*(self|cross)/matmul", "scores", SCORES),
+            Group("", "", r".*(self|cross)/matmul_1", "values", VALUES),
+            Group("", "", r".*(self|cross)/out/matmul", "out", PRODUCT),
+            Group("Feed forward", "bsde (16, 1, 1, 2)", r".*mlp/up/matmul", "up", PRODUCT),
+            Group("", "", r".*mlp/down/matmul", "down", PRODUCT),
+            Group("FC", "bsvd (1, 1, 16, 1)", r"unembed/gemm", "Gemm", FLAT_SCORES),
             Group("Softmax", "bsv (1, 1, 16)"),
         ),
     ),
@@ -182,14 +199,15 @@ def fastest_plan(graph: Graph) -> Plan:
     meshes = [mesh for mesh in factorisations(DEVICES) if len(mesh.shape) <= _MOST_AXES]
     points, plain, refused = [], [], []
     for mesh in distinct_meshes(meshes, device):
-        tables = MeshTables(graph, mesh, device)
-        evaluator, count = Evaluator(tables), len(tables.variables)
+        tables = mesh_tables(graph, mesh, device)
+        evaluator = Evaluator(tables)
         try:
-            points.append(frontier_point(evaluator, solve_min_time(tables.problem).choice[:count]))
+            choice = tables.decode(solve_min_time(tables.problem).choice)
+            points.append(frontier_point(evaluator, choice))
         except UserError:
             refused.append(str(mesh))
             continue
-        batch = data_parallel_choice(tables.problem, tables)[:count]
+        batch = tables.decode(data_parallel_choice(tables.problem, tables))
         plain.append(evaluator.evaluate(batch.tolist()).time_s)
     best = min(points, key=lambda point: (point.time_s, len(point.mesh)))
     return Plan(best, min(plain), refused)
@@ -209,7 +227,7 @@ def cuts(node: Node, strategy: Strategy, mesh: Sequence[int], dims: Mapping[str,
     return ", ".join(found) or "whole"
 
 
-def _chosen(group: Group, graph: Graph, plan: FrontierPoint) -> str:
+def chosen(group: Group, graph: Graph, plan: FrontierPoint) -> str:
     """Return the cuts of the ops of a group, the most common first, with how many ops have them."""
     counts: Counter[str] = Counter()
     for index, strategy in plan.strategies.items():
@@ -222,8 +240,8 @@ def _chosen(group: Group, graph: Graph, plan: FrontierPoint) -> str:
     return "; ".join(f"{text} ({n} of {total})" for text, n in counts.most_common())
 
 
-def _rows(model: Model) -> Iterator[str]:
-    graph = model_graph(model.name, **model.sizes)
+def _rows(model: Model, graph_of: GraphOf) -> Iterator[str]:
+    graph = graph_of(model.name, **model.sizes)
     plan = fastest_plan(graph)
     mesh = mesh_name(plan.point.mesh)
     times = f"{format_seconds(plan.point.time_s)}, only the batch {format_seconds(plan.batch_s)}"
@@ -231,15 +249,17 @@ def _rows(model: Model) -> Iterator[str]:
         times += f"; without {', '.join(plan.refused)}, too large to search"
     yield f"| **{model.title}** | | mesh {mesh} | {times} |"
     for group in model.groups:
-        chosen = _chosen(group, graph, plan.point) if group.ops else "-"
-        yield f"| {group.layers} | {group.reported} | {group.kind or '-'} | {chosen} |"
+        cut = chosen(group, graph, plan.point) if group.ops else "-"
+        yield f"| {group.layers} | {group.reported} | {group.kind or '-'} | {cut} |"
 
 
-def table(models: Sequence[Model] = MODELS) -> str:
-    """Return the table in Markdown."""
-    lines = ["| layers | PaSE, training | ops | ours, inference |", "|---|---|---|---|"]
+def table(
+    models: Sequence[Model] = MODELS, graph_of: GraphOf = model_graph, step: str = "inference"
+) -> str:
+    """Return the table in Markdown; ``step`` is what the graphs of ``graph_of`` do."""
+    lines = [f"| layers | PaSE, training | ops | ours, {step} |", "|---|---|---|---|"]
     for model in models:
-        lines += _rows(model)
+        lines += _rows(model, graph_of)
     return "\n".join(lines)
 
 

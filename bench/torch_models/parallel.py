@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import tempfile
 import time
 from pathlib import Path
@@ -33,22 +31,14 @@ def time_steps(
     """
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         result = Path(folder) / "seconds.json"
-        given = (ranks, _free_port(), model, path, data, steps, optimizer, result)
-        spawn(_rank, given, nprocs=ranks)
+        spawn(_rank, (ranks, model, path, data, steps, optimizer, result), nprocs=ranks)
         seconds: list[float] = json.loads(result.read_text(encoding="utf-8"))
     return seconds
-
-
-def _free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 def _rank(
     rank: int,
     ranks: int,
-    port: int,
     model: Any,
     path: Path,
     data: Path,
@@ -57,13 +47,13 @@ def _rank(
     result: Path,
 ) -> None:
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    distributed.init_process_group("gloo", rank=rank, world_size=ranks)
-    module = DistributedDataParallel(torch_model(model, path).train())
+    meeting = f"file://{result.parent / 'meeting'}"
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
     batch = _part(data, model.batch, rank, ranks)
-    seconds = _timed_steps(module, batch, steps, optimizer)
+    seconds = _timed_steps(torch_model(model, path).train(), batch, steps, optimizer)
     if rank == 0:
         result.write_text(json.dumps(seconds), encoding="utf-8")
+    distributed.barrier()
     distributed.destroy_process_group()
 
 
@@ -77,10 +67,12 @@ def _part(data: Path, batch: int, rank: int, ranks: int) -> dict[str, torch.Tens
 def _timed_steps(
     module: torch.nn.Module, batch: dict[str, torch.Tensor], steps: int, optimizer: str
 ) -> list[float]:
-    given, seconds = OPTIMIZERS[optimizer](module.parameters(), lr=1e-4), []
+    # Gone at the end of this function, before the process group is.
+    parallel = DistributedDataParallel(module)
+    given, seconds = OPTIMIZERS[optimizer](parallel.parameters(), lr=1e-4), []
     for _ in range(steps):
         started = time.perf_counter()
-        loss = loss_of(module, batch)
+        loss = loss_of(parallel, batch)
         given.zero_grad()
         loss.backward()
         given.step()
