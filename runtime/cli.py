@@ -6,12 +6,19 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line, printable
+from tensoropt.runtime.flags import integer, number
 from tensoropt.runtime.job import Job
+from tensoropt.runtime.training.cli import (
+    add_training_flags,
+    check_modes,
+    is_training,
+    run_training_command,
+)
 from tensoropt.runtime.version import TOOL
 
 __all__ = ["main"]
@@ -20,7 +27,8 @@ _DESCRIPTION = """\
 Run a plan directory: one process per rank, inputs cut by layout, outputs put together again.
 Ranks are started here with mpiexec, unless mpiexec or srun has started this command already.
 Several plans of equal rank count run one after another in the same processes.
-Exit status 0: it ran, and passed where --check was given; 1 otherwise."""
+With --train the plan is one for training: its steps run on batches of --data.
+Exit status 0: it ran, and passed where --check was given; 130 after Ctrl-C; 1 otherwise."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -59,6 +67,9 @@ def _silence_other_ranks() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    check_modes(arguments, _parser())
+    if is_training(arguments):
+        return run_training_command(arguments)
     from tensoropt.runtime.check import run
     from tensoropt.runtime.report import has_passed, to_json, to_text
 
@@ -96,15 +107,17 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("plans", nargs="+", metavar="PLAN", help="plan directory")
     add("--version", action="version", version=TOOL)
+    add("--train", action="store_true", help="train a plan made with tensoropt-opt --train")
     add("--check", metavar="MODEL", help="compare every output with MODEL on one device")
     wider = "; float16 1e-2, bfloat16 5e-2)"
-    add("--rtol", type=_number(0.0), help=f"relative tolerance (default 1e-3{wider}")
-    add("--atol", type=_number(0.0), help=f"absolute tolerance (default 1e-4{wider}")
-    add("--runs", type=_integer(0), default=0, metavar="N", help="time N steps after a first one")
-    add("--threads", type=_integer(1), metavar="T", help="per rank (default: cores / ranks)")
-    add("--timeout", type=_number(1e-3), metavar="S", help="end all ranks after S seconds")
+    add("--rtol", type=number(0.0), help=f"relative tolerance (default 1e-3{wider}")
+    add("--atol", type=number(0.0), help=f"absolute tolerance (default 1e-4{wider}")
+    add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first one")
+    add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
+    add("--timeout", type=number(1e-3), metavar="S", help="end all ranks after S seconds")
     add("--format", choices=["text", "json"], default="text", help="default: text")
     _add_data_flags(parser)
+    add_training_flags(parser)
     return parser
 
 
@@ -112,7 +125,7 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("inputs and outputs").add_argument
     add("--inputs", metavar="NPZ", help="global inputs by name (default: drawn from the seed)")
     add("--outputs", metavar="NPZ", help="write the global outputs here")
-    add("--seed", type=_integer(0), default=0, metavar="K", help="of drawn inputs (default 0)")
+    add("--seed", type=integer(0), default=0, metavar="K", help="of drawn inputs (default 0)")
     add(
         "--int-range",
         type=_int_range,
@@ -129,26 +142,6 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SIZE",
         help="size of a symbolic dimension of drawn inputs",
     )
-
-
-def _number(low: float) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        value = float(text)
-        if not low <= value < float("inf"):
-            raise argparse.ArgumentTypeError(f"expected at least {low:g}, got: {text}")
-        return value
-
-    return number
-
-
-def _integer(low: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        value = int(text)
-        if value < low:
-            raise argparse.ArgumentTypeError(f"expected at least {low}, got: {value}")
-        return value
-
-    return integer
 
 
 def _int_range(text: str) -> tuple[int, int]:

@@ -19,9 +19,10 @@ from tensoropt.runtime.dims import bound, terms
 from tensoropt.runtime.dtypes import Array, dtype_of, is_native
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.job import Job
+from tensoropt.runtime.npz import npz_headers
 from tensoropt.runtime.plan import Tensor
 
-__all__ = ["Inputs", "make_inputs"]
+__all__ = ["Inputs", "as_dtype", "check_dtype", "make_inputs"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Inputs:
             return _drawn(self.job, name, dtype, self.shapes[name])
         try:
             with np.load(self.job.inputs) as file:
-                return _as_dtype(file[name], dtype)
+                return as_dtype(file[name], dtype)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(
                 f"{self.job.inputs}: array '{name}' is damaged: {one_line(error)}"
@@ -87,7 +88,7 @@ def _sized(size: int | str, dims: Mapping[str, int]) -> int | str:
 
 
 def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    headers = _headers(Path(str(job.inputs)))
+    headers = npz_headers(Path(str(job.inputs)))
     for name in headers:
         if name not in tensors:
             raise UserError(
@@ -99,45 +100,26 @@ def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tupl
     for tensor in sorted(tensors.values(), key=_has_arithmetic):
         if tensor.name not in headers:
             raise UserError(f"{job.inputs}: input '{tensor.name}' is missing")
-        _match(str(job.inputs), tensor, *headers[tensor.name], dims)
-    return {name: headers[name][0] for name in tensors}
+        found = headers[tensor.name]
+        check_dtype(str(job.inputs), tensor, found.dtype)
+        _match(str(job.inputs), tensor, found.shape, dims)
+    return {name: headers[name].shape for name in tensors}
 
 
 def _has_arithmetic(tensor: Tensor) -> bool:
     return any(isinstance(size, str) and terms(size) != [size] for size in tensor.shape)
 
 
-def _headers(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return shape and dtype of every array of an .npz file, without reading the arrays."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {
-                name.removesuffix(".npy"): _header(archive, name) for name in archive.namelist()
-            }
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not an .npz file: {one_line(error)}") from None
-
-
-def _header(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    with archive.open(name) as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_2_0
-        if version == (1, 0):
-            read = np.lib.format.read_array_header_1_0
-        shape, _, dtype = read(file)
-    return shape, dtype
-
-
-def _match(
-    path: str, tensor: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any], dims: dict[str, int]
-) -> None:
+def check_dtype(path: str, tensor: Tensor, dtype: np.dtype[Any]) -> None:
+    """Raise `UserError` unless an array of ``dtype`` in the file ``path`` can be the input."""
     expected = dtype_of(tensor.dtype)
     # numpy writes types it does not know as raw bytes of their size.
     raw = not is_native(tensor.dtype) and dtype == np.dtype(f"V{expected.itemsize}")
     if dtype != expected and not raw:
         raise UserError(f"{path}: input '{tensor.name}': expected {tensor.dtype}, got: {dtype}")
+
+
+def _match(path: str, tensor: Tensor, shape: tuple[int, ...], dims: dict[str, int]) -> None:
     sized = tuple(
         _learned(size, found, dims) if isinstance(size, str) else size
         for size, found in zip(tensor.shape, shape, strict=False)
@@ -158,7 +140,8 @@ def _learned(name: str, found: int, dims: dict[str, int]) -> int:
     return dims.setdefault(name, known if isinstance(known, int) else found)
 
 
-def _as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+def as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array of a type that numpy wrote as raw bytes as what it is."""
     return array.view(dtype) if array.dtype.kind == "V" and array.dtype != dtype else array
 
 

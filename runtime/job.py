@@ -5,23 +5,38 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-__all__ = ["CheckResult", "Job", "OutputResult", "read_results", "write_results"]
+__all__ = ["CheckResult", "Job", "Launched", "OutputResult", "results_from"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """What every kind of job has.
+
+    ``threads`` per rank: None divides the machine's cores. ``launcher_pid`` is set where a launcher
+    started the ranks.
+    """
+
+    kind: ClassVar[str]
+    threads: int | None = None
+    launcher_pid: int | None = None
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps({"kind": self.kind, **asdict(self)}), encoding="utf-8")
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Launched):
     """One launch: the plans to run, in order, and how.
 
     ``model`` asks for a comparison with the one-device run. Inputs come from the .npz file
     ``inputs`` or else from ``seed``: integers lie in ``int_range`` (low included, high excluded),
     and ``dims`` sizes symbolic dimensions. ``runs`` steps are timed after one that is not.
     ``rtol`` and ``atol``: None takes those of the output's type, see `compare`.
-    ``threads`` per rank: None divides the machine's cores. ``launcher_pid`` is set where a launcher
-    started the ranks.
     """
 
+    kind = "run"
     plans: tuple[str, ...]
     model: str | None = None
     inputs: str | None = None
@@ -32,15 +47,10 @@ class Job:
     runs: int = 0
     rtol: float | None = None
     atol: float | None = None
-    threads: int | None = None
-    launcher_pid: int | None = None
-
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
-    def read(cls, path: Path) -> Job:
-        values = json.loads(path.read_text(encoding="utf-8"))
+    def from_values(cls, values: dict[str, Any]) -> Job:
+        """Return the job whose fields JSON held."""
         values["plans"] = tuple(values["plans"])
         values["int_range"] = tuple(values["int_range"])
         return cls(**values)
@@ -81,12 +91,9 @@ class CheckResult:
     passed: bool | None = None
 
 
-def write_results(results: list[CheckResult], path: Path) -> None:
-    path.write_text(json.dumps([asdict(result) for result in results]), encoding="utf-8")
-
-
-def read_results(path: Path) -> list[CheckResult]:
-    return [_result(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+def results_from(entries: list[dict[str, Any]]) -> list[CheckResult]:
+    """Return the results whose fields JSON held."""
+    return [_result(entry) for entry in entries]
 
 
 def _result(entry: dict[str, Any]) -> CheckResult:

@@ -6,6 +6,8 @@ the ranks and this process tell each other goes through files in a temporary fol
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import shutil
@@ -18,11 +20,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.job import CheckResult, Job, read_results
+from tensoropt.runtime.job import Launched
+from tensoropt.runtime.link import ask_to_stop, clear_line, show_line, shown
 
 __all__ = ["launch", "ranks_present"]
+
+_LOOK_S = 0.1  # between two looks at what the ranks say
 
 _GRACE_S = 5.0  # for mpiexec to end its ranks before they are killed one by one
 
@@ -44,23 +50,25 @@ def ranks_present(environment: Mapping[str, str] = os.environ) -> tuple[int, int
     return None
 
 
-def launch(job: Job, ranks: int, timeout_s: float | None = None) -> list[CheckResult]:
-    """Run the job on ``ranks`` new processes of this machine; returns rank 0's results.
+def launch(
+    job: Launched, ranks: int, timeout_s: float | None = None, *, stoppable: bool = False
+) -> Any:
+    """Run the job on ``ranks`` new processes of this machine; returns rank 0's results, as JSON.
 
-    Raises `UserError` saying which rank failed and why, or that ``timeout_s`` passed; by then
-    every rank has ended.
+    The first Ctrl-C asks the ranks of a ``stoppable`` job to end in order. Raises `UserError`
+    saying which rank failed and why, or that ``timeout_s`` passed; by then every rank has ended.
     """
     with tempfile.TemporaryDirectory(prefix="tensoropt-run-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         replace(job, launcher_pid=os.getpid()).write(folder / "job.json")
-        code = _run_ranks(folder, ranks, timeout_s)
+        code = _run_ranks(folder, ranks, timeout_s, stoppable)
         results = folder / "results.json"
         if code == 0 and results.is_file():
-            return read_results(results)
+            return json.loads(results.read_text(encoding="utf-8"))
         raise UserError(_reason(folder, ranks, code))
 
 
-def _run_ranks(folder: Path, ranks: int, timeout_s: float | None) -> int:
+def _run_ranks(folder: Path, ranks: int, timeout_s: float | None, stoppable: bool) -> int:
     command = [_mpiexec(), "-launcher", "fork", "-print-all-exitcodes", "-n", str(ranks)]
     command += [sys.executable, "-P", "-m", "tensoropt.runtime.rank", str(folder)]
     with (folder / "log").open("wb") as log, _terminable():
@@ -74,6 +82,8 @@ def _run_ranks(folder: Path, ranks: int, timeout_s: float | None) -> int:
             start_new_session=True,  # a Ctrl-C reaches this process only, which then ends the ranks
         )
         try:
+            if stoppable:
+                return _watch(process, folder, timeout_s)
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise UserError(
@@ -81,6 +91,34 @@ def _run_ranks(folder: Path, ranks: int, timeout_s: float | None) -> int:
             ) from None
         finally:
             _end(process, folder)
+
+
+def _watch(process: subprocess.Popen[bytes], folder: Path, timeout_s: float | None) -> int:
+    """Wait for the ranks' end, show what they say, and hand the first Ctrl-C on to them."""
+    end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    asked = False
+    try:
+        while True:
+            try:
+                return _wait_showing(process, folder, end)
+            except KeyboardInterrupt:
+                if asked:
+                    raise
+                asked = True
+                ask_to_stop(folder)
+    finally:
+        clear_line()
+
+
+def _wait_showing(process: subprocess.Popen[bytes], folder: Path, end: float) -> int:
+    last = ""
+    while time.monotonic() < end:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK_S)
+        if (text := shown(folder)) != last:
+            show_line(text)
+            last = text
+    raise subprocess.TimeoutExpired(process.args, 0.0)
 
 
 def _mpiexec() -> str:

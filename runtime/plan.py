@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.layout import Layout, parse_layout
 
-__all__ = ["SCHEMA", "Plan", "Tensor", "document_sha256", "sha256_of"]
+__all__ = ["SCHEMA", "Plan", "Tensor", "document_sha256", "sha256_of", "tensor_of"]
 
 SCHEMA = 1
 
@@ -177,12 +177,13 @@ def _build(folder: Path, document: dict[str, Any]) -> Plan:
 def _tensors(document: dict[str, Any], field: str, mesh: tuple[int, ...]) -> tuple[Tensor, ...]:
     singular = field.removesuffix("s")
     return tuple(
-        _with_place(f"{singular} '{entry['name']}'", partial(_tensor, entry, mesh))
+        _with_place(f"{singular} '{entry['name']}'", partial(tensor_of, entry, mesh))
         for entry in document[field]
     )
 
 
-def _tensor(entry: dict[str, Any], mesh: tuple[int, ...]) -> Tensor:
+def tensor_of(entry: Mapping[str, Any], mesh: tuple[int, ...]) -> Tensor:
+    """Return the tensor that an entry of plan.json describes; raises `UserError`."""
     layout = parse_layout(entry["layout"], mesh)
     layout.check(entry["shape"])
     return Tensor(entry["name"], entry["dtype"], tuple(entry["shape"]), layout)

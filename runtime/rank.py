@@ -6,6 +6,7 @@ FOLDER holds ``job.json`` and takes ``rank<r>.pid``, ``rank<r>.error`` and, from
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shutil
@@ -14,8 +15,8 @@ import threading
 from pathlib import Path
 
 from tensoropt.runtime.errors import one_line
-from tensoropt.runtime.job import Job, write_results
-from tensoropt.runtime.work import run_job
+from tensoropt.runtime.link import FolderLink
+from tensoropt.runtime.workers import worker_of
 
 __all__ = ["main"]
 
@@ -31,13 +32,15 @@ def main(folder: Path) -> None:
 
 
 def _work(folder: Path) -> None:
-    job = Job.read(folder / "job.json")
+    values = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    worker = worker_of(values.pop("kind"))
+    job = worker.job_from(values)
     _end_with_launcher(job.launcher_pid, folder)
     from mpi4py import MPI
 
-    results = run_job(job, MPI.COMM_WORLD)
+    results = worker.run(job, MPI.COMM_WORLD, FolderLink(folder))
     if MPI.COMM_WORLD.rank == 0:
-        write_results(results, folder / "results.json")
+        (folder / "results.json").write_text(json.dumps(worker.to_values(results)))
 
 
 def _abort() -> None:

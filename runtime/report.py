@@ -11,7 +11,7 @@ from typing import Any
 from tensoropt.runtime.errors import printable
 from tensoropt.runtime.job import CheckResult, OutputResult
 
-__all__ = ["has_passed", "to_json", "to_text"]
+__all__ = ["columns", "has_passed", "milliseconds", "to_json", "to_text"]
 
 
 def has_passed(results: Sequence[CheckResult]) -> bool:
@@ -22,15 +22,16 @@ def has_passed(results: Sequence[CheckResult]) -> bool:
 def to_text(results: Sequence[CheckResult]) -> str:
     """Return a table, and ``PASSED`` or ``FAILED`` on a last line where plans were compared."""
     if len(results) == 1:
-        lines = _columns(_output_rows(results[0])) + _timing_lines(results[0])
+        lines = columns(_output_rows(results[0])) + _timing_lines(results[0])
     else:
-        lines = _columns([_plan_row(result) for result in results])
+        lines = columns([_plan_row(result) for result in results])
     if any(result.passed is not None for result in results):
         lines.append("PASSED" if has_passed(results) else "FAILED")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _columns(rows: list[list[str]]) -> list[str]:
+def columns(rows: list[list[str]]) -> list[str]:
+    """Return rows of cells as lines whose columns are aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -70,21 +71,23 @@ def _timing_lines(result: CheckResult) -> list[str]:
         ("one device", result.one_device_times_s),
     ):
         if times:
+            middle, least, most = statistics.median(times), min(times), max(times)
             lines.append(
-                f"{label}: median {_ms(statistics.median(times))}, "
-                f"fastest {_ms(min(times))}, slowest {_ms(max(times))} of {len(times)}"
+                f"{label}: median {milliseconds(middle)}, fastest {milliseconds(least)}, "
+                f"slowest {milliseconds(most)} of {len(times)}"
             )
     return lines
 
 
-def _ms(time_s: float) -> str:
+def milliseconds(time_s: float) -> str:
+    """Return a time given in seconds as text."""
     return f"{time_s * 1e3:.3f} ms"
 
 
 def _plan_row(result: CheckResult) -> list[str]:
     verdict = "FAILED" if not has_passed([result]) else "ok" if result.passed is None else "PASSED"
     times = result.step_times_s
-    step = f"step {_ms(statistics.median(times))}" if times else ""
+    step = f"step {milliseconds(statistics.median(times))}" if times else ""
     return [result.plan, f"mesh {_shape(result.mesh)}", verdict, step, _remark(result)]
 
 

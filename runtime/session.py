@@ -14,7 +14,15 @@ from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.ops import library_path
 
-__all__ = ["Session", "cores", "one_device_session", "rank_session"]
+__all__ = [
+    "BoundGraph",
+    "Session",
+    "bound_graph",
+    "cores",
+    "every_value_session",
+    "one_device_session",
+    "rank_session",
+]
 
 _FATAL = 4  # ONNX Runtime also raises its errors; printing them as well would tell them twice
 
@@ -25,6 +33,7 @@ class Session:
     def __init__(self, session: Any) -> None:
         self._session = session
         self._names = [output.name for output in session.get_outputs()]
+        self.inputs = [value.name for value in session.get_inputs()]
         self._feeds: dict[str, Any] = {}
 
     def feed(self, name: str, array: Array) -> None:
@@ -44,16 +53,60 @@ class Session:
         return {name: _from_ort(value) for name, value in zip(self._names, values, strict=True)}
 
 
+class BoundGraph:
+    """A session that reads and writes arrays which stay where they are from run to run.
+
+    An output may be bound to the array of an input, which it then replaces.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session, self._binding = session, session.io_binding()
+        self.inputs = [value.name for value in session.get_inputs()]
+        self.outputs = [value.name for value in session.get_outputs()]
+
+    def read(self, name: str, array: Array) -> None:
+        """Let input ``name`` be read from ``array``, which is kept, not copied."""
+        self._binding.bind_ortvalue_input(name, _to_ort(array))
+
+    def write(self, name: str, array: Array) -> None:
+        """Let output ``name`` be written into ``array``."""
+        self._binding.bind_ortvalue_output(name, _to_ort(array))
+
+    def run(self) -> None:
+        """Run once. Raises `UserError`."""
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise UserError(one_line(error)) from None
+
+
 def rank_session(graph: Path, threads: int) -> Session:
     """Return the session of one rank's graph, with the collectives; MPI must be initialised."""
+    return Session(_rank_opened(graph, _options(threads)))
+
+
+def bound_graph(graph: Path, threads: int) -> BoundGraph:
+    """Return one rank's graph of a training step; MPI must be initialised."""
+    return BoundGraph(_rank_opened(graph, _options(threads)))
+
+
+def every_value_session(model: bytes, folder: Path, threads: int) -> Session:
+    """Return the session of a rank's graph that was changed to return what is inside it.
+
+    Nothing is optimised, so that all of it is there; external data lies in ``folder``.
+    """
+    import onnxruntime
+
     options = _options(threads)
-    library = str(library_path())
-    return _opened(graph, options, lambda: options.register_custom_ops_library(library))
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    where = "session.model_external_initializers_file_folder_path"
+    options.add_session_config_entry(where, str(folder))
+    return Session(_rank_opened(model, options))
 
 
 def one_device_session(model: Path) -> Session:
     """Return stock ONNX Runtime's session of the whole model, on all cores."""
-    return _opened(model, _options(cores()), lambda: None)
+    return Session(_opened(model, _options(cores()), lambda: None))
 
 
 def cores() -> int:
@@ -76,16 +129,24 @@ def _options(threads: int) -> Any:
     return options
 
 
-def _opened(path: Path, options: Any, prepare: Callable[[], None]) -> Session:
+def _rank_opened(graph: Path | bytes, options: Any) -> Any:
+    library = str(library_path())
+    return _opened(graph, options, lambda: options.register_custom_ops_library(library))
+
+
+def _opened(model: Path | bytes, options: Any, prepare: Callable[[], None]) -> Any:
     import onnxruntime
 
     try:
         prepare()
-        return Session(
-            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            model if isinstance(model, bytes) else str(model),
+            options,
+            providers=["CPUExecutionProvider"],
         )
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise UserError(f"{path}: {one_line(error)}") from None
+        where = "a graph" if isinstance(model, bytes) else model
+        raise UserError(f"{where}: {one_line(error)}") from None
 
 
 def _to_ort(array: Array) -> Any:

@@ -18,9 +18,9 @@ from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.inputs import Inputs, make_inputs
 from tensoropt.runtime.job import CheckResult, Job, OutputResult
-from tensoropt.runtime.layout import Layout, gather_global
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.session import Session, cores, one_device_session, rank_session
+from tensoropt.runtime.ranks import gather, share_of_cores, wait_idle
+from tensoropt.runtime.session import Session, one_device_session, rank_session
 
 __all__ = ["check_job", "run_job"]
 
@@ -30,7 +30,7 @@ def check_job(job: Job) -> list[Plan]:
 
     Raises `UserError`: plans, the model's hash, inputs, and that the plans go together.
     """
-    plans = [Plan.load(folder) for folder in job.plans]
+    plans = [_inference_plan(folder) for folder in job.plans]
     for plan in plans[1:]:
         if plan.ranks != plans[0].ranks:
             raise UserError(
@@ -43,6 +43,13 @@ def check_job(job: Job) -> list[Plan]:
         make_inputs(job, plan.inputs)
     _check_outputs_path(job)
     return plans
+
+
+def _inference_plan(folder: str) -> Plan:
+    plan = Plan.load(folder)
+    if "training" in plan.document:
+        raise UserError(f"{folder}: is a plan for training, expected --train")
+    return plan
 
 
 def _check_outputs_path(job: Job) -> None:
@@ -61,7 +68,7 @@ def run_job(job: Job, comm: Any) -> list[CheckResult]:
     A plan whose sessions cannot be made is an error of that plan. A failure while running raises
     `UserError`: the other ranks then wait for this one, so the job cannot go on.
     """
-    threads = job.threads or _share_of_cores(comm)
+    threads = job.threads or share_of_cores(comm)
     expected: dict[str, Array] = {}
     times: list[float] = []
     if job.model is not None and comm.rank == 0:
@@ -69,23 +76,6 @@ def run_job(job: Job, comm: Any) -> list[CheckResult]:
     wait_idle(comm)
     results = [_run_plan(job, Plan.read(p), comm, threads, expected) for p in job.plans]
     return [replace(result, one_device_times_s=tuple(times)) for result in results]
-
-
-def _share_of_cores(comm: Any) -> int:
-    """Return the cores of this machine per rank on it, at least one."""
-    from mpi4py import MPI
-
-    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    ranks = here.size
-    here.Free()
-    return max(1, cores() // int(ranks))
-
-
-def wait_idle(comm: Any) -> None:
-    """Wait until every rank is here, asleep: MPI's own waiting would keep the cores busy."""
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(0.002)
 
 
 def _one_device(job: Job) -> tuple[dict[str, Array], list[float]]:
@@ -142,7 +132,7 @@ def _run(
     values = session.run()
     times = [_timed_step(session, comm) for _ in range(job.runs)]
     local = session.fetch(values)
-    whole = {t.name: _gather(t.name, local[t.name], t.layout, comm) for t in plan.outputs}
+    whole = {t.name: gather(t.name, local[t.name], t.layout, comm) for t in plan.outputs}
     if comm.rank == 0 and job.outputs is not None:
         _write_outputs(Path(job.outputs), whole)
     return whole, times
@@ -154,26 +144,6 @@ def _timed_step(session: Session, comm: Any) -> float:
 
     comm.Barrier()
     return float(comm.allreduce(_timed(session.run), MPI.MAX))
-
-
-def _gather(name: str, part: Array, layout: Layout, comm: Any) -> Array:
-    """Return the whole output on rank 0, elsewhere the rank's own part."""
-    facts = comm.gather((part.shape, part.dtype.name))
-    sources = layout.sources()
-    if comm.rank != 0:
-        if comm.rank in sources:
-            comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
-        return part
-    if len({facts[rank] for rank in sources}) > 1:
-        raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
-    parts = {rank: np.empty_like(part) if rank else part for rank in sources}
-    for rank in sources[1:]:
-        comm.Recv(_bytes_of(parts[rank]), rank)
-    return gather_global(parts, layout)
-
-
-def _bytes_of(array: Array) -> Array:
-    return array.reshape(-1).view(np.uint8)
 
 
 def _judge(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tensoropt.runtime.compare import compare
 from tensoropt.runtime.inputs import make_inputs
-from tensoropt.runtime.job import CheckResult, Job, OutputResult, read_results, write_results
+from tensoropt.runtime.job import CheckResult, Job, OutputResult
 from tensoropt.runtime.layout import parse_layout
 from tensoropt.runtime.plan import Tensor
 from tensoropt.runtime.report import to_text
+from tensoropt.runtime.workers import worker_of
 
 JOB = Job(())
 NAN, INF = float("nan"), float("inf")
@@ -134,13 +137,15 @@ def test_drawn_inputs() -> None:
 
 
 def test_results_survive_their_file(tmp_path) -> None:
+    worker = worker_of("run")
     output = OutputResult("y", "float32", (2, 3), 0.5, 0.25, False, "note")
     results = [CheckResult("p", 2, (1, 2), (output,), (0.1,), (0.2,), None, False)]
-    write_results(results, tmp_path / "r.json")
-    assert read_results(tmp_path / "r.json") == results
+    assert worker.from_values(json.loads(json.dumps(worker.to_values(results)))) == results
     job = Job(("a", "b"), model="m", dims={"batch": 2}, int_range=(1, 3))
     job.write(tmp_path / "j.json")
-    assert Job.read(tmp_path / "j.json") == job
+    values = json.loads((tmp_path / "j.json").read_text())
+    assert values.pop("kind") == "run"
+    assert worker.job_from(values) == job
 
 
 def test_a_name_cannot_break_the_table() -> None:

@@ -1,0 +1,83 @@
+"""What a rank and the person who started it tell each other while a job runs.
+
+Rank 0 shows how far it is, and asks whether to stop. Under the launcher both go through files of
+the job's folder: the ranks have no terminal, and a Ctrl-C reaches the launcher only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+__all__ = ["FolderLink", "Link", "TerminalLink", "ask_to_stop", "clear_line", "show_line", "shown"]
+
+
+class Link:
+    """Nobody listens."""
+
+    def show(self, text: str) -> None:
+        """Show ``text`` in place of what was shown before."""
+
+    def stop_asked(self) -> bool:
+        """Say whether the job should end as soon as its work is in order."""
+        return False
+
+
+class FolderLink(Link):
+    """A rank that the launcher started; ``folder`` is the job's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def show(self, text: str) -> None:
+        aside = self._folder / "progress.tmp"
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(self._folder / "progress")
+
+    def stop_asked(self) -> bool:
+        return (self._folder / "stop").exists()
+
+
+class TerminalLink(Link):
+    """A rank that mpiexec or srun started: its own stderr, and its own SIGINT."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._before = signal.signal(signal.SIGINT, self._ask)
+
+    def _ask(self, number: int, frame: object) -> None:
+        self._asked = True
+        signal.signal(number, self._before)  # a second one ends at once
+
+    def show(self, text: str) -> None:
+        show_line(text)
+
+    def stop_asked(self) -> bool:
+        return self._asked
+
+
+def ask_to_stop(folder: Path) -> None:
+    """Let the ranks of the job in ``folder`` end as soon as their work is in order."""
+    (folder / "stop").touch()
+
+
+def shown(folder: Path) -> str:
+    """Return what rank 0 shows, empty if nothing yet."""
+    try:
+        return (folder / "progress").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def show_line(text: str) -> None:
+    """Write the one line of stderr that changes, if that is a terminal."""
+    if sys.stderr.isatty():
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        print(f"\r\033[K{text[: max(width - 1, 1)]}", end="", file=sys.stderr, flush=True)
+
+
+def clear_line() -> None:
+    """Take the line away."""
+    show_line("")

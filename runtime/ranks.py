@@ -1,0 +1,69 @@
+"""What the ranks of a job do together, beyond the collectives in their graphs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.dtypes import Array
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.layout import Layout, gather_global
+from tensoropt.runtime.session import cores
+
+__all__ = ["gather", "gather_into", "share_of_cores", "wait_idle"]
+
+
+def share_of_cores(comm: Any) -> int:
+    """Return the cores of this machine per rank on it, at least one."""
+    from mpi4py import MPI
+
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    ranks = here.size
+    here.Free()
+    return max(1, cores() // int(ranks))
+
+
+def wait_idle(comm: Any) -> None:
+    """Wait until every rank is here, asleep: MPI's own waiting would keep the cores busy."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.002)
+
+
+def gather(name: str, part: Array, layout: Layout, comm: Any) -> Array:
+    """Return the whole output on rank 0, elsewhere the rank's own part."""
+    facts = comm.gather((part.shape, part.dtype.name))
+    sources = layout.sources()
+    if comm.rank != 0:
+        if comm.rank in sources:
+            comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
+        return part
+    if len({facts[rank] for rank in sources}) > 1:
+        raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
+    parts = {rank: np.empty_like(part) if rank else part for rank in sources}
+    for rank in sources[1:]:
+        comm.Recv(_bytes_of(parts[rank]), rank)
+    return gather_global(parts, layout)
+
+
+def _bytes_of(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def gather_into(whole: Array | None, part: Array, layout: Layout, comm: Any) -> None:
+    """Write a tensor into ``whole`` on rank 0, one rank's part at a time.
+
+    ``whole`` is None on the other ranks; ``part`` is this rank's. The layout is not partial.
+    """
+    sources = layout.sources()
+    if whole is None:
+        if comm.rank in sources:
+            comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
+        return
+    received = np.empty_like(part) if len(sources) > 1 else part
+    for rank in sources:
+        if rank:
+            comm.Recv(_bytes_of(received), rank)
+        whole[layout.bounds(whole.shape, rank)] = received if rank else part

@@ -1,0 +1,274 @@
+"""Checkpoints: safetensors files of whole tensors, whatever plan they were trained with.
+
+A file ``step-00000020.safetensors`` holds parameters, buffers and moments under their names in
+plan.json, and in its metadata what else training goes on from. It is written aside and renamed, so
+that a file of that name is whole. The layout of the format: 8 bytes little-endian with the size of
+a JSON header, the header, then the bytes of all tensors without gaps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.dtypes import Array, dtype_of
+from tensoropt.runtime.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.ranks import gather_into
+from tensoropt.runtime.training.plan import State, TrainingPlan
+from tensoropt.runtime.training.state import Held
+
+__all__ = [
+    "DTYPES",
+    "Progress",
+    "check_checkpoint",
+    "find_checkpoint",
+    "keep_latest",
+    "path_of",
+    "weights_of",
+    "write_checkpoint",
+]
+
+_FORMAT = "tensoropt-checkpoint-1"
+
+DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far training is: ``updates`` are the steps that were not dropped, ``samples`` those read.
+
+    ``good_steps`` counts steps since the loss scale changed.
+    """
+
+    step: int = 0
+    updates: int = 0
+    samples: int = 0
+    loss_scale: float | None = None
+    good_steps: int = 0
+
+
+def path_of(folder: Path, step: int) -> Path:
+    """Return where the checkpoint of a step lies."""
+    return folder / f"step-{step:08d}.safetensors"
+
+
+def find_checkpoint(place: Path) -> Path:
+    """Return ``place``, or the latest checkpoint in it if it is a folder; raises `UserError`."""
+    if not place.is_dir():
+        return place
+    found = sorted(place.glob("step-*.safetensors"))
+    if not found:
+        raise UserError(f"{place}: expected a checkpoint in the folder, got: none")
+    return found[-1]
+
+
+def keep_latest(folder: Path, count: int) -> None:
+    """Remove all checkpoints but the latest ``count``."""
+    for path in sorted(folder.glob("step-*.safetensors"))[:-count]:
+        path.unlink()
+
+
+def write_checkpoint(
+    path: Path, held: Held, progress: Progress, comm: Any, *, moments: bool = True
+) -> None:
+    """Write what the ranks of ``comm`` hold to ``path``; every rank calls this.
+
+    Rank 0 writes; no rank holds more than one other rank's part of one tensor. Raises `UserError`
+    on all ranks where the file cannot be written.
+    """
+    states = [state for state in held.plan.state if moments or not state.is_moment]
+    states.sort(key=lambda s: (-dtype_of(s.tensor.dtype).itemsize, s.name))
+    with _written(path, _header(held.plan, states, progress), states, comm) as places:
+        for state in states:
+            place = places.get(state.name)
+            gather_into(place, held.state[state.name], state.tensor.layout, comm)
+
+
+def _header(plan: TrainingPlan, states: Sequence[State], progress: Progress) -> bytes:
+    entries: dict[str, Any] = {"__metadata__": _metadata(plan, progress)}
+    start = 0
+    for state in states:
+        end = start + _size(state)
+        entries[state.name] = {
+            "dtype": DTYPES[state.tensor.dtype],
+            "shape": list(state.tensor.shape),
+            "data_offsets": [start, end],
+        }
+        start = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _size(state: State) -> int:
+    count = int(np.prod([int(size) for size in state.tensor.shape]))
+    return count * dtype_of(state.tensor.dtype).itemsize
+
+
+def _metadata(plan: TrainingPlan, progress: Progress) -> dict[str, str]:
+    return {
+        "format": _FORMAT,
+        "model": plan.plan.model_name,
+        "model_sha256": plan.plan.model_sha256,
+        "optimizer": json.dumps(dict(plan.optimizer)),
+        "moments": json.dumps([state.name for state in plan.state if state.is_moment]),
+        "progress": json.dumps(asdict(progress)),
+    }
+
+
+@contextmanager
+def _written(
+    path: Path, header: bytes, states: Sequence[State], comm: Any
+) -> Iterator[Mapping[str, Array]]:
+    """Give the places in a new file by tensor on rank 0, and the file its name at the end."""
+    aside: Path | None = None
+    error: str | None = None
+    places: dict[str, Array] = {}
+    if comm.rank == 0:
+        try:
+            aside = _made(path, len(header) + sum(map(_size, states)))
+            places = _places(aside, header, states)
+        except OSError as failure:
+            error = one_line(failure)
+    try:
+        _agree(path, error, comm)
+        yield places
+        if aside is not None:
+            error = _finish(aside, path, places)
+        _agree(path, error, comm)
+    finally:
+        if aside is not None:
+            with suppress(FileNotFoundError):
+                aside.unlink()
+
+
+def _agree(path: Path, error: str | None, comm: Any) -> None:
+    error = comm.bcast(error)
+    if error is not None:
+        raise UserError(f"{path}: {error}")
+
+
+def _made(path: Path, size: int) -> Path:
+    """Make a file of ``size`` bytes beside ``path``: a full disk is found here, not later."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(".step-*.tmp"):  # of a run that was killed while writing
+        left.unlink()
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
+    with os.fdopen(descriptor, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError:
+            Path(name).unlink()
+            raise
+    return Path(name)
+
+
+def _places(aside: Path, header: bytes, states: Sequence[State]) -> dict[str, Array]:
+    with aside.open("r+b") as file:
+        file.write(header)
+    start = len(header)
+    places: dict[str, Array] = {}
+    for state in states:
+        shape = tuple(int(size) for size in state.tensor.shape)
+        dtype = dtype_of(state.tensor.dtype)
+        if _size(state):
+            places[state.name] = np.memmap(aside, dtype, "r+", start, shape)
+        else:
+            places[state.name] = np.empty(shape, dtype)
+        start += _size(state)
+    return places
+
+
+def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
+    """Bring the file to the disk and give it its name; returns what went wrong."""
+    try:
+        while places:
+            _, place = places.popitem()
+            if isinstance(place, np.memmap):
+                place.flush()
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.chmod(0o644)
+        aside.replace(path)
+    except OSError as failure:
+        return one_line(failure)
+    return None
+
+
+def weights_of(path: Path) -> dict[str, tuple[Any, ...]]:
+    """Return types and shapes of the parameters and buffers in a checkpoint."""
+    metadata, tensors = _opened(path)
+    moments = json.loads(metadata["moments"])
+    return {name: facts for name, facts in tensors.items() if name not in moments}
+
+
+def check_checkpoint(plan: TrainingPlan, path: Path) -> Progress:
+    """Return how far ``path`` is, a file; raises `UserError` unless it fits the plan."""
+    metadata, tensors = _opened(path)
+    sha256, name = plan.plan.model_sha256, json.loads(metadata["optimizer"])["name"]
+    if metadata["model_sha256"] != sha256:
+        raise UserError(
+            f"{path}: checkpoint of another model, expected {plan.plan.model_name} with sha256 "
+            f"{sha256}, got: {metadata['model']} with {metadata['model_sha256']}"
+        )
+    if name != plan.optimizer["name"]:
+        raise UserError(
+            f"{path}: checkpoint of another optimizer, expected {plan.optimizer['name']}, "
+            f"got: {name}"
+        )
+    _check_tensors(plan, path, tensors)
+    return Progress(**json.loads(metadata["progress"]))
+
+
+def _check_tensors(plan: TrainingPlan, path: Path, found: Mapping[str, tuple[Any, ...]]) -> None:
+    expected = {s.name: (DTYPES[s.tensor.dtype], *s.tensor.shape) for s in plan.state}
+    for name, facts in expected.items():
+        if name not in found:
+            raise UserError(f"{path}: tensor '{name}' is missing{did_you_mean(name, found)}")
+        if found[name] != facts:
+            raise UserError(
+                f"{path}: tensor '{name}': expected {_facts(facts)}, got: {_facts(found[name])}"
+            )
+    extra = sorted(found.keys() - expected.keys())
+    if extra:
+        raise UserError(f"{path}: tensor '{extra[0]}' is not in the state of {plan.folder}")
+
+
+def _facts(facts: tuple[Any, ...]) -> str:
+    return f"{facts[0]} {'x'.join(map(str, facts[1:])) or 'scalar'}"
+
+
+def _opened(path: Path) -> tuple[dict[str, str], dict[str, tuple[Any, ...]]]:
+    """Return metadata, and by tensor its type and shape."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            metadata = file.metadata() or {}
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {n: (s.get_dtype(), *s.get_shape()) for n, s in slices.items()}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such checkpoint") from None
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: not a checkpoint: {one_line(error)}") from None
+    if metadata.get("format") != _FORMAT:
+        raise UserError(
+            f"{path}: not a checkpoint of this tensoropt, expected metadata format {_FORMAT}, "
+            f"got: {metadata.get('format')}"
+        )
+    return metadata, tensors

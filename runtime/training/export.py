@@ -1,0 +1,152 @@
+"""Trained weights put back into the ONNX model that training began with."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from tensoropt.runtime.dtypes import Array
+from tensoropt.runtime.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.training.checkpoint import DTYPES, weights_of
+
+__all__ = ["export_model"]
+
+_INLINE = 1 << 30  # bytes of weights that still go into the file of the graph, which holds 2 GiB
+_PAGE = 4096
+
+# All fields of a TensorProto that hold elements or say where they are.
+_DATA_FIELDS = (
+    "float_data",
+    "int32_data",
+    "int64_data",
+    "uint64_data",
+    "double_data",
+    "raw_data",
+    "external_data",
+    "data_location",
+)
+
+
+def export_model(model: Path, checkpoint: Path, out: Path) -> None:
+    """Write ``model`` to ``out`` with the parameters and buffers of a checkpoint.
+
+    All else stays as it is: the graph, other weights, names. Initializers and constants of the main
+    graph take the checkpoint's tensor of their name. Weights of a gigabyte and more, and all
+    weights of a model that has external data, go to ``<out>.data``, one tensor after the other.
+    Raises `UserError` where a tensor does not fit, or a file cannot be written.
+    """
+    import onnx
+
+    held = onnx.load(model, load_external_data=False)
+    places = dict(_places(held))
+    trained = weights_of(checkpoint)
+    for name, facts in trained.items():
+        _check(checkpoint, name, facts, places)
+    try:
+        _write(held, places, model.parent, checkpoint, set(trained), out)
+    except OSError as error:
+        raise UserError(f"--export {out}: {one_line(error)}") from None
+
+
+def _places(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors of the main graph by name."""
+    for tensor in model.graph.initializer:
+        yield tensor.name, tensor
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    yield node.output[0], attribute.t
+
+
+def _check(checkpoint: Path, name: str, facts: tuple[Any, ...], places: Mapping[str, Any]) -> None:
+    if name not in places:
+        near = did_you_mean(name, places)
+        raise UserError(f"{checkpoint}: the model has no weight '{name}'{near}")
+    dtype = _dtype(places[name]).name
+    expected = (DTYPES.get(dtype, dtype), *places[name].dims)
+    if facts != expected:
+        raise UserError(f"{checkpoint}: tensor '{name}': expected {expected}, got: {facts}")
+
+
+def _dtype(tensor: Any) -> np.dtype[Any]:
+    import onnx
+
+    found: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return found
+
+
+def _write(
+    model: Any,
+    places: Mapping[str, Any],
+    folder: Path,
+    checkpoint: Path,
+    trained: set[str],
+    out: Path,
+) -> None:
+    """Write both files aside, the data first, and give them their names."""
+    data = _data_path(places, trained, out)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:
+        aside = Path(name) / "data"
+        if data is None:
+            _fill(places, folder, checkpoint, trained, None, "")
+        else:
+            with aside.open("wb") as file:
+                _fill(places, folder, checkpoint, trained, file, data.name)
+            aside.replace(data)
+        graph = Path(name) / "graph"
+        graph.write_bytes(model.SerializeToString())
+        graph.replace(out)
+
+
+def _data_path(places: Mapping[str, Any], trained: set[str], out: Path) -> Path | None:
+    """Return where external data goes, None where the graph's own file can hold it."""
+    small = not any(_is_outside(tensor) for tensor in places.values())
+    size = sum(_size(places[name]) for name in trained)
+    return None if small and size < _INLINE else out.with_name(f"{out.name}.data")
+
+
+def _is_outside(tensor: Any) -> bool:
+    return bool(tensor.data_location == 1)  # TensorProto.EXTERNAL
+
+
+def _size(tensor: Any) -> int:
+    return int(np.prod(tensor.dims, dtype=np.int64)) * _dtype(tensor).itemsize
+
+
+def _fill(
+    places: Mapping[str, Any],
+    folder: Path,
+    checkpoint: Path,
+    trained: set[str],
+    data: IO[bytes] | None,
+    location: str,
+) -> None:
+    """Set the elements of trained tensors; with ``data``, write them and other outside ones."""
+    from onnx import numpy_helper
+    from safetensors import safe_open
+
+    with safe_open(checkpoint, "np") as file:
+        for name, tensor in places.items():
+            if name in trained:
+                _set(tensor, file.get_tensor(name), data, location)
+            elif _is_outside(tensor):
+                _set(tensor, numpy_helper.to_array(tensor, str(folder)), data, location)
+
+
+def _set(tensor: Any, array: Array, data: IO[bytes] | None, location: str) -> None:
+    for field in _DATA_FIELDS:
+        tensor.ClearField(field)
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if data is None:
+        tensor.raw_data = raw.tobytes()
+        return
+    data.write(bytes(-data.tell() % _PAGE))
+    tensor.data_location = 1
+    for key, value in (("location", location), ("offset", data.tell()), ("length", raw.nbytes)):
+        tensor.external_data.add(key=key, value=str(value))
+    data.write(raw.data)

@@ -1,0 +1,82 @@
+"""What the starting process asks of the ranks that train, and what they answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensoropt.runtime.job import Launched
+
+__all__ = ["SCHEDULES", "TrainJob", "TrainResult"]
+
+SCHEDULES = ("constant", "cosine", "linear")
+
+
+@dataclass(frozen=True)
+class TrainJob(Launched):
+    """Train ``plan`` for ``steps`` steps on ``data``, an .npz file or a folder of them.
+
+    ``shuffle`` is the seed of the order of the samples, None for the order of the files. The
+    learning rate rises to ``learning_rate`` over ``warmup`` steps and then follows ``schedule``
+    (one of `SCHEDULES`) until step ``total_steps``; None: the last step of this job. ``seed`` is
+    that of dropout. ``loss_scale``: None lets it follow the gradients. A checkpoint is written to
+    the folder ``checkpoint`` every ``checkpoint_every`` steps (None: only at the end), and the
+    latest ``keep`` stay. ``resume`` is such a folder or a file of one. ``export`` takes ``model``
+    with the trained weights; with no ``steps``, those of ``resume``.
+    """
+
+    kind = "train"
+    plan: str
+    steps: int = 0
+    data: str | None = None
+    shuffle: int | None = None
+    log: str | None = None
+    learning_rate: float = 1e-3
+    warmup: int = 0
+    schedule: str = "constant"
+    total_steps: int | None = None
+    seed: int = 0
+    loss_scale: float | None = None
+    checkpoint: str | None = None
+    checkpoint_every: int | None = None
+    keep: int = 2
+    resume: str | None = None
+    export: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How training went; ``step`` is the last one, counted from the start of the first run.
+
+    ``held_bytes`` and ``predicted_bytes`` are per device, by what is held; ``peak_bytes`` is the
+    resident memory that training added at most on any rank, None where it could not be measured.
+    ``error`` says why training ended before its time, ``interrupted`` that it was asked to.
+    """
+
+    plan: str
+    ranks: int
+    mesh: list[int]
+    step: int
+    steps: int
+    samples: int
+    skipped: int = 0
+    first_loss: float | None = None
+    last_loss: float | None = None
+    step_time_s: float | None = None
+    held_bytes: dict[str, int] = field(default_factory=dict)
+    predicted_bytes: dict[str, int] = field(default_factory=dict)
+    peak_bytes: int | None = None
+    predicted_peak_bytes: int | None = None
+    checkpoint: str | None = None
+    export: str | None = None
+    interrupted: bool = False
+    error: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what JSON output holds."""
+        facts = dict(vars(self))
+        time_s = self.step_time_s
+        per_step = self.samples / self.steps if self.steps else 0.0
+        facts["samples_per_s"] = per_step / time_s if time_s else None
+        return facts

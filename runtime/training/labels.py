@@ -1,0 +1,42 @@
+"""Class indices that are out of range, said in the words of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tensoropt.runtime.dtypes import Array
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["check_labels", "describe_integers"]
+
+_INDEX_WORDS = ("indices", "index", "out of data bounds", "out of range", "out of bounds")
+
+
+def check_labels(plan: TrainingPlan, name: str, array: Array) -> None:
+    """Raise `UserError` where input ``name`` holds the labels and one is no class of the model.
+
+    A plan that does not say how many classes there are is let pass.
+    """
+    classes, ignored = plan.loss.get("classes"), plan.loss.get("ignore")
+    if name != plan.loss["labels"] or classes is None or not array.size:
+        return
+    wrong = (array < 0) | (array >= classes)
+    if ignored is not None:
+        wrong &= array != ignored
+    if wrong.any():
+        raise UserError(
+            f"input '{name}': expected classes from 0 to {classes - 1}, got: {array[wrong][0]}"
+        )
+
+
+def describe_integers(error: str, batch: Mapping[str, Array]) -> str:
+    """Return what the integer inputs of the batch hold, where an error is about an index."""
+    if not any(word in error for word in _INDEX_WORDS):
+        return ""
+    ranges = [
+        f"'{name}' holds {array.min()} to {array.max()}"
+        for name, array in batch.items()
+        if array.dtype.kind in "iu" and array.size
+    ]
+    return f" (in this batch {', '.join(ranges)})" if ranges else ""

@@ -1,0 +1,107 @@
+"""What a run says of its steps: the log file, the line that changes, and the figures at the end."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import IO
+
+from tensoropt.runtime.link import Link
+from tensoropt.runtime.training.job import TrainJob
+from tensoropt.runtime.training.plan import TrainingPlan
+from tensoropt.runtime.training.trainer import StepFacts
+
+__all__ = ["Log", "check_log"]
+
+_SHOW_S = 0.1
+
+
+def check_log(path: Path) -> None:
+    """Raise OSError where the log cannot be written; what it holds stays."""
+    with path.open("a", encoding="utf-8"):
+        pass
+
+
+class Log:
+    """The steps of one run; without a ``link`` (on other ranks than 0) nothing is written.
+
+    A run that resumes at step ``start`` goes on with the log of the run before, whose later steps,
+    if any, are taken out.
+    """
+
+    def __init__(self, job: TrainJob, plan: TrainingPlan, start: int, link: Link | None) -> None:
+        self.first: float | None = None
+        self.last: float | None = None
+        self._times: list[float] = []
+        self._link, self._shown = link, 0.0
+        self._end = start + job.steps
+        self._samples = plan.samples_per_step
+        is_written = link is not None and job.log is not None
+        self._file = _opened(Path(str(job.log)), start) if is_written else None
+
+    def add(self, facts: StepFacts) -> None:
+        """Write a step down: it is in the file when this returns."""
+        self.first = facts.loss if self.first is None else self.first
+        self.last = facts.loss
+        self._times.append(facts.time_s)
+        if self._file is not None:
+            self._file.write(json.dumps(_entry(facts)) + "\n")
+            self._file.flush()
+        if self._link is not None and time.monotonic() >= self._shown:
+            self._shown = time.monotonic() + _SHOW_S
+            self._link.show(self._line(facts))
+
+    def _line(self, facts: StepFacts) -> str:
+        per_s = self._samples / facts.time_s
+        return (
+            f"step {facts.step} of {self._end}, loss {facts.loss:.6g}, "
+            f"{facts.time_s * 1e3:.1f} ms, {per_s:.4g} samples/s"
+        )
+
+    @property
+    def median_s(self) -> float | None:
+        """The median time of a step, in seconds, without the first, which warms up."""
+        times = self._times[1:] or self._times
+        return statistics.median(times) if times else None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _entry(facts: StepFacts) -> dict[str, float | int | bool]:
+    optional = {
+        "loss_scale": facts.loss_scale,
+        "skipped": True if facts.skipped else None,
+    }
+    entry = {
+        "step": facts.step,
+        "loss": facts.loss,
+        "time_s": facts.time_s,
+        "learning_rate": facts.learning_rate,
+    }
+    return {**entry, **{name: value for name, value in optional.items() if value is not None}}
+
+
+def _opened(path: Path, start: int) -> IO[str]:
+    before = [line for line in _lines(path) if _step_of(line) <= start] if start else []
+    file = path.open("w", encoding="utf-8")
+    file.writelines(before)
+    file.flush()
+    return file
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [line for line in file if line.endswith("\n")]
+
+
+def _step_of(line: str) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 0  # not ours: it stays

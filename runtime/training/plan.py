@@ -1,0 +1,174 @@
+"""What a plan says of training: the tensors of a step, and which graph reads and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.plan import Plan, Tensor, tensor_of
+
+__all__ = ["Gradient", "Hyper", "State", "TrainingPlan"]
+
+
+@dataclass(frozen=True)
+class State:
+    """A parameter, buffer or moment; ``result`` is the output of ``graph`` that replaces it."""
+
+    tensor: Tensor
+    kind: str
+    of: str | None
+    result: str
+    graph: str
+    read_by: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def is_moment(self) -> bool:
+        return self.kind not in ("parameter", "buffer")
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What the first graph hands to the second, added to ``accumulator`` if there is one."""
+
+    tensor: Tensor
+    of: str
+    accumulator: str | None
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """A scalar that every step is given."""
+
+    name: str
+    role: str
+    dtype: str
+    graphs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A plan directory for training; ``batch`` is the samples that one run of the graph takes."""
+
+    plan: Plan
+    batch: int
+    micro_batches: int
+    loss: Mapping[str, Any]
+    loss_output: str
+    optimizer: Mapping[str, Any]
+    hyper: tuple[Hyper, ...]
+    state: tuple[State, ...]
+    gradients: tuple[Gradient, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> TrainingPlan:
+        """Return what ``plan`` says of training; raises `UserError`, also if it says nothing."""
+        training = plan.document.get("training")
+        if training is None:
+            raise UserError(
+                f"{plan.folder}: is a plan for inference, "
+                "expected one made by: tensoropt-opt MODEL --train --loss LOSS -o PLAN"
+            )
+        found = cls(
+            plan,
+            _batch(plan),
+            training["micro_batches"],
+            training["loss"],
+            training["loss_output"],
+            training["optimizer"],
+            tuple(_hyper(entry) for entry in training["hyper"]),
+            tuple(_state(plan, entry) for entry in training["state"]),
+            tuple(_gradient(plan, entry) for entry in training["gradients"]),
+        )
+        _check(found)
+        return found
+
+    @property
+    def folder(self) -> Path:
+        return self.plan.folder
+
+    @property
+    def samples_per_step(self) -> int:
+        return self.batch * self.micro_batches
+
+    @property
+    def scales_loss(self) -> bool:
+        return any(hyper.role == "loss_scale" for hyper in self.hyper)
+
+    def update_graph(self, rank: int) -> Path:
+        """Return the path of the rank's second graph."""
+        return self.folder / f"rank{rank}.update.onnx"
+
+    def initial(self, rank: int) -> Path:
+        """Return the path of the values that the rank's parameters and buffers start from."""
+        return self.folder / "weights" / f"rank{rank}.safetensors"
+
+
+def _batch(plan: Plan) -> int:
+    """Return the size of the first dimension, which all inputs share."""
+    first = plan.inputs[0] if plan.inputs else None
+    for tensor in plan.inputs:
+        if not tensor.shape or not isinstance(tensor.shape[0], int):
+            raise UserError(f"{_where(plan)}: input '{tensor.name}': expected samples first")
+        if first is not None and tensor.shape[0] != first.shape[0]:
+            raise UserError(
+                f"{_where(plan)}: input '{tensor.name}': expected samples first, "
+                f"{first.shape[0]} as in input '{first.name}', got: {tensor.shape[0]}"
+            )
+    if first is None:
+        raise UserError(f"{_where(plan)}: expected inputs to train on, got: none")
+    return int(first.shape[0])
+
+
+def _where(plan: Plan) -> Path:
+    return plan.folder / "plan.json"
+
+
+def _hyper(entry: Mapping[str, Any]) -> Hyper:
+    return Hyper(entry["name"], entry["role"], entry["dtype"], tuple(entry["graphs"]))
+
+
+def _state(plan: Plan, entry: Mapping[str, Any]) -> State:
+    return State(
+        _held(plan, entry),
+        entry["kind"],
+        entry["of"],
+        entry["result"],
+        entry["graph"],
+        tuple(entry["read_by"]),
+    )
+
+
+def _gradient(plan: Plan, entry: Mapping[str, Any]) -> Gradient:
+    return Gradient(_held(plan, entry), entry["of"], entry["accumulator"])
+
+
+def _held(plan: Plan, entry: Mapping[str, Any]) -> Tensor:
+    """Return a tensor that stays on the ranks between the graphs."""
+    place = f"{_where(plan)}: training: '{entry['name']}'"
+    try:
+        tensor = tensor_of(entry, plan.mesh)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+    if tensor.layout.is_partial or any(isinstance(size, str) for size in tensor.shape):
+        raise UserError(f"{place}: expected known sizes and no partial layout")
+    return tensor
+
+
+def _check(found: TrainingPlan) -> None:
+    plan = found.plan
+    parameters = {state.name for state in found.state if state.kind == "parameter"}
+    for owner in [*(s.of for s in found.state), *(g.of for g in found.gradients)]:
+        if owner is not None and owner not in parameters:
+            raise UserError(f"{_where(plan)}: training: '{owner}' is no parameter in state")
+    for rank in range(plan.ranks):
+        for path in (found.update_graph(rank), found.initial(rank)):
+            name = path.relative_to(plan.folder).as_posix()
+            if name not in plan.files:
+                raise UserError(f"{_where(plan)}: files: expected {name} among them")

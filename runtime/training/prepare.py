@@ -1,0 +1,57 @@
+"""All that can be found wrong with training before ranks start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tensoropt.runtime.errors import UserError, one_line
+from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.training.checkpoint import check_checkpoint, find_checkpoint
+from tensoropt.runtime.training.data import open_dataset
+from tensoropt.runtime.training.job import TrainJob
+from tensoropt.runtime.training.log import check_log
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["check_training"]
+
+
+def check_training(job: TrainJob) -> Plan:
+    """Return the job's plan after checking it, data, checkpoint and the places to write to.
+
+    Raises `UserError`.
+    """
+    plan = TrainingPlan.of(Plan.load(job.plan))
+    if job.model is not None:
+        plan.plan.check_model(Path(job.model))
+    if job.data is not None:
+        open_dataset(Path(job.data), plan.plan.inputs, plan.batch)
+    if job.resume is not None:
+        check_checkpoint(plan, find_checkpoint(Path(job.resume)))
+    if job.loss_scale is not None and not plan.scales_loss:
+        raise UserError(f"--loss-scale: {job.plan} has none, expected --precision float16 in it")
+    _check_places(job)
+    return plan.plan
+
+
+def _check_places(job: TrainJob) -> None:
+    if job.log is not None:
+        try:
+            check_log(Path(job.log))
+        except OSError as error:
+            raise UserError(f"--log {job.log}: {one_line(error)}") from None
+    if job.checkpoint is not None:
+        _check_folder(Path(job.checkpoint))
+    if job.export is not None:
+        path = Path(job.export)
+        if path.is_dir() or not path.parent.is_dir():
+            raise UserError(f"--export {path}: expected a file in an existing folder")
+
+
+def _check_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--checkpoint {folder}: {one_line(error)}") from None
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--checkpoint {folder}: expected a folder that can be written to")

@@ -1,0 +1,61 @@
+"""The result of training as text or JSON."""
+
+from __future__ import annotations
+
+import json
+
+from tensoropt.runtime.report import columns, milliseconds
+from tensoropt.runtime.training.job import TrainResult
+
+__all__ = ["train_json", "train_text"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def train_text(result: TrainResult) -> str:
+    """Return what was done, the time of a step, and what is held beside what was predicted."""
+    lines = [*_loss_lines(result), *_memory_lines(result), *_file_lines(result)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _loss_lines(result: TrainResult) -> list[str]:
+    if result.first_loss is None or result.last_loss is None:
+        return []
+    skipped = f", {result.skipped} skipped" if result.skipped else ""
+    first, last = f"{result.first_loss:.6g}", f"{result.last_loss:.6g}"
+    lines = [f"step {result.step}: loss {first} -> {last} in {result.steps} steps{skipped}"]
+    if result.step_time_s:
+        per_s = result.samples / result.steps / result.step_time_s
+        time_text = milliseconds(result.step_time_s)
+        lines.append(f"step time: median {time_text}, {per_s:.4g} samples per second")
+    return lines
+
+
+def _memory_lines(result: TrainResult) -> list[str]:
+    if not result.held_bytes:
+        return []
+    rows = [["memory per device", "held", "predicted"]]
+    for kind, size in result.held_bytes.items():
+        predicted = result.predicted_bytes.get(kind)
+        rows.append([kind.removesuffix("_bytes"), _size(size), _size(predicted)])
+    rows.append(["peak", _size(result.peak_bytes), _size(result.predicted_peak_bytes)])
+    return columns(rows)
+
+
+def _file_lines(result: TrainResult) -> list[str]:
+    found = (("checkpoint", result.checkpoint), ("exported", result.export))
+    return [f"{what}: {path}" for what, path in found if path is not None]
+
+
+def _size(value: float | None) -> str:
+    if value is None:
+        return "-"
+    unit = 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.4g} {_UNITS[unit]}"
+
+
+def train_json(result: TrainResult) -> str:
+    """Return one object; see `TrainResult`."""
+    return json.dumps(result.facts(), indent=2, allow_nan=False) + "\n"

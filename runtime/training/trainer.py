@@ -1,0 +1,164 @@
+"""Optimizer steps on all ranks: what is done with a loss, with overflows and with bad data."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.dtypes import Array
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.plan import Tensor
+from tensoropt.runtime.training.checkpoint import Progress
+from tensoropt.runtime.training.data import Dataset, open_dataset
+from tensoropt.runtime.training.diagnose import first_not_finite
+from tensoropt.runtime.training.job import TrainJob
+from tensoropt.runtime.training.labels import check_labels, describe_integers
+from tensoropt.runtime.training.schedule import LossScale, learning_rate, seed_of
+from tensoropt.runtime.training.step import Step
+
+__all__ = ["StepFacts", "StoppedError", "Trainer"]
+
+
+class StoppedError(Exception):
+    """Training cannot go on; the state is that of the last good step on every rank."""
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """One step as the log has it; ``time_s`` is this rank's, reading the data included."""
+
+    step: int
+    loss: float
+    time_s: float
+    learning_rate: float
+    loss_scale: float | None = None
+    skipped: bool = False
+
+
+class Trainer:
+    """Takes steps; ``progress`` says how far it is, ``written`` which checkpoint is the last."""
+
+    def __init__(
+        self, job: TrainJob, step: Step, progress: Progress, threads: int, comm: Any
+    ) -> None:
+        self.job, self._step, self.progress = job, step, progress
+        self.plan, self.held = step.plan, step.held
+        self.total = job.total_steps or progress.step + job.steps
+        self.skipped, self.stop_asked = 0, False
+        self.written: Path | None = None
+        self._threads, self._comm = threads, comm
+        self._scale = self._loss_scale()
+        self._data = self._dataset()
+
+    def _dataset(self) -> Dataset:
+        place = Path(str(self.job.data))
+        return open_dataset(place, self.plan.plan.inputs, self.plan.batch, self.job.shuffle)
+
+    def _loss_scale(self) -> LossScale | None:
+        if not self.plan.scales_loss:
+            return None
+        scale = LossScale(self.job.loss_scale)
+        if not scale.fixed and self.progress.loss_scale is not None:
+            scale.value, scale.good = self.progress.loss_scale, self.progress.good_steps
+        return scale
+
+    def step(self, *, stop: bool) -> StepFacts:
+        """Take one step; ``stop`` of any rank becomes `stop_asked` of all.
+
+        Raises `StoppedError` on all ranks where the loss or a gradient is not finite, with the
+        state as it was before the step, and `UserError` on a rank whose data or graph is at fault.
+        """
+        start = time.perf_counter()
+        number = self.progress.step + 1
+        rate = learning_rate(
+            number, self.job.learning_rate, self.job.warmup, self.job.schedule, self.total
+        )
+        self._prepare(rate)
+        loss = self._gradients(number)
+        is_good = self._agree(loss, stop)
+        scale = self._scale.value if self._scale else None
+        if is_good:
+            self._step.update.run()
+        else:
+            self._drop(number, loss)
+        self._advance(is_good)
+        time_s = time.perf_counter() - start
+        return StepFacts(number, loss, time_s, rate, scale, not is_good)
+
+    def _prepare(self, rate: float) -> None:
+        self._step.start()
+        self.held.remember()
+        self._step.set("learning_rate", rate)
+        self._step.set("step", self.progress.updates + 1)
+        if self._scale is not None:
+            self._step.set("loss_scale", self._scale.value)
+
+    def _gradients(self, number: int) -> float:
+        """Run the first graph on every micro-batch; returns the mean of the losses."""
+        losses = [self._run(number, micro) for micro in range(self.plan.micro_batches)]
+        return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
+
+    def _run(self, number: int, micro: int) -> float:
+        try:
+            return self._step.forward_backward(
+                lambda tensor, array: self._feed(tensor, array, micro),
+                seed_of(self.job.seed, number, micro),
+            )
+        except UserError as error:
+            hint = describe_integers(str(error), self._step.batch)
+            raise UserError(f"step {number}: {error}{hint}") from None
+
+    def _feed(self, tensor: Tensor, array: Array, micro: int) -> None:
+        position = self.progress.samples + micro * self.plan.batch
+        shape = [int(size) for size in tensor.shape]
+        part = tensor.layout.bounds(shape, self._comm.rank)
+        array[...] = self._data.read(tensor, position, part)
+        check_labels(self.plan, tensor.name, array)
+
+    def _agree(self, loss: float, stop: bool) -> bool:
+        """Return whether the step is good on every rank."""
+        from mpi4py import MPI
+
+        bad = not math.isfinite(loss) or not self.held.gradients_are_finite()
+        flags = np.array([bad, stop], np.int32)
+        self._comm.Allreduce(MPI.IN_PLACE, flags, MPI.MAX)
+        self.stop_asked = bool(flags[1])
+        return not flags[0]
+
+    def _drop(self, number: int, loss: float) -> None:
+        """Undo a step that is not good: the loss scale was too large, or training ends here."""
+        self.held.restore()
+        if math.isfinite(loss) and self._scale is not None and self._scale.overflowed():
+            self.skipped += 1
+            return
+        what = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+        where = self._first_not_finite(number) or "nothing in a run of the graph unoptimised"
+        raise StoppedError(f"step {number}: {what}, first not finite: {where}")
+
+    def _first_not_finite(self, number: int) -> str | None:
+        for micro in range(self.plan.micro_batches):
+            for tensor in self.plan.plan.inputs:
+                self._feed(tensor, self._step.batch[tensor.name], micro)
+            self._step.set("seed", seed_of(self.job.seed, number, micro))
+            found = first_not_finite(self._step, self._threads, self._comm)
+            if found is not None:
+                return found
+        return None
+
+    def _advance(self, is_good: bool) -> None:
+        if is_good and self._scale is not None:
+            self._scale.held()
+        before = self.progress
+        self.progress = replace(
+            before,
+            step=before.step + 1,
+            updates=before.updates + is_good,
+            samples=before.samples + self.plan.samples_per_step,
+            loss_scale=self._scale.value if self._scale else None,
+            good_steps=self._scale.good if self._scale else 0,
+        )

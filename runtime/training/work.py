@@ -1,0 +1,148 @@
+"""What every rank does in training: make its sessions, take steps, write checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.link import Link
+from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.ranks import share_of_cores, wait_idle
+from tensoropt.runtime.training.checkpoint import (
+    Progress,
+    check_checkpoint,
+    find_checkpoint,
+    keep_latest,
+    path_of,
+    write_checkpoint,
+)
+from tensoropt.runtime.training.job import TrainJob, TrainResult
+from tensoropt.runtime.training.log import Log
+from tensoropt.runtime.training.plan import TrainingPlan
+from tensoropt.runtime.training.state import PeakMemory, hold
+from tensoropt.runtime.training.step import Step
+from tensoropt.runtime.training.trainer import StoppedError, Trainer
+
+__all__ = ["run_training"]
+
+
+def run_training(job: TrainJob, comm: Any, link: Link) -> TrainResult:
+    """Train on the ranks of ``comm``; the result is whole on rank 0 only.
+
+    A loss or gradient that is not finite ends training with a result that says so. A failure of
+    one rank raises `UserError`: the others then wait for it, so the job cannot go on.
+    """
+    plan = TrainingPlan.of(Plan.read(job.plan))
+    resume = None if job.resume is None else find_checkpoint(Path(job.resume))
+    progress = Progress() if resume is None else check_checkpoint(plan, resume)
+    memory = PeakMemory()
+    held = hold(plan, comm.rank, resume)
+    threads = job.threads or share_of_cores(comm)
+    step, error = _open(plan, held, threads)
+    wait_idle(comm)
+    errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
+    if step is None or errors:
+        return _result(job, plan, progress, error=errors[0])
+    trainer = Trainer(job, step, progress, threads, comm)
+    return _trained(job, trainer, memory, link, comm)
+
+
+def _open(plan: TrainingPlan, held: Any, threads: int) -> tuple[Step | None, str | None]:
+    try:
+        return Step(plan, held, threads), None
+    except UserError as error:
+        return None, str(error)
+
+
+def _trained(
+    job: TrainJob, trainer: Trainer, memory: PeakMemory, link: Link, comm: Any
+) -> TrainResult:
+    start, plan, error = trainer.progress, trainer.plan, None
+    log = Log(job, plan, start.step, link if comm.rank == 0 else None)
+    interrupted = False
+    try:
+        while trainer.progress.step < start.step + job.steps and not interrupted:
+            facts = trainer.step(stop=link.stop_asked())
+            log.add(facts)
+            interrupted = trainer.stop_asked
+            if _is_due(job, trainer.progress.step) and not interrupted:
+                _checkpoint(job, trainer, comm)
+    except StoppedError as stopped:
+        error = str(stopped)
+    finally:
+        log.close()
+    peak = _largest(comm, memory.bytes())  # before a checkpoint, whose pages are the system's
+    return _result(
+        job,
+        plan,
+        trainer.progress,
+        steps=trainer.progress.step - start.step,
+        samples=trainer.progress.samples - start.samples,
+        skipped=trainer.skipped,
+        first_loss=log.first,
+        last_loss=log.last,
+        step_time_s=log.median_s,
+        held_bytes=_held_bytes(trainer, comm),
+        predicted_bytes=dict(plan.plan.document["predicted"].get("static_parts", {})),
+        peak_bytes=peak,
+        predicted_peak_bytes=plan.plan.document["predicted"]["memory_bytes"],
+        checkpoint=_checkpoint(job, trainer, comm),
+        export=_export(job, trainer, comm) if error is None and not interrupted else None,
+        interrupted=interrupted,
+        error=error,
+    )
+
+
+def _result(job: TrainJob, plan: TrainingPlan, progress: Progress, **facts: Any) -> TrainResult:
+    counts = {"steps": 0, "samples": 0}
+    facts = {**counts, "step": progress.step, **facts}
+    return TrainResult(job.plan, plan.plan.ranks, list(plan.plan.mesh), **facts)
+
+
+def _is_due(job: TrainJob, step: int) -> bool:
+    return job.checkpoint_every is not None and step % job.checkpoint_every == 0
+
+
+def _checkpoint(job: TrainJob, trainer: Trainer, comm: Any) -> str | None:
+    """Write a checkpoint of where training is, unless it is there; returns its path."""
+    if job.checkpoint is None:
+        return None
+    folder = Path(job.checkpoint)
+    path = path_of(folder, trainer.progress.step)
+    if trainer.written != path:
+        write_checkpoint(path, trainer.held, trainer.progress, comm)
+        trainer.written = path
+        if comm.rank == 0:
+            keep_latest(folder, job.keep)
+        wait_idle(comm)
+    return str(path)
+
+
+def _export(job: TrainJob, trainer: Trainer, comm: Any) -> str | None:
+    if job.export is None or job.model is None:
+        return None
+    path = Path(job.export)
+    weights = path.with_name(f".{path.name}.safetensors")
+    try:
+        write_checkpoint(weights, trainer.held, trainer.progress, comm, moments=False)
+        if comm.rank == 0:
+            from tensoropt.runtime.training.export import export_model
+
+            export_model(Path(job.model), weights, path)
+        wait_idle(comm)
+    finally:
+        if comm.rank == 0:
+            weights.unlink(missing_ok=True)
+    return str(path)
+
+
+def _held_bytes(trainer: Trainer, comm: Any) -> dict[str, int]:
+    """Return what the rank that holds most of each kind holds."""
+    mine = trainer.held.bytes_by_kind()
+    return {kind: _largest(comm, size) or 0 for kind, size in mine.items()}
+
+
+def _largest(comm: Any, value: int | None) -> int | None:
+    found = [one for one in comm.allgather(value) if one is not None]
+    return max(found) if found else None
