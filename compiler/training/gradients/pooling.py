@@ -1,1 +1,195 @@
-"""Gradients of pooling."""
+"""Gradients of pooling over windows and over all spatial dimensions; Y has an element per window.
+
+What the maxima came from is found again in the backward pass: MaxPool is fast without indices,
+which would have to be kept, and can then split rows. Indices are counted within an image and a
+channel before use, so that both of these dimensions can be split.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tensoropt.compiler.sharding.windows import Window, windows_of
+from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.compiler.training.gradients.sliding import (
+    Windows,
+    convolve_back,
+    end_padding,
+    sizes_of,
+)
+from tensoropt.dialects.build import Build, int_attr, ints_attr, tensor_type
+from tensoropt.dialects.mlir import ir
+
+__all__: list[str] = []
+
+_NORM_ORDER = 2
+
+
+@gradient("MaxPool")
+def max_pool(b: Backward) -> Gradients:
+    """dY, at the first maximum of each window; where windows overlap they add up."""
+    make, sizes, counts = b.make, b.shape(0), sizes_of(b.dy)
+    planes = [*sizes[:2], math.prod(sizes[2:])]
+    windows = [*counts[:2], math.prod(counts[2:])]
+    flat = make.onnx("Mod", [_indices(b), _whole(make, planes[2])], _integers(counts))
+    at, dy = make.reshape(flat, windows), make.reshape(b.dy, windows)
+    dx = _scatter(make, planes, at, dy, reduction="add")
+    return [make.reshape(dx, sizes)]
+
+
+def _indices(b: Backward) -> Any:
+    """Return, per window, the place of its first maximum, counted from the start of the input."""
+    held = {name: _attribute(value) for name, value in b.info.attributes}
+    held["storage_order"] = int_attr(0)
+    types = [b.dy.type, _integers(sizes_of(b.dy))]
+    return b.make.onnx_many("MaxPool", [b.operand(0)], types, **held)[1]
+
+
+def _attribute(value: Any) -> ir.Attribute:
+    if isinstance(value, int):
+        return int_attr(value)
+    return ir.StringAttr.get(value) if isinstance(value, str) else ints_attr(value)
+
+
+def _integers(shape: list[int]) -> ir.Type:
+    return tensor_type(shape, ir.IntegerType.get_signless(64))
+
+
+def _whole(make: Build, value: int) -> Any:
+    import numpy as np
+
+    return make.constant(np.array(value, np.int64))
+
+
+def _scatter(
+    make: Build, shape: list[int], at: Any, values: Any, *, reduction: str = "none"
+) -> Any:
+    """Return zeros (N x C x L) with ``values`` at the places ``at`` of the last dimension."""
+    zeros, how = make.expand(make.scalar(0.0, values), shape), ir.StringAttr.get(reduction)
+    operands = [zeros, at, values]
+    return make.onnx("ScatterElements", operands, zeros.type, axis=int_attr(2), reduction=how)
+
+
+@gradient("MaxUnpool")
+def max_unpool(b: Backward) -> Gradients:
+    """dY at the places that X went to.
+
+    Where the result has a given shape, places are counted in another tensor, so all is one list.
+    """
+    make, sizes, whole = b.make, b.shape(0), sizes_of(b.dy)
+    if b.has(2):
+        at = make.reshape(b.operand(1), [math.prod(sizes)])
+        found = make.take(make.reshape(b.dy, [math.prod(whole)]), at, 0)
+        return b.first(make.reshape(found, sizes))
+    rows = [*sizes[:2], math.prod(sizes[2:])]
+    planes = [*whole[:2], math.prod(whole[2:])]
+    flat = make.onnx("Mod", [b.operand(1), _whole(make, planes[2])], _integers(sizes))
+    held = [make.reshape(b.dy, planes), make.reshape(flat, rows)]
+    element = ir.RankedTensorType(b.dy.type).element_type
+    found = make.onnx("GatherElements", held, tensor_type(rows, element), axis=int_attr(2))
+    return b.first(make.reshape(found, sizes))
+
+
+@gradient("AveragePool")
+def average_pool(b: Backward) -> Gradients:
+    """dY over the elements that are counted in a window, at each element of it."""
+    windows, sizes = windows_of(b.info), b.shape(0)
+    include = bool(b.info.attribute("count_include_pad", 0))
+    dy = b.dy
+    for window in windows:
+        counted = _counted(window, sizes[window.dim], sizes_of(dy)[window.dim], include=include)
+        dy = _divided(b.make, dy, window.dim, counted)
+    return [_spread(b.make, dy, windows, sizes)]
+
+
+def _counted(window: Window, size: int, count: int, *, include: bool) -> list[int]:
+    """Return how many elements each window along one dimension counts.
+
+    Beyond the padding that is written out (`ceil_mode`) nothing is counted.
+    """
+    first, last = (-window.begin, size + window.end) if include else (0, size)
+    starts = (i * window.stride - window.begin for i in range(count))
+    taps = range(0, window.taps * window.dilation, window.dilation)
+    return [sum(first <= start + tap < last for tap in taps) for start in starts]
+
+
+def _divided(make: Build, x: Any, dim: int, counts: list[int]) -> Any:
+    """Return ``x`` over ``counts`` along ``dim``; a number for all is a scalar."""
+    if len(set(counts)) == 1:
+        return x if counts[0] == 1 else make.scaled(x, 1.0 / counts[0])
+    shape = [1] * len(sizes_of(x))
+    shape[dim] = len(counts)
+    shares = make.like([1.0 / n for n in counts], x).reshape(shape)
+    return make.mul(x, make.constant(shares))
+
+
+def _spread(make: Build, y: Any, windows: Windows, sizes: list[int]) -> Any:
+    """Return, per element of N x C x I..., the sum of ``y`` over the windows that hold it."""
+    counts = sizes_of(y)[2:]
+    if all(_tiles(w, sizes[w.dim], n) for w, n in zip(windows, counts, strict=True)):
+        apart = [size for n in counts for size in (n, 1)]
+        whole = [size for w, n in zip(windows, counts, strict=True) for size in (n, w.taps)]
+        y = make.expand(make.reshape(y, [*sizes[:2], *apart]), [*sizes[:2], *whole])
+        return make.reshape(y, sizes)
+    ones = make.expand(make.scalar(1.0, y), [sizes[1], 1, *(w.taps for w in windows)])
+    return convolve_back(make, y, ones, windows, sizes[2:], sizes[1])
+
+
+def _tiles(window: Window, size: int, count: int) -> bool:
+    alone = window.stride == window.taps and window.dilation == 1
+    return alone and window.begin == 0 and end_padding(window, size, count) == 0
+
+
+@gradient("LpPool")
+def lp_pool(b: Backward) -> Gradients:
+    """dX = sign(X) |X|^(p-1) times the sum over the windows of dY Y^(1-p)."""
+    shares = _shares(b)
+    return [_weighted(b, _spread(b.make, shares, windows_of(b.info), b.shape(0)))]
+
+
+@gradient("GlobalLpPool")
+def global_lp_pool(b: Backward) -> Gradients:
+    """The gradient of LpPool over all spatial dimensions."""
+    return [_weighted(b, _shares(b))]
+
+
+def _shares(b: Backward) -> Any:
+    """Return dY Y^(1-p), zero where Y is."""
+    make, order = b.make, int(b.info.attribute("p", _NORM_ORDER))
+    if order == 1:
+        return b.dy
+    y = b.result()
+    power = y if order == _NORM_ORDER else make.binary("Pow", y, make.scalar(order - 1, y))
+    zero = make.scalar(0.0, y)
+    return make.where(make.compare("Equal", y, zero), zero, make.div(b.dy, power))
+
+
+def _weighted(b: Backward, shares: Any) -> Any:
+    """Return sign(X) |X|^(p-1) times ``shares``."""
+    make, x, order = b.make, b.operand(0), int(b.info.attribute("p", _NORM_ORDER))
+    if order == _NORM_ORDER:
+        return make.mul(x, shares)
+    sign = make.unary("Sign", x)
+    if order > 1:
+        power = make.binary("Pow", make.unary("Abs", x), make.scalar(order - 1, x))
+        sign = make.mul(sign, power)
+    return make.mul(sign, shares)
+
+
+@gradient("GlobalAveragePool")
+def global_average_pool(b: Backward) -> Gradients:
+    """dY over the number of elements, everywhere."""
+    sizes = b.shape(0)
+    return [b.make.expand(b.make.scaled(b.dy, 1.0 / math.prod(sizes[2:])), sizes)]
+
+
+@gradient("GlobalMaxPool")
+def global_max_pool(b: Backward) -> Gradients:
+    """dY, at the first maximum."""
+    make, sizes = b.make, b.shape(0)
+    x = make.reshape(b.operand(0), [*sizes[:2], math.prod(sizes[2:])])
+    kind = _integers([*sizes[:2], 1])
+    at = make.onnx("ArgMax", [x], kind, axis=int_attr(2), keepdims=int_attr(1))
+    dx = _scatter(make, sizes_of(x), at, make.reshape(b.dy, [*sizes[:2], 1]))
+    return [make.reshape(dx, sizes)]
