@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.report.points import Point, fastest, leanest
-from tensoropt.compiler.request import Chosen, Request, device_counts, nothing_fits
+from tensoropt.compiler.request import Chosen, Request
+from tensoropt.compiler.searching import compare, fewest_devices, frontier, profile
 from tensoropt.dialects.mlir import context, ir
 from tensoropt.dialects.onnx import function
 from tensoropt.passes.base import PassError
@@ -19,16 +18,11 @@ from tensoropt.passes.diagnostics import describe
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.report.comparison import Compared
-    from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, SearchOptions
-    from tensoropt.compiler.search.graph import Graph
-    from tensoropt.compiler.training.spec import TrainingSpec
+    from tensoropt.compiler.search.frontier import FrontierPoint
 
 __all__ = [
     "PHASES",
     "apply_point",
-    "build_step",
-    "chosen_step",
     "compare",
     "compile_plan",
     "fewest_devices",
@@ -53,10 +47,6 @@ PREPARE_TRAINING = PHASES["prepare"].replace("simplify", "simplify{keep-dropout=
 """The passes of `prepare` where `train` follows it, which builds the training step."""
 
 Say = Callable[[str], None]
-
-
-def _silent(text: str) -> None:
-    """Report nothing."""
 
 
 def new_context() -> ir.Context:
@@ -130,136 +120,6 @@ def run_phase(module: ir.Module, phase: str, *, training: bool = False, **option
     Pipeline(parse_pipeline(text, module.context), **options).run(module)
 
 
-def build_step(module: ir.Module, spec: TrainingSpec, **options: Any) -> ir.Module:
-    """Return the training step of a prepared ``module``; ``options`` as in :func:`run_phase`."""
-    from tensoropt.compiler import steps
-
-    return steps.build_step(module, spec, **options)
-
-
-def chosen_step(module: ir.Module, point: FrontierPoint, request: Request) -> ir.Module:
-    """Return the training step that ``point`` is of; ``module`` itself where none is built."""
-    from tensoropt.compiler import steps
-
-    return steps.step_of(module, request.training, point)
-
-
-def frontier(module: ir.Module, request: Request, say: Say = _silent) -> FrontierResult:
-    """Return the frontier of a prepared ``module``: its points sorted by time.
-
-    For training it is that of its steps.
-    """
-    if request.pins is not None:
-        return _pinned(module, request, request.pins)
-    return _frontier(_graphs(module, request, say), request, say, on_interrupt="return")
-
-
-def _pinned(module: ir.Module, request: Request, pins: Mapping[str, Any]) -> FrontierResult:
-    from tensoropt.compiler.search.pinned import pinned_frontier
-
-    if not request.training:
-        return pinned_frontier(module, pins, request.device)
-    from tensoropt.compiler.steps import as_step
-
-    step = build_step(module, request.training[0])
-    found = pinned_frontier(step, pins, request.device)
-    return as_step(found, request.training[0].recompute)
-
-
-Graphs = Mapping[str, "Graph"]
-"""The graphs to search by what they compute anew; the one for inference by an empty text."""
-
-
-def _graphs(module: ir.Module, request: Request, say: Say) -> Graphs:
-    from tensoropt.compiler.search.graph import read_graph
-
-    if not request.training:
-        return {"": read_graph(module)}
-    from tensoropt.compiler.steps import step_graphs
-
-    return step_graphs(module, request.training, say)
-
-
-def _frontier(graphs: Graphs, request: Request, say: Say, **more: Any) -> FrontierResult:
-    from tensoropt.compiler.search.frontier import search_graph
-
-    options = _options(request, request.search, **more)
-    if not request.training:
-        return search_graph(graphs[""], request.meshes, request.device, options, say)
-    from tensoropt.compiler.steps import search_steps
-
-    def search(graph: Graph, limit_s: float | None, tell: Say) -> FrontierResult:
-        own = replace(options, time_limit_s=limit_s)
-        return search_graph(graph, request.meshes, request.device, own, tell)
-
-    return search_steps(graphs, search, say, options.time_limit_s, options.enough_bytes)
-
-
-def _options(request: Request, search: str, **more: Any) -> SearchOptions:
-    from tensoropt.compiler.search.frontier import SearchOptions
-
-    return SearchOptions(
-        search,
-        request.seed or 0,
-        request.slack,
-        request.time_limit_s,
-        memory_bytes=request.memory_bytes,
-        **more,
-    )
-
-
-def compare(
-    module: ir.Module, request: Request, searches: Sequence[str], say: Say = _silent
-) -> list[Compared]:
-    """Return what each of ``searches`` finds for a prepared ``module``, on the same tables."""
-    from tensoropt.compiler.search.compare import compare_methods
-
-    if request.training:
-        module = build_step(module, request.training[0])
-    options = [_options(request, search) for search in searches]
-    return compare_methods(module, request.meshes, request.device, options, say)
-
-
-def fewest_devices(module: ir.Module, request: Request, say: Say) -> tuple[Request, FrontierResult]:
-    """Return the least number of devices on which something fits ``request.memory_bytes``.
-
-    Tries 1, 2, 4, ... up to ``request.devices``, but none on which the sizes of the tensors alone
-    are too much; raises :class:`UserError` when none is enough.
-    """
-    graphs, limit, exactly = _graphs(module, request, say), request.memory_bytes or 0, False
-    for count in device_counts(request.devices):
-        need, own, exactly = _least_bytes(graphs, count), request.on(count), False
-        if need > limit:
-            continue
-        lean = leanest(_frontier(graphs, own.extremes, say, enough_bytes=limit).points)
-        if lean.memory_bytes <= limit:
-            return own, _frontier(graphs, own, say, on_interrupt="return")
-        need, exactly = lean.memory_bytes, True
-    raise nothing_fits(limit, need, count, exactly=exactly)
-
-
-def _least_bytes(graphs: Graphs, count: int) -> int:
-    from tensoropt.compiler.search.bounds import least_bytes
-
-    return min(least_bytes(graph, count) for graph in graphs.values())
-
-
-def profile(module: ir.Module, request: Request, say: Say) -> Iterator[tuple[int, Point | None]]:
-    """Yield the fastest point that fits for 1, 2, 4, ... devices; ``None`` where nothing fits.
-
-    The graph and its rules are read once; options and tables depend on the mesh.
-    """
-    graphs, limit = _graphs(module, request, say), request.memory_bytes
-    for count in device_counts(request.devices):
-        own = request.on(count)
-        if limit is not None and _least_bytes(graphs, count) > limit:
-            yield count, None
-            continue
-        points = _frontier(graphs, own if limit else own.extremes, say).points
-        fits = [point for point in points if limit is None or point.memory_bytes <= limit]
-        yield count, fastest(fits) if fits else None
-
-
 def apply_point(module: ir.Module, point: FrontierPoint, request: Request) -> None:
     """Write the strategies of ``point`` into ``module``, with its mesh and layouts."""
     from tensoropt.passes.search_strategies import annotate
@@ -268,31 +128,65 @@ def apply_point(module: ir.Module, point: FrontierPoint, request: Request) -> No
 
 
 def compile_plan(module: ir.Module, chosen: Chosen, directory: Path, say: Say) -> None:
-    """Write ``directory``: one graph per rank, the weights, and plan.json.
+    """Write ``directory``: the graphs of each rank, the weights, and plan.json.
 
     ``module`` is prepared, and is spent afterwards. The folder appears only when it is complete;
     an existing plan is replaced, anything else is refused.
     """
-    from tensoropt.compiler.cost.memory import program_memory
-    from tensoropt.compiler.plan.describe import describe_module
-    from tensoropt.compiler.plan.document import plan_document
     from tensoropt.compiler.plan.writer import plan_folder, write_plan
+    from tensoropt.compiler.steps import step_of
 
     with plan_folder(directory) as folder:
+        module = step_of(module, chosen.request.training, chosen.point)
         apply_point(module, chosen.point, chosen.request)
-        described = describe_module(module)
-        for phase in ("reshard", "partition"):
-            say(f"phase {phase}")
-            run_phase(module, phase)
-        _export_ranks(module, chosen, folder, say)
-        write_plan(folder, plan_document(chosen, described, program_memory(module)))
+        compiled = _compile_step if chosen.request.training else _compile_model
+        write_plan(folder, compiled(module, chosen, folder, say))
 
 
-def _export_ranks(module: ir.Module, chosen: Chosen, folder: Path, say: Say) -> None:
+def _compile_model(module: ir.Module, chosen: Chosen, folder: Path, say: Say) -> dict[str, Any]:
+    """Write the graphs and weights of all ranks; return the document of the plan."""
+    from tensoropt.compiler.cost.memory import program_memory
     from tensoropt.compiler.frontend.exporter import export_rank
     from tensoropt.compiler.frontend.weights import ParameterSource
+    from tensoropt.compiler.plan.describe import describe_module
+    from tensoropt.compiler.plan.document import plan_document
 
+    described = describe_module(module)
+    _lower(module, say)
     source, mesh = ParameterSource(chosen.source), chosen.point.mesh
     for rank in range(math.prod(mesh)):
         say(f"writing rank {rank}")
         export_rank(module, rank, mesh, folder, source)
+    return plan_document(chosen, described, program_memory(module))
+
+
+def _compile_step(module: ir.Module, chosen: Chosen, folder: Path, say: Say) -> dict[str, Any]:
+    """Write the two graphs of a training step for all ranks, and what it starts from."""
+    from tensoropt.compiler.cost.memory import program_memory
+    from tensoropt.compiler.frontend.exporter import export_rank, export_state
+    from tensoropt.compiler.frontend.weights import ParameterSource
+    from tensoropt.compiler.plan.document import plan_document
+    from tensoropt.compiler.plan.training import describe_step
+    from tensoropt.compiler.steps import spec_of
+    from tensoropt.compiler.training.cut import cut_step
+    from tensoropt.compiler.training.memory import static_parts
+
+    described = describe_step(module)
+    _lower(module, say)
+    parts = cut_step(module)
+    source, mesh = ParameterSource(chosen.source, training=True), chosen.point.mesh
+    for rank in range(math.prod(mesh)):
+        say(f"writing rank {rank}")
+        export_rank(parts.gradients, rank, mesh, folder, source)
+        export_rank(parts.update, rank, mesh, folder, source, ".update")
+        export_state(module, rank, mesh, folder, source)
+    memory = program_memory(module)
+    spec = spec_of(chosen.request.training, chosen.point)
+    entries = described.entries(spec, parts)
+    return plan_document(chosen, entries, memory, static_parts(module, memory))
+
+
+def _lower(module: ir.Module, say: Say) -> None:
+    for phase in ("reshard", "partition"):
+        say(f"phase {phase}")
+        run_phase(module, phase)

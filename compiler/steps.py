@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from io import BytesIO
 from typing import Any
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.report.points import undominated
+from tensoropt.compiler.report.points import recompute_of, undominated
 from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, LeftOut
 from tensoropt.compiler.search.graph import Graph, read_graph
+from tensoropt.compiler.training.cut import bytecode, copy_of, drop_unused_arguments
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects.mlir import ir
 
@@ -22,6 +22,7 @@ __all__ = [
     "as_step",
     "build_step",
     "search_steps",
+    "spec_of",
     "step_graphs",
     "step_of",
 ]
@@ -59,22 +60,20 @@ def build_step(module: ir.Module, spec: TrainingSpec, **options: Any) -> ir.Modu
         freeze=",".join(spec.freeze),
         **own,
     )
-    step = ir.Module.parse(_bytes(module), module.context)
+    step = copy_of(module)
     Pipeline([built], **options).run(step)
+    drop_unused_arguments(step)  # inputs that only other outputs than the loss depend on
     return step
-
-
-def _bytes(module: ir.Module) -> bytes:
-    written = BytesIO()
-    module.operation.write_bytecode(written)
-    return written.getvalue()
 
 
 def step_of(module: ir.Module, specs: Sequence[TrainingSpec], point: FrontierPoint) -> ir.Module:
     """Return the step that ``point`` is of: ``module`` itself where nothing is trained."""
-    if not isinstance(point, StepPoint):
-        return module
-    return build_step(module, next(s for s in specs if s.recompute == point.recompute))
+    return build_step(module, spec_of(specs, point)) if specs else module
+
+
+def spec_of(specs: Sequence[TrainingSpec], point: FrontierPoint) -> TrainingSpec:
+    """Return that of ``specs`` whose step ``point`` is of."""
+    return next(spec for spec in specs if spec.recompute == recompute_of(point))
 
 
 def step_graphs(module: ir.Module, specs: Sequence[TrainingSpec], say: Say) -> dict[str, Graph]:
@@ -84,7 +83,7 @@ def step_graphs(module: ir.Module, specs: Sequence[TrainingSpec], say: Say) -> d
     for spec in specs:
         say(f"building the training step, recompute {spec.recompute}")
         step = build_step(module, spec)
-        digest = sha256(_bytes(step)).digest()
+        digest = sha256(bytecode(step)).digest()
         if digest not in seen:
             seen.add(digest)
             graphs[spec.recompute] = read_graph(step)

@@ -14,8 +14,10 @@ from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 
 __all__ = [
+    "BARRIER",
     "CONSTANT",
     "NO_VALUE",
+    "OWN_DOMAIN",
     "YIELD",
     "Schema",
     "attribute",
@@ -23,6 +25,7 @@ __all__ = [
     "constant_value",
     "folded_values",
     "function",
+    "is_foldable",
     "is_no_value",
     "is_onnx",
     "is_random",
@@ -35,6 +38,7 @@ __all__ = [
     "owner",
     "read_values",
     "region_names",
+    "require_domain",
     "schema",
     "split_name",
     "walk",
@@ -43,6 +47,11 @@ __all__ = [
 CONSTANT = "onnx.Constant"
 NO_VALUE = "onnx.NoValue"
 YIELD = "onnx.Yield"
+
+OWN_DOMAIN = "tensoropt"
+"""The domain of the operators that the runtime adds, version 1."""
+BARRIER = "tensoropt.Barrier"
+"""``Barrier(x, after)`` is x, once ``after`` is there."""
 
 _PREFIX = "onnx."
 
@@ -170,6 +179,14 @@ def opsets(module: ir.Module) -> dict[str, int]:
     return {("" if e.name == "ai.onnx" else e.name): e.attr.value for e in table}
 
 
+def require_domain(module: ir.Module, domain: str) -> None:
+    """Give ``module`` version 1 of ``domain``, unless it has a version of it."""
+    held = module.operation.attributes
+    table = {item.name: item.attr for item in ir.DictAttr(held["topt.opset"])}
+    table.setdefault(domain, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1))
+    held["topt.opset"] = ir.DictAttr.get(table)
+
+
 def region_names(op: ir.Operation) -> list[str]:
     """Return the ONNX attribute that each region of ``op`` stands for."""
     if "topt.regions" not in op.attributes:
@@ -196,7 +213,7 @@ def folded_values(main: ir.Operation) -> set[ir.Value]:
     held = main.attributes["arg_attrs"] if len(block.arguments) else ()
     folded = {a for a, own in zip(block.arguments, held, strict=True) if "topt.param" in own}
     for op in block:
-        if _is_foldable(op.operation) and folded.issuperset(read_values(op.operation)):
+        if is_foldable(op.operation) and folded.issuperset(read_values(op.operation)):
             folded.update(op.operation.results)
     return folded
 
@@ -210,7 +227,8 @@ _RANDOM = ("onnx.Random", "onnx.Bernoulli", "onnx.Multinomial")
 _COLLECTIVES = ("shard.all_gather", "shard.all_reduce", "shard.all_to_all", "shard.reduce_scatter")
 
 
-def _is_foldable(op: ir.Operation) -> bool:
+def is_foldable(op: ir.Operation) -> bool:
+    """Say whether ``op`` always makes the same of the same operands, without other ranks."""
     name: str = op.name
     return not is_random(op) and name not in (*_COLLECTIVES, "func.return")
 
@@ -230,6 +248,8 @@ def schema(domain: str, op_type: str, version: int) -> Schema | None:
     """Return the schema of an operator in a version of its domain, or ``None`` if unknown."""
     import onnx.defs
 
+    if domain == OWN_DOMAIN:
+        return _OWN.get(op_type)
     if op_type in _standard_ops(domain):
         try:
             return _from_onnx(onnx.defs.get_schema(op_type, version, domain))
@@ -243,6 +263,8 @@ def schema(domain: str, op_type: str, version: int) -> Schema | None:
 @cache
 def known_ops(domain: str) -> frozenset[str]:
     """Return the names of all operators of ``domain``, those that ONNX Runtime adds included."""
+    if domain == OWN_DOMAIN:
+        return frozenset(_OWN)
     return _standard_ops(domain) | frozenset(_runtime_schemas().get(domain, ()))
 
 
@@ -300,3 +322,7 @@ def _make_schema(held: Any, kinds: dict[str, int]) -> Schema:
         attributes=kinds,
         required=frozenset(name for name, a in held.attributes.items() if a.required),
     )
+
+
+_OWN = {"Barrier": Schema("Barrier", OWN_DOMAIN, 1, 2, 2, 1, 1, {}, frozenset())}
+"""What runs on our own runtime alone."""

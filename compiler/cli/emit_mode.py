@@ -92,7 +92,8 @@ def _advance(
     specs: Sequence[TrainingSpec],
 ) -> ir.Module:
     """Return ``module`` after ``phases``; a search builds the training steps that it looks at."""
-    from tensoropt.compiler.driver import build_step, run_phase
+    from tensoropt.compiler.driver import run_phase
+    from tensoropt.compiler.steps import build_step
 
     for phase in phases:
         if phase == "search":
@@ -107,11 +108,12 @@ def _advance(
 
 def _searched(module: ir.Module, args: argparse.Namespace, request: Request) -> ir.Module:
     from tensoropt.compiler.cli.planning_flags import which_point
-    from tensoropt.compiler.driver import apply_point, chosen_step, frontier
+    from tensoropt.compiler.driver import apply_point, frontier
+    from tensoropt.compiler.steps import step_of
 
     points = fitting(frontier(module, request).points, request)
     point = pick_point(points, which_point(args))
-    module = chosen_step(module, point, request)
+    module = step_of(module, request.training, point)
     apply_point(module, point, request)
     return module
 

@@ -10,16 +10,17 @@ import onnx
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.collectives import DOMAIN, RankLowerings
-from tensoropt.compiler.frontend.emitter import Argument, Emitter, Lowering, Store
+from tensoropt.compiler.frontend.emitter import Argument, Emitter, Lowering, Store, arguments
+from tensoropt.compiler.frontend.safetensors_file import Part, write_safetensors
 from tensoropt.compiler.frontend.types import static_shape
 from tensoropt.compiler.frontend.weight_file import WeightFile
 from tensoropt.compiler.frontend.weights import ParameterSource
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import opsets
+from tensoropt.dialects.onnx import function, opsets
 from tensoropt.dialects.topt import layout_of
 
-__all__ = ["export_model", "export_rank"]
+__all__ = ["export_model", "export_rank", "export_state"]
 
 
 def export_model(
@@ -41,14 +42,16 @@ def export_rank(
     mesh_shape: Sequence[int],
     directory: str | PathLike[str],
     source: ParameterSource,
+    part: str = "",
 ) -> list[Path]:
     """Write what ``rank`` runs of a partitioned ``module``; return the files written.
 
     These are ``rank{r}.onnx`` and, unless all weights are small, ``weights/rank{r}.bin``, in
-    ``directory``. Raises :class:`UserError` for a parameter that is not laid out.
+    ``directory``; ``part``, such as ``.update``, comes before the suffixes. Raises
+    :class:`UserError` for a parameter that is not laid out.
     """
     mesh = Mesh(tuple(mesh_shape))
-    name = f"weights/rank{rank}.bin"
+    name = f"weights/rank{rank}{part}.bin"
     weights = WeightFile(Path(directory) / name, name, source)
 
     def store(argument: Argument) -> onnx.TensorProto:
@@ -56,8 +59,31 @@ def export_rank(
 
     with module.context:
         lowerings = RankLowerings(mesh, rank, opsets(module)[""]).table()
-    target = Path(directory) / f"rank{rank}.onnx"
+    target = Path(directory) / f"rank{rank}{part}.onnx"
     return _write(module, target, weights, store, lowerings, {DOMAIN: 1})
+
+
+def export_state(
+    module: ir.Module,
+    rank: int,
+    mesh_shape: Sequence[int],
+    directory: str | PathLike[str],
+    source: ParameterSource,
+) -> Path:
+    """Write what ``rank`` starts from in a partitioned training step; return the file.
+
+    ``weights/rank{r}.safetensors`` in ``directory`` holds its parts of the parameters and buffers.
+    """
+    mesh = Mesh(tuple(mesh_shape))
+    held = [
+        Part(argument.name, _rank_slices(argument, source, mesh, rank))
+        for argument in arguments(function(module))
+        if "topt.state" in argument.held
+        and argument.held["topt.state"].value in ("parameter", "buffer")
+    ]
+    target = Path(directory) / "weights" / f"rank{rank}.safetensors"
+    write_safetensors(target, held, source)
+    return target
 
 
 def _write(

@@ -12,7 +12,7 @@ from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of, layouts_of_strategy
 
-__all__ = ["describe_module"]
+__all__ = ["describe_module", "described_tensors", "dtype_of"]
 
 
 def describe_module(module: ir.Module) -> dict[str, list[dict[str, Any]]]:
@@ -20,20 +20,31 @@ def describe_module(module: ir.Module) -> dict[str, list[dict[str, Any]]]:
 
     ``module`` carries layouts and strategies and is not yet partitioned, so shapes are global;
     a symbolic dimension is given by its name, and an unnamed one by a name made from the tensor's.
+    What a training step is given and gives back beside them is left out.
     """
-    main = onnx_ops.function(module)
-    kind = main.attributes["function_type"].value
-    arguments = list(_tensors(main, "arg_attrs", kind.inputs))
+    arguments = list(described_tensors(module, "arg_attrs"))
+    results = described_tensors(module, "res_attrs")
+    own = ("topt.param", "topt.state", "topt.hyper")
     return {
-        "inputs": [tensor for tensor, is_parameter in arguments if not is_parameter],
-        "outputs": [tensor for tensor, _ in _tensors(main, "res_attrs", kind.results)],
-        "parameters": [tensor for tensor, is_parameter in arguments if is_parameter],
-        "strategies": [_strategy(op) for op in main.regions[0].blocks[0] if _has_strategy(op)],
+        "inputs": [t for t, held in arguments if not any(name in held for name in own)],
+        "outputs": [tensor for tensor, held in results if "topt.updates" not in held],
+        "parameters": [tensor for tensor, held in arguments if "topt.param" in held],
+        "strategies": [
+            _strategy(op)
+            for op in onnx_ops.function(module).regions[0].blocks[0]
+            if _has_strategy(op)
+        ],
     }
 
 
-def _tensors(main: ir.Operation, side: str, types: Any) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield the description of each argument or result, and whether it is a parameter."""
+def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[dict[str, Any], ir.DictAttr]]:
+    """Yield the description of each argument or result of `@main`, and its attributes.
+
+    ``side`` is ``arg_attrs`` or ``res_attrs``.
+    """
+    main = onnx_ops.function(module)
+    kind = main.attributes["function_type"].value
+    types = kind.inputs if side == "arg_attrs" else kind.results
     for index, (held, type_) in enumerate(zip(main.attributes[side], types, strict=True)):
         for wanted in ("topt.name", "topt.layout"):
             if wanted not in held:
@@ -43,20 +54,21 @@ def _tensors(main: ir.Operation, side: str, types: Any) -> Iterator[tuple[dict[s
                 )
         tensor = {
             "name": held["topt.name"].value,
-            "dtype": _dtype(type_, held),
+            "dtype": dtype_of(type_, held["topt.name"].value, is_parameter="topt.param" in held),
             "shape": _shape(type_, held),
             "layout": layout_of(held["topt.layout"]).texts,
         }
-        yield tensor, "topt.param" in held
+        yield tensor, held
 
 
-def _dtype(type_: Any, held: Any) -> str:
+def dtype_of(type_: Any, name: str, *, is_parameter: bool = False) -> str:
+    """Return the element type of tensor ``name``, which if fed or sent must be one that can be."""
     ranked = isinstance(type_, ir.RankedTensorType)
     element = element_of(str(type_.element_type)) if ranked else None
     odd = element is None or element.bits < 8 or element.is_complex
-    if element is None or (odd and "topt.param" not in held):
+    if element is None or (odd and not is_parameter):
         raise UserError(
-            f"'{held['topt.name'].value}': expected inputs and outputs that are tensors of known "
+            f"'{name}': expected inputs and outputs that are tensors of known "
             f"rank, of booleans or of numbers of 8 bits or more, got: {type_}"
         )
     return "string" if element.numpy == "object" else element.numpy

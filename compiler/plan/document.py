@@ -10,6 +10,7 @@ from tensoropt.compiler.cost.memory import Memory
 from tensoropt.compiler.plan.writer import sha256
 from tensoropt.compiler.report.points import FIELDS, Point, as_dict
 from tensoropt.compiler.request import Chosen
+from tensoropt.compiler.training.memory import StaticParts
 from tensoropt.compiler.version import TOOL
 
 __all__ = ["SCHEMA", "plan_document"]
@@ -17,10 +18,16 @@ __all__ = ["SCHEMA", "plan_document"]
 SCHEMA = 1
 
 
-def plan_document(chosen: Chosen, described: Mapping[str, Any], memory: Memory) -> dict[str, Any]:
+def plan_document(
+    chosen: Chosen,
+    described: Mapping[str, Any],
+    memory: Memory,
+    parts: StaticParts | None = None,
+) -> dict[str, Any]:
     """Return plan.json without ``files`` and ``sha256``.
 
-    ``described`` comes from :func:`describe_module`, ``memory`` from the partitioned module.
+    ``described`` comes from :func:`describe_module`, for a training step with the entry
+    ``training``; ``memory`` comes from the partitioned module, and ``parts`` from that of a step.
     """
     request, point = chosen.request, chosen.point
     return {
@@ -33,12 +40,12 @@ def plan_document(chosen: Chosen, described: Mapping[str, Any], memory: Memory) 
         "search": {"name": request.search, "seed": request.seed, "epsilon": chosen.result.epsilon},
         "frontier": [as_dict(one) for one in chosen.result.points],
         "chosen": point.index,
-        "predicted": _predicted(point, memory),
-        **{key: described[key] for key in ("inputs", "outputs", "parameters", "strategies")},
+        "predicted": _predicted(point, memory, parts),
+        **described,
     }
 
 
-def _predicted(point: Point, memory: Memory) -> dict[str, Any]:
+def _predicted(point: Point, memory: Memory, parts: StaticParts | None) -> dict[str, Any]:
     """Return the cost of the chosen point, its memory as the emitted graphs have it.
 
     The frontier cannot know the temporaries of an op that takes several on one rank.
@@ -48,4 +55,5 @@ def _predicted(point: Point, memory: Memory) -> dict[str, Any]:
         "memory_bytes": memory.static_bytes + memory.transient_bytes,
         "static_bytes": memory.static_bytes,
         "transient_bytes": memory.transient_bytes,
+        **({} if parts is None else {"static_parts": vars(parts)}),
     }

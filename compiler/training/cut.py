@@ -1,0 +1,198 @@
+"""Cutting the program of a training step in two: what makes the gradients, and what uses them.
+
+Between the two only gradients pass. The state that the second changes is so nowhere read after it
+was written, and the first can run several times, or without the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+from tensoropt.compiler.frontend.refine import update_signature
+from tensoropt.compiler.training.marks import phase_of
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+
+__all__ = [
+    "GRADIENTS",
+    "UPDATE",
+    "Parts",
+    "argument_names",
+    "bytecode",
+    "copy_of",
+    "cut_step",
+    "drop_unused_arguments",
+    "result_names",
+]
+
+GRADIENTS, UPDATE = "gradients", "update"
+
+_MARK = "topt.gradient_of"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The two programs of a step, and the name of each gradient by that of its parameter.
+
+    A gradient is a result of the first and an argument of the second.
+    """
+
+    gradients: ir.Module
+    update: ir.Module
+    names: Mapping[str, str]
+
+    @property
+    def modules(self) -> dict[str, ir.Module]:
+        """Both programs by name, in the order in which they run."""
+        return {GRADIENTS: self.gradients, UPDATE: self.update}
+
+
+def argument_names(module: ir.Module) -> list[str]:
+    """Return the names of the arguments of `@main`, in order."""
+    return [own["topt.name"].value for own in _held(onnx.function(module), "arg_attrs")]
+
+
+def result_names(module: ir.Module) -> list[str]:
+    """Return the names of the results of `@main`, in order."""
+    return [own["topt.name"].value for own in _held(onnx.function(module), "res_attrs")]
+
+
+def cut_step(module: ir.Module) -> Parts:
+    """Return both parts of a (partitioned) training step; ``module`` stays as it is.
+
+    Literals, and what is computed of them and of scalars that every step is given, are in each part
+    that reads them. Linear in the operations. Raises RuntimeError where more than that would pass.
+    """
+    names = _gradient_names(module)
+    parts: list[ir.Module] = []
+    for name in (GRADIENTS, UPDATE):
+        part = copy_of(module)
+        with part.context, ir.Location.unknown():
+            _Part(part, names).keep(name)
+        parts.append(part)
+    return Parts(parts[0], parts[1], names)
+
+
+def copy_of(module: ir.Module) -> ir.Module:
+    """Return a copy of ``module`` in its context, with the names of the nodes."""
+    return ir.Module.parse(bytecode(module), module.context)
+
+
+def bytecode(module: ir.Module) -> bytes:
+    """Return all of ``module`` in bytes, the same for the same."""
+    written = BytesIO()
+    module.operation.write_bytecode(written)
+    return written.getvalue()
+
+
+def drop_unused_arguments(module: ir.Module) -> None:
+    """Remove the arguments of `@main` that nothing reads."""
+    main = onnx.function(module)
+    block, held = main.regions[0].blocks[0], _held(main, "arg_attrs")
+    for index in reversed(range(len(held))):
+        if not _is_used(block.arguments[index]):
+            block.erase_argument(index)
+            del held[index]
+    with module.context, ir.Location.unknown():
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(held)
+        update_signature(module)
+
+
+def _gradient_names(module: ir.Module) -> dict[str, str]:
+    taken = {*argument_names(module), *result_names(module)}
+    names: dict[str, str] = {}
+    for op in _body(onnx.function(module)):
+        if _MARK in op.attributes:
+            parameter = op.attributes[_MARK].value
+            name = wanted = f"{parameter}.grad"
+            number = 0
+            while name in taken:
+                number += 1
+                name = f"{wanted}_{number}"
+            taken.add(name)
+            names[parameter] = name
+    return names
+
+
+class _Part:
+    def __init__(self, module: ir.Module, names: Mapping[str, str]) -> None:
+        self.module, self.main = module, onnx.function(module)
+        self.block = self.main.regions[0].blocks[0]
+        self.end = self.block.operations[len(self.block.operations) - 1].operation
+        self.arguments = _held(self.main, "arg_attrs")
+        self.results = list(zip(self.end.operands, _held(self.main, "res_attrs"), strict=True))
+        self.gradients = {
+            names[op.attributes[_MARK].value]: op.results[0]
+            for op in _body(self.main)
+            if _MARK in op.attributes
+        }
+
+    def keep(self, part: str) -> None:
+        """Remove all that is not of ``part``."""
+        own = [(v, held) for v, held in self.results if _is_update(v) == (part == UPDATE)]
+        if part == GRADIENTS:
+            own += [(value, _named(name)) for name, value in self.gradients.items()]
+        else:
+            self._take_gradients()
+        self._return(own)
+        self._sweep()
+        self._check(part)
+        self.main.attributes["arg_attrs"] = ir.ArrayAttr.get(self.arguments)
+        drop_unused_arguments(self.module)
+
+    def _take_gradients(self) -> None:
+        for name, value in self.gradients.items():
+            argument = self.block.add_argument(value.type, ir.Location.unknown())
+            value.replace_all_uses_with(argument)
+            self.arguments.append(_named(name))
+
+    def _return(self, results: Sequence[tuple[Any, ir.DictAttr]]) -> None:
+        with ir.InsertionPoint(self.end):
+            ir.Operation.create("func.return", operands=[value for value, _ in results])
+        self.end.erase()
+        self.main.attributes["res_attrs"] = ir.ArrayAttr.get([held for _, held in results])
+
+    def _sweep(self) -> None:
+        """Remove what is not used: operations have no effect beside their results."""
+        for op in reversed(_body(self.main)):
+            if not any(_is_used(value) for value in op.results):
+                op.erase()
+
+    def _check(self, part: str) -> None:
+        """Raise RuntimeError for an op of the other part that is more than a scalar's."""
+        pairs = zip(self.block.arguments, self.arguments, strict=True)
+        free = {value for value, held in pairs if "topt.hyper" in held}
+        for op in _body(self.main):
+            if (phase_of(op) == "update") == (part == UPDATE):
+                continue
+            if not onnx.is_foldable(op) or not free.issuperset(onnx.read_values(op)):
+                raise RuntimeError(
+                    f"the {part} part of a training step needs '{onnx.node_name(op)}' "
+                    f"({op.name}) of the other, expected gradients alone to pass between them"
+                )
+            free.update(op.results)
+
+
+def _body(main: ir.Operation) -> list[ir.Operation]:
+    """Return the operations of `@main` but its return."""
+    return [op.operation for op in main.regions[0].blocks[0]][:-1]
+
+
+def _is_update(value: Any) -> bool:
+    op = onnx.owner(value)
+    return op is not None and phase_of(op) == "update"
+
+
+def _is_used(value: Any) -> bool:
+    return next(iter(value.uses), None) is not None
+
+
+def _held(main: ir.Operation, key: str) -> list[ir.DictAttr]:
+    return list(main.attributes[key]) if key in main.attributes else []
+
+
+def _named(name: str) -> ir.DictAttr:
+    return ir.DictAttr.get({"topt.name": ir.StringAttr.get(name)})

@@ -1,0 +1,44 @@
+"""What a training step keeps in memory between steps, by what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensoropt.compiler.cost.memory import Memory
+from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import type_bytes
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["StaticParts", "static_parts"]
+
+
+@dataclass(frozen=True)
+class StaticParts:
+    """Bytes of one rank, which add up to the static memory of a step."""
+
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    buffers_bytes: int
+    constants_bytes: int
+
+
+def static_parts(module: ir.Module, memory: Memory) -> StaticParts:
+    """Return the parts of the static bytes of ``memory``, that of a partitioned training step."""
+    main = onnx.function(module)
+    block = main.regions[0].blocks[0]
+    sizes = {"parameter": 0, "gradient": 0, "buffer": 0, "optimizer": 0}
+    for value, held in zip(block.arguments, main.attributes["arg_attrs"], strict=True):
+        state = held["topt.state"].value if "topt.state" in held else None
+        if state is not None and state != "gradient":
+            sizes[state if state in sizes else "optimizer"] += type_bytes(value.type)
+    for op in block:
+        if "topt.gradient_of" in op.attributes:
+            sizes["gradient"] += type_bytes(op.operation.results[0].type)
+    return StaticParts(
+        sizes["parameter"],
+        sizes["gradient"],
+        sizes["optimizer"],
+        sizes["buffer"],
+        memory.static_bytes - sum(sizes.values()),
+    )
