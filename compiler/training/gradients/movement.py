@@ -1,8 +1,13 @@
-"""Gradients of operators that move elements without computing."""
+"""Gradients of operators that move elements without computing: they are moved back."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.sharding.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.dialects.build import int_attr, shape_of
 
 __all__: list[str] = []
 
@@ -11,3 +16,110 @@ __all__: list[str] = []
 def identity(b: Backward) -> Gradients:
     """The gradient itself."""
     return [b.dy]
+
+
+@gradient("Reshape", "Flatten")
+def reshape(b: Backward) -> Gradients:
+    """The gradient in the shape of the operand."""
+    return b.first(b.make.reshape(b.dy, b.shape(0)))
+
+
+@gradient("Squeeze")
+def squeeze(b: Backward) -> Gradients:
+    """The gradient with the dimensions of 1 put back."""
+    return b.first(b.make.unsqueeze(b.dy, _named_dims(b, b.shape(0))))
+
+
+@gradient("Unsqueeze")
+def unsqueeze(b: Backward) -> Gradients:
+    """The gradient without the new dimensions."""
+    return b.first(b.make.squeeze(b.dy, _named_dims(b, _sizes(b.dy))))
+
+
+def _named_dims(b: Backward, shape: Sequence[int]) -> list[int]:
+    """Return the axes of operand 1; all that are 1 where it is omitted."""
+    axes = b.info.literal_ints(1) if b.has(1) else None
+    if axes is None:
+        return [dim for dim, size in enumerate(shape) if size == 1]
+    return sorted(axis % len(shape) for axis in axes)
+
+
+def _sizes(x: Any) -> list[int]:
+    return [size or 0 for size in shape_of(x)]
+
+
+@gradient("Transpose")
+def transpose(b: Backward) -> Gradients:
+    """The gradient with its dimensions put back."""
+    rank = len(b.shape(0))
+    order = b.info.attribute("perm", tuple(reversed(range(rank))))
+    return [b.make.transpose(b.dy, [order.index(dim) for dim in range(rank)])]
+
+
+@gradient("Expand")
+def expand(b: Backward) -> Gradients:
+    """The gradient summed over what was broadcast."""
+    return b.first(b.reduced(b.dy, 0))
+
+
+@gradient("Tile")
+def tile(b: Backward) -> Gradients:
+    """The gradient summed over the copies, which are major in each dimension."""
+    make, shape = b.make, b.shape(0)
+    copies = [made // size if size else 1 for made, size in zip(_sizes(b.dy), shape, strict=True)]
+    parts: list[int] = []
+    dims = []
+    for copy, size in zip(copies, shape, strict=True):
+        if copy > 1:
+            dims.append(len(parts))
+            parts.append(copy)
+        parts.append(size)
+    if not dims:
+        return b.first(b.dy)
+    return b.first(make.reduce("ReduceSum", make.reshape(b.dy, parts), dims, keepdims=False))
+
+
+@gradient("Concat")
+def concat(b: Backward) -> Gradients:
+    """The parts of the gradient: one Split where all are wanted."""
+    axis = axis_of(b.info, 0, len(b.shape(0)))
+    sizes = [b.shape(i)[axis] for i in range(len(b.operands))]
+    if all(b.wanted) and len(sizes) > 1:
+        types = [operand.type for operand in b.operands]
+        held = {"axis": int_attr(axis)}
+        return b.make.onnx_many("Split", [b.dy, b.make.ints(sizes)], types, **held)
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [
+        b.make.slice(b.dy, axis, start, start + size) if want else None
+        for start, size, want in zip(starts, sizes, b.wanted, strict=True)
+    ]
+
+
+@gradient("Split")
+def split(b: Backward) -> Gradients:
+    """The gradients of the parts joined, zeros for those that nothing depends on."""
+    axis = axis_of(b.info, 0, len(b.shape(0)))
+    there = [i for i, dy in enumerate(b.gradients) if dy is not None]
+    if len(there) == 1:
+        sizes = [_sizes(result)[axis] for result in b.results]
+        ends = sum(sizes[: there[0]]), sum(sizes[there[0] + 1 :])
+        return b.first(b.make.pad(b.gradients[there[0]], axis, ends, 0.0))
+    pairs = zip(b.results, b.gradients, strict=True)
+    parts = [b.make.zeros(result) if dy is None else dy for result, dy in pairs]
+    return b.first(b.make.concat(parts, axis))
+
+
+@gradient("Trilu")
+def trilu(b: Backward) -> Gradients:
+    """The same triangle of the gradient."""
+    diagonal = [b.operand(1)] if b.has(1) else []
+    upper = int_attr(b.info.attribute("upper", 1))
+    return b.first(b.make.onnx("Trilu", [b.dy, *diagonal], b.dy.type, upper=upper))
+
+
+@gradient("ReverseSequence")
+def reverse_sequence(b: Backward) -> Gradients:
+    """The gradient, reversed likewise: that undoes it."""
+    axes = {"batch_axis": 1, "time_axis": 0}
+    held = {name: int_attr(b.info.attribute(name, default)) for name, default in axes.items()}
+    return b.first(b.make.onnx("ReverseSequence", [b.dy, b.operand(1)], b.dy.type, **held))

@@ -1,8 +1,14 @@
-"""Gradients of reductions."""
+"""Gradients of reductions: what a result has is spread over what was reduced."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.sharding.reduction import reduced_dims
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.dialects.build import element_type, int_attr
 
 __all__: list[str] = []
 
@@ -10,8 +16,110 @@ __all__: list[str] = []
 @gradient("ReduceSum")
 def reduce_sum(b: Backward) -> Gradients:
     """The gradient, broadcast along what was reduced."""
-    axes = b.info.literal_ints(1) if b.has(1) else None
-    rank = len(b.shape(0))
-    dims = sorted(d % rank for d in axes) if axes else list(range(rank))
-    dy = b.dy if b.info.attribute("keepdims", 1) else b.make.unsqueeze(b.dy, dims)
-    return b.first(b.make.expand(dy, b.shape(0)))
+    return b.first(b.make.expand(_spread(b, b.dy), b.shape(0)))
+
+
+@gradient("ReduceMean")
+def reduce_mean(b: Backward) -> Gradients:
+    """dY / n, n elements in each mean."""
+    share = b.make.scaled(_spread(b, b.dy), 1.0 / _count(b))
+    return b.first(b.make.expand(share, b.shape(0)))
+
+
+@gradient("ReduceMax", "ReduceMin")
+def reduce_extreme(b: Backward) -> Gradients:
+    """The gradient goes to the elements that equal the result, in equal parts."""
+    make = b.make
+    equal = make.compare("Equal", b.operand(0), _spread(b, b.result()))
+    flags = make.cast(equal, element_type(b.dy))
+    dims = _dims(b)
+    share = _spread(b, b.dy)
+    if dims:
+        share = make.div(share, make.reduce("ReduceSum", flags, dims))
+    return b.first(make.mul(flags, share))
+
+
+@gradient("ReduceSumSquare")
+def reduce_sum_square(b: Backward) -> Gradients:
+    """2 dY X."""
+    return b.first(b.make.mul(b.make.scaled(_spread(b, b.dy), 2.0), b.operand(0)))
+
+
+@gradient("ReduceL1")
+def reduce_l1(b: Backward) -> Gradients:
+    """dY sign(X)."""
+    return b.first(b.make.mul(_spread(b, b.dy), b.make.unary("Sign", b.operand(0))))
+
+
+@gradient("ReduceL2")
+def reduce_l2(b: Backward) -> Gradients:
+    """dY X / Y, 0 where Y is."""
+    make, y = b.make, _spread(b, b.result())
+    is_zero = make.compare("Equal", y, make.scalar(0.0, y))
+    share = make.div(_spread(b, b.dy), make.where(is_zero, make.scalar(1.0, y), y))
+    return b.first(make.mul(share, b.operand(0)))
+
+
+@gradient("ReduceLogSum")
+def reduce_log_sum(b: Backward) -> Gradients:
+    """dY / sum(X) = dY exp(-Y)."""
+    make = b.make
+    share = make.mul(b.dy, make.unary("Exp", make.unary("Neg", b.result())))
+    return b.first(make.expand(_spread(b, share), b.shape(0)))
+
+
+@gradient("ReduceLogSumExp")
+def reduce_log_sum_exp(b: Backward) -> Gradients:
+    """dY exp(X - Y)."""
+    make = b.make
+    share = make.unary("Exp", make.sub(b.operand(0), _spread(b, b.result())))
+    return b.first(make.mul(share, _spread(b, b.dy)))
+
+
+@gradient("ReduceProd")
+def reduce_prod(b: Backward) -> Gradients:
+    """dY times the product of the other elements.
+
+    That is P / X for the product P of all elements but zeros, where none of the others is zero.
+    """
+    make, x = b.make, b.operand(0)
+    zero, one = make.scalar(0.0, x), make.scalar(1.0, x)
+    is_zero = make.compare("Equal", x, zero)
+    filled = make.where(is_zero, one, x)
+    flags = make.where(is_zero, one, zero)
+    product, zeros = filled, flags
+    if dims := _dims(b):
+        product = make.reduce("ReduceProd", filled, dims)
+        zeros = make.reduce("ReduceSum", flags, dims)
+    alone = make.compare("Equal", zeros, flags)
+    others = make.where(alone, make.div(product, filled), zero)
+    return b.first(make.mul(_spread(b, b.dy), others))
+
+
+@gradient("CumSum")
+def cum_sum(b: Backward) -> Gradients:
+    """The gradient summed from the other end."""
+    backward = {
+        "reverse": int_attr(1 - b.info.attribute("reverse", 0)),
+        "exclusive": int_attr(b.info.attribute("exclusive", 0)),
+    }
+    return b.first(b.make.onnx("CumSum", [b.dy, b.operand(1)], b.dy.type, **backward))
+
+
+def _dims(b: Backward) -> list[int]:
+    dims = reduced_dims(b.info)
+    if dims is None:
+        raise UserError(
+            f"{b.info.name} has no gradient where its axes are computed, expected a constant"
+        )
+    return dims
+
+
+def _spread(b: Backward, y: Any) -> Any:
+    """Return a result, or its gradient, with dimensions of 1 where it was reduced."""
+    dims = _dims(b)
+    return b.make.unsqueeze(y, dims) if dims and not b.info.attribute("keepdims", 1) else y
+
+
+def _count(b: Backward) -> int:
+    return math.prod(b.shape(0)[dim] for dim in _dims(b))

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, broadcast, shape_of
@@ -50,6 +51,7 @@ _FAMILIES = (
     "activations",
     "attention",
     "convolution",
+    "cutting",
     "dropout",
     "elementwise",
     "functions",
@@ -82,6 +84,19 @@ class Forward:
     make: Build
     training: Training
     kept: dict[str, Any] = field(default_factory=dict)
+
+    def has(self, index: int) -> bool:
+        """Say whether operand ``index`` is there (not omitted)."""
+        return index < len(self.operands) and not onnx.is_no_value(self.operands[index])
+
+    def gives(self, index: int) -> bool:
+        """Say whether result ``index`` is there (not omitted)."""
+        return index < len(self.op.results) and not onnx.is_no_value(self.op.results[index])
+
+    def refused(self, text: str) -> UserError:
+        """Return the error about a form of the operator that has no gradient."""
+        name = onnx.node_name(self.op) or self.op.name
+        return UserError(f"node '{name}' ({self.info.name}) has no gradient: {text}")
 
 
 @dataclass

@@ -1,1 +1,146 @@
-"""Gradients of resizing."""
+"""Gradients of operators that change height and width: DepthToSpace, SpaceToDepth, Resize."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.dialects.build import (
+    Build,
+    element_type,
+    float_attr,
+    int_attr,
+    ints_attr,
+    shape_of,
+    tensor_type,
+)
+from tensoropt.dialects.mlir import ir
+
+__all__: list[str] = []
+
+_ATTRIBUTES = (
+    "antialias",
+    "coordinate_transformation_mode",
+    "cubic_coeff_a",
+    "exclude_outside",
+    "mode",
+    "nearest_mode",
+)
+_ROI, _SCALES, _SIZES = 1, 2, 3
+
+
+@gradient("DepthToSpace")
+def depth_to_space(b: Backward) -> Gradients:
+    """The gradient with the blocks of each place put back among the channels."""
+    batch, channels, height, width = b.shape(0)
+    block = b.info.attribute("blocksize")
+    parts = [batch, channels // block**2, height, block, width, block]
+    crd = b.info.attribute("mode", "DCR") == "CRD"
+    order = [0, 1, 3, 5, 2, 4] if crd else [0, 3, 5, 1, 2, 4]
+    moved = b.make.transpose(b.make.reshape(b.dy, parts), order)
+    return [b.make.reshape(moved, b.shape(0))]
+
+
+@gradient("SpaceToDepth")
+def space_to_depth(b: Backward) -> Gradients:
+    """The gradient with the blocks among the channels put back in place."""
+    batch, channels, height, width = b.shape(0)
+    block = b.info.attribute("blocksize")
+    parts = [batch, block, block, channels, height // block, width // block]
+    moved = b.make.transpose(b.make.reshape(b.dy, parts), [0, 3, 4, 1, 5, 2])
+    return [b.make.reshape(moved, b.shape(0))]
+
+
+@gradient("Resize")
+def resize(b: Backward) -> Gradients:
+    """The gradient times the weights of the interpolation, dimension by dimension.
+
+    Resizing is linear, and along several dimensions it is one after the other.
+    """
+    if b.info.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise UserError("Resize that keeps an aspect ratio has no gradient, expected 'stretch'")
+    dx = b.dy
+    for at, dim in enumerate(_axes(b)):
+        times = _copies(b, at, dim)
+        dx = _times_weights(b, dx, at, dim) if times is None else _summed(b.make, dx, dim, times)
+    return b.first(dx)
+
+
+def _axes(b: Backward) -> list[int]:
+    """Return the dimensions that scales, sizes and regions are given for."""
+    rank = len(b.shape(0))
+    return [axis % rank for axis in b.info.attribute("axes", range(rank))]
+
+
+def _copies(b: Backward, at: int, dim: int) -> int | None:
+    """Return how often every element is repeated, ``None`` if it is not, or may not be."""
+    size, made = b.shape(0)[dim], b.info.result_shape()[dim]
+    assert made is not None
+    scales = b.literal(_SCALES)
+    scale = made / size if b.has(_SIZES) else None if scales is None else float(scales[at])
+    places = b.info.attribute("coordinate_transformation_mode", "half_pixel")
+    if scale is None or not scale.is_integer() or places == "tf_crop_and_resize":
+        return None
+    rounding = b.info.attribute("nearest_mode", "round_prefer_floor")
+    repeats = (places, rounding) == ("asymmetric", "floor")
+    repeats |= places == "half_pixel" and rounding.startswith("round")
+    nearest = b.info.attribute("mode", "nearest") == "nearest"
+    return int(scale) if scale == 1.0 or (nearest and repeats) else None
+
+
+def _summed(make: Build, dy: Any, dim: int, times: int) -> Any:
+    if times == 1:
+        return dy
+    shape = [n or 0 for n in shape_of(dy)]
+    parts = [*shape[:dim], shape[dim] // times, times, *shape[dim + 1 :]]
+    return make.reduce("ReduceSum", make.reshape(dy, parts), [dim + 1], keepdims=False)
+
+
+def _times_weights(b: Backward, dy: Any, at: int, dim: int) -> Any:
+    """Return the sums along ``dim`` of ``dy`` times the weight of each operand's element."""
+    make, last = b.make, len(shape_of(dy)) - 1
+    weights = make.cast(_weights(b, at, dim), element_type(dy))
+    if last == 0:
+        return make.squeeze(make.matmul(weights, make.unsqueeze(dy, [1])), [1])
+    if dim == last - 1:
+        return make.matmul(weights, dy)
+    order = [d for d in range(last + 1) if d != dim] + [dim]
+    product = make.matmul(make.transpose(dy, order), make.swapped(weights))
+    return make.transpose(product, [order.index(d) for d in range(last + 1)])
+
+
+def _weights(b: Backward, at: int, dim: int) -> Any:
+    """Return the weights along ``dim`` [operand's, result's]: unit vectors, resized.
+
+    They depend on constants alone, and ONNX Runtime computes them when it loads the graph.
+    """
+    import numpy as np
+
+    make, size, made = b.make, b.shape(0)[dim], b.info.result_shape()[dim] or 0
+    zeros = make.expand(make.constant(np.zeros((), np.float32)), [size, size])
+    units = make.reshape(make.unary("EyeLike", zeros), [1, size, 1, size])
+    absent = make.no_value()
+    operands = [units, _region(b, at) or absent]
+    if b.has(_SIZES):
+        operands += [absent, make.ints([made])]
+    else:
+        operands.append(make.slice(b.operand(_SCALES), 0, at, at + 1))
+    result = tensor_type([1, size, 1, made], element_type(units))
+    weights = make.onnx("Resize", operands, result, axes=ints_attr([3]), **_kept(b))
+    return make.reshape(weights, [size, made])
+
+
+def _region(b: Backward, at: int) -> Any:
+    """Return start and end of what is resized, ``None`` where that is all."""
+    if b.info.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return None
+    roi, count = b.operand(_ROI), len(_axes(b))
+    return b.make.concat([b.make.slice(roi, 0, i, i + 1) for i in (at, at + count)], 0)
+
+
+def _kept(b: Backward) -> dict[str, ir.Attribute]:
+    """Return the attributes of the op that say how to interpolate."""
+    kinds = {int: int_attr, float: float_attr, str: ir.StringAttr.get}
+    held = {name: b.info.attribute(name) for name in _ATTRIBUTES}
+    return {name: kinds[type(v)](v) for name, v in held.items() if v is not None}

@@ -1,0 +1,141 @@
+"""Gradients of cutting out and of padding."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.compiler.training.gradients.scattering import add_rows
+from tensoropt.dialects.build import Build, shape_of
+
+__all__: list[str] = []
+
+
+@gradient("Slice")
+def slice_(b: Backward) -> Gradients:
+    """The gradient put back into zeros, spread out where the slice had steps."""
+    if 0 in shape_of(b.dy):
+        return b.first(b.make.zeros(b.operands[0]))
+    dx = b.dy
+    for dim, cut in _cuts(b).items():
+        dx = _put_back(b.make, dx, dim, cut, b.shape(0)[dim])
+    return b.first(dx)
+
+
+def _cuts(b: Backward) -> dict[int, range]:
+    """Return the elements that are taken, by dimension, without those that stay as they are."""
+    shape = b.shape(0)
+    starts, ends = _constants(b, 1), _constants(b, 2)
+    axes = _constants(b, 3) or list(range(len(starts)))
+    steps = _constants(b, 4) or [1] * len(starts)
+    found = {}
+    for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+        whole = range(shape[axis])
+        if (cut := whole[slice(*bounds)]) != whole:
+            found[axis % len(shape)] = cut
+    return found
+
+
+def _constants(b: Backward, index: int) -> list[int]:
+    """Return the numbers of an operand, none where it is omitted."""
+    held = b.info.literal_ints(index) if b.has(index) else []
+    if held is None:
+        raise UserError(
+            f"{b.info.name} has no gradient where its bounds are computed, expected constants"
+        )
+    return held
+
+
+def _put_back(make: Build, dy: Any, dim: int, cut: range, size: int) -> Any:
+    """Return zeros of ``size`` along ``dim``, but for ``dy`` where ``cut`` took it from."""
+    if cut.step < 0:
+        dy, cut = _reversed(make, dy, dim), cut[::-1]
+    if cut.step > 1 and len(cut) > 1:
+        dy = _spread(make, dy, dim, cut.step)
+    return _padded(make, dy, dim, (cut[0], size - cut[-1] - 1))
+
+
+def _reversed(make: Build, x: Any, dim: int) -> Any:
+    count = shape_of(x)[dim] or 0
+    return make.take(x, make.ints(range(count)[::-1]), dim)
+
+
+def _spread(make: Build, x: Any, dim: int, step: int) -> Any:
+    """Return ``x`` with ``step - 1`` zeros between its elements along ``dim``."""
+    shape = [n or 0 for n in shape_of(x)]
+    wide = make.pad(make.unsqueeze(x, [dim + 1]), dim + 1, (0, step - 1), 0.0)
+    flat = make.reshape(wide, [*shape[:dim], shape[dim] * step, *shape[dim + 1 :]])
+    return make.slice(flat, dim, 0, (shape[dim] - 1) * step + 1)
+
+
+def _padded(make: Build, x: Any, dim: int, ends: tuple[int, int]) -> Any:
+    """Return ``x`` with zeros at its ends, or shorter where they are negative."""
+    shape = shape_of(x)
+    before, behind = (max(0, -end) for end in ends)
+    if before or behind:
+        x = make.slice(x, dim, before, (shape[dim] or 0) - behind)
+    added = max(0, ends[0]), max(0, ends[1])
+    return make.pad(x, dim, added, 0.0) if any(added) else x
+
+
+@gradient("Pad")
+def pad(b: Backward) -> Gradients:
+    """The inner part of the gradient; what was added goes to where it was taken from."""
+    back = _cropped if _mode(b) == "constant" else _folded
+    dx = reduce(lambda dy, item: back(b, dy, *item), _pads(b).items(), b.dy)
+    fill = None
+    if b.has(2) and b.wanted[2]:
+        fill = b.reduced(b.make.sub(_total(b.make, b.dy), _total(b.make, dx)), 2)
+        fill = b.make.reshape(fill, b.shape(2))
+    return b.first(dx, None, fill)[: len(b.operands)]
+
+
+def _mode(b: Backward) -> str:
+    return str(b.info.attribute("mode", "constant"))
+
+
+def _pads(b: Backward) -> dict[int, tuple[int, int]]:
+    """Return what is added before and behind, by dimension, where there is something."""
+    held, rank = _constants(b, 1), len(b.shape(0))
+    axes = _constants(b, 3) or list(range(rank))
+    pairs = zip(held[: len(axes)], held[len(axes) :], strict=True)
+    return {axis % rank: pair for axis, pair in zip(axes, pairs, strict=True) if any(pair)}
+
+
+def _cropped(b: Backward, dy: Any, dim: int, ends: tuple[int, int]) -> Any:
+    return _padded(b.make, dy, dim, (-ends[0], -ends[1]))
+
+
+def _folded(b: Backward, dy: Any, dim: int, ends: tuple[int, int]) -> Any:
+    """Return the gradient of elements that were taken from a known place in the operand."""
+    size = b.shape(0)[dim]
+    sources = _sources(_mode(b), size, ends)
+    return add_rows(b.make, dy, b.make.ints(sources), dim, size)
+
+
+def _sources(mode: str, size: int, ends: tuple[int, int]) -> list[int]:
+    """Return which element each of a padded dimension is; negative ends are cut off first."""
+    import numpy as np
+
+    before, behind = (max(0, -end) for end in ends)
+    kept = np.arange(size)[before : size - behind]
+    added = max(0, ends[0]), max(0, ends[1])
+    named: Any = mode
+    return [int(i) for i in np.pad(kept, added, mode=named)]
+
+
+def _total(make: Build, x: Any) -> Any:
+    return make.reduce("ReduceSum", x, range(len(shape_of(x))), keepdims=False)
+
+
+@gradient("CenterCropPad")
+def center_crop_pad(b: Backward) -> Gradients:
+    """The gradient, padded where the operand was cropped and the other way round."""
+    dx = b.dy
+    for dim, (own, made) in enumerate(zip(b.shape(0), shape_of(b.dy), strict=True)):
+        lost = own - (made or 0)
+        before = lost // 2 if lost > 0 else -(-lost // 2)
+        dx = _padded(b.make, dx, dim, (before, lost - before))
+    return b.first(dx)
