@@ -24,7 +24,7 @@ def classes(*shape: int, below: int, seed: int = 0, ignored: int | None = None) 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("ignored", [None, 2, -100])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", ["SoftmaxCrossEntropyLoss"])
+@pytest.mark.parametrize("name", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
 def test_losses(name: str, weighted: bool, ignored: int | None, reduction: str) -> None:
     import torch
 

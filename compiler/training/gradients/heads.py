@@ -1,0 +1,156 @@
+"""Attention in operators that have gradients: heads taken apart, masked scores, softmax, sums.
+
+Vaswani et al. (arXiv 1706.03762), section 3.2. Every operator splits along batch, heads and rows of
+the query. Heads of the query that share one of key and value (arXiv 2305.13245) are a dimension of
+their own behind that one, along which key and value are stretched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.dialects.build import Build, element_type, shape_of
+from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.mlir import ir
+
+__all__ = [
+    "Heads",
+    "any_of",
+    "attend",
+    "between",
+    "boolean_bias",
+    "grouped_bias",
+    "lowest",
+    "positions",
+    "total",
+]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """How many heads key and value have, and how many of the query share each."""
+
+    shared: int
+    each: int
+
+    def query(self, make: Build, x: Any) -> Any:
+        """Return `b h s d` or, grouped, `b k g s d`, from `b h s d` or packed `b s (h d)`."""
+        shape = [size or 0 for size in shape_of(x)]
+        if len(shape) == 4:
+            return x if self.each == 1 else make.reshape(x, [shape[0], *self._own, *shape[2:]])
+        batch, rows, width = shape
+        size = width // (self.shared * self.each)
+        x = make.reshape(x, [batch, rows, *self._own, size])
+        return make.transpose(x, [0, *range(2, x.type.rank - 1), 1, x.type.rank - 1])
+
+    @property
+    def _own(self) -> list[int]:
+        return [self.shared] if self.each == 1 else [self.shared, self.each]
+
+    def key(self, make: Build, x: Any, *, flip: bool) -> Any:
+        """Return `b h t d` (or `b h d t` with ``flip``), with 1 behind the heads if grouped."""
+        x = self.unpacked(make, x, flip=flip)
+        return x if self.each == 1 else make.unsqueeze(x, [2])
+
+    def unpacked(self, make: Build, x: Any, *, flip: bool = False) -> Any:
+        """Return `b h t d` (or `b h d t`), from that or from packed `b t (h d)`."""
+        shape = [size or 0 for size in shape_of(x)]
+        if len(shape) == 4:
+            return make.swapped(x) if flip else x
+        batch, rows, width = shape
+        x = make.reshape(x, [batch, rows, self.shared, width // self.shared])
+        return make.transpose(x, [0, 2, 3, 1] if flip else [0, 2, 1, 3])
+
+    def result(self, make: Build, y: Any, *, packed: bool) -> Any:
+        """Return `b h s d` or packed `b s (h d)` from what attention gives."""
+        shape, rank = [size or 0 for size in shape_of(y)], y.type.rank
+        heads, (rows, size) = self.shared * self.each, shape[-2:]
+        if not packed:
+            return y if self.each == 1 else make.reshape(y, [shape[0], heads, rows, size])
+        y = make.transpose(y, [0, rank - 2, *range(1, rank - 2), rank - 1])
+        return make.reshape(y, [shape[0], rows, heads * size])
+
+
+def attend(
+    make: Build, q: Any, k: Any, *, scale: float, softcap: float = 0.0, bias: Any = None,
+    softmax: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return the scores as they are, capped and masked, and their softmax over the keys.
+
+    ``q`` and ``k`` are those of :class:`Heads`, ``k`` flipped. ``bias`` is added to the scores;
+    ``softmax`` is the element type that it is computed in.
+    """
+    raw = make.matmul(q if scale == 1.0 else make.scaled(q, scale), k)
+    capped = raw
+    if softcap:
+        capped = make.scaled(make.unary("Tanh", make.scaled(raw, 1.0 / softcap)), softcap)
+    masked = capped if bias is None else make.add(capped, bias)
+    own = element_type(masked)
+    wide = masked if softmax is None else make.cast(masked, softmax)
+    weights = make.cast(make.unary("Softmax", wide), own)
+    return raw, capped, masked, weights
+
+
+def lowest(like: Any) -> float:
+    """Return what is added to the score of a key that must not be seen: several add up."""
+    import ml_dtypes
+    import numpy as np
+
+    element = element_of(str(element_type(like)))
+    assert element is not None
+    narrow = element.name == "BFLOAT16"
+    info = ml_dtypes.finfo(element.dtype) if narrow else np.finfo(element.dtype)
+    return float(info.min) / 4
+
+
+def positions(make: Build, count: int, rank: int = 1) -> Any:
+    """Return 0 to ``count`` - 1, int64, of shape (count, 1, ..., 1) with ``rank`` dimensions."""
+    import numpy as np
+
+    return make.constant(np.arange(count, dtype=np.int64).reshape(count, *[1] * (rank - 1)))
+
+
+def between(make: Build, rows: int, keys: int, *, causal: bool, window: int = -1) -> Any:
+    """Return which keys a row sees, bools of (rows, keys): none behind it if ``causal``, and no
+    more than ``window`` ones before it; ``None`` where it sees all."""
+    row, key, seen = positions(make, rows, 2), positions(make, keys), None
+    if causal:
+        seen = make.compare("LessOrEqual", key, row)
+    if window >= 0:
+        near = make.compare("GreaterOrEqual", key, make.sub(row, make.scalar(window, row)))
+        seen = near if seen is None else make.binary("And", seen, near)
+    return seen
+
+
+def boolean_bias(make: Build, seen: Any, like: Any, hidden: float | None = None) -> Any:
+    """Return 0 where ``seen`` holds and ``hidden`` elsewhere, of the element type of ``like``."""
+    hidden = lowest(like) if hidden is None else hidden
+    return make.where(seen, make.scalar(0.0, like), make.scalar(hidden, like))
+
+
+def grouped_bias(make: Build, heads: Heads, x: Any) -> Any:
+    """Return what broadcasts to `b h s t` so that it broadcasts to grouped scores."""
+    shape = [size or 0 for size in shape_of(x)]
+    if heads.each == 1 or len(shape) <= 2:
+        return x
+    batch, (own, *rest) = shape[:-3], shape[-3:]
+    if own == 1:
+        return make.unsqueeze(x, [len(batch) + 1])
+    return make.reshape(x, [*batch, heads.shared, heads.each, *rest])
+
+
+def total(make: Build, biases: Sequence[Any]) -> Any:
+    """Return the sum of what there is; ``None`` if that is nothing."""
+    held = None
+    for bias in (bias for bias in biases if bias is not None):
+        held = bias if held is None else make.add(held, bias)
+    return held
+
+
+def any_of(make: Build, seen: Any) -> Any:
+    """Return whether there is any along the last dimension of bools, which becomes 1."""
+    ones = make.cast(seen, ir.F32Type.get())
+    most = make.reduce("ReduceMax", ones, [ones.type.rank - 1])
+    return make.compare("Greater", most, make.scalar(0.0, most))
