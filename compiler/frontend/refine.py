@@ -11,7 +11,7 @@ from tensoropt.compiler.frontend.reshapes import write_reshapes
 from tensoropt.compiler.frontend.symbols import dims_of
 from tensoropt.compiler.frontend.types import TypeTable
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import function
+from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name
 
 __all__ = ["merged_type", "refine_types", "update_signature"]
 
@@ -23,7 +23,7 @@ def refine_types(module: ir.Module) -> bool:
     dimensions tell it. Raises :class:`UserError` where types do not fit.
     """
     with module.context, ir.Location.unknown():
-        emitter = Emitter(module)
+        emitter = Emitter(module, {op_name("", BARRIER): _as_identity})
         emitter.function(lambda argument: None)
         held = module.operation.attributes
         name = held["topt.model"].value if "topt.model" in held else "module"
@@ -37,6 +37,13 @@ def refine_types(module: ir.Module) -> bool:
         )
         update_signature(module)
     return changed
+
+
+def _as_identity(emitter: Emitter, op: ir.Operation) -> None:
+    """Emit a Barrier, which ONNX's inference does not know, as what it is to types."""
+    name = node_name(op) or "Barrier"
+    results = emitter.results(op, name)
+    emitter.node("Identity", [emitter.name(op.operands[0])], name=name, results=results)
 
 
 def _apply(values: dict[ir.Value, str], types: Types) -> bool:

@@ -27,6 +27,7 @@ _FAMILIES = (
     "losses",
     "movement",
     "normalization",
+    "ordering",
     "pooling",
     "quantization",
     "quantized_products",

@@ -6,7 +6,7 @@ its uses contribute, and each op turns the gradients of its results into those o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from tensoropt.compiler.training.gradients.registry import (
     gradient_of,
 )
 from tensoropt.compiler.training.marks import Marker, follow, number_of, set_gradients
+from tensoropt.compiler.training.recompute import Recomputation
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -143,8 +144,8 @@ def _label(op: ir.Operation) -> str:
 class Reverse:
     """The backward pass over a tape; ops are built at the current insertion point.
 
-    ``wanted`` are the arguments that gradients are wanted for; ``read`` says what the backward pass
-    uses in place of a value of the forward graph.
+    ``wanted`` are the arguments that gradients are wanted for; ``recomputation`` says what the
+    backward pass uses in place of a value of the forward graph, the value itself without it.
     """
 
     def __init__(
@@ -153,9 +154,10 @@ class Reverse:
         wanted: set[Any],
         marker: Marker,
         opset: int,
-        read: Callable[[Any], Any] = lambda value: value,
+        recomputation: Recomputation | None = None,
     ) -> None:
-        self.taped, self.marker, self.opset, self.read = taped, marker, opset, read
+        self.taped, self.marker, self.opset = taped, marker, opset
+        self.recomputation = recomputation
         self.active = _active(taped, wanted)
         self.parts: dict[Any, list[Any]] = {}
         self.sums: dict[Any, Any] = {}
@@ -203,18 +205,17 @@ class Reverse:
                 "(docs/training.md lists them), or its parameters frozen"
             )
         make = self.marker.at(f"{taped.name}.grad", self.opset, "backward", number_of(taped.leader))
+        if self.recomputation is not None:
+            self.recomputation.arrive(next(dy for dy in gradients if dy is not None))
+        operands, results = taped.operands, taped.results
         given = Backward(
-            taped.info,
-            make,
-            taped.operands,
-            taped.results,
-            gradients,
-            wanted,
-            self.read,
-            taped.held,
+            taped.info, make, operands, results, gradients, wanted, self._read, taped.held
         )
         self._collect(taped, wanted, rule(given))
         self._note(taped, gradients)
+
+    def _read(self, value: Any) -> Any:
+        return value if self.recomputation is None else self.recomputation.read(value)
 
     def _collect(self, taped: Taped, wanted: list[bool], found: Sequence[Any]) -> None:
         for operand, want, part in zip(taped.operands, wanted, found, strict=True):

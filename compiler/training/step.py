@@ -15,6 +15,7 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Training
 from tensoropt.compiler.training.losses import build_loss
 from tensoropt.compiler.training.marks import Marker, Marking, number_of
+from tensoropt.compiler.training.recompute import Recomputation
 from tensoropt.compiler.training.reverse import Reverse, is_float, tape
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import TrainingSpec
@@ -77,7 +78,8 @@ class _Step:
             loss = build_loss(self._make("loss", "forward"), self.signature, self.spec.loss)
             training = Training(self._seed, self.buffers.__setitem__)
             taped = tape(self.signature.block, self.versions, self.marker, training)
-            reverse = Reverse(taped, set(parameters), self.marker, self.opset)
+            again = self._recomputation()
+            reverse = Reverse(taped, set(parameters), self.marker, self.opset, again)
             reverse.run(loss, self._seed_gradient(loss))
             self.signature.give(loss, self.signature.free_name("loss"))
             gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
@@ -90,6 +92,14 @@ class _Step:
 
     def _make(self, name: str, phase: str, follows: int | None = None) -> Marking:
         return self.marker.at(name, self.opset, phase, follows)
+
+    def _recomputation(self) -> Recomputation | None:
+        policy, held = self.spec.recompute, self.signature
+        if policy == "none":
+            return None
+        onnx.require_domain(self.module, onnx.OWN_DOMAIN)
+        weights = [v for v in held.arguments if held.is_parameter(v)]
+        return Recomputation(held.block, weights, self.marker, self.opset, policy)
 
     def _parameters(self) -> list[Any]:
         """Return the weights that training may change."""

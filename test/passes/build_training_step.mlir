@@ -16,6 +16,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     // CHECK-NEXT: [[Z:%.+]] = "onnx.Mul"([[Y]], %arg2)
     // CHECK-NEXT: [[L:%.+]] = "onnx.ReduceSum"([[Z]])
     // CHECK-NOT: onnx.Relu
+    // CHECK: [[LOSS:%.+]] = "onnx.Identity"([[L]])
     // CHECK: dense<5.000000e-01> : tensor<f32>
     // CHECK: [[DYV:%.+]] = "onnx.Mul"({{.*}}, %arg2) {{.*}}topt.id = [[DY]] : i64, topt.phase = "backward"}
     // CHECK: [[D:%.+]] = "onnx.Gemm"(%arg0, [[DYV]]) {topt.follows = [[MM]] : i64, {{.*}}transA = 1
@@ -23,7 +24,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     // CHECK: [[S:%.+]] = "onnx.ReduceSumSquare"([[DW]]) {keepdims = 0 : i64, topt.follows = [[G]] : i64, {{.*}}topt.phase = "update"}
     // CHECK-NEXT: "onnx.Sum"([[S]]) {{.*}}topt.norm
     // CHECK: [[NEW:%.+]] = "onnx.Sub"(%arg1, {{.*}}) {topt.follows = [[G]] : i64, {{.*}}topt.phase = "update"}
-    // CHECK-NEXT: return [[L]], [[NEW]], {{%.+}} :
+    // CHECK-NEXT: return [[LOSS]], [[NEW]], {{%.+}} :
     %0 = "onnx.MatMul"(%x, %w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
     %1 = "onnx.Mul"(%0, %f) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
     %2 = "onnx.ReduceSum"(%1) {keepdims = 0 : i64} : (tensor<4x2xf32>) -> tensor<f32>

@@ -1,0 +1,195 @@
+"""Recomputation of activations: the backward pass reads clones of forward ops.
+
+The forward graph is divided into blocks. Of a block that is recomputed, only what other blocks read
+is kept; when the gradient arrives at it, its ops are run again as far as they are needed. A clone
+reads what is kept through ``tensoropt.Barrier(x, after)``: it is x once ``after``, the gradient, is
+there, so that clones are neither run early nor merged with what they repeat.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.compiler.sharding.describe import tensor_info
+from tensoropt.compiler.training.marks import Marker, number_of
+from tensoropt.compiler.training.segments import Line, divide
+from tensoropt.dialects import onnx
+from tensoropt.dialects.build import int_attr
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["CONTRACTIONS", "Forward", "Recomputation", "forward_of"]
+
+_KEPT = """
+    MatMul Gemm Einsum Conv ConvTranspose ConvInteger MatMulInteger DeformConv
+    Attention LSTM GRU RNN Gather GatherND com.microsoft.FusedMatMul com.microsoft.Attention
+    com.microsoft.MoE com.microsoft.MultiHeadAttention com.microsoft.GroupQueryAttention
+"""
+CONTRACTIONS = frozenset(f"onnx.{name}" for name in _KEPT.split())
+"""Ops whose results "light" keeps: products, and tables that are looked up."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The ops that a batch runs through, in order; ``place`` says which makes each value."""
+
+    ops: Sequence[ir.Operation]
+    place: Mapping[Any, int]
+    line: Line
+
+
+def forward_of(block: ir.Block, weights: Collection[Any]) -> Forward:
+    """Return the forward ops that depend on more than ``weights`` and literals. Linear."""
+    ops = list(_batch_ops(block, weights))
+    place = {value: i for i, op in enumerate(ops) for value in op.results}
+    last = dict(place)
+    for i, op in enumerate(ops):
+        last.update((value, i) for value in onnx.read_values(op) if value in place)
+    counts, sizes = [0] * (len(ops) + 1), [0] * (len(ops) + 1)
+    for value, first in place.items():
+        for steps, step in ((counts, 1), (sizes, _bytes(value))):
+            steps[first + 1] += step
+            steps[last[value] + 1] -= step
+    made = [sum(map(_bytes, op.results)) for op in ops]
+    crossing, crossing_bytes = (list(itertools.accumulate(steps)) for steps in (counts, sizes))
+    return Forward(ops, place, Line([_kind(op) for op in ops], made, crossing, crossing_bytes))
+
+
+def _batch_ops(block: ir.Block, weights: Collection[Any]) -> Iterator[ir.Operation]:
+    fixed = set(weights)
+    for view in block:
+        op = view.operation
+        if onnx.is_random(op) or not fixed.issuperset(onnx.read_values(op)):
+            yield op
+        else:
+            fixed.update(op.results)
+
+
+def _bytes(value: Any) -> int:
+    info = tensor_info(value.type)
+    return 0 if info is None else info.memory_bytes
+
+
+def _kind(op: ir.Operation) -> Any:
+    """Return what ops of repeated layers have in common; literals may differ (seeds of dropout)."""
+    return op.name, tuple(v.type for v in op.operands), tuple(v.type for v in op.results)
+
+
+class Recomputation:
+    """Gives the backward pass values of the forward graph, some of them computed anew.
+
+    ``policy`` is one of RECOMPUTE, not "none". The last block is never repeated: the backward pass
+    begins with it, when all of it is there. Clones are built at the insertion point when they are
+    first read.
+    """
+
+    def __init__(
+        self,
+        block: ir.Block,
+        weights: Collection[Any],
+        marker: Marker,
+        opset: int,
+        policy: str,
+    ) -> None:
+        self.weights, self.marker, self.opset, self.policy = set(weights), marker, opset, policy
+        self.forward = forward_of(block, weights)
+        self.blocks = divide(self.forward.line)
+        self.block_of = [n for n, held in enumerate(self.blocks) for _ in held]
+        self.crossing = set(self._crossing())
+        self.clones: dict[Any, Any] = {}
+        self.barriers: dict[tuple[int, Any], Any] = {}
+        self.after: dict[int, Any] = {}
+        self.arriving: Any = None
+
+    def _crossing(self) -> Iterator[Any]:
+        """Yield the values that another block reads."""
+        for op, own in zip(self.forward.ops, self.block_of, strict=True):
+            for value in onnx.read_values(op):
+                made = self.forward.place.get(value)
+                if made is not None and self.block_of[made] != own:
+                    yield value
+
+    def arrive(self, gradient: Any) -> None:
+        """Note that the backward pass has come as far as ``gradient``."""
+        self.arriving = gradient
+
+    def read(self, value: Any) -> Any:
+        """Return what the backward pass uses in place of ``value``."""
+        if self._keeps(value):
+            return value
+        if value not in self.clones:
+            number = self.block_of[self.forward.place[value]]
+            self.after.setdefault(number, self.arriving)
+            for op in self._needed(value):
+                self._repeat(op, number)
+        return self.clones[value]
+
+    def _keeps(self, value: Any) -> bool:
+        place = self.forward.place.get(value)
+        if place is None or value in self.crossing:
+            return True
+        op, number = self.forward.ops[place], self.block_of[place]
+        if self.policy == "light" and op.name in CONTRACTIONS:
+            return True
+        every = 2 if self.policy == "half" else 1
+        if number == len(self.blocks) - 1 or number % every:
+            return True
+        return onnx.is_random(op) or len(op.regions) > 0
+
+    def _needed(self, value: Any) -> list[ir.Operation]:
+        """Return the ops to repeat for ``value``, in order."""
+        found: set[int] = set()
+        pending = [value]
+        while pending:
+            place = self.forward.place[pending.pop()]
+            if place in found:
+                continue
+            found.add(place)
+            operands = self.forward.ops[place].operands
+            pending += [v for v in operands if not self._keeps(v) and v not in self.clones]
+        return [self.forward.ops[place] for place in sorted(found)]
+
+    def _repeat(self, op: ir.Operation, number: int) -> None:
+        operands = [self._operand(value, op, number) for value in op.operands]
+        held = {name: value for name, value in op.attributes.items() if name not in _OF_ORIGINAL}
+        held |= {
+            "topt.id": int_attr(self.marker.number()),
+            "topt.phase": ir.StringAttr.get("recompute"),
+            "topt.follows": int_attr(leader_of(op)),
+            "topt.repeats": int_attr(number_of(op)),
+        }
+        name = self.marker.name(f"{onnx.node_name(op) or onnx.split_name(op.name)[1]}.again")
+        made = ir.Operation.create(
+            op.name,
+            results=[value.type for value in op.results],
+            operands=operands,
+            attributes=held,
+            loc=ir.Location.name(name),
+        )
+        self.clones.update(zip(op.results, made.results, strict=True))
+
+    def _operand(self, value: Any, reader: ir.Operation, number: int) -> Any:
+        """Return what a clone reads: another clone, a weight, or what is kept, held back."""
+        if value in self.clones and not self._keeps(value):
+            return self.clones[value]
+        made = onnx.owner(value)
+        fixed = value in self.weights if made is None else value not in self.forward.place
+        if fixed or onnx.is_no_value(value):
+            return value
+        if (number, value) not in self.barriers:
+            leader = leader_of(reader if made is None else made)
+            make = self.marker.at("barrier", self.opset, "recompute", leader)
+            operands = [value, self.after[number]]
+            self.barriers[number, value] = make.onnx(onnx.BARRIER, operands, value.type)
+        return self.barriers[number, value]
+
+
+_OF_ORIGINAL = ("topt.id", "topt.phase", "topt.follows", "topt.repeats", "topt.gradients")
+
+
+def leader_of(op: ir.Operation) -> int:
+    """Return the number of the op whose strategy decides that of a marked op."""
+    follows = op.attributes.get("topt.follows", None)
+    return number_of(op) if follows is None else int(follows.value)

@@ -1,0 +1,166 @@
+"""Recomputation: the gradients stay, and the backward pass reads less of the forward pass."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from steps import Array, Node, Step, model_of, spec_of
+
+from tensoropt.compiler.training.spec import RECOMPUTE
+from tensoropt.dialects.onnx import function
+from tensoropt.passes.pipeline import Pipeline, parse_pipeline
+from tensoropt.runtime.ops import library_path
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 5, 8)).astype(np.float32)
+LAYERS = 6
+
+
+def layer(i: int, x: str, y: str) -> list[Node]:
+    """Return a residual layer: attention without heads, and two products around a function."""
+    return [
+        ("MatMul", [x, f"q{i}"], f"{y}.q", {}),
+        ("MatMul", [x, f"k{i}"], f"{y}.k", {}),
+        ("Einsum", [f"{y}.q", f"{y}.k"], f"{y}.s", {"equation": "bse,bte->bst"}),
+        ("Add", [f"{y}.s", "mask"], f"{y}.m", {}),
+        ("Softmax", [f"{y}.m"], f"{y}.p", {"axis": -1}),
+        ("MatMul", [f"{y}.p", x], f"{y}.a", {}),
+        ("Add", [f"{y}.a", x], f"{y}.r", {}),
+        ("MatMul", [f"{y}.r", f"u{i}"], f"{y}.u", {}),
+        ("Tanh", [f"{y}.u"], f"{y}.t", {}),
+        ("Mul", [f"{y}.t", f"{y}.u"], f"{y}.g", {}),
+        ("MatMul", [f"{y}.g", f"d{i}"], f"{y}.d", {}),
+        ("Add", [f"{y}.d", f"{y}.r"], y, {}),
+    ]
+
+
+def stacked(layers: int = LAYERS) -> onnx.ModelProto:
+    nodes: list[Node] = [("MatMul", ["x", "first"], "h0", {})]
+    weights: dict[str, Array] = {"first": RNG.standard_normal((8, 8)).astype(np.float32) / 3}
+    for i in range(layers):
+        nodes += layer(i, f"h{i}", f"h{i + 1}")
+        for name, shape in {"q": (8, 8), "k": (8, 8), "u": (8, 16), "d": (16, 8)}.items():
+            weights[f"{name}{i}"] = RNG.standard_normal(shape).astype(np.float32) / 5
+    end: list[Node] = [
+        ("MatMul", [f"h{layers}", "first"], "y", {}),
+        ("Mul", ["y", "y"], "square", {}),
+        ("ReduceSum", ["square"], "l", {"keepdims": 0}),
+    ]
+    mask = np.triu(np.full((5, 5), -1e4, np.float32), 1)[None].repeat(2, 0)
+    return model_of([*nodes, *end], {"x": X, "mask": mask}, ["l"], weights)
+
+
+def tapering(layers: int = 16) -> onnx.ModelProto:
+    """Return a chain of products in which no two layers are alike."""
+    widths = range(40, 40 - layers - 1, -1)
+    nodes: list[Node] = []
+    weights, x = {}, "x"
+    for i, (a, b) in enumerate(itertools.pairwise(widths)):
+        weights[f"w{i}"] = RNG.standard_normal((a, b)).astype(np.float32) / 6
+        nodes += [("MatMul", [x, f"w{i}"], f"m{i}", {}), ("Tanh", [f"m{i}"], f"t{i}", {})]
+        nodes += [("Mul", [f"t{i}", f"m{i}"], f"g{i}", {}), ("Relu", [f"g{i}"], f"h{i}", {})]
+        x = f"h{i}"
+    nodes.append(("ReduceSum", [x], "l", {"keepdims": 0}))
+    inputs = RNG.standard_normal((3, 40)).astype(np.float32)
+    return model_of(nodes, {"x": inputs}, ["l"], weights)
+
+
+def phases(step: Step) -> dict[str, list[str]]:
+    """Return the names of the ops of each phase."""
+    found: dict[str, list[str]] = {}
+    for view in list(function(step.module).regions[0].blocks[0])[:-1]:
+        op = view.operation
+        found.setdefault(op.attributes["topt.phase"].value, []).append(op.name)
+    return found
+
+
+def kept(step: Step) -> int:
+    """Return how many values of the forward ops the other ops read."""
+    values = set()
+    for view in list(function(step.module).regions[0].blocks[0])[:-1]:
+        op = view.operation
+        for value in op.operands:
+            made = value.owner
+            forward = getattr(made, "attributes", {}).get("topt.phase") if made else None
+            if forward is None or forward.value != "forward" or made.name == "onnx.Constant":
+                continue
+            if op.attributes["topt.phase"].value != "forward":
+                values.add(value)
+    return len(values)
+
+
+def feeds(model: onnx.ModelProto) -> dict[str, Array]:
+    held = {}
+    for value in model.graph.input:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        held[value.name] = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    return held
+
+
+@pytest.mark.parametrize("make", [stacked, tapering])
+def test_gradients_stay_and_less_is_kept(make, tmp_path: Path) -> None:
+    model, states, counts = make(), {}, {}
+    for policy in RECOMPUTE:
+        folder = tmp_path / policy
+        folder.mkdir()
+        step = Step(model, spec_of("output:l", recompute=policy), folder, library_path())
+        before = dict(step.state)
+        step.step(feeds(model), learning_rate=1.0)
+        states[policy] = {name: before[name] - step.state[name] for name in before}
+        counts[policy] = kept(step)
+    for policy in RECOMPUTE[1:]:
+        for name, gradient in states["none"].items():
+            np.testing.assert_allclose(states[policy][name], gradient, 1e-4, 1e-4)
+    assert counts["blocks"] < counts["half"] < counts["none"], counts
+    assert counts["blocks"] < counts["light"] < counts["none"], counts
+
+
+def test_one_tensor_is_kept_per_layer(tmp_path: Path) -> None:
+    counts = []
+    for layers in (LAYERS, LAYERS + 3):
+        folder = tmp_path / str(layers)
+        folder.mkdir()
+        spec = spec_of("output:l", recompute="blocks")
+        counts.append(kept(Step(stacked(layers), spec, folder, library_path())))
+    assert counts[1] - counts[0] == 3
+
+
+def test_clones_follow_and_repeat_their_originals(tmp_path: Path) -> None:
+    step = Step(stacked(), spec_of("output:l", recompute="blocks"), tmp_path, library_path())
+    ops = {}
+    for view in list(function(step.module).regions[0].blocks[0])[:-1]:
+        ops[view.operation.attributes["topt.id"].value] = view.operation
+    again = [op for op in ops.values() if op.attributes["topt.phase"].value == "recompute"]
+    for op in again:
+        if op.name == "onnx.tensoropt.Barrier":
+            continue
+        original = ops[op.attributes["topt.repeats"].value]
+        assert original.name == op.name
+        assert original.attributes["topt.phase"].value == "forward"
+        leader = original.attributes.get("topt.follows") or original.attributes["topt.id"]
+        assert op.attributes["topt.follows"].value == leader.value
+    # Every clone depends on a barrier, so that none can be merged with its original.
+    barred = set()
+    for op in again:
+        if op.name == "onnx.tensoropt.Barrier" or any(v in barred for v in op.operands):
+            barred.update(op.results)
+    assert all(set(op.results) <= barred for op in again)
+
+
+def test_products_are_not_repeated_with_light(tmp_path: Path) -> None:
+    step = Step(stacked(), spec_of("output:l", recompute="light"), tmp_path, library_path())
+    again = phases(step)["recompute"]
+    assert {"onnx.Softmax", "onnx.Tanh"} <= set(again)
+    assert not {"onnx.MatMul", "onnx.Einsum"} & set(again)
+
+
+def test_other_passes_read_the_result(tmp_path: Path) -> None:
+    step = Step(stacked(), spec_of("output:l", recompute="blocks"), tmp_path, library_path())
+    text = str(step.module)
+    passes = "verify-onnx,infer-shapes,fold-constants,dce"
+    Pipeline(parse_pipeline(passes, step.module.context)).run(step.module)
+    assert str(step.module).count("tensoropt.Barrier") == text.count("tensoropt.Barrier") > 0
