@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnx
@@ -11,6 +12,9 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET
 
 __all__ = ["check_static", "converted", "may_train"]
+
+_PLACE = re.compile(r"^\S+:\d+: [\w()]+: ")
+"""Where in its own source the converter gave up."""
 
 _FLOATS = {
     onnx.TensorProto.FLOAT,
@@ -53,7 +57,7 @@ def converted(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return version_converter.convert_version(proto, TRAINING_OPSET)
     except Exception as error:  # the converter has no exception type of its own
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = _PLACE.sub("", " ".join(str(error).split())) or type(error).__name__
         raise UserError(
             f"{path}: training needs opset {TRAINING_OPSET} or later, and "
             f"onnx.version_converter does not convert this model of opset {versions[0]}: {text}"

@@ -21,7 +21,7 @@ LOSS = ("--train", "--loss", "mse:y,t")
         (["--train"], "--train needs --loss, such as softmax-cross-entropy:OUTPUT,LABELS"),
         (["--train", "--loss", "mes:y,t"], "--loss: unknown kind 'mes', valid choices are output"),
         (["--train", "--loss", "mse:y"], "--loss: expected mse:OUTPUT,LABELS, got: 'mse:y'"),
-        (["--train", "--loss", "mse:z,t"], "--loss: no output 'z'; the model has y"),
+        (["--train", "--loss", "mse:z,t"], "no output 'z'; the model has y"),
         ([*LOSS, "--optimizer", "adamm"], "--optimizer: unknown name 'adamm', valid choices are"),
         ([*LOSS, "--optimizer", "adamm"], "did you mean 'adam'?"),
         ([*LOSS, "--momentum", "0.5"], "--momentum belongs to --optimizer momentum, got: --opti"),
