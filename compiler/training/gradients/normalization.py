@@ -1,1 +1,194 @@
-"""Gradients of normalization by statistics of the batch, of channels or of groups."""
+"""Gradients of normalisations of images, and of vectors by their norm.
+
+In training, BatchNormalization takes the statistics of the batch and moves the running ones
+towards them; as ONNX defines it, by the variance of the population (PyTorch: of a sample).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.sharding.loops import axis_of
+from tensoropt.compiler.training.gradients.registry import (
+    Backward,
+    Forward,
+    Gradients,
+    forward_form,
+    gradient,
+    unbroadcast,
+)
+from tensoropt.compiler.training.gradients.sliding import pad, sizes_of, strided
+from tensoropt.compiler.training.gradients.standardising import (
+    Standardised,
+    inverse_deviation,
+    mean,
+    squares,
+    standardise,
+    wide,
+)
+from tensoropt.dialects import onnx
+from tensoropt.dialects.build import Build, element_type, float_attr, shape_of
+from tensoropt.dialects.mlir import ir
+
+__all__: list[str] = []
+
+_EPSILON, _MOMENTUM = 1e-5, 0.9
+_VARIANCE_EPSILON = 1e-9
+_EUCLIDEAN = 2
+
+
+@forward_form("BatchNormalization")
+def batch_form(f: Forward) -> Sequence[Any]:
+    """Normalise by the statistics of the batch, which are kept: C numbers each.
+
+    The op does the normalising; its own training mode is not on every device, and writes into its
+    operands.
+    """
+    make, x = f.make, wide(f.make, f.operands[0])
+    dims = [dim for dim in range(len(shape_of(x))) if dim != 1]
+    centre = mean(make, x, dims)
+    variance = squares(make, make.sub(x, centre), dims)
+    epsilon = float(f.info.attribute("epsilon", _EPSILON))
+    f.kept["mean"], f.kept["inverse"] = centre, inverse_deviation(make, variance, epsilon)
+    found = [make.squeeze(held, dims) for held in (centre, variance)]
+    own = [make.cast(held, element_type(f.operands[3])) for held in found]
+    y = make.onnx(
+        "BatchNormalization",
+        [*f.operands[:3], *own],
+        f.operands[0].type,
+        epsilon=float_attr(epsilon),
+    )
+    moved = [_moved(f, index, held) for index, held in enumerate(own, 3)]
+    return [y, *moved][: len(f.op.results)]
+
+
+def _moved(f: Forward, index: int, batch: Any) -> Any:
+    """Return the new running statistics, and give them to the buffer, if it is one."""
+    make, old = f.make, f.operands[index]
+    momentum = float(f.info.attribute("momentum", _MOMENTUM))
+    new = make.add(make.scaled(old, momentum), make.scaled(batch, 1.0 - momentum))
+    buffer = _uncast(old)
+    if isinstance(buffer.owner, ir.Block):
+        f.training.update(buffer, make.cast(new, element_type(buffer)))
+    return new
+
+
+def _uncast(value: Any) -> Any:
+    """Return what a narrow copy was cast from."""
+    op = onnx.owner(value)
+    return _uncast(op.operands[0]) if op is not None and op.name == "onnx.Cast" else value
+
+
+@gradient("BatchNormalization")
+def batch(b: Backward) -> Gradients:
+    """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`.
+
+    Scale is per channel, so it is taken out of the means: they are dScale and dBias.
+    """
+    make, dy, x = b.make, wide(b.make, b.dy), wide(b.make, b.operand(0))
+    rank = len(b.shape(0))
+    dims, count = [d for d in range(rank) if d != 1], math.prod(b.shape(0)) // b.shape(0)[1]
+    centred, inverse = make.sub(x, b.kept("mean")), b.kept("inverse")
+    total = make.reduce("ReduceSum", dy, dims)
+    product = make.mul(make.reduce("ReduceSum", make.mul(dy, centred), dims), inverse)
+    found: list[Any] = [None, make.squeeze(product, dims), make.squeeze(total, dims)]
+    if b.wanted[0]:
+        scale = make.unsqueeze(wide(make, b.operand(1)), range(1, rank - 1))
+        slope = make.scaled(make.mul(product, inverse), 1.0 / count)
+        less = make.add(make.mul(centred, slope), make.scaled(total, 1.0 / count))
+        found[0] = make.mul(make.sub(dy, less), make.mul(scale, inverse))
+    return _given(b, found)
+
+
+def _given(b: Backward, found: Sequence[Any]) -> Gradients:
+    """Return what is wanted of ``found``, in the types of the operands."""
+    rows = zip(found, b.wanted, b.operands, strict=False)
+    held = [b.make.cast(x, element_type(own)) if want else None for x, want, own in rows]
+    return b.first(*held)
+
+
+@gradient("InstanceNormalization")
+def instance(b: Backward) -> Gradients:
+    """The gradient of GroupNormalization with a channel per group."""
+    return _grouped(b, b.shape(0)[1])
+
+
+@gradient("GroupNormalization")
+def group(b: Backward) -> Gradients:
+    """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
+    return _grouped(b, int(b.info.attribute("num_groups")))
+
+
+def _grouped(b: Backward, groups: int) -> Gradients:
+    """Return the gradients of X, scale and bias (per channel or per group)."""
+    make, sizes = b.make, b.shape(0)
+    each = sizes[1] // groups
+    whole = [sizes[0], groups, each, math.prod(sizes[2:])]
+    one = [1, groups, b.shape(1)[0] // groups, 1]
+    x, dy = (make.reshape(wide(make, held), whole) for held in (b.operand(0), b.dy))
+    held = standardise(make, x, [2, 3], float(b.info.attribute("epsilon", _EPSILON)))
+    product = make.mul(dy, held.value)
+    scale = make.reshape(wide(make, b.operand(1)), one)
+    dx = held.gradient(make.mul(dy, scale), make.mul(product, scale)) if b.wanted[0] else None
+    found = [None if dx is None else make.reshape(dx, sizes)]
+    found += [
+        make.reshape(unbroadcast(make, term, one), b.shape(1)) if b.wanted[index] else None
+        for index, term in ((1, product), (2, dy))
+    ]
+    return _given(b, found)
+
+
+@gradient("MeanVarianceNormalization")
+def mean_variance(b: Backward) -> Gradients:
+    """The gradient of X standardised over `axes`, whose deviation has an epsilon added."""
+    make, rank = b.make, len(b.shape(0))
+    dims = sorted({axis % rank for axis in b.info.attribute("axes", (0, 2, 3))})
+    x, dy = wide(make, b.operand(0)), wide(make, b.dy)
+    centred = make.sub(x, mean(make, x, dims))
+    deviation = make.shifted(make.unary("Sqrt", squares(make, centred, dims)), _VARIANCE_EPSILON)
+    inverse = make.unary("Reciprocal", deviation)
+    held = Standardised(make, make.mul(centred, inverse), inverse, dims, centred=True)
+    return _given(b, [held.gradient(dy, make.mul(dy, held.value))])
+
+
+@gradient("LpNormalization")
+def lp(b: Backward) -> Gradients:
+    """dX = (dY - n sum(dY Y)) / norm, with n the gradient of the norm: Y, or sign(X) for p = 1.
+
+    Zero where the norm is.
+    """
+    make, order = b.make, int(b.info.attribute("p", _EUCLIDEAN))
+    axis = axis_of(b.info, -1, len(b.shape(0)))
+    x, y = b.operand(0), b.result()
+    norm = make.reduce("ReduceL2" if order == _EUCLIDEAN else "ReduceL1", x, [axis])
+    slope = y if order == _EUCLIDEAN else make.unary("Sign", x)
+    along = make.reduce("ReduceSum", make.mul(b.dy, y), [axis])
+    zero = make.scalar(0.0, x)
+    found = make.div(make.sub(b.dy, make.mul(slope, along)), norm)
+    return [make.where(make.compare("Equal", norm, zero), zero, found)]
+
+
+@gradient("LRN")
+def local_response(b: Backward) -> Gradients:
+    """With s = bias + alpha / size * (sum of X^2 over neighbouring channels), Y = X s^-beta:
+
+    dX = dY s^-beta - 2 alpha beta / size X (sum of dY Y / s over those that X is a neighbour of).
+    """
+    make, x, y = b.make, b.operand(0), b.result()
+    size, beta = int(b.info.attribute("size")), float(b.info.attribute("beta", 0.75))
+    alpha, bias = float(b.info.attribute("alpha", 1e-4)), float(b.info.attribute("bias", 1.0))
+    before, after = (size - 1) // 2, size // 2
+    held = make.scaled(_neighbours(make, make.mul(x, x), before, after), alpha / size)
+    held = make.shifted(held, bias)
+    own = make.mul(b.dy, make.binary("Pow", held, make.scalar(-beta, held)))
+    others = _neighbours(make, make.div(make.mul(b.dy, y), held), after, before)
+    return [make.sub(own, make.mul(x, make.scaled(others, 2 * alpha * beta / size)))]
+
+
+def _neighbours(make: Build, x: Any, before: int, after: int) -> Any:
+    """Return the sum of every channel and those so far before and after it."""
+    channels, padded = sizes_of(x)[1], pad(make, x, {1: (before, after)})
+    parts = [strided(make, padded, {1: (at, channels, 1)}) for at in range(before + after + 1)]
+    return make.onnx("Sum", parts, x.type) if len(parts) > 1 else parts[0]

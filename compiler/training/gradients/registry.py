@@ -15,6 +15,7 @@ There are three ways to teach an operator:
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -57,6 +58,7 @@ _FAMILIES = (
     "functions",
     "gelu",
     "indexing",
+    "layer_normalization",
     "linear_algebra",
     "losses",
     "movement",
@@ -105,10 +107,12 @@ class Training:
 
     ``seed`` returns the int64 scalar input of a step, another one in every step. ``update`` gives
     the buffer (an argument of ``@main``, such as a running mean) the value it has after the step.
+    ``number`` returns another number each time, for what draws random numbers of its own.
     """
 
     seed: Callable[[], Any]
     update: Callable[[Any, Any], None]
+    number: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
 
 
 @dataclass
@@ -159,6 +163,11 @@ class Backward:
         """The gradient of the first result, which must be there."""
         assert self.gradients[0] is not None, f"{self.info.name}: the first result has no gradient"
         return self.gradients[0]
+
+    def refused(self, text: str) -> UserError:
+        """Return the error about a form of the operator that has no gradient."""
+        name = str(getattr(self.make, "name", "")).removesuffix(".grad")
+        return UserError(f"node '{name}' ({self.info.name}) has no gradient: {text}")
 
     def literal(self, index: int) -> Any:
         """Return the array of operand ``index`` if it is a literal, else ``None``."""

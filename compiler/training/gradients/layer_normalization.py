@@ -1,0 +1,124 @@
+"""Gradients of layer normalisations (Ba et al., arXiv 1607.06450), also of a sum.
+
+LayerNormalization gives its statistics away in training, two numbers per row; the others take them
+anew from X.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.sharding.loops import axis_of
+from tensoropt.compiler.training.gradients.registry import (
+    Backward,
+    Forward,
+    Gradients,
+    decomposition,
+    forward_form,
+    gradient,
+    unbroadcast,
+)
+from tensoropt.compiler.training.gradients.standardising import (
+    Standardised,
+    standardise,
+    wide,
+)
+from tensoropt.dialects.build import element_type, float_attr, int_attr, shape_of, tensor_type
+from tensoropt.dialects.mlir import ir
+
+__all__: list[str] = []
+
+_EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
+_STATISTICS = ("mean", "inverse")
+
+
+@forward_form("LayerNormalization")
+def layer_form(f: Forward) -> Sequence[Any]:
+    """The op with its statistics, N x 1 in float32; those of doubles would be too coarse."""
+    x, make = f.operands[0], f.make
+    rank = len(shape_of(x))
+    first = axis_of(f.info, -1, rank)
+    rows = tensor_type([*shape_of(x)[:first], *[1] * (rank - first)], ir.F32Type.get())
+    attributes = {
+        "axis": int_attr(first),
+        "epsilon": float_attr(f.info.attribute("epsilon", _EPSILON)),
+        "stash_type": int_attr(1),
+    }
+    found = make.onnx_many("LayerNormalization", f.operands, [x.type, rows, rows], **attributes)
+    if not isinstance(element_type(x), ir.F64Type):
+        f.kept.update(zip(_STATISTICS, found[1:], strict=True))
+    return found[: len(f.op.results)]
+
+
+@gradient("LayerNormalization")
+def layer(b: Backward) -> Gradients:
+    """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
+    return _scaled(b, _standardised(b))
+
+
+def _standardised(b: Backward) -> Standardised:
+    make, x = b.make, wide(b.make, b.operand(0))
+    dims = _dims(b)
+    if not b.held:
+        return standardise(make, x, dims, _epsilon(b))
+    mean, inverse = map(b.kept, _STATISTICS)
+    value = make.mul(make.sub(x, mean), inverse)
+    return Standardised(make, value, inverse, dims, centred=True)
+
+
+def _dims(b: Backward) -> range:
+    rank = len(b.shape(0))
+    return range(axis_of(b.info, -1, rank), rank)
+
+
+def _epsilon(b: Backward) -> float:
+    return float(b.info.attribute("epsilon", _EPSILON))
+
+
+@gradient("RMSNormalization", "SimplifiedLayerNormalization")
+def root_mean_square(b: Backward) -> Gradients:
+    """The same with x' = X / sqrt(mean(X^2)): Zhang and Sennrich (arXiv 1910.07467)."""
+    x = wide(b.make, b.operand(0))
+    return _scaled(b, standardise(b.make, x, _dims(b), _epsilon(b), centred=False))
+
+
+def _scaled(b: Backward, held: Standardised) -> Gradients:
+    """Return the gradients of X, scale and bias, of x' scale + bias."""
+    make, dy = b.make, wide(b.make, b.dy)
+    found: list[Any] = [None] * len(b.operands)
+    product = make.mul(dy, held.value) if any(b.wanted[:2]) else None
+    if b.wanted[0]:
+        scale = wide(make, b.operand(1))
+        found[0] = held.gradient(make.mul(dy, scale), make.mul(product, scale))
+    for index, term in ((1, product), (2, dy)):
+        if index < len(found) and b.wanted[index]:
+            found[index] = unbroadcast(make, term, b.shape(index))
+    pairs = zip(found, b.operands, strict=True)
+    return [None if x is None else make.cast(x, element_type(own)) for x, own in pairs]
+
+
+@decomposition("com.microsoft.SkipLayerNormalization")
+def skip(f: Forward) -> Sequence[Any]:
+    """The normalised sum of operands 0, 1 and 4, and the sum itself as result 3."""
+    return _normalised_sum(f, "LayerNormalization", (0, 1, 4), (2, 3))
+
+
+@decomposition("com.microsoft.SkipSimplifiedLayerNormalization")
+def skip_simplified(f: Forward) -> Sequence[Any]:
+    """The normalised sum of operands 0, 1 and 3, and the sum itself as result 3."""
+    return _normalised_sum(f, "SimplifiedLayerNormalization", (0, 1, 3), (2,))
+
+
+def _normalised_sum(
+    f: Forward, op_type: str, terms: Sequence[int], parameters: Sequence[int]
+) -> Sequence[Any]:
+    if f.gives(1) or f.gives(2):
+        raise f.refused("its statistics are used, which no runtime on a CPU returns")
+    make, total = f.make, f.operands[0]
+    for index in filter(f.has, terms[1:]):
+        total = make.add(total, f.operands[index])
+    held = [f.operands[index] for index in parameters if f.has(index)]
+    epsilon = float_attr(f.info.attribute("epsilon", _SKIP_EPSILON))
+    y = make.onnx(op_type, [total, *held], total.type, axis=int_attr(-1), epsilon=epsilon)
+    return [y, None, None, total][: len(f.op.results)]

@@ -1,0 +1,74 @@
+"""Mean 0 and deviation 1 along some dimensions, and the gradient through that.
+
+Sums are scaled, so that they split; narrow floats are summed in float32. Ioffe and Szegedy
+(arXiv 1502.03167), section 3, with the terms collected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.dialects.build import Build, element_type, shape_of
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Standardised", "inverse_deviation", "mean", "squares", "standardise", "wide"]
+
+
+def wide(make: Build, x: Any) -> Any:
+    """Return ``x`` in float32 if its own type is too narrow for sums."""
+    element = element_type(x)
+    narrow = isinstance(element, ir.F16Type | ir.BF16Type)
+    return make.cast(x, ir.F32Type.get()) if narrow else x
+
+
+def mean(make: Build, x: Any, dims: Sequence[int]) -> Any:
+    """Return the mean over ``dims``, which become 1."""
+    return make.scaled(make.reduce("ReduceSum", x, dims), 1.0 / _count(x, dims))
+
+
+def squares(make: Build, x: Any, dims: Sequence[int]) -> Any:
+    """Return the mean of the squares over ``dims``, which become 1."""
+    return make.scaled(make.reduce("ReduceSumSquare", x, dims), 1.0 / _count(x, dims))
+
+
+def _count(x: Any, dims: Sequence[int]) -> int:
+    return math.prod(shape_of(x)[dim] or 1 for dim in dims)
+
+
+def inverse_deviation(make: Build, variance: Any, epsilon: float) -> Any:
+    """Return 1 / sqrt(``variance`` + ``epsilon``)."""
+    return make.unary("Reciprocal", make.unary("Sqrt", make.shifted(variance, epsilon)))
+
+
+@dataclass(frozen=True)
+class Standardised:
+    """``value`` is (x - mean) ``inverse``, or x ``inverse`` where no mean is subtracted."""
+
+    make: Build
+    value: Any
+    inverse: Any
+    dims: Sequence[int]
+    centred: bool
+
+    def gradient(self, g: Any, product: Any) -> Any:
+        """Return dX from the gradient ``g`` of ``value`` and the ``product`` of the two.
+
+        dX = inverse (g - value mean(g value) - mean(g)), the last where a mean is subtracted.
+        """
+        make = self.make
+        found = make.sub(g, make.mul(self.value, mean(make, product, self.dims)))
+        if self.centred:
+            found = make.sub(found, mean(make, g, self.dims))
+        return make.mul(found, self.inverse)
+
+
+def standardise(
+    make: Build, x: Any, dims: Sequence[int], epsilon: float, *, centred: bool = True
+) -> Standardised:
+    """Return ``x`` standardised over ``dims``, with ``epsilon`` added to the variance."""
+    x = make.sub(x, mean(make, x, dims)) if centred else x
+    inverse = inverse_deviation(make, squares(make, x, dims), epsilon)
+    return Standardised(make, make.mul(x, inverse), inverse, dims, centred)
