@@ -28,6 +28,9 @@ NORMALIZATION_FLOPS = 8.0
 
 _EPSILON = 1e-5
 
+# That of ONNX Runtime for a sum that is normalised.
+_SKIP_EPSILON = 1e-12
+
 # Those that subtract no mean.
 _ROOT_MEAN_SQUARE = frozenset(
     (
@@ -194,7 +197,7 @@ def _kept_statistics(make: Arithmetic, held: list[Any]) -> list[Any]:
 
 def inverse_deviation(make: Arithmetic, x: Any, dims: range, axes: tuple[int, ...]) -> Any:
     """Return 1 / sqrt(mean(x^2) + epsilon) over ``dims`` and the ranks along ``axes``."""
-    variance = make.mean(make.binary("Mul", x, x), dims, axes)
-    epsilon = float(make.local.info.attribute("epsilon", _EPSILON))
+    info, variance = make.local.info, make.mean(make.binary("Mul", x, x), dims, axes)
+    epsilon = float(info.attribute("epsilon", _SKIP_EPSILON if "Skip" in info.name else _EPSILON))
     shifted = make.binary("Add", variance, make.scalar(epsilon, variance))
     return make.unary("Reciprocal", make.unary("Sqrt", shifted))

@@ -157,6 +157,13 @@ def test_any_normalised_sum(
     check(skip(name, *extra[: 1 if simplified else 2], added=added, total=total), mesh)
 
 
+@pytest.mark.parametrize("name", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+def test_the_epsilon_of_a_sum_is_that_of_the_runtime(name: str) -> None:
+    """Where the attribute is left out, which small numbers show."""
+    case = replace(skip(name), operands=[TEXT / 1000, TEXT[::-1] / 1000, normal(8)], attributes={})
+    assert "S(2) S(2) S(0) -> S(2)" in check(case, (2,)).offered
+
+
 def test_sums_of_short_numbers_are_made_of_long_ones() -> None:
     case = skip("SkipLayerNormalization", True, True, total=True)
     halves = [None if x is None else x.astype(np.float16) for x in case.operands]
