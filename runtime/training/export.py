@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.training.checkpoint import DTYPES, weights_of
+from tensoropt.runtime.training.constants import constants, tensor_bytes, tensor_dtype
 
 __all__ = ["export_model"]
 
@@ -42,7 +43,7 @@ def export_model(model: Path, checkpoint: Path, out: Path) -> None:
     import onnx
 
     held = onnx.load(model, load_external_data=False)
-    places = dict(_places(held))
+    places = dict(constants(held))
     trained = weights_of(checkpoint)
     for name, facts in trained.items():
         _check(checkpoint, name, facts, places)
@@ -52,32 +53,14 @@ def export_model(model: Path, checkpoint: Path, out: Path) -> None:
         raise UserError(f"--export {out}: {one_line(error)}") from None
 
 
-def _places(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors of the main graph by name."""
-    for tensor in model.graph.initializer:
-        yield tensor.name, tensor
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            for attribute in node.attribute:
-                if attribute.name == "value":
-                    yield node.output[0], attribute.t
-
-
 def _check(checkpoint: Path, name: str, facts: tuple[Any, ...], places: Mapping[str, Any]) -> None:
     if name not in places:
         near = did_you_mean(name, places)
         raise UserError(f"{checkpoint}: the model has no weight '{name}'{near}")
-    dtype = _dtype(places[name]).name
+    dtype = tensor_dtype(places[name]).name
     expected = (DTYPES.get(dtype, dtype), *places[name].dims)
     if facts != expected:
         raise UserError(f"{checkpoint}: tensor '{name}': expected {expected}, got: {facts}")
-
-
-def _dtype(tensor: Any) -> np.dtype[Any]:
-    import onnx
-
-    found: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return found
 
 
 def _write(
@@ -106,16 +89,12 @@ def _write(
 def _data_path(places: Mapping[str, Any], trained: set[str], out: Path) -> Path | None:
     """Return where external data goes, None where the graph's own file can hold it."""
     small = not any(_is_outside(tensor) for tensor in places.values())
-    size = sum(_size(places[name]) for name in trained)
+    size = sum(tensor_bytes(places[name]) for name in trained)
     return None if small and size < _INLINE else out.with_name(f"{out.name}.data")
 
 
 def _is_outside(tensor: Any) -> bool:
     return bool(tensor.data_location == 1)  # TensorProto.EXTERNAL
-
-
-def _size(tensor: Any) -> int:
-    return int(np.prod(tensor.dims, dtype=np.int64)) * _dtype(tensor).itemsize
 
 
 def _fill(

@@ -17,6 +17,7 @@ from tensoropt.runtime.training.checkpoint import (
     path_of,
     write_checkpoint,
 )
+from tensoropt.runtime.training.constants import constant_bytes
 from tensoropt.runtime.training.job import TrainJob, TrainResult
 from tensoropt.runtime.training.log import Log
 from tensoropt.runtime.training.plan import TrainingPlan
@@ -36,6 +37,8 @@ def run_training(job: TrainJob, comm: Any, link: Link) -> TrainResult:
     plan = TrainingPlan.of(Plan.read(job.plan))
     resume = None if job.resume is None else find_checkpoint(Path(job.resume))
     progress = Progress() if resume is None else check_checkpoint(plan, resume)
+    import onnxruntime  # noqa: F401  # its code is no part of what training takes
+
     memory = PeakMemory()
     held = hold(plan, comm.rank, resume)
     threads = job.threads or share_of_cores(comm)
@@ -139,7 +142,9 @@ def _export(job: TrainJob, trainer: Trainer, comm: Any) -> str | None:
 
 def _held_bytes(trainer: Trainer, comm: Any) -> dict[str, int]:
     """Return what the rank that holds most of each kind holds."""
-    mine = trainer.held.bytes_by_kind()
+    plan, mine = trainer.plan, trainer.held.bytes_by_kind()
+    graphs = (plan.plan.graph(comm.rank), plan.update_graph(comm.rank))
+    mine["constants_bytes"] = sum(map(constant_bytes, graphs))
     return {kind: _largest(comm, size) or 0 for kind, size in mine.items()}
 
 
