@@ -15,6 +15,7 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Training
 from tensoropt.compiler.training.losses import build_loss
 from tensoropt.compiler.training.marks import Marker, Marking, number_of
+from tensoropt.compiler.training.precision import compute_in
 from tensoropt.compiler.training.recompute import Recomputation
 from tensoropt.compiler.training.reverse import Reverse, is_float, tape
 from tensoropt.compiler.training.signature import Signature
@@ -74,6 +75,7 @@ class _Step:
 
     def build(self) -> None:
         parameters = self._parameters()
+        self._narrow()
         with ir.InsertionPoint(self.signature.block):
             loss = build_loss(self._make("loss", "forward"), self.signature, self.spec.loss)
             training = Training(self._seed, self.buffers.__setitem__)
@@ -93,13 +95,20 @@ class _Step:
     def _make(self, name: str, phase: str, follows: int | None = None) -> Marking:
         return self.marker.at(name, self.opset, phase, follows)
 
+    def _weights(self) -> list[Any]:
+        return [v for v in self.signature.arguments if self.signature.is_parameter(v)]
+
+    def _narrow(self) -> None:
+        if self.spec.precision != "float32":
+            block, precision = self.signature.block, self.spec.precision
+            compute_in(block, self._weights(), self.marker, self.opset, precision)
+
     def _recomputation(self) -> Recomputation | None:
         policy, held = self.spec.recompute, self.signature
         if policy == "none":
             return None
         onnx.require_domain(self.module, onnx.OWN_DOMAIN)
-        weights = [v for v in held.arguments if held.is_parameter(v)]
-        return Recomputation(held.block, weights, self.marker, self.opset, policy)
+        return Recomputation(held.block, self._weights(), self.marker, self.opset, policy)
 
     def _parameters(self) -> list[Any]:
         """Return the weights that training may change."""
