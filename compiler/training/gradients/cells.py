@@ -1,0 +1,201 @@
+"""The steps of recurrent networks, forwards and backwards, in the notation of the ONNX standard.
+
+Tensors are `b t g h`: batch, one step of time, gates, hidden units. A cell is given what the input
+adds to its gates; its weights are `g h 1 k` (hidden units of the step before last). What a cell
+multiplies is left to be summed up over time in one product: :class:`Step` holds both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensoropt.compiler.training.gradients.products import einsum
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
+
+__all__ = ["ACTIVATIONS", "CELLS", "Cell", "Step", "split"]
+
+_TIME, _GATES = 1, 2
+
+
+def split(make: Build, x: Any, dim: int, sizes: Sequence[int]) -> list[Any]:
+    """Return ``x`` cut into parts of ``sizes`` along ``dim``."""
+    shapes = [[n if d == dim else size for d, size in enumerate(shape_of(x))] for n in sizes]
+    kinds = [tensor_type(shape, element_type(x)) for shape in shapes]
+    if len(set(sizes)) == 1:
+        count = int_attr(len(sizes))
+        return make.onnx_many("Split", [x], kinds, axis=int_attr(dim), num_outputs=count)
+    return make.onnx_many("Split", [x, make.ints(sizes)], kinds, axis=int_attr(dim))
+
+
+def _sigmoid(make: Build, y: Any, dy: Any) -> Any:
+    part = make.mul(dy, y)
+    return make.sub(part, make.mul(part, y))
+
+
+def _tanh(make: Build, y: Any, dy: Any) -> Any:
+    return make.sub(dy, make.mul(make.mul(dy, y), y))
+
+
+def _relu(make: Build, y: Any, dy: Any) -> Any:
+    zero = make.scalar(0.0, dy)
+    return make.where(make.compare("Greater", y, zero), dy, zero)
+
+
+ACTIVATIONS: dict[str, Callable[[Build, Any, Any], Any]] = {
+    "Sigmoid": _sigmoid,
+    "Tanh": _tanh,
+    "Relu": _relu,
+}
+"""By name, what turns the gradient of a result into that of the operand, given the result."""
+
+
+@dataclass
+class Step:
+    """What one step gives backwards.
+
+    ``gates`` is the gradient of what the input added, ``states`` that of the states before.
+    ``products`` holds per weight (gradient of the product, what was multiplied).
+    """
+
+    gates: Any
+    states: list[Any]
+    products: list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell with its ``weights`` (and biases) and the names of its ``activations``."""
+
+    make: Build
+    weights: Sequence[Any]
+    activations: Sequence[str]
+    biases: int = field(default=0, init=False)
+
+    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the new states, the result first, and what the way back needs of the step."""
+        raise NotImplementedError
+
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+        """Return the gradients, from ``after``, those of the states.
+
+        ``h`` is the result of the step; ``before`` the states before it.
+        """
+        raise NotImplementedError
+
+    def active(self, number: int, x: Any) -> Any:
+        """Return activation ``number`` of ``x``."""
+        return self.make.unary(self.activations[number], x)
+
+    def inactive(self, number: int, y: Any, dy: Any) -> Any:
+        """Return the gradient of what activation ``number`` made ``y`` of."""
+        return ACTIVATIONS[self.activations[number]](self.make, y, dy)
+
+    def product(self, h: Any, weight: int) -> Any:
+        """Return what a state adds to the gates of a weight."""
+        return einsum(self.make, [(h, "btxk"), (self.weights[weight], "ghxk")], "btgh")
+
+    def back(self, gates: Any, weight: int) -> Any:
+        """Return the gradient of what was multiplied."""
+        return einsum(self.make, [(gates, "btgh"), (self.weights[weight], "ghxk")], "btxk")
+
+    def parts(self, x: Any, *sizes: int) -> list[Any]:
+        """Return gates of their own."""
+        return split(self.make, x, _GATES, sizes)
+
+    def together(self, *parts: Any) -> Any:
+        """Return gates in one tensor."""
+        return self.make.concat(list(parts), _GATES)
+
+
+class _Plain(Cell):
+    """H' = f(G + H R)."""
+
+    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+        return [self.active(0, self.make.add(gates, self.product(states[0], 0)))], []
+
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+        gates = self.inactive(0, h, after[0])
+        return Step(gates, [self.back(gates, 0)], [(gates, before[0])])
+
+
+class _Lstm(Cell):
+    """Hochreiter and Schmidhuber (1997), with forget gates; gates i, o, f, c."""
+
+    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+        make, (h, c) = self.make, states
+        three, own = self.parts(make.add(gates, self.product(h, 0)), 3, 1)
+        three, own = self.active(0, three), self.active(1, own)
+        i, o, f = self.parts(three, 1, 1, 1)
+        c = make.add(make.mul(f, c), make.mul(i, own))
+        return [make.mul(o, self.active(2, c)), c], [three, own, c]
+
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+        make, (three, own, c), (dh, dc) = self.make, kept, after
+        i, o, f = self.parts(three, 1, 1, 1)
+        squashed = self.active(2, c)
+        dc = make.add(dc, self.inactive(2, squashed, make.mul(dh, o)))
+        of_gates = self.together(make.mul(dc, own), make.mul(dh, squashed), make.mul(dc, before[1]))
+        gates = self.together(
+            self.inactive(0, three, of_gates), self.inactive(1, own, make.mul(dc, i))
+        )
+        return Step(gates, [self.back(gates, 0), make.mul(dc, f)], [(gates, before[0])])
+
+
+class _Gru(Cell):
+    """Cho et al. (arXiv 1406.1078); gates z, r and h, which has a weight of its own."""
+
+    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+        make, [h] = self.make, states
+        two, own = self.parts(gates, 2, 1)
+        two = self.active(0, make.add(two, self.product(h, 0)))
+        z, r = self.parts(two, 1, 1)
+        own = self.active(1, make.add(own, self.product(make.mul(r, h), 1)))
+        return [make.add(own, make.mul(z, make.sub(h, own)))], [two, own]
+
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+        make, (two, own), [old], [dh] = self.make, kept, before, after
+        z, r = self.parts(two, 1, 1)
+        carried = make.mul(dh, z)
+        of_own = self.inactive(1, own, make.sub(dh, carried))
+        of_reset = self.back(of_own, 1)
+        both = self.together(make.mul(dh, make.sub(old, own)), make.mul(of_reset, old))
+        of_two = self.inactive(0, two, both)
+        dold = make.add(make.add(carried, make.mul(of_reset, r)), self.back(of_two, 0))
+        products = [(of_two, old), (of_own, make.mul(r, old))]
+        return Step(self.together(of_two, of_own), [dold], products)
+
+
+class _LinearGru(Cell):
+    """The GRU that resets what it has multiplied; a bias is added before."""
+
+    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+        make, [h] = self.make, states
+        two, own = self.parts(gates, 2, 1)
+        added = make.add(self.product(h, 0), self.weights[1])
+        of_two, of_own = self.parts(added, 2, 1)
+        two = self.active(0, make.add(two, of_two))
+        z, r = self.parts(two, 1, 1)
+        own = self.active(1, make.add(own, make.mul(r, of_own)))
+        return [make.add(own, make.mul(z, make.sub(h, own)))], [two, own, of_own]
+
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+        make, (two, own, added), [old], [dh] = self.make, kept, before, after
+        z, r = self.parts(two, 1, 1)
+        carried = make.mul(dh, z)
+        of_own = self.inactive(1, own, make.sub(dh, carried))
+        both = self.together(make.mul(dh, make.sub(old, own)), make.mul(of_own, added))
+        of_two = self.inactive(0, two, both)
+        of_product = self.together(of_two, make.mul(of_own, r))
+        dold = make.add(carried, self.back(of_product, 0))
+        products = [(of_product, old), (of_product, None)]
+        return Step(self.together(of_two, of_own), [dold], products)
+
+
+CELLS: dict[str, type[Cell]] = {
+    "RNN": _Plain,
+    "LSTM": _Lstm,
+    "GRU": _Gru,
+    "LinearGRU": _LinearGru,
+}
