@@ -29,6 +29,7 @@ __all__ = [
     "DTYPES",
     "Progress",
     "check_checkpoint",
+    "facts_text",
     "find_checkpoint",
     "keep_latest",
     "path_of",
@@ -242,14 +243,15 @@ def _check_tensors(plan: TrainingPlan, path: Path, found: Mapping[str, tuple[Any
             raise UserError(f"{path}: tensor '{name}' is missing{did_you_mean(name, found)}")
         if found[name] != facts:
             raise UserError(
-                f"{path}: tensor '{name}': expected {_facts(facts)}, got: {_facts(found[name])}"
+                f"{path}: tensor '{name}': expected {facts_text(facts)}, got: {facts_text(found[name])}"
             )
     extra = sorted(found.keys() - expected.keys())
     if extra:
         raise UserError(f"{path}: tensor '{extra[0]}' is not in the state of {plan.folder}")
 
 
-def _facts(facts: tuple[Any, ...]) -> str:
+def facts_text(facts: tuple[Any, ...]) -> str:
+    """Return a tensor's type and shape as text."""
     return f"{facts[0]} {'x'.join(map(str, facts[1:])) or 'scalar'}"
 
 

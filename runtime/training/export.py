@@ -11,7 +11,7 @@ import numpy as np
 
 from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line
-from tensoropt.runtime.training.checkpoint import DTYPES, weights_of
+from tensoropt.runtime.training.checkpoint import DTYPES, facts_text, weights_of
 from tensoropt.runtime.training.constants import constants, tensor_bytes, tensor_dtype
 
 __all__ = ["export_model"]
@@ -60,7 +60,10 @@ def _check(checkpoint: Path, name: str, facts: tuple[Any, ...], places: Mapping[
     dtype = tensor_dtype(places[name]).name
     expected = (DTYPES.get(dtype, dtype), *places[name].dims)
     if facts != expected:
-        raise UserError(f"{checkpoint}: tensor '{name}': expected {expected}, got: {facts}")
+        raise UserError(
+            f"{checkpoint}: tensor '{name}': expected {facts_text(expected)}, "
+            f"got: {facts_text(facts)}"
+        )
 
 
 def _write(

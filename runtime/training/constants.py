@@ -1,0 +1,43 @@
+"""The tensors that graphs themselves hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["constant_bytes", "constants", "tensor_bytes", "tensor_dtype"]
+
+
+def constants(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the initializers and constants of the main graph (TensorProto) by name."""
+    for tensor in model.graph.initializer:
+        yield tensor.name, tensor
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    yield node.output[0], attribute.t
+
+
+def tensor_dtype(tensor: Any) -> np.dtype[Any]:
+    """Return the element type of a TensorProto."""
+    import onnx
+
+    found: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return found
+
+
+def tensor_bytes(tensor: Any) -> int:
+    """Return the size of a TensorProto in memory."""
+    return int(np.prod(tensor.dims, dtype=np.int64)) * tensor_dtype(tensor).itemsize
+
+
+def constant_bytes(graph: Path) -> int:
+    """Return the size of all initializers and constants of an ONNX file, which is not run."""
+    import onnx
+
+    model = onnx.load(graph, load_external_data=False)
+    return sum(tensor_bytes(tensor) for _, tensor in constants(model))

@@ -1,0 +1,216 @@
+"""Bad input while training: one line that says what and where."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import edit
+from handmade_classifier import Classifier
+from safetensors.numpy import load_file
+
+from tensoropt.runtime.cli import main
+from tensoropt.runtime.training.checkpoint import find_checkpoint
+from tensoropt.runtime.training.labels import describe_integers
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def refused(capsys, *arguments: object) -> str:
+    """Return the one line that a refused command says."""
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("error: ").rstrip("\n")
+
+
+@pytest.fixture
+def spoilt(classifier: Classifier, tmp_path: Path):
+    """Make a data file of 12 samples, changed."""
+
+    def make(change) -> Path:
+        held = classifier.data(12)
+        change(held)
+        path = tmp_path / "spoilt.npz"
+        np.savez(path, **held)
+        return path
+
+    return make
+
+
+def test_a_summary(capsys, plans, data) -> None:
+    status, out, err = run(capsys, plans["zero2"], "--train", "--data", data, "--steps", 3)
+    lines = out.splitlines()
+    assert (status, err) == (0, "")
+    assert lines[0].startswith("step 3: loss ")
+    assert lines[0].endswith(" in 3 steps")
+    assert lines[1].startswith("step time: median ")
+    assert lines[1].endswith(" samples per second")
+    assert lines[2].split() == ["memory", "per", "device", "held", "predicted"]
+    assert [line.split()[0] for line in lines[3:]] == [
+        "parameters",
+        "gradients",
+        "optimizer",
+        "buffers",
+        "constants",
+        "peak",
+    ]
+
+
+def test_json(capsys, plans, data) -> None:
+    flags = ["--train", "--data", data, "--steps", 3, "--format", "json"]
+    status, out, _ = run(capsys, plans["data2"], *flags)
+    facts = json.loads(out)
+    assert status == 0
+    assert (facts["step"], facts["steps"], facts["samples"]) == (3, 3, 12)
+    assert (facts["ranks"], facts["mesh"]) == (2, [2])
+    assert facts["held_bytes"]["parameters_bytes"] == 352
+    assert facts["predicted_peak_bytes"] == 10
+    assert facts["samples_per_s"] == pytest.approx(4 / facts["step_time_s"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--train: expected --data too"),
+        (["--data", "d"], "--train: expected --steps too"),
+        (["--data", "d", "--steps", "0"], "argument --steps: expected at least 1, got: 0"),
+        (["--check", "m"], "--check: not with --train"),
+        (["--inputs", "m"], "--inputs: not with --train"),
+        (["--data", "d", "--steps", "1", "--export", "o"], "--export: expected --model too"),
+        (["--data", "d", "--steps", "1", "--model", "o"], "--model: expected --export too"),
+        (
+            ["--data", "d", "--steps", "1", "--checkpoint-every", "1"],
+            "--checkpoint-every: expected --checkpoint DIR too",
+        ),
+        (["--learning-rate", "-1"], "argument --learning-rate: expected at least 0, got: -1"),
+        (["--schedule", "step"], "argument --schedule: invalid choice: 'step' (choose from"),
+    ],
+)
+def test_flags_that_do_not_go_together(capsys, plans, flags, message: str) -> None:
+    assert refused(capsys, plans["data1"], "--train", *flags).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--steps", "3"], "--steps: expected --train"),
+        (["--checkpoint-every", "3"], "--checkpoint-every: expected --train"),
+        (["--resume", "c"], "--resume: expected --train, or --resume, --export and --model"),
+        (["--export", "o"], "--export without --train: expected --resume too"),
+    ],
+)
+def test_flags_without_train(capsys, plans, flags, message: str) -> None:
+    assert refused(capsys, plans["data1"], *flags) == message
+
+
+def test_the_other_kind_of_plan(capsys, plans, data, classifier, plan: Path) -> None:
+    found = refused(capsys, plans["data1"], "--check", classifier.model)
+    assert found == f"{plans['data1']}: is a plan for training, expected --train"
+    found = refused(capsys, plan, "--train", "--data", data, "--steps", 1)
+    made = "expected one made by: tensoropt-opt MODEL --train --loss LOSS -o PLAN"
+    assert found == f"{plan}: is a plan for inference, {made}"
+
+
+def test_several_plans(capsys, plans, data) -> None:
+    flags = [plans["data1"], plans["data2"], "--train", "--data", data, "--steps", 1]
+    assert refused(capsys, *flags) == "--train: expected one plan, got: 2"
+
+
+def test_places(capsys, plans, data, tmp_path: Path) -> None:
+    flags = [plans["data1"], "--train", "--data", data, "--steps", 1]
+    log = tmp_path / "none" / "log"
+    assert refused(capsys, *flags, "--log", log).startswith(f"--log {log}: FileNotFoundError: ")
+    out = ["--export", tmp_path / "none" / "o.onnx", "--model", data]
+    assert "not the model that" in refused(capsys, *flags, *out)
+    found = refused(capsys, *flags, "--loss-scale", 8)
+    assert found == f"--loss-scale: {plans['data1']} has none, expected --precision float16 in it"
+
+
+def test_a_label_out_of_range(capsys, classifier, spoilt, tmp_path: Path) -> None:
+    plan = classifier.plan(tmp_path / "plan", 2)
+    edit(plan, lambda content: content["training"]["loss"].update(classes=4))
+    data = spoilt(lambda held: held["labels"].__setitem__(6, 4))
+    found = refused(capsys, plan, "--train", "--data", data, "--steps", 3)
+    expected = "step 2: input 'labels': expected classes from 0 to 3, got: 4"
+    assert found == f"rank 1 of 2: {expected}"
+
+
+def test_nan_in_the_data(capsys, plans, spoilt, tmp_path: Path) -> None:
+    data = spoilt(lambda held: held["x"].__setitem__((7, 2), np.nan))
+    checkpoint, log = tmp_path / "checkpoints", tmp_path / "log"
+    flags = ["--train", "--data", data, "--steps", 3, "--checkpoint", checkpoint, "--log", log]
+    found = refused(capsys, plans["zero2"], *flags)
+    kept = checkpoint / "step-00000001.safetensors"
+    assert found == (
+        f"{plans['zero2']}: step 2: the loss is nan, first not finite: input 'x' on rank 1 "
+        f"(the state before it is in {kept})"
+    )
+    assert find_checkpoint(checkpoint) == kept
+    assert all(np.isfinite(array).all() for array in load_file(kept).values())
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_the_first_node_that_is_not_finite(capsys, plans, spoilt) -> None:
+    data = spoilt(lambda held: held["x"].__setitem__((7, 2), 3e38))
+    found = refused(capsys, plans["data2"], "--train", "--data", data, "--steps", 3)
+    assert "step 2: the loss is nan, first not finite: 'z' of MatMul node 'fc1' on rank 1" in found
+
+
+def test_micro_batches_that_are_not_finite(capsys, classifier, spoilt, tmp_path) -> None:
+    plan = classifier.plan(tmp_path / "plan", 2, micro=2)
+    data = spoilt(lambda held: held["x"].__setitem__((5, 0), 3e38))
+    found = refused(capsys, plan, "--train", "--data", data, "--steps", 3)
+    assert "step 1: the loss is nan, first not finite: 'z' of MatMul node 'fc1' on rank 0" in found
+
+
+def interrupted(command: list[object], log: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command and press Ctrl-C once its log has lines."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tensoropt.runtime.cli", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    end = time.monotonic() + 30
+    while not (log.exists() and log.stat().st_size):
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+def test_ctrl_c_finishes_the_step(plans, data, tmp_path: Path) -> None:
+    log, checkpoint = tmp_path / "log", tmp_path / "checkpoints"
+    flags = ["--train", "--data", data, "--steps", 10**7, "--log", log, "--checkpoint", checkpoint]
+    done = interrupted([plans["data2"], *flags], log)
+    assert (done.returncode, done.stderr) == (130, "")
+    last = json.loads(log.read_text().splitlines()[-1])["step"]
+    assert find_checkpoint(checkpoint).name == f"step-{last:08d}.safetensors"
+    assert done.stdout.startswith(f"step {last}: loss ")
+
+
+def test_a_timeout(capsys, plans, data) -> None:
+    flags = ["--train", "--data", data, "--steps", 10**7, "--timeout", 2]
+    found = refused(capsys, plans["data2"], *flags)
+    assert found == "no result within --timeout 2 s, the 2 ranks were ended"
+
+
+def test_an_index_that_onnx_runtime_refuses() -> None:
+    batch = {"ids": np.array([3, 60]), "x": np.zeros(2)}
+    words = "indices element out of data bounds, idx=60 must be within the inclusive range [-50,49]"
+    assert describe_integers(words, batch) == " (in this batch 'ids' holds 3 to 60)"
+    assert describe_integers("no memory", batch) == ""
