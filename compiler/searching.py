@@ -72,7 +72,9 @@ def _frontier(graphs: Graphs, request: Request, say: Say, **more: Any) -> Fronti
         own = replace(options, time_limit_s=limit_s)
         return search_graph(graph, request.meshes, request.device, own, tell)
 
-    return search_steps(graphs, search, say, options.time_limit_s, options.enough_bytes)
+    meshes = [mesh.shape for mesh in request.meshes]
+    limits = (options.time_limit_s, options.enough_bytes)
+    return search_steps(graphs, search, say, meshes, *limits)
 
 
 def _options(request: Request, search: str, **more: Any) -> SearchOptions:

@@ -94,33 +94,49 @@ def search_steps(
     graphs: Mapping[str, Graph],
     search: Search,
     say: Say,
+    meshes: Sequence[tuple[int, ...]],
     time_limit_s: float | None = None,
     enough_bytes: int | None = None,
 ) -> FrontierResult:
-    """Return the union of the frontiers of ``graphs``, searched in turn.
+    """Return the union of the frontiers of ``graphs`` on ``meshes``, searched in turn.
 
     The time left is shared evenly among the steps to come. A step that cannot be searched is left
     out, those after Ctrl-C as well; raises UserError when that is so for all of them. Ends early
     with a point of at most ``enough_bytes``.
     """
     found: dict[str, FrontierResult] = {}
-    refusals: list[UserError] = []
-    left = _shares(time_limit_s, len(graphs))
+    refusals: dict[str, BaseException] = {}
+    left, interrupted = _shares(time_limit_s, len(graphs)), False
     for recompute, graph in graphs.items():
+        tell = _prefixed(say, recompute) if len(graphs) > 1 else say
         try:
-            tell = _prefixed(say, recompute) if len(graphs) > 1 else say
+            if interrupted:
+                raise KeyboardInterrupt("interrupted")
             found[recompute] = search(graph, next(left), tell)
         except UserError as error:
-            refusals.append(error)
+            refusals[recompute] = error
+            continue
         except KeyboardInterrupt:
-            if not any(result.points for result in found.values()):
+            if not found:
                 raise
-            return replace(_united(found), interrupted=True)
-        if found and _ends(list(found.values())[-1], enough_bytes):
+            refusals[recompute], interrupted = KeyboardInterrupt("interrupted"), True
+            continue
+        interrupted |= found[recompute].interrupted
+        if _holds(found[recompute], enough_bytes):
             break
     if not found:
-        raise refusals[0]
-    return _united(found)
+        raise next(iter(refusals.values()))
+    return _united(found, _left_out(refusals, meshes), interrupted=interrupted)
+
+
+def _left_out(
+    refusals: Mapping[str, BaseException], meshes: Sequence[tuple[int, ...]]
+) -> list[LeftOut]:
+    return [
+        LeftOut(mesh, f"{error} (recompute {recompute})")
+        for recompute, error in refusals.items()
+        for mesh in meshes
+    ]
 
 
 def _shares(limit_s: float | None, count: int) -> Iterator[float | None]:
@@ -137,12 +153,16 @@ def _prefixed(say: Say, recompute: str) -> Say:
     return lambda text: say(f"recompute {recompute}, {text}")
 
 
-def _ends(result: FrontierResult, enough_bytes: int | None) -> bool:
-    small = enough_bytes is not None and any(p.memory_bytes <= enough_bytes for p in result.points)
-    return result.interrupted or small
+def _holds(result: FrontierResult, enough_bytes: int | None) -> bool:
+    return enough_bytes is not None and any(p.memory_bytes <= enough_bytes for p in result.points)
 
 
-def _united(found: Mapping[str, FrontierResult]) -> FrontierResult:
+def _united(
+    found: Mapping[str, FrontierResult],
+    left_out: Sequence[LeftOut] = (),
+    *,
+    interrupted: bool = False,
+) -> FrontierResult:
     results = list(found.values())
     points = [
         StepPoint(**{**vars(point), "recompute": recompute})
@@ -158,8 +178,9 @@ def _united(found: Mapping[str, FrontierResult]) -> FrontierResult:
             LeftOut(left.mesh, f"{left.reason} (recompute {recompute})")
             for recompute, result in found.items()
             for left in result.left_out
-        ],
-        any(result.interrupted for result in results),
+        ]
+        + [*left_out],
+        interrupted,
     )
 
 

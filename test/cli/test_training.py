@@ -1,0 +1,140 @@
+"""Training through the command line: steps printed, searched, compared, written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAIN = ("--train", "--loss", "mse:y,t", "--optimizer", "sgd")
+
+
+def points(text: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(text)["points"]
+    return found
+
+
+def test_the_step_is_printed(opt, mlp: Path) -> None:
+    outcome = opt(mlp, *TRAIN, "--emit", "train")
+    assert outcome.status == 0
+    assert 'topt.state = "parameter"' in outcome.out
+    assert 'topt.phase = "update"' in outcome.out
+    assert 'topt.phase = "recompute"' not in outcome.out
+
+
+@pytest.mark.parametrize("phase", ["search", "reshard", "partition"])
+def test_a_printed_step_goes_on(opt, mlp: Path, tmp_path: Path, phase: str) -> None:
+    """From the text of a phase follows what follows from the model."""
+    flags = ("--devices", "2", "--pick", "memory")
+    step = tmp_path / "step.mlir"
+    step.write_text(opt(mlp, *TRAIN, "--recompute", "none", "--emit", "train").out)
+    whole = opt(mlp, *TRAIN, "--recompute", "none", "--emit", phase, *flags)
+    assert whole.status == 0
+    assert opt(step, "--emit", phase, *flags).out == whole.out
+
+
+def test_a_printed_step_has_a_frontier(opt, mlp: Path, tmp_path: Path) -> None:
+    step = tmp_path / "step.mlir"
+    step.write_text(opt(mlp, *TRAIN, "--recompute", "none", "--emit", "train").out)
+    searched = points(opt(step, "--devices", "2", "--pareto", "--format", "json").out)
+    whole = opt(mlp, *TRAIN, "--recompute", "none", "--devices", "2", "--pareto", "--format=json")
+    expected = points(whole.out)
+    assert [point.pop("recompute") for point in expected] == ["none"] * len(expected)
+    assert searched == expected
+
+
+def test_a_printed_step_is_not_trained_again(opt, refused, mlp: Path, tmp_path: Path) -> None:
+    step = tmp_path / "step.mlir"
+    step.write_text(opt(mlp, *TRAIN, "--emit", "train").out)
+    assert "has passed the train already" in refused(step, *TRAIN, "--pareto")
+    message = refused(step, *TRAIN, "--emit", "search")
+    assert message.endswith("has passed the train already, expected no --train")
+
+
+def test_all_ways_to_recompute_are_searched(opt, mlp: Path) -> None:
+    united = points(opt(mlp, *TRAIN, "--devices", "2", "--pareto", "--format", "json").out)
+    apart = [
+        point
+        for way in ("none", "light", "half", "blocks")
+        for point in points(
+            opt(mlp, *TRAIN, "--devices=2", "--pareto", "--format=json", "--recompute", way).out
+        )
+    ]
+    assert {point["recompute"] for point in united} <= {point["recompute"] for point in apart}
+    for point in apart:
+        assert any(
+            other["time_s"] <= point["time_s"] and other["memory_bytes"] <= point["memory_bytes"]
+            for other in united
+        )
+    assert [point["index"] for point in united] == list(range(len(united)))
+
+
+def test_searches_are_compared_on_a_step(opt, mlp: Path) -> None:
+    outcome = opt(mlp, *TRAIN, "--devices", "2", "--compare", "ft,data-parallel", "--format=json")
+    assert [row["method"] for row in json.loads(outcome.out)["methods"]] == ["ft", "data-parallel"]
+
+
+def test_a_profile_of_training(opt, mlp: Path) -> None:
+    outcome = opt(mlp, *TRAIN, "--objective", "profile", "--devices", "2", "--format", "json")
+    rows = json.loads(outcome.out)["profile"]
+    assert [row["devices"] for row in rows] == [1, 2]
+    assert all("recompute" in row["point"] for row in rows)
+
+
+def test_the_fewest_devices_that_train(opt, mlp: Path) -> None:
+    flags = (*TRAIN, "--objective", "devices", "--format", "json")
+    lean = points(opt(mlp, *TRAIN, "--devices", "2", "--pareto", "--format", "json").out)[-1]
+    outcome = opt(mlp, *flags, "--memory", str(lean["memory_bytes"]), "--devices", "4")
+    assert points(outcome.out)[0]["mesh"] == [2]
+
+
+def test_a_plan_of_training_says_how(opt, mlp: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "plan"
+    flags = ("--clip-norm", "2", "--micro-batches", "3", "--freeze", "w1")
+    assert opt(mlp, *TRAIN, *flags, "--devices", "2", "-o", folder).status == 0
+    document = json.loads((folder / "plan.json").read_text())
+    training = document["training"]
+    assert training["loss"] == {"kind": "mse", "output": "y", "labels": "t"}
+    assert (training["clip_norm"], training["micro_batches"]) == (2.0, 3)
+    assert training["optimizer"]["name"] == "sgd"
+    assert [row["name"] for row in training["state"]] == ["w2"]
+    assert [row["name"] for row in document["parameters"]] == ["w1"]
+    assert [row["name"] for row in document["inputs"]] == ["x", "t"]
+    (gradient,) = training["gradients"]
+    assert (gradient["name"], gradient["accumulator"]) == ("w2.grad", "w2.gradient")
+
+
+def test_a_plan_fed_back_in_gives_the_same_graphs(opt, mlp: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    flags = (*TRAIN, "--micro-batches", "2")
+    assert opt(mlp, *flags, "--devices", "2", "--pick", "memory", "-o", first).status == 0
+    assert opt(mlp, *flags, "--strategies", first, "-o", second).status == 0
+    found = [json.loads((folder / "plan.json").read_text()) for folder in (first, second)]
+    assert found[0]["files"] == found[1]["files"]
+    assert found[0]["training"] == found[1]["training"]
+
+
+def test_strategies_of_the_other_kind(opt, refused, mlp: Path, tmp_path: Path) -> None:
+    infers, trains = tmp_path / "infers", tmp_path / "trains"
+    assert opt(mlp, "--devices", "2", "-o", infers).status == 0
+    assert opt(mlp, *TRAIN, "--devices", "2", "-o", trains).status == 0
+    assert "is not for training, expected no --train" in refused(
+        mlp, *TRAIN, "--strategies", infers
+    )
+    assert "is for training, expected --train --loss" in refused(mlp, "--strategies", trains)
+    message = refused(mlp, *TRAIN, "--recompute", "auto", "--strategies", trains)
+    assert "--recompute: expected one of none, light, half, blocks with --strategies" in message
+
+
+def test_a_plan_for_training_is_replaced_and_nothing_else(
+    opt, refused, mlp: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "plan"
+    assert opt(mlp, *TRAIN, "--devices", "2", "-o", folder).status == 0
+    assert opt(mlp, "--devices", "2", "-o", folder).status == 0
+    assert not list(folder.rglob("*.safetensors"))
+    assert opt(mlp, *TRAIN, "--devices", "2", "-o", folder).status == 0
+    (folder / "weights" / "mine.safetensors").write_bytes(b"")
+    assert "weights/mine.safetensors" in refused(mlp, *TRAIN, "-o", folder)
