@@ -67,6 +67,7 @@ _FAMILIES = (
     "recurrent",
     "reduction",
     "resizing",
+    "runtime_attention",
     "softmax",
 )
 

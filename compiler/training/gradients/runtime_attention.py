@@ -1,0 +1,202 @@
+"""The runtime's own attention operators, in operators that have gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.training.gradients.cells import split
+from tensoropt.compiler.training.gradients.heads import (
+    Heads,
+    attend,
+    between,
+    boolean_bias,
+    grouped_bias,
+    positions,
+    total,
+)
+from tensoropt.compiler.training.gradients.registry import Forward, decomposition
+from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
+
+__all__: list[str] = []
+
+_CACHE = "it reads a cache of keys and values, which training does not have"
+
+
+def _result(f: Forward, heads: Heads, query: Any, key: Any, value: Any, *, biases: Sequence[Any],
+            softcap: float = 0.0) -> Any:  # fmt: skip
+    """Return attention, packed `b s (h d)`; ``biases`` broadcast to `b h s t`."""
+    make = f.make
+    q, k = heads.query(make, query), heads.key(make, key, flip=True)
+    scale = float(f.info.attribute("scale", 0.0)) or 1.0 / math.sqrt(shape_of(q)[-1] or 1)
+    added = [grouped_bias(make, heads, bias) for bias in biases if bias is not None]
+    *_, weights = attend(make, q, k, scale=scale, softcap=softcap, bias=total(make, added))
+    y = make.matmul(weights, heads.key(make, value, flip=False))
+    return heads.result(make, y, packed=True)
+
+
+def _padding(f: Forward, index: int, keys: int, like: Any) -> Any:
+    """Return what a mask of keys adds: one length or one 0 or 1 per key, for each sequence."""
+    if not f.has(index):
+        return None
+    make, mask, shape = f.make, f.operands[index], [n or 0 for n in shape_of(f.operands[index])]
+    hidden = float(f.info.attribute("mask_filter_value", -10000.0))
+    batch = f.info.shape(0)[0]
+    if len(shape) == 1 and shape[0] == batch:
+        lengths = make.unsqueeze(mask, [1, 2, 3])
+        seen = make.compare("Less", make.cast(positions(make, keys), element_type(mask)), lengths)
+    elif len(shape) in (2, 3) and shape[0] == batch and shape[-1] == keys:
+        mask = make.unsqueeze(mask, [1, 2] if len(shape) == 2 else [1])
+        seen = make.compare("Greater", mask, make.scalar(0, mask))
+    else:
+        raise f.refused(f"a mask of shape {shape}, expected a length or a mask per sequence")
+    return boolean_bias(make, seen, like, hidden)
+
+
+def _causal(f: Forward, rows: int, keys: int, like: Any) -> Any:
+    causal = bool(f.info.attribute("unidirectional", 0))
+    seen = between(f.make, rows, keys, causal=causal)
+    return None if seen is None else boolean_bias(f.make, seen, like)
+
+
+@decomposition("com.microsoft.MultiHeadAttention")
+def multi_head(f: Forward) -> Sequence[Any]:
+    """Return result, keys and values; the bias holds those of query, key and value in order."""
+    make = f.make
+    if any(map(f.has, (6, 7, 8, 9))):
+        raise f.refused(_CACHE)
+    if f.gives(3):
+        raise f.refused("it gives its scores, expected none")
+    if not (f.has(1) and f.has(2)) or len(f.info.shape(0)) != 3:
+        raise f.refused("its query, key and value are packed in one, expected three operands")
+    heads = Heads(int(f.info.attribute("num_heads")), 1)
+    query, key, value = _with_bias(f)
+    q_rows, keys = shape_of(query)[1] or 0, f.info.shape(1)[-2] or 0
+    biases = [_causal(f, q_rows, keys, query), _padding(f, 4, keys, query)]
+    biases.append(f.operands[5] if f.has(5) else None)
+    found = [
+        _result(f, heads, query, key, value, biases=biases),
+        heads.unpacked(make, key) if f.gives(1) else None,
+        heads.unpacked(make, value) if f.gives(2) else None,
+    ]
+    return found[: len(f.op.results)]
+
+
+def _with_bias(f: Forward) -> list[Any]:
+    """Return query, key and value, each with its part of the bias; by head there is none."""
+    held = f.operands[:3]
+    if not f.has(3):
+        return held
+    if any(len(shape_of(x)) != 3 for x in held):
+        raise f.refused("it has a bias and keys by head, expected keys of three dimensions")
+    parts = split(f.make, f.operands[3], 0, [shape_of(x)[-1] or 0 for x in held])
+    return [f.make.add(x, part) for x, part in zip(held, parts, strict=True)]
+
+
+@decomposition("com.microsoft.Attention")
+def merged(f: Forward) -> Sequence[Any]:
+    """Return the result; query, key and value are products of the input with parts of one weight.
+
+    The parts are taken apart before they are multiplied, so that each splits along its heads.
+    """
+    make = f.make
+    if f.has(4) or f.has(6) or f.gives(1):
+        raise f.refused(_CACHE)
+    if f.info.attribute("do_rotary", 0):
+        raise f.refused("it turns what it multiplies, expected do_rotary of 0")
+    x, columns = f.operands[0], f.info.shape(1)[1] or 0
+    sizes = list(f.info.attribute("qkv_hidden_sizes", ())) or [columns // 3] * 3
+    parts = [make.matmul(x, w) for w in split(make, f.operands[1], 1, sizes)]
+    if f.has(2):
+        biases = split(make, f.operands[2], 0, sizes)
+        parts = [make.add(part, bias) for part, bias in zip(parts, biases, strict=True)]
+    rows = f.info.shape(0)[1] or 0
+    added = [_causal(f, rows, rows, x), _padding(f, 3, rows, x)]
+    added.append(f.operands[5] if f.has(5) else None)
+    heads = Heads(int(f.info.attribute("num_heads")), 1)
+    y = _result(f, heads, *parts, biases=added)
+    return [y, None][: len(f.op.results)]
+
+
+_UNSUPPORTED = {
+    "smooth_softmax": 0,
+    "sliding_window_cache": 0,
+    "kv_cache_bit_width": 0,
+    "qk_output": 0,
+}
+
+
+@decomposition("com.microsoft.GroupQueryAttention")
+def grouped(f: Forward) -> Sequence[Any]:
+    """Return result, keys and values of sequences that start here: there is nothing in a cache."""
+    make, own, shared = f.make, *(int(f.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
+    _check_grouped(f)
+    heads = Heads(shared, own // shared)
+    query, key, value = _unpacked(f, own, shared)
+    query, key = _turned(f, query, own), _turned(f, key, shared)
+    rows, keys = shape_of(query)[1] or 0, shape_of(key)[1] or 0
+    causal, window = (
+        bool(f.info.attribute("causal", 1)),
+        int(f.info.attribute("local_window_size", -1)),
+    )
+    seen = between(make, rows, keys, causal=causal, window=window - 1 if window > 0 else -1)
+    added = [None if seen is None else boolean_bias(make, seen, query), _lengths(f, keys, query)]
+    added.append(f.operands[10] if f.has(10) else None)
+    softcap = float(f.info.attribute("softcap", 0.0))
+    found = [
+        _result(f, heads, query, key, value, biases=added, softcap=softcap),
+        heads.unpacked(make, key) if f.gives(1) else None,
+        heads.unpacked(make, value) if f.gives(2) else None,
+    ]
+    return found[: len(f.op.results)]
+
+
+def _check_grouped(f: Forward) -> None:
+    """Raise the error about what has no gradient here."""
+    if any(f.has(i) and 0 not in f.info.shape(i) for i in (3, 4)):
+        raise f.refused(_CACHE)
+    if any(f.has(i) for i in range(11, len(f.operands))) or f.gives(3):
+        raise f.refused("it has sinks, scales, norms or gives scores, expected none of these")
+    for name, default in _UNSUPPORTED.items():
+        if f.info.attribute(name, default) not in (default, -1):
+            raise f.refused(f"it has the attribute {name}, expected none")
+
+
+def _unpacked(f: Forward, own: int, shared: int) -> list[Any]:
+    """Return query, key and value, which may be packed in the first operand."""
+    if f.has(1):
+        return f.operands[:3]
+    size = (f.info.shape(0)[2] or 0) // (own + 2 * shared)
+    return split(f.make, f.operands[0], 2, [own * size, shared * size, shared * size])
+
+
+def _turned(f: Forward, x: Any, count: int) -> Any:
+    """Return query or key turned by the angles of its positions, if that is asked for."""
+    import numpy as np
+
+    if not f.info.attribute("do_rotary", 0):
+        return x
+    make, (batch, rows, width) = f.make, (n or 0 for n in shape_of(x))
+    half = shape_of(f.operands[7])[1] or 0
+    partial = {"rotary_embedding_dim": int_attr(2 * half), "num_heads": int_attr(count)}
+    where = make.constant(np.tile(np.arange(rows, dtype=np.int64), (batch, 1)))
+    where = make.add(where, make.take(f.operands[9], make.ints([0]), 1)) if f.has(9) else where
+    return make.onnx(
+        "com.microsoft.RotaryEmbedding",
+        [x, where, *f.operands[7:9]],
+        tensor_type([batch, rows, width], element_type(x)),
+        interleaved=int_attr(int(f.info.attribute("rotary_interleaved", 0))),
+        **(partial if 2 * half * count != width else {}),
+    )
+
+
+def _lengths(f: Forward, keys: int, like: Any) -> Any:
+    """Return what hides the keys behind the end of each sequence; ``None`` if all are full."""
+    make, last = f.make, f.operands[5]
+    known = f.info.literal(5)
+    if known is not None and (known == keys - 1).all():
+        return None
+    last = make.reshape(last, [shape_of(last)[0] or 1, 1, 1, 1])
+    key = make.cast(positions(make, keys), element_type(last))
+    return boolean_bias(make, make.compare("LessOrEqual", key, last), like)
