@@ -192,8 +192,15 @@ class Reverse:
             others = [make.onnx("Sum", others, value.type)]
         return make.onnx("Sum", [parts[0], *others], value.type)
 
+    def _given(self, results: Sequence[Any]) -> list[Any]:
+        """Return the gradient of each result; of results that are one value the first has it."""
+        return [
+            None if r is None or r in results[:at] else self.gradient(r)
+            for at, r in enumerate(results)
+        ]
+
     def _op(self, taped: Taped) -> None:
-        gradients = [None if r is None else self.gradient(r) for r in taped.results]
+        gradients = self._given(taped.results)
         wanted = [operand in self.active for operand in taped.operands]
         if not any(wanted) or all(dy is None for dy in gradients):
             return

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from training.harness import Vjp, check_node, ints, node_model, normal, spaced
 
+from tensoropt.compiler.errors import UserError
+
 
 @pytest.mark.parametrize("literals", [set(), {1}])
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -97,3 +99,10 @@ def test_top_k(axis: int, largest: int) -> None:
 def test_values_of_one_hot(axis: int) -> None:
     operands = [np.array([[1, 0], [2, 4]]), np.array(3, np.int64), normal(2, dtype=np.float32)]
     check_node("OneHot", operands, {"axis": axis}, literals={1})
+
+
+def test_other_reductions_are_refused() -> None:
+    operands = [normal(3, 2), ints(1, 0).reshape(2, 1), normal(2, 2)]
+    model = node_model("ScatterND", operands, {"reduction": "mul"})
+    with pytest.raises(UserError, match=r"node 'ScatterND' .* 'none' or 'add', got: 'mul'"):
+        Vjp(model)

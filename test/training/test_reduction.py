@@ -72,7 +72,7 @@ def test_axes_that_are_computed_are_refused() -> None:
     model = node_model("ReduceMax", [normal(2, 3), ints(1)])
     result = helper.make_tensor_value_info("y0", TensorProto.DOUBLE, [2, 1])
     model.graph.output[0].CopyFrom(result)
-    with pytest.raises(UserError, match="ReduceMax has no gradient where its axes are computed"):
+    with pytest.raises(UserError, match=r"node 'ReduceMax' .* expected operand 1, the axes"):
         Vjp(model)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import add_rows
 from tensoropt.dialects.build import Build, shape_of
@@ -42,9 +41,7 @@ def _constants(b: Backward, index: int) -> list[int]:
     """Return the numbers of an operand, none where it is omitted."""
     held = b.info.literal_ints(index) if b.has(index) else []
     if held is None:
-        raise UserError(
-            f"{b.info.name} has no gradient where its bounds are computed, expected constants"
-        )
+        raise b.refused(f"expected operand {index} to be a constant, got: one that is computed")
     return held
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.sharding.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import add_elements, add_rows, put_elements
@@ -110,9 +109,7 @@ def _adds(b: Backward) -> bool:
     """Say whether updates are added and do not replace."""
     reduction = b.info.attribute("reduction", "none")
     if reduction not in ("none", "add"):
-        raise UserError(
-            f"{b.info.name} with reduction '{reduction}' has no gradient, expected none or add"
-        )
+        raise b.refused(f"expected reduction 'none' or 'add', got: '{reduction}'")
     return bool(reduction == "add")
 
 

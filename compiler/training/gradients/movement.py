@@ -21,6 +21,8 @@ def identity(b: Backward) -> Gradients:
 @gradient("Reshape", "Flatten")
 def reshape(b: Backward) -> Gradients:
     """The gradient in the shape of the operand."""
+    if 0 in b.shape(0):  # in the shape that Reshape is given, 0 would stand for another number
+        return b.first(b.make.zeros(b.operands[0]))
     return b.first(b.make.reshape(b.dy, b.shape(0)))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.sharding.reduction import reduced_dims
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import element_type, int_attr
@@ -109,9 +108,7 @@ def cum_sum(b: Backward) -> Gradients:
 def _dims(b: Backward) -> list[int]:
     dims = reduced_dims(b.info)
     if dims is None:
-        raise UserError(
-            f"{b.info.name} has no gradient where its axes are computed, expected a constant"
-        )
+        raise b.refused("expected operand 1, the axes, to be a constant, got: one that is computed")
     return dims
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import (
     Build,
@@ -58,8 +57,9 @@ def resize(b: Backward) -> Gradients:
 
     Resizing is linear, and along several dimensions it is one after the other.
     """
-    if b.info.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise UserError("Resize that keeps an aspect ratio has no gradient, expected 'stretch'")
+    policy = b.info.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        raise b.refused(f"expected keep_aspect_ratio_policy 'stretch', got: '{policy}'")
     dx = b.dy
     for at, dim in enumerate(_axes(b)):
         times = _copies(b, at, dim)
