@@ -8,19 +8,18 @@ there, so that clones are neither run early nor merged with what they repeat.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.sharding.describe import tensor_info
 from tensoropt.compiler.training.marks import Marker, number_of
-from tensoropt.compiler.training.segments import Line, divide
+from tensoropt.compiler.training.segments import divide
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["CONTRACTIONS", "Forward", "Recomputation", "forward_of"]
+__all__ = ["CONTRACTIONS", "Forward", "Recomputation"]
 
 _KEPT = """
     MatMul Gemm Einsum Conv ConvTranspose ConvInteger MatMulInteger DeformConv
@@ -37,24 +36,20 @@ class Forward:
 
     ops: Sequence[ir.Operation]
     place: Mapping[Any, int]
-    line: Line
 
+    @classmethod
+    def of(cls, block: ir.Block, weights: Collection[Any]) -> Forward:
+        """Return the forward ops that depend on more than ``weights`` and literals. Linear."""
+        ops = list(_batch_ops(block, weights))
+        return cls(ops, {value: i for i, op in enumerate(ops) for value in op.results})
 
-def forward_of(block: ir.Block, weights: Collection[Any]) -> Forward:
-    """Return the forward ops that depend on more than ``weights`` and literals. Linear."""
-    ops = list(_batch_ops(block, weights))
-    place = {value: i for i, op in enumerate(ops) for value in op.results}
-    last = dict(place)
-    for i, op in enumerate(ops):
-        last.update((value, i) for value in onnx.read_values(op) if value in place)
-    counts, sizes = [0] * (len(ops) + 1), [0] * (len(ops) + 1)
-    for value, first in place.items():
-        for steps, step in ((counts, 1), (sizes, _bytes(value))):
-            steps[first + 1] += step
-            steps[last[value] + 1] -= step
-    made = [sum(map(_bytes, op.results)) for op in ops]
-    crossing, crossing_bytes = (list(itertools.accumulate(steps)) for steps in (counts, sizes))
-    return Forward(ops, place, Line([_kind(op) for op in ops], made, crossing, crossing_bytes))
+    def blocks(self) -> list[range]:
+        """Return the blocks that the ops are divided into."""
+        last = dict(self.place)
+        for i, op in enumerate(self.ops):
+            last.update((value, i) for value in onnx.read_values(op) if value in self.place)
+        values = [(made, last[value], _bytes(value)) for value, made in self.place.items()]
+        return divide([_kind(op) for op in self.ops], values)
 
 
 def _batch_ops(block: ir.Block, weights: Collection[Any]) -> Iterator[ir.Operation]:
@@ -94,8 +89,8 @@ class Recomputation:
         policy: str,
     ) -> None:
         self.weights, self.marker, self.opset, self.policy = set(weights), marker, opset, policy
-        self.forward = forward_of(block, weights)
-        self.blocks = divide(self.forward.line)
+        self.forward = Forward.of(block, weights)
+        self.blocks = self.forward.blocks()
         self.block_of = [n for n, held in enumerate(self.blocks) for _ in held]
         self.crossing = set(self._crossing())
         self.clones: dict[Any, Any] = {}

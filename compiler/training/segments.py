@@ -1,7 +1,8 @@
 """Dividing a forward graph into blocks, between which few bytes pass.
 
 Repeated layers are found as tandem repeats in the sequence of its ops; what is left is divided into
-about sqrt(n) parts where the fewest tensors cross (Chen et al., arXiv 1604.06174, section 4).
+parts where the fewest tensors cross, sqrt(n) of them where nothing repeats (Chen et al.,
+arXiv 1604.06174, section 4).
 """
 
 from __future__ import annotations
@@ -10,80 +11,155 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Line", "divide"]
+    Ints = npt.NDArray[np.int64]
+
+__all__ = ["divide"]
 
 _PERIODS = 64  # tried per part: the most frequent distances between equal ops
-_LEAST = 3  # ops of a block
+_LEAST = 3  # ops of a block that repeats
+_SHARE = 16  # a stretch that repeats is at least one in so many of all ops
+
+
+def divide(kinds: Sequence[Hashable], values: Sequence[tuple[int, int, int]]) -> list[range]:
+    """Return the blocks in order, which cover all ops.
+
+    ``kinds`` says per op which are alike; ``values`` are (made by op, last read by op, bytes).
+    Costs the ops and values, times the periods tried for each repetition found (at most 64).
+    """
+    if not kinds:
+        return []
+    divided = _Divided(_Line.of(kinds, values))
+    divided.divide(0, len(kinds), None)
+    return divided.blocks
 
 
 @dataclass(frozen=True)
-class Line:
-    """Ops in program order: ``kinds`` says which are alike; ``made`` are the bytes of each.
+class _Line:
+    """``crossing[i]`` counts the tensors that pass from before op i to it or behind it.
 
-    A cut lies before an op: ``crossing[i]`` counts the tensors that pass from before op i to it or
-    behind it, ``crossing_bytes[i]`` adds up their sizes.
+    ``crossing_bytes[i]`` adds up their sizes, ``made[i]`` those of all made before op i.
     """
 
-    kinds: Sequence[Hashable]
-    made: Sequence[int]
-    crossing: Sequence[int]
-    crossing_bytes: Sequence[int]
+    kinds: Ints
+    first: Ints
+    last: Ints
+    sizes: Ints
+    crossing: Ints
+    crossing_bytes: Ints
+    made: Ints
+
+    @classmethod
+    def of(cls, kinds: Sequence[Hashable], values: Sequence[tuple[int, int, int]]) -> _Line:
+        import numpy as np
+
+        numbers: dict[Hashable, int] = {}
+        named = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], np.int64)
+        first, last, sizes = np.array(values, np.int64).reshape(-1, 3).T
+        steps = np.zeros((3, len(kinds) + 1), np.int64)
+        for row, weights in enumerate((np.ones_like(sizes), sizes)):
+            np.add.at(steps[row], first + 1, weights)
+            np.add.at(steps[row], last + 1, -weights)
+        np.add.at(steps[2], first + 1, sizes)
+        return cls(named, first, last, sizes, *np.cumsum(steps, axis=1))
+
+    def saved(self, run: _Run) -> int:
+        """Return the bytes that repeating the blocks of ``run`` saves: all but what is read by
+        other blocks, and one block in full."""
+        inside = (self.first >= run.begin) & (self.first < run.end)
+        block_of_first = (self.first[inside] - run.begin) // run.period
+        kept = block_of_first != (self.last[inside] - run.begin) // run.period
+        whole = self.made[run.end] - self.made[run.begin]
+        one = self.made[run.begin + run.period] - self.made[run.begin]
+        return int(whole - one - self.sizes[inside][kept].sum())
 
 
-def divide(line: Line) -> list[range]:
-    """Return the blocks in order, which cover all ops.
+@dataclass(frozen=True)
+class _Run:
+    """``count`` blocks of ``period`` ops that are alike, from op ``begin`` on."""
 
-    Cost: n log n for n ops without repetition; n times the periods tried for each repetition.
-    """
-    import numpy as np
+    begin: int
+    period: int
+    count: int
 
-    numbers: dict[Hashable, int] = {}
-    kinds = np.array([numbers.setdefault(kind, len(numbers)) for kind in line.kinds], np.int64)
-    found: list[range] = []
-    _divide(line, kinds, 0, len(kinds), found)
-    return found
+    @property
+    def end(self) -> int:
+        return self.begin + self.period * self.count
 
-
-def _divide(line: Line, kinds: Any, low: int, high: int, found: list[range]) -> None:
-    """Append the blocks of ops ``low`` to ``high``."""
-    if low == high:
-        return
-    run = _best_run(kinds[low:high])
-    if run is None:
-        found.extend(_parts(line, low, high))
-        return
-    begin, end, period = run[0] + low, run[1] + low, run[2]
-    starts = range(begin, min(begin + period, end - period))
-    start = min(starts, key=lambda i: (line.crossing_bytes[i + period], -((end - i) // period)))
-    count = (end - start) // period
-    _divide(line, kinds, low, start, found)
-    found.extend(range(start + i * period, start + (i + 1) * period) for i in range(count))
-    _divide(line, kinds, start + count * period, high, found)
+    @property
+    def blocks(self) -> list[range]:
+        starts = range(self.begin, self.end, self.period)
+        return [range(start, start + self.period) for start in starts]
 
 
-def _best_run(kinds: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
-    """Return (begin, end, period) of the longest stretch that repeats, ``None`` without one.
+@dataclass
+class _Divided:
+    line: _Line
+    blocks: list[range] = field(default_factory=list)
 
-    The stretch is at least two periods long; of those that repeat the same ops, that with the
-    shortest period.
-    """
-    best, most = None, 0
-    for period in _periods(kinds):
+    def divide(self, low: int, high: int, beside: _Run | None) -> None:
+        """Append the blocks of ops ``low`` to ``high``, which lie ``beside`` repeated ones."""
+        run = self._best_run(low, high)
+        if run is None:
+            self.blocks += self._parts(low, high, beside)
+            return
+        self.divide(low, run.begin, run)
+        self.blocks += run.blocks
+        self.divide(run.end, high, run)
+
+    def _best_run(self, low: int, high: int) -> _Run | None:
+        """Return that which saves the most, of these that with the shortest period."""
+        best, most = None, 0
+        for period in _periods(self.line.kinds[low:high]):
+            run = self._run(low, high, period)
+            if run is not None and (saved := self.line.saved(run)) > most:
+                best, most = run, saved
+        return best
+
+    def _run(self, low: int, high: int, period: int) -> _Run | None:
+        """Return the longest stretch with ``period``, cut where the fewest bytes cross."""
+        kinds = self.line.kinds[low:high]
         begin, length = _longest(kinds[:-period] == kinds[period:])
-        if length >= period and (repeated := length // period * period) > most:
-            best, most = (begin, begin + length + period, period), repeated
-    return best
+        if length < period or (length + period) * _SHARE < len(self.line.kinds):
+            return None
+        begin, end = begin + low, begin + low + length + period
+        starts = range(begin, min(begin + period, end - 2 * period + 1))
+        counts = {start: (end - start) // period for start in starts}
+        cuts = self.line.crossing_bytes
+        start = min(starts, key=lambda i: (cuts[i + period], -counts[i]))
+        return _Run(start, period, counts[start])
+
+    def _parts(self, low: int, high: int, beside: _Run | None) -> list[range]:
+        """Return parts that make about as many bytes each, cut where the fewest tensors cross."""
+        made, crossing = self.line.made, self.line.crossing
+        cuts = range(low + 1, high)
+        fewest = min((crossing[i] for i in cuts), default=0)
+        narrow = [i for i in cuts if crossing[i] == fewest]
+        total, chosen = made[high] - made[low], set()
+        count = self._count(low, high, beside) if narrow else 1
+        for number in range(1, count):
+            goal = made[low] + total * number / count
+            chosen.add(min(narrow, key=lambda i: abs(made[i] - goal)))
+        return [range(a, b) for a, b in itertools.pairwise([low, *sorted(chosen), high]) if a < b]
+
+    def _count(self, low: int, high: int, beside: _Run | None) -> int:
+        """Return how many parts there should be: as large as the blocks beside them."""
+        most = round(math.sqrt(high - low))
+        if beside is None:
+            return most
+        made = self.line.made
+        block = made[beside.begin + beside.period] - made[beside.begin]
+        return int(min(most, round((made[high] - made[low]) / max(block, 1))))
 
 
-def _periods(kinds: npt.NDArray[np.int64]) -> list[int]:
-    """Return the distances worth trying, shortest first."""
+def _periods(kinds: Ints) -> list[int]:
+    """Return the distances between equal ops that are worth trying, shortest first."""
     last: dict[int, int] = {}
     distances: Counter[int] = Counter()
     for position, kind in enumerate(kinds.tolist()):
@@ -94,7 +170,7 @@ def _periods(kinds: npt.NDArray[np.int64]) -> list[int]:
     return sorted(d for d in often if _LEAST <= d <= len(kinds) // 2)
 
 
-def _longest(equal: npt.NDArray[np.bool_]) -> tuple[int, int]:
+def _longest(equal: Any) -> tuple[int, int]:
     """Return (begin, length) of the longest run of True."""
     import numpy as np
 
@@ -104,22 +180,3 @@ def _longest(equal: npt.NDArray[np.bool_]) -> tuple[int, int]:
         return 0, 0
     longest = int(np.argmax(ends - begins))
     return int(begins[longest]), int(ends[longest] - begins[longest])
-
-
-def _parts(line: Line, low: int, high: int) -> list[range]:
-    """Return about sqrt(n) parts that make about as many bytes each, where the fewest cross."""
-    cuts = range(low + 1, high)
-    fewest = min((line.crossing[i] for i in cuts), default=0)
-    narrow = [i for i in cuts if line.crossing[i] == fewest]
-    count = round(math.sqrt(high - low))
-    sums, total = {}, 0
-    for i in range(low, high):
-        sums[i] = total
-        total += line.made[i]
-    chosen: list[int] = []
-    for number in range(1, count):
-        if narrow:
-            goal = total * number / count
-            chosen.append(min(narrow, key=lambda i: abs(sums[i] - goal)))
-    ends = [low, *sorted(set(chosen)), high]
-    return [range(a, b) for a, b in itertools.pairwise(ends)]
