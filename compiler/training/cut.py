@@ -170,8 +170,8 @@ class _Part:
                 continue
             if not onnx.is_foldable(op) or not free.issuperset(onnx.read_values(op)):
                 raise RuntimeError(
-                    f"the {part} part of a training step needs '{onnx.node_name(op)}' "
-                    f"({op.name}) of the other, expected gradients alone to pass between them"
+                    f"the {part} part of a training step needs '{onnx.node_name(op) or op.name}' "
+                    "of the other, expected gradients alone to pass between them"
                 )
             free.update(op.results)
 
