@@ -40,15 +40,15 @@ def cross_entropy(make: Build, scores: Any, labels: Any, axis: int) -> list[Any]
     axis %= len(shape_of(scores))
     shape = [size for dim, size in enumerate(shape_of(scores)) if dim != axis]
     kinds = [tensor_type(shape, element_type(scores)), scores.type]
-    return make.onnx_many(CROSS_ENTROPY, [scores, labels], kinds, axis=int_attr(axis))
+    index = make.unsqueeze(labels, [axis])
+    return make.onnx_many(CROSS_ENTROPY, [scores, index], kinds, axis=int_attr(axis))
 
 
 @forward_form(CROSS_ENTROPY)
 def _cross_entropy_form(f: Forward) -> Sequence[Any]:
-    make, (scores, labels), axis = f.make, f.operands, int(f.info.attribute("axis"))
+    make, (scores, index), axis = f.make, f.operands, int(f.info.attribute("axis"))
     logarithms = make.unary("LogSoftmax", scores, axis=int_attr(axis))
-    index = make.unsqueeze(labels, [axis])
-    f.kept["logarithms"], f.kept["index"] = logarithms, index
+    f.kept["logarithms"] = logarithms
     return [_minus_picked(make, logarithms, index, axis), logarithms]
 
 
@@ -73,7 +73,7 @@ def _cross_entropy_gradient(b: Backward) -> Gradients:
     if of_loss is None:
         return [dx, None]
     minus = make.unsqueeze(make.unary("Neg", of_loss), [axis])
-    operands = [dx, b.kept("index"), minus]
+    operands = [dx, b.operand(1), minus]
     how = ir.StringAttr.get("add")
     return [
         make.onnx("ScatterElements", operands, dx.type, axis=int_attr(axis), reduction=how),
