@@ -55,8 +55,8 @@ def spec_of(loss: str, optimizer: str = "sgd", **held: Any) -> TrainingSpec:
 
 def build(path: Path, spec: TrainingSpec) -> ir.Module:
     """Return the module of the step of the model in ``path``."""
-    module = load(path, {})
-    run_phase(module, "prepare")
+    module = load(path, {}, training=True)
+    run_phase(module, "prepare", training=True)
     build_training_step(module, spec)
     DcePass().run(module)
     return module
