@@ -21,7 +21,7 @@ from tensoropt.compiler.training.gradients.sliding import (
 )
 from tensoropt.dialects.build import Build
 
-__all__: list[str] = []
+__all__ = ["turned"]
 
 
 @gradient("Conv")
@@ -62,11 +62,11 @@ def _image(b: Backward, windows: Windows, groups: int) -> Any:
     dense = all(w.stride == 1 and w.begin < w.extent for w in windows)
     if groups == 1 or not dense:
         return convolve_back(b.make, b.dy, b.operand(1), windows, sizes, groups)
-    turned = [replace(w, begin=w.extent - 1 - w.begin) for w in windows]
-    return convolve(b.make, b.dy, _turned(b.make, b.operand(1), groups), turned, sizes, groups)
+    back = [replace(w, begin=w.extent - 1 - w.begin) for w in windows]
+    return convolve(b.make, b.dy, turned(b.make, b.operand(1), groups), back, sizes, groups)
 
 
-def _turned(make: Build, w: Any, groups: int) -> Any:
+def turned(make: Build, w: Any, groups: int) -> Any:
     """Return ``w`` (M x C/G x K...) as C x M/G x K..., its windows backwards."""
     outputs, inputs, *taps = sizes_of(w)
     for dim, size in enumerate(taps, 2):

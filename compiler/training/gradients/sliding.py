@@ -16,7 +16,10 @@ from tensoropt.compiler.sharding.windows import Window
 from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, shape_of, tensor_type
 
 __all__ = [
+    "WIDE",
     "Windows",
+    "by_convolution",
+    "by_products",
     "convolve",
     "convolve_back",
     "end_padding",
@@ -29,8 +32,8 @@ __all__ = [
 Windows = Sequence[Window]
 """One per spatial dimension, in order."""
 
-# Fewer channels per group than these make products that are too narrow; see `weight_gradient`.
-_WIDE = 8
+WIDE = 8
+"""Fewer channels per group make products that are too narrow: see :func:`weight_gradient`."""
 
 
 def sizes_of(x: Any) -> list[int]:
@@ -126,12 +129,15 @@ def weight_gradient(make: Build, x: Any, dy: Any, windows: Windows, groups: int)
     (the first layer, depthwise) a convolution, whose kernel is ``dy``: `bench/gradients.py`.
     Both leave the batch the major dimension of any merged one, so that it can be split.
     """
-    wide = sizes_of(x)[1] // groups >= _WIDE
-    return (_by_products if wide else _by_convolution)(make, x, dy, windows, groups)
+    wide = sizes_of(x)[1] // groups >= WIDE
+    return (by_products if wide else by_convolution)(make, x, dy, windows, groups)
 
 
-def _by_products(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
-    """Return the sums over N of dY (N x G x M/G x O) times the elements met (N x G x O x C/G)."""
+def by_products(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
+    """Return the gradient of the weights by products of matrices, one per element of the window.
+
+    It is the sum over N of dY (N x G x M/G x O) times what the element meets (N x G x O x C/G).
+    """
     counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
     batch, outputs, inputs = sizes_of(dy)[0], sizes_of(dy)[1], sizes_of(x)[1]
     dy = make.reshape(dy, [batch, groups, outputs // groups, math.prod(counts)])
@@ -167,10 +173,11 @@ def _product(make: Build, dy: Any, x: Any) -> Any:
     return make.reduce("ReduceSum", make.matmul(dy, x), [0])
 
 
-def _by_convolution(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
-    """Return the convolution of X, one image per channel of a group, with dY as N x G kernels.
+def by_convolution(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
+    """Return the gradient of the weights by a convolution of X with dY.
 
-    What strides were are dilations, and the other way round.
+    X is an image per channel of a group, dY as many kernels as there are images and groups; what
+    strides were are dilations, and the other way round.
     """
     batch, outputs, *counts = sizes_of(dy)
     inputs, sizes = sizes_of(x)[1], sizes_of(x)[2:]
