@@ -21,7 +21,7 @@ from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.dialects.build import ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 
-__all__: list[str] = []
+__all__ = ["inside", "position", "scalar", "where"]
 
 _WHERE_SINCE = 9
 _AXES_OPERAND_SINCE = 13
@@ -71,32 +71,33 @@ def _gather_locally(local: LocalOp) -> list[Any]:
         return local.clone()
     size = local.info.shape(0)[axis]
     assert size is not None
-    position = _position(local, size, factor)
-    inside = _inside(local, position, size // local.pieces(factor))
-    [gathered] = local.clone({1: _where(local, inside, position, _scalar(local, 1, 0))})
+    own = position(local, size, factor)
+    mine = inside(local, own, size // local.pieces(factor))
+    [gathered] = local.clone({1: where(local, mine, own, scalar(local, 1, 0))})
     behind = 0 if local.info.name == "GatherElements" else rank - axis - 1
-    kept = _trailing_ones(local, inside, behind)
-    return [_where(local, kept, gathered, Arithmetic(local).scalar(0.0, gathered))]
+    kept = _trailing_ones(local, mine, behind)
+    return [where(local, kept, gathered, Arithmetic(local).scalar(0.0, gathered))]
 
 
-def _position(local: LocalOp, size: int, factor: int) -> ir.Value:
+def position(local: LocalOp, size: int, factor: int) -> ir.Value:
     """Return the indices counted from the rank's first element; outside its part they are out of
     0 to the size of the part."""
     import numpy as np
 
     indices, pieces = local.operands[1], local.pieces(factor)
-    negative = _compare(local, "Less", indices, _scalar(local, 1, 0))
-    wrapped = local.onnx("Add", [indices, _scalar(local, 1, size)], indices.type)
-    counted = _where(local, negative, wrapped, indices)
+    negative = _compare(local, "Less", indices, scalar(local, 1, 0))
+    wrapped = local.onnx("Add", [indices, scalar(local, 1, size)], indices.type)
+    counted = where(local, negative, wrapped, indices)
     starts = np.arange(pieces) * (size // pieces)
     start = local.axis_constant(starts.astype(_dtype(local, 1)), local.axes(factor))
     return local.onnx("Sub", [counted, start], indices.type)
 
 
-def _inside(local: LocalOp, position: ir.Value, size: int) -> ir.Value:
-    below = _compare(local, "Less", position, _scalar(local, 1, 0))
+def inside(local: LocalOp, own: ir.Value, size: int) -> ir.Value:
+    """Say which positions of operand 1 lie in the rank's part, which has ``size`` elements."""
+    below = _compare(local, "Less", own, scalar(local, 1, 0))
     from_start = local.onnx("Not", [below], below.type)
-    before_end = _compare(local, "Less", position, _scalar(local, 1, size))
+    before_end = _compare(local, "Less", own, scalar(local, 1, size))
     return local.onnx("And", [from_start, before_end], below.type)
 
 
@@ -105,7 +106,8 @@ def _compare(local: LocalOp, op_type: str, left: ir.Value, right: ir.Value) -> i
     return local.onnx(op_type, [left, right], flags)
 
 
-def _where(local: LocalOp, condition: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
+def where(local: LocalOp, condition: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Return ``left`` where the condition holds, else ``right``; one of them may be a scalar."""
     return local.onnx("Where", [condition, left, right], left.type)
 
 
@@ -118,7 +120,7 @@ def _dtype(local: LocalOp, operand: int) -> Any:
     return np.dtype(info.dtype)
 
 
-def _scalar(local: LocalOp, operand: int, value: int) -> ir.Value:
+def scalar(local: LocalOp, operand: int, value: int) -> ir.Value:
     """Return a scalar of the element type of ``operand``."""
     import numpy as np
 
@@ -171,50 +173,6 @@ def _gather_nd(info: OpInfo) -> Rule | None:
     return rule_of(info, loops, linear=linear_in(info, (0,)))
 
 
-@sharding_rule("ScatterND")
-def _scatter_nd(info: OpInfo) -> Rule | None:
-    """Only the data's dimensions behind the indexed ones: the updates carry them whole."""
-    depth, outer = info.shape(1)[-1], len(info.shape(1)) - 1
-    if depth is None:
-        return None
-    rest = range(depth, len(info.shape(0)))
-    loops = [Loop({0: dim, 2: outer + at}, {0: dim}) for at, dim in enumerate(rest)]
-    return rule_of(info, loops, linear=linear_in(info, *_scatter_groups(info)))
-
-
-def _scatter_groups(info: OpInfo) -> list[tuple[int, ...]]:
-    """Return the data and the updates together: whether replaced or added, results add up."""
-    return [(0, 2)] if info.attribute("reduction", "none") in ("none", "add") else []
-
-
-@sharding_rule("ScatterElements", "Scatter")
-def _scatter_elements(info: OpInfo) -> Rule:
-    """Dimensions other than the axis, where the indices are as long as the data.
-
-    Where updates are added, the axis of the data can be split too: a rank adds those that fall into
-    its part, and zeros for the others.
-    """
-    rank = len(info.shape(0))
-    axis = axis_of(info, 0, rank)
-    loops = [Loop({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
-    if info.attribute("reduction", "none") == "add":
-        loops.append(Loop({0: axis}, {0: axis}))
-    linear = linear_in(info, *_scatter_groups(info))
-    return rule_of(info, loops, linear=linear, localize=_scatter_locally)
-
-
-def _scatter_locally(local: LocalOp) -> list[Any]:
-    axis = axis_of(local.info, 0, len(local.info.shape(0)))
-    factor, size = local.rule.operands[0][axis], local.info.shape(0)[axis]
-    if factor is None or size is None or local.pieces(factor) == 1:
-        return local.clone()
-    position = _position(local, size, factor)
-    inside = _inside(local, position, size // local.pieces(factor))
-    nothing = Arithmetic(local).scalar(0.0, local.operands[2])
-    updates = _where(local, inside, local.operands[2], nothing)
-    return local.clone({1: _where(local, inside, position, _scalar(local, 1, 0)), 2: updates})
-
-
 @sharding_rule("OneHot")
 def _one_hot(info: OpInfo) -> Rule:
     rank = len(info.shape(0))
@@ -240,13 +198,3 @@ def _compress(info: OpInfo) -> Rule | None:
     axis = axis_of(info, 0, rank)
     loops = kept_loops(info, [dim for dim in range(rank) if dim != axis])
     return rule_of(info, loops, linear=linear_in(info, (0,)))
-
-
-@sharding_rule("TensorScatter")
-def _tensor_scatter(info: OpInfo) -> Rule:
-    """Every dimension of the cache but the axis, along which rows are written."""
-    rank = len(info.shape(0))
-    axis = axis_of(info, -2, rank)
-    dims = [dim for dim in range(rank) if dim != axis]
-    loops = [present_loop(info, {0: d, 1: d, **({} if d else {2: 0})}, {0: d}) for d in dims]
-    return rule_of(info, loops, linear=linear_in(info, (0, 1)))

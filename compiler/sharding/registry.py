@@ -40,6 +40,7 @@ _FAMILIES = (
     "rotary",
     "runtime_attention",
     "sampling",
+    "scattering",
     "searching",
     "softmax",
     "transforms",

@@ -130,33 +130,6 @@ def test_gather_nd_of_unknown_depth_is_declined() -> None:
     assert not any(factor.can_split for factor in rule.factors)
 
 
-@pytest.mark.parametrize("reduction", ["none", "add", "mul"])
-def test_scatter_nd_splits_what_updates_carry_whole(reduction: str) -> None:
-    where = np.array([[0], [2], [-1]])
-    operands = [normal(4, 6, 8), where, normal(3, 6, 8, seed=1)]
-    found = offered(Case("ScatterND", operands, {"reduction": reduction}))
-    partial = set() if reduction == "mul" else {"P(sum) R P(sum) -> P(sum)"}
-    assert found == partial | {"R R R -> R", "S(1) R S(1) -> S(1)", "S(2) R S(2) -> S(2)"}
-
-
-@pytest.mark.parametrize("reduction", ["none", "add", "max"])
-def test_scatter_elements_splits_where_all_agree(reduction: str) -> None:
-    where = np.argsort(normal(4, 8, 2), axis=1)[:, :2]
-    operands = [normal(4, 8, 4), where, normal(4, 2, 2, seed=1)]
-    attributes: dict[str, Any] = {"axis": 1, "reduction": reduction}
-    found = offered(Case("ScatterElements", operands, attributes))
-    partial = set() if reduction == "max" else {"P(sum) R P(sum) -> P(sum)"}
-    partial |= {"S(1) R R -> S(1)"} if reduction == "add" else set()
-    assert found == partial | {"R R R -> R", "S(0) S(0) S(0) -> S(0)"}
-
-
-def test_scatter_under_its_old_name() -> None:
-    operands = [normal(4, 6), indices(4, 6, below=4, negative=False), normal(4, 6, seed=1)]
-    operands[1] = np.argsort(operands[0], axis=0)
-    found = offered(Case("Scatter", operands, version=9))
-    assert found == {"R R R -> R", "S(1) S(1) S(1) -> S(1)", "P(sum) R P(sum) -> P(sum)"}
-
-
 @pytest.mark.parametrize(("axis", "moved"), [(-1, (0, 1)), (0, (1, 2)), (1, (0, 2))])
 def test_one_hot_splits_its_indices(axis: int, moved: tuple[int, int]) -> None:
     values = np.array([0.5, 2], np.float32)
@@ -218,22 +191,6 @@ def test_compressing_one_axis_leaves_the_others() -> None:
         "P(sum) R -> P(sum)",
     }
     assert offered(Case("Compress", [normal(4, 3), keep])) == {"R R -> R"}
-
-
-@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
-@pytest.mark.parametrize("mode", ["linear", "circular"])
-def test_rows_are_written_into_the_cache_of_every_rank(mesh: tuple[int, ...], mode: str) -> None:
-    at = np.array([0, 3, 1, 2] if mode == "linear" else [0, 5, 1, 4])
-    operands = [normal(4, 2, 6, 4), normal(4, 2, 3, 4, seed=1), at]
-    report = check(Case("TensorScatter", operands, {"mode": mode}, 24), mesh)
-    if mesh == (2,):
-        assert report.offered == {
-            "R R R -> R",
-            "S(0) S(0) S(0) -> S(0)",
-            "S(1) S(1) R -> S(1)",
-            "S(3) S(3) R -> S(3)",
-            "P(sum) P(sum) R -> P(sum)",
-        }
 
 
 def embeddings(*, points: bool = True, width: int = 4, negative: bool = False) -> Case:
