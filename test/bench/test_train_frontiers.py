@@ -1,0 +1,44 @@
+"""Training steps of the benchmark models, compiled at tiny sizes, and what is told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import table_two
+import train_frontiers
+from prepared import training_graph
+from tiny import TINY
+from train_frontiers import SIZES, Compiled, compile_step, frontier_table, phases_table, state_cuts
+
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier import SearchOptions
+
+DEVICES = 2
+
+
+def _compiled(name: str) -> Compiled:
+    sizes: dict[str, Any] = {**TINY[name], "dtype": "float32"}
+    options = SearchOptions("ft", epsilon=0.2, points=5)
+    return compile_step(name, sizes, Mesh((DEVICES,)), load_device("h200"), options)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_steps_compile_to_a_frontier(name: str) -> None:
+    held = _compiled(name)
+    for point in held.picks.values():
+        cuts = state_cuts(held.graph, point)
+        assert cuts.keys() == {"parameters", "moments"}
+        assert all(1 <= ways <= DEVICES + 1e-9 for ways in cuts.values())
+    assert state_cuts(held.graph, held.picks["leanest"])["moments"] > 1.5
+    for lines in (phases_table([held]), frontier_table([held]), train_frontiers.cuts_table([held])):
+        assert len({line.count("|") for line in lines.splitlines()}) == 1
+    assert "||" not in train_frontiers.cuts_table([held]).replace(" ", "")
+
+
+def test_the_table_beside_pase_is_of_training_steps() -> None:
+    tiny = [table_two.Model(m.title, m.name, TINY[m.name], m.groups) for m in table_two.MODELS[:1]]
+    lines = table_two.table(tiny, training_graph, "training").splitlines()
+    assert lines[0].endswith("| ours, training |")
+    assert len(lines) == 3 + len(tiny[0].groups)
