@@ -104,39 +104,55 @@ def search_steps(
     out, those after Ctrl-C as well; raises UserError when that is so for all of them. Ends early
     with a point of at most ``enough_bytes``.
     """
-    found: dict[str, FrontierResult] = {}
-    refusals: dict[str, BaseException] = {}
-    left, interrupted = _shares(time_limit_s, len(graphs)), False
+    union = _Union(search, _shares(time_limit_s, len(graphs)))
     for recompute, graph in graphs.items():
-        tell = _prefixed(say, recompute) if len(graphs) > 1 else say
-        try:
-            if interrupted:
-                raise KeyboardInterrupt("interrupted")
-            found[recompute] = search(graph, next(left), tell)
-        except UserError as error:
-            refusals[recompute] = error
-            continue
-        except KeyboardInterrupt:
-            if not found:
-                raise
-            refusals[recompute], interrupted = KeyboardInterrupt("interrupted"), True
-            continue
-        interrupted |= found[recompute].interrupted
-        if _holds(found[recompute], enough_bytes):
+        tell = say if len(graphs) == 1 else _prefixed(say, recompute)
+        union.add(recompute, graph, tell)
+        if union.holds(enough_bytes):
             break
-    if not found:
-        raise next(iter(refusals.values()))
-    return _united(found, _left_out(refusals, meshes), interrupted=interrupted)
+    return union.result(meshes)
 
 
-def _left_out(
-    refusals: Mapping[str, BaseException], meshes: Sequence[tuple[int, ...]]
-) -> list[LeftOut]:
-    return [
-        LeftOut(mesh, f"{error} (recompute {recompute})")
-        for recompute, error in refusals.items()
-        for mesh in meshes
-    ]
+class _Union:
+    """Frontiers of steps, and why there is none of a step."""
+
+    def __init__(self, search: Search, shares: Iterator[float | None]) -> None:
+        self.search, self.shares = search, shares
+        self.found: dict[str, FrontierResult] = {}
+        self.refusals: dict[str, UserError | str] = {}
+        self.interrupted = False
+
+    def add(self, recompute: str, graph: Graph, say: Say) -> None:
+        """Search a step; Ctrl-C raises unless something was found before."""
+        share = next(self.shares)
+        if self.interrupted:
+            self.refusals[recompute] = "interrupted"
+            return
+        try:
+            self.found[recompute] = self.search(graph, share, say)
+            self.interrupted = self.found[recompute].interrupted
+        except UserError as error:
+            self.refusals[recompute] = error
+        except KeyboardInterrupt:
+            if not self.found:
+                raise
+            self.refusals[recompute], self.interrupted = "interrupted", True
+
+    def holds(self, enough_bytes: int | None) -> bool:
+        """Say whether a point needs no more than ``enough_bytes``, if there is such a limit."""
+        points = (point for result in self.found.values() for point in result.points)
+        return enough_bytes is not None and any(p.memory_bytes <= enough_bytes for p in points)
+
+    def result(self, meshes: Sequence[tuple[int, ...]]) -> FrontierResult:
+        """Return the union; raises the first refusal if nothing was found."""
+        if not self.found:
+            raise next(error for error in self.refusals.values() if isinstance(error, UserError))
+        left_out = [
+            LeftOut(mesh, f"{reason} (recompute {recompute})")
+            for recompute, reason in self.refusals.items()
+            for mesh in meshes
+        ]
+        return _united(self.found, left_out, interrupted=self.interrupted)
 
 
 def _shares(limit_s: float | None, count: int) -> Iterator[float | None]:
@@ -151,10 +167,6 @@ def _shares(limit_s: float | None, count: int) -> Iterator[float | None]:
 
 def _prefixed(say: Say, recompute: str) -> Say:
     return lambda text: say(f"recompute {recompute}, {text}")
-
-
-def _holds(result: FrontierResult, enough_bytes: int | None) -> bool:
-    return enough_bytes is not None and any(p.memory_bytes <= enough_bytes for p in result.points)
 
 
 def _united(
