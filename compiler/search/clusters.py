@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tensoropt.compiler.search.graph import Graph, Node
 
-__all__ = ["Cluster", "clusters_of"]
+__all__ = ["Cluster", "clusters_of", "sums_of"]
 
 
 @dataclass
@@ -78,3 +78,35 @@ def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
         info = graph.values[value].info
         traits = (made.constant, made.tied, made.state is not None, made.phase, made.held)
         yield number(value), id(info), *traits
+
+
+def sums_of(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """Return the nodes that sum up the gradients of each value: of all, then of all but the last.
+
+    The gradient of an addition is that of its operands too: the sum is that of the last value that
+    has it. Linear in the nodes.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    taken: set[int] = set()
+    for node in reversed(graph.nodes):
+        for value, gradient in node.gradients:
+            outer = graph.values[gradient].producer
+            if outer not in taken and _is_sum(graph.nodes[outer]):
+                taken.add(outer)
+                found[value] = (outer, *_inner(graph, outer))
+    return found
+
+
+def _is_sum(node: Node) -> bool:
+    """Say whether a node adds the gradients that the readers of a value have for it."""
+    is_own = node.follows is None and node.phase == "backward"
+    return is_own and node.info is not None and node.info.name == "Sum"
+
+
+def _inner(graph: Graph, outer: int) -> Iterator[int]:
+    made = (graph.values[v].producer for v in graph.nodes[outer].operands if v is not None)
+    yield from (node for node in made if _is_sum(graph.nodes[node]) and _reads_once(graph, node))
+
+
+def _reads_once(graph: Graph, node: int) -> bool:
+    return len(graph.values[graph.nodes[node].results[0]].uses) == 1

@@ -253,7 +253,8 @@ class _Reader:
 def _classify_constants(graph: Graph) -> None:
     """Tie each parameter with one use to that use, and keep small shared constants whole."""
     constants = [node for node in graph.nodes if node.constant]
-    limit = _WHOLE_BELOW * sum(_bytes(graph, node) for node in constants if node.is_parameter)
+    weights = (node for node in graph.nodes if node.is_parameter or node.state == "parameter")
+    limit = _WHOLE_BELOW * sum(_bytes(graph, node) for node in weights)
     for node in constants:
         uses = sum(len(graph.values[value].uses) for value in node.results)
         node.tied = node.is_parameter and uses == 1

@@ -20,9 +20,10 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.cluster_kind import ClusterKind, Column
-from tensoropt.compiler.search.clusters import Cluster, clusters_of
+from tensoropt.compiler.search.clusters import Cluster, clusters_of, sums_of
 from tensoropt.compiler.search.graph import Graph
 from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.summed import Summed, summed
 from tensoropt.compiler.search.tables import Choice, MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.op_info import TensorInfo
 
@@ -40,8 +41,8 @@ class _Source:
     node: int
     layouts: tuple[Layout, ...]
     kept: NDArray[np.bool_]
-    constant: bool
-    state: bool
+    constant: bool = False
+    state: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +63,14 @@ class TrainingTables(MeshTables):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.clusters = clusters_of(self.graph)
+        self._cluster_of = {m: n for n, c in enumerate(self.clusters) for m in c.members}
+        self._sums = sums_of(self.graph)
         self._kinds: dict[object, ClusterKind] = {}
-        self._tuples: dict[object, tuple[Layout, ...]] = {}
+        self._summed: dict[int, Summed] = {}  # by cluster
+        self._summed_known: dict[object, Summed] = {}
         self._edges_known: dict[object, _Tables] = {}
-        self._copies: dict[object, tuple[tuple[Column, ...], NDArray[np.bool_]]] = {}
+        self._copies: dict[object, tuple[Column, ...]] = {}
+        self._flags: dict[object, NDArray[np.bool_]] = {}
 
     @property
     def leaders(self) -> list[int]:
@@ -77,51 +82,71 @@ class TrainingTables(MeshTables):
             self._kinds[cluster.kind] = ClusterKind(self, cluster)
         return self._kinds[cluster.kind]
 
+    def _options_of(self, number: int) -> ClusterKind | Summed:
+        """Return the costs of a cluster as a node of the problem."""
+        return self._summed.get(number) or self.kind(self.clusters[number])
+
     def decode(self, choice: Choice) -> Choice:
         """Return the number of the option of each of ``variables`` for a choice of the problem."""
         picked = np.zeros(len(self.graph.nodes), dtype=np.int32)
-        for cluster, option in zip(self.clusters, choice.tolist(), strict=False):
-            picked[cluster.members] = self.kind(cluster).picks[option]
+        for number, option in enumerate(choice[: len(self.clusters)].tolist()):
+            picked[self.clusters[number].members] = self._options_of(number).picks[option]
         return picked[self.variables]
 
     @cached_property
     def problem(self) -> Problem:
         """The pairwise factor graph; its node ``i`` is ``clusters[i]``, then come copies.
 
-        Values with several readers have copies, as in ``MeshTables.problem``; state has none, as it
-        is fetched for each use. Linear in the operands, times the sizes of distinct tables.
+        Values with several readers have copies, as in ``MeshTables.problem``; that of a tensor
+        whose gradients are summed is one with the sum. State has none, as it is fetched for each
+        use. Linear in the operands, times the sizes of distinct tables.
         """
-        nodes = [self.kind(cluster).table for cluster in self.clusters]
+        readers = self._readers()
+        for value, targets in readers.items():
+            if self._is_shared(value, targets):
+                self._sum_up(value, targets, readers)
+        nodes = [self._options_of(number).table for number in range(len(self.clusters))]
         edges: list[EdgeTable] = []
         for value, targets in self._readers().items():
             self._connect(value, self._source_of(value), targets, nodes, edges)
         return Problem(nodes, edges)
 
-    @cached_property
-    def _cluster_of(self) -> dict[int, int]:
-        return {m: n for n, cluster in enumerate(self.clusters) for m in cluster.members}
-
     def _readers(self) -> dict[int, list[_Target]]:
-        """Return who reads each value from outside its cluster, in program order."""
+        """Return who reads each value from outside its cluster, in the order of the clusters."""
         readers: dict[int, list[_Target]] = {}
         for number, cluster in enumerate(self.clusters):
-            wanted = self.kind(cluster).wanted
-            for place, columns in wanted.items():
-                target = _Target(number, self._same(columns))
+            for place, columns in self._options_of(number).wanted.items():
+                target = _Target(number, tuple(columns))
                 readers.setdefault(cluster.values[place], []).append(target)
         return readers
 
-    def _same(self, columns: Sequence[Column]) -> tuple[Column, ...]:
-        return tuple(columns)
-
     def _source_of(self, value: int) -> _Source:
         producer = self.graph.values[value].producer
-        number = self._cluster_of[producer]
-        cluster, node = self.clusters[number], self.graph.nodes[producer]
-        kind = self.kind(cluster)
-        place = cluster.values.index(value)
+        number, node = self._cluster_of[producer], self.graph.nodes[producer]
+        held, place = self._options_of(number), self.clusters[number].values.index(value)
         is_state = node.state is not None
-        return _Source(number, kind.made[place], kind.kept[place], node.constant, is_state)
+        return _Source(number, held.made[place], held.kept[place], node.constant, is_state)
+
+    def _is_shared(self, value: int, targets: Sequence[_Target]) -> bool:
+        """Say whether a value has copies."""
+        node = self.graph.producer(value)
+        return len(targets) > 1 and not node.constant and node.state is None
+
+    def _sum_up(
+        self, value: int, targets: list[_Target], readers: dict[int, list[_Target]]
+    ) -> None:
+        """Make one node of each copy of a value and the sum of the gradients of its readers."""
+        info, source = self.graph.values[value].info, self._source_of(value)
+        if info is None:
+            return
+        for (sharing, _), node in zip(_rounds(targets), self._sums.get(value, ()), strict=False):
+            number, copies = self._cluster_of[node], self._copy_column(source, sharing).layouts
+            kind = self.kind(self.clusters[number])
+            shared = len(readers.get(self.graph.nodes[node].results[0], ())) > 1
+            key = (id(kind), id(info), id(copies), shared)
+            if key not in self._summed_known:
+                self._summed_known[key] = summed(kind, info, copies, shared=shared)
+            self._summed[number] = self._summed_known[key]
 
     def _connect(
         self,
@@ -132,40 +157,54 @@ class TrainingTables(MeshTables):
         edges: list[EdgeTable],
     ) -> None:
         """Join the readers of a value to it, through copies where several share it."""
-        if source.constant and self.graph.nodes[self.graph.values[value].producer].follows:
-            return  # a literal of another cluster: cut as it is wanted
-        info = self.graph.values[value].info
-        if info is None:
+        producer, info = self.graph.producer(value), self.graph.values[value].info
+        if info is None or (source.constant and producer.follows is not None):
+            return  # a literal of another cluster is cut as it is wanted
+        if not self._is_shared(value, targets) or self._is_reduced(value):
+            edges += [self._joined(info, source, target) for target in targets]
             return
-        alone = source.constant or source.state or len(targets) == 1
-        rounds = [([], targets)] if alone else _rounds(targets)
-        for sharing, paying in rounds:
-            if sharing:
-                copy = self._shared_copy(info, source, sharing, len(nodes))
-                edges.append(self._joined(info, source, copy))
+        sums = self._sums.get(value, ())
+        for place, (sharing, paying) in enumerate(_rounds(targets)):
+            number = self._cluster_of[sums[place]] if place < len(sums) else None
+            copy = self._shared_copy(source, sharing, number, len(nodes))
+            if copy.node == len(nodes):
                 nodes.append(self._free_node(len(copy.columns[0].layouts)))
-                kept = self._kept_copy(copy)
-                source = _Source(copy.node, copy.columns[0].layouts, kept, False, False)
+            edges.append(self._joined(info, source, copy))
+            layouts = copy.columns[0].layouts
+            source = _Source(copy.node, layouts, self._all(len(layouts), copy.is_late))
             edges += [self._joined(info, source, target) for target in paying]
 
-    def _kept_copy(self, copy: _Target) -> NDArray[np.bool_]:
-        key = ("kept", len(copy.columns[0].layouts), copy.is_late)
-        flags = np.full(len(copy.columns[0].layouts), copy.is_late)
-        return self._copies.setdefault(key, ((), flags))[1]
+    def _is_reduced(self, value: int) -> bool:
+        """Say whether a value is a sum that chooses itself what its readers find."""
+        return self._cluster_of[self.graph.values[value].producer] in self._summed
+
+    def _all(self, count: int, flag: bool) -> NDArray[np.bool_]:
+        return self._flags.setdefault((count, flag), np.full(count, flag))
 
     def _shared_copy(
-        self, info: TensorInfo, source: _Source, targets: list[_Target], number: int
+        self, source: _Source, targets: list[_Target], number: int | None, new: int
     ) -> _Target:
-        """Return the node of a copy: any complete layout that is made or wanted."""
+        """Return the copy for ``targets``: cluster ``number``, a sum, or else node ``new``."""
+        column = self._copy_column(source, targets)
+        if number is None:
+            return _Target(new, (column,))
+        copies = self._summed[number].copies
+        key = (id(copies), column.late)
+        if key not in self._copies:
+            again = self._all(len(copies), False)
+            self._copies[key] = (Column(copies, 0, column.late, again),)
+        return _Target(number, self._copies[key])
+
+    def _copy_column(self, source: _Source, targets: list[_Target]) -> Column:
+        """Return how a copy may lie: in any complete layout that is made or wanted."""
         groups = [source.layouts, *(c.layouts for target in targets for c in target.columns)]
         late = any(target.is_late for target in targets)
         key = (*dict.fromkeys(map(id, groups)), late)
         if key not in self._copies:
             distinct = dict.fromkeys(layout for group in groups for layout in group)
             layouts = tuple(layout for layout in distinct if not layout.has_partial)
-            column = Column(layouts, 0, late, np.zeros(len(layouts), dtype=np.bool_))
-            self._copies[key] = ((column,), column.again)
-        return _Target(number, self._copies[key][0])
+            self._copies[key] = (Column(layouts, 0, late, self._all(len(layouts), False)),)
+        return self._copies[key][0]
 
     def _joined(self, info: TensorInfo, source: _Source, target: _Target) -> EdgeTable:
         key = (
