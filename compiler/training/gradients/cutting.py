@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
-from tensoropt.compiler.training.gradients.scattering import add_rows
+from tensoropt.compiler.training.gradients.scattering import add_elements
 from tensoropt.dialects.build import Build, shape_of
 
 __all__: list[str] = []
@@ -107,9 +107,13 @@ def _cropped(b: Backward, dy: Any, dim: int, ends: tuple[int, int]) -> Any:
 
 def _folded(b: Backward, dy: Any, dim: int, ends: tuple[int, int]) -> Any:
     """Return the gradient of elements that were taken from a known place in the operand."""
-    size = b.shape(0)[dim]
-    sources = _sources(_mode(b), size, ends)
-    return add_rows(b.make, dy, b.make.ints(sources), dim, size)
+    import numpy as np
+
+    shape, size = [n or 0 for n in shape_of(dy)], b.shape(0)[dim]
+    sources = np.array(_sources(_mode(b), size, ends), np.int64)
+    line = sources.reshape([-1 if d == dim else 1 for d in range(len(shape))])
+    places = b.make.expand(b.make.constant(line), shape)
+    return add_elements(b.make, dy, places, dim, size)
 
 
 def _sources(mode: str, size: int, ends: tuple[int, int]) -> list[int]:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
-from tensoropt.compiler.training.gradients.scattering import add_elements, add_rows, put_elements
+from tensoropt.compiler.training.gradients.scattering import add_elements, add_slices, put_elements
 from tensoropt.dialects.build import Build, int_attr, shape_of
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
 
 @gradient("Gather")
 def gather(b: Backward) -> Gradients:
-    """Rows of the gradient added up by index; padding with zeros for one constant index."""
-    shape = b.shape(0)
-    axis = axis_of(b.info, 0, len(shape))
+    """Slices of the gradient added up by index; padding with zeros for one constant index."""
+    make, shape = b.make, b.shape(0)
+    axis, rank = axis_of(b.info, 0, len(shape)), len(b.shape(1))
     indices = b.literal(1)
-    count = math.prod(b.shape(1))
-    merged = [*shape[:axis], count, *shape[axis + 1 :]]
-    dy = b.dy if merged == shape_of(b.dy) else b.make.reshape(b.dy, merged)
-    if indices is not None and count == 1:
+    if indices is not None and indices.size == 1:
         at = int(indices.reshape(-1)[0]) % shape[axis]
-        return b.first(b.make.pad(dy, axis, (at, shape[axis] - at - 1), 0.0))
-    flat = b.make.reshape(b.operand(1), [count])
-    return b.first(add_rows(b.make, dy, flat, axis, shape[axis]))
+        dy = b.make.reshape(b.dy, [*shape[:axis], 1, *shape[axis + 1 :]])
+        return b.first(make.pad(dy, axis, (at, shape[axis] - at - 1), 0.0))
+    tuples = make.unsqueeze(make.cast(b.operand(1), ir.IntegerType.get_signless(64)), [rank])
+    rest = [*range(axis), *range(axis + rank, rank + len(shape) - 1)]
+    updates = make.transpose(b.dy, [*range(axis, axis + rank), *rest])
+    rows = add_slices(make, updates, tuples, [shape[axis], *shape[:axis], *shape[axis + 1 :]])
+    return b.first(make.transpose(rows, [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]))
 
 
 @gradient("GatherElements")
@@ -44,36 +45,22 @@ def gather_elements(b: Backward) -> Gradients:
 
 @gradient("GatherND")
 def gather_nd(b: Backward) -> Gradients:
-    """Slices of the gradient added up by index, the indexed dimensions being one."""
-    shape, batch = b.shape(0), b.info.attribute("batch_dims", 0)
-    depth = b.shape(1)[-1]
-    indexed, rest = shape[: batch + depth], shape[batch + depth :]
-    rows = _row_numbers(b.make, b.operand(1), indexed, batch)
-    count = math.prod(b.shape(1)[:-1])
-    updates = b.make.reshape(b.dy, [count, *rest])
-    size = math.prod(indexed)
-    dx = add_rows(b.make, updates, b.make.reshape(rows, [count]), 0, size)
-    return b.first(b.make.reshape(dx, shape))
+    """Slices of the gradient added up by index; with batches, the place in them is an index too."""
+    indices, batch = b.operand(1), b.info.attribute("batch_dims", 0)
+    if batch:
+        indices = b.make.concat(
+            [_places(b.make, b.shape(1)[:-1], batch), indices], len(b.shape(1)) - 1
+        )
+    return b.first(add_slices(b.make, b.dy, indices, b.shape(0)))
 
 
-def _row_numbers(make: Build, indices: Any, sizes: Sequence[int], batch: int) -> Any:
-    """Return the row-major number of each index tuple (int64) in a tensor of ``sizes``.
-
-    The first ``batch`` dimensions of the indices number their own place.
-    """
+def _places(make: Build, shape: Sequence[int], batch: int) -> Any:
+    """Return the first ``batch`` indices of every place in a tensor of ``shape``."""
     import numpy as np
 
-    held = [n or 0 for n in shape_of(indices)]
-    strides = [math.prod(sizes[dim + 1 :]) for dim in range(len(sizes))]
-    zero, inner = make.scalar(0, indices), make.ints(sizes[batch:])
-    wrapped = make.where(make.compare("Less", indices, zero), make.add(indices, inner), indices)
-    rows = make.mul(wrapped, make.ints(strides[batch:]))
-    rows = make.reduce("ReduceSum", rows, [len(held) - 1], keepdims=False)
-    if not batch:
-        return rows
-    starts = np.arange(math.prod(sizes[:batch]), dtype=np.int64) * strides[batch - 1]
-    ones = [1] * (len(held) - 1 - batch)
-    return make.add(rows, make.constant(starts.reshape([*sizes[:batch], *ones])))
+    ones = [1] * (len(shape) - batch)
+    grid = np.stack(np.indices(shape[:batch]), -1).reshape([*shape[:batch], *ones, batch])
+    return make.expand(make.constant(grid.astype(np.int64)), [*shape, batch])
 
 
 @gradient("ScatterElements")

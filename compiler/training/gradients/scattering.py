@@ -1,44 +1,48 @@
-"""Adding up rows by index, which is what the gradients of gathering do.
+"""Adding up by index, which is what the gradients of gathering do.
 
-ScatterElements and not ScatterND: on the CPU, ONNX Runtime's ScatterND adds from several threads
-at once without a lock, and loses updates of the same element.
+Sums are in float32 where the type is narrow. On the CPU, ONNX Runtime's ScatterND adds from several
+threads at once without a lock and loses updates; what a rank runs is ScatterElements, into which
+the sharding rule takes it apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.dialects.build import Build, element_type, int_attr, shape_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["add_elements", "add_rows", "put_elements"]
+__all__ = ["add_elements", "add_slices", "put_elements"]
+
+_WIDTH = 32
 
 
-def add_rows(make: Build, updates: Any, indices: Any, dim: int, size: int) -> Any:
-    """Return zeros of ``size`` along ``dim``, with slice i of ``updates`` added at ``indices[i]``.
+def add_slices(make: Build, updates: Any, indices: Any, shape: Sequence[int]) -> Any:
+    """Return zeros of ``shape`` with each slice of ``updates`` added at its index.
 
-    ``indices`` has one dimension, that of ``updates`` along ``dim``. Linear in the updates.
+    ``indices`` (int64) hold index tuples along their last dimension; before it they have the first
+    dimensions of the updates, which may be split, as may rows and the dimensions of a slice.
     """
-    shape = [n or 0 for n in shape_of(updates)]
-    others = [d for d in range(len(shape)) if d != dim]
-    column = make.unsqueeze(indices, others) if others else indices
-    return add_elements(make, updates, make.expand(column, shape), dim, size)
+    return _added(make, "ScatterND", updates, indices, shape)
 
 
 def add_elements(make: Build, updates: Any, indices: Any, dim: int, size: int) -> Any:
-    """Return zeros of ``size`` along ``dim``, with each update added at its index along ``dim``.
-
-    Narrow types are added in float32, like partial sums.
-    """
-    own = element_type(updates)
-    wide = own if ir.FloatType(own).width >= 32 else ir.F32Type.get()
-    shape = shape_of(updates)
+    """Return zeros of ``size`` along ``dim``, with each update added at its index along ``dim``."""
+    shape = [n or 0 for n in shape_of(updates)]
     shape[dim] = size
+    return _added(make, "ScatterElements", updates, indices, shape, axis=int_attr(dim))
+
+
+def _added(
+    make: Build, op_type: str, updates: Any, indices: Any, shape: Sequence[int], **held: Any
+) -> Any:
+    own = element_type(updates)
+    wide = own if ir.FloatType(own).width >= _WIDTH else ir.F32Type.get()
     updates = make.cast(updates, wide)
-    zeros = make.expand(make.scalar(0.0, updates), [n or 0 for n in shape])
-    held = {"axis": int_attr(dim), "reduction": ir.StringAttr.get("add")}
-    summed = make.onnx("ScatterElements", [zeros, indices, updates], zeros.type, **held)
-    return make.cast(summed, own)
+    zeros = make.expand(make.scalar(0.0, updates), shape)
+    held["reduction"] = ir.StringAttr.get("add")
+    return make.cast(make.onnx(op_type, [zeros, indices, updates], zeros.type, **held), own)
 
 
 def put_elements(make: Build, x: Any, updates: Any, indices: Any, dim: int) -> Any:
