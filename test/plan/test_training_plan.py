@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from handmade_training import LeastSquares
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.plan.writer import check_document
+from tensoropt.compiler.training.optimizers import MOMENTS
+from tensoropt.compiler.training.spec import PRECISIONS, RECOMPUTE, Loss, Optimizer
 from tensoropt.runtime.plan import Plan
 
 
@@ -50,3 +54,22 @@ def changed(folder: Path, change: Callable[[Any], Any]) -> dict[str, Any]:
 def test_what_the_schema_refuses(folder: Path, change: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_document(changed(folder, change), Path("plan.json"))
+
+
+def test_the_schema_knows_every_choice() -> None:
+    schema = json.loads(files("tensoropt.runtime").joinpath("plan.schema.json").read_text())
+    training = schema["properties"]["training"]["properties"]
+    assert tuple(schema["$defs"]["recompute"]["enum"]) == RECOMPUTE
+    assert tuple(training["precision"]["enum"]) == PRECISIONS
+    kinds = set(training["state"]["items"]["properties"]["kind"]["enum"])
+    moments = {moment for held in MOMENTS.values() for moment in held}
+    assert kinds == {"parameter", "buffer", *moments}
+    roles = training["hyper"]["items"]["properties"]["role"]["enum"]
+    assert roles == ["learning_rate", "step", "seed", "loss_scale"]
+
+
+@pytest.mark.parametrize("name", ["loss", "optimizer"])
+def test_the_schema_has_every_option(name: str) -> None:
+    schema = json.loads(files("tensoropt.runtime").joinpath("plan.schema.json").read_text())
+    listed = schema["properties"]["training"]["properties"][name]["required"]
+    assert listed == [field.name for field in fields({"loss": Loss, "optimizer": Optimizer}[name])]
