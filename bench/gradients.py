@@ -41,8 +41,7 @@ from tensoropt.dialects.onnx import opsets
 
 __all__ = ["CONVOLUTIONS", "OPERATORS", "Convolution", "Operator"]
 
-Array = Any
-Call = Callable[[], Any]
+Array, Call = Any, Callable[[], Any]
 _OPSET = 20
 
 
@@ -129,12 +128,6 @@ OPERATORS = [
         [_IMAGES],
         lambda x: _functional.avg_pool2d(x, 3, 2, 1),
         {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4, "count_include_pad": 1},
-    ),
-    Operator(
-        "AveragePool",
-        [_IMAGES],
-        lambda x: _functional.avg_pool2d(x, 2),
-        {"kernel_shape": [2, 2], "strides": [2, 2]},
     ),
     Operator("GlobalAveragePool", [_IMAGES], lambda x: x.mean((2, 3), keepdim=True)),
     Operator(

@@ -156,7 +156,7 @@ def test_a_split_batch_leaves_partial_sums(name: str) -> None:
     assert "P(sum)" in found["g_x2"]
 
 
-@pytest.mark.parametrize("name", ["products", "points"])
+@pytest.mark.parametrize("name", ["products", "points", "convolution"])
 def test_split_output_channels(name: str) -> None:
     found = _flow(name, x1="S(0)", x2="S(0)", d_y0="S(1)")
     assert "P(sum)" in found["g_x0"]

@@ -126,8 +126,9 @@ def weight_gradient(make: Build, x: Any, dy: Any, windows: Windows, groups: int)
     """Return, per weight, the sum over images and windows of ``dy`` times what the weight meets.
 
     With many channels a product of matrices per element of the window; with few channels per group
-    (the first layer, depthwise) a convolution, whose kernel is ``dy``: `bench/gradients.py`.
-    Both leave the batch the major dimension of any merged one, so that it can be split.
+    (the first layer, depthwise) a convolution, whose kernel is ``dy``: `bench/gradients.py`. Batch
+    and channels can be split as in the forward op, but the groups of the latter way: there the
+    batch is the major dimension of a merged one.
     """
     wide = sizes_of(x)[1] // groups >= WIDE
     return (by_products if wide else by_convolution)(make, x, dy, windows, groups)
@@ -176,22 +177,31 @@ def _product(make: Build, dy: Any, x: Any) -> Any:
 def by_convolution(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
     """Return the gradient of the weights by a convolution of X with dY.
 
-    X is an image per channel of a group, dY as many kernels as there are images and groups; what
-    strides were are dilations, and the other way round.
+    X is an image per channel (of a group), dY the kernels, and what strides were are dilations. The
+    convolution sums over N as over channels; with several groups N x G are the groups of it.
     """
-    batch, outputs, *counts = sizes_of(dy)
-    inputs, sizes = sizes_of(x)[1], sizes_of(x)[2:]
-    spatial = [dim + 3 for dim in range(len(sizes))]
-    x = make.reshape(x, [batch, groups, inputs // groups, *sizes])
-    x = make.transpose(x, [2, 0, 1, *spatial])
-    x = make.reshape(x, [inputs // groups, batch * groups, *sizes])
-    kernels = make.reshape(dy, [batch * outputs, 1, *counts])
+    counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
     swapped = [
         replace(w, taps=count, stride=w.dilation, dilation=w.stride)
         for w, count in zip(windows, counts, strict=True)
     ]
-    taps = [window.taps for window in windows]
-    found = convolve(make, x, kernels, swapped, taps, batch * groups)
-    found = make.reshape(found, [inputs // groups, batch, outputs, *taps])
-    found = make.reduce("ReduceSum", found, [1], keepdims=False)
-    return make.transpose(found, [1, 0, *range(2, 2 + len(taps))])
+    order = [1, 0, *range(2, 2 + len(taps))]
+    if groups > 1:
+        return make.transpose(_by_groups(make, x, dy, swapped, taps, groups), order)
+    images, kernels = (make.transpose(value, order) for value in (x, dy))
+    return make.transpose(convolve(make, images, kernels, swapped, taps), order)
+
+
+def _by_groups(
+    make: Build, x: Any, dy: Any, windows: Windows, taps: Sequence[int], groups: int
+) -> Any:
+    """Return C/G x M x K..., summed over N."""
+    batch, inputs, *sizes = sizes_of(x)
+    outputs, counts, each = sizes_of(dy)[1], sizes_of(dy)[2:], inputs // groups
+    x = make.reshape(x, [batch, groups, each, *sizes])
+    x = make.transpose(x, [2, 0, 1, *range(3, 3 + len(taps))])
+    x = make.reshape(x, [each, batch * groups, *sizes])
+    kernels = make.reshape(dy, [batch * outputs, 1, *counts])
+    found = convolve(make, x, kernels, windows, taps, batch * groups)
+    found = make.reshape(found, [each, batch, outputs, *taps])
+    return make.reduce("ReduceSum", found, [1], keepdims=False)
