@@ -4,6 +4,8 @@
 #   make bench-search   the search against NumPy elimination of the same tables
 #   make conformance   every strategy of every operator, on the standard's tests (up to 20 minutes)
 #   make sweep   every model, many plans, run on ranks (long)
+#   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
+#   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -17,7 +19,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance sweep clean
+.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance sweep sweep-train bench-train clean
 
 all: build
 
@@ -66,6 +68,12 @@ conformance: build
 sweep: build
 	$(BIN)/python bench/sweep.py
 	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/frontend
+
+sweep-train: build
+	$(BIN)/python bench/sweep_train.py
+
+bench-train: build
+	$(BIN)/python bench/train_step.py
 
 clean:
 	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
