@@ -39,9 +39,10 @@ def _pinned(module: ir.Module, request: Request, pins: Mapping[str, Any]) -> Fro
 
     if not request.training:
         return pinned_frontier(module, pins, request.device)
-    from tensoropt.compiler.steps import as_step, build_step
+    from tensoropt.compiler.steps import as_step, build_step, check_state
 
     step = build_step(module, request.training[0])
+    check_state(step, pins["training"])
     found = pinned_frontier(step, pins, request.device)
     return as_step(found, request.training[0].recompute)
 

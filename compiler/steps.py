@@ -12,7 +12,13 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.report.points import recompute_of, undominated
 from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, LeftOut
 from tensoropt.compiler.search.graph import Graph, read_graph
-from tensoropt.compiler.training.cut import bytecode, copy_of, drop_unused_arguments
+from tensoropt.compiler.training.cut import (
+    argument_names,
+    bytecode,
+    copy_of,
+    drop_unused_arguments,
+    updated_names,
+)
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects.mlir import ir
 
@@ -21,6 +27,7 @@ __all__ = [
     "StepPoint",
     "as_step",
     "build_step",
+    "check_state",
     "search_steps",
     "spec_of",
     "step_graphs",
@@ -64,6 +71,20 @@ def build_step(module: ir.Module, spec: TrainingSpec, **options: Any) -> ir.Modu
     Pipeline([built], **options).run(step)
     drop_unused_arguments(step)  # inputs that only other outputs than the loss depend on
     return step
+
+
+def check_state(step: ir.Module, planned: Mapping[str, Any]) -> None:
+    """Raise UserError unless ``step`` keeps what the entry ``training`` of a plan lists."""
+    kept, wanted = updated_names(step), [row["name"] for row in planned["state"]]
+    sums = [row["accumulator"] for row in planned["gradients"] if row["accumulator"] is not None]
+    given = set(argument_names(step))
+    if kept != wanted or not given.issuperset(sums):
+        odd = sorted({*kept} ^ {*wanted} or {*sums} - given)
+        raise UserError(
+            f"--strategies: the plan is of another step, expected its --optimizer "
+            f"{planned['optimizer']['name']}, --micro-batches {planned['micro_batches']} and "
+            f"--freeze, got: {'no ' if odd[0] in wanted + sums else ''}{odd[0]}"
+        )
 
 
 def step_of(module: ir.Module, specs: Sequence[TrainingSpec], point: FrontierPoint) -> ir.Module:

@@ -110,11 +110,12 @@ def _ways(args: argparse.Namespace, pinned: str | None) -> Sequence[str]:
     default = pinned or ("none" if single else "auto")
     given = default if args.recompute is None else args.recompute
     check_known("--recompute: unknown choice", given, (*RECOMPUTE, "auto"))
+    if pinned is not None and given != pinned:
+        raise UserError(f"--recompute: expected {pinned}, as --strategies has it, got: {given}")
     if given != "auto":
         return (given,)
-    if single or pinned is not None:
-        flag = "--compare" if args.compare else "--emit train" if args.emit else "--strategies"
-        listed = ", ".join(RECOMPUTE)
+    if single:
+        flag, listed = "--compare" if args.compare else "--emit train", ", ".join(RECOMPUTE)
         raise UserError(f"--recompute: expected one of {listed} with {flag}, got: auto")
     return RECOMPUTE
 

@@ -26,6 +26,7 @@ __all__ = [
     "cut_step",
     "drop_unused_arguments",
     "result_names",
+    "updated_names",
 ]
 
 GRADIENTS, UPDATE = "gradients", "update"
@@ -58,6 +59,12 @@ def argument_names(module: ir.Module) -> list[str]:
 def result_names(module: ir.Module) -> list[str]:
     """Return the names of the results of `@main`, in order."""
     return [own["topt.name"].value for own in _held(onnx.function(module), "res_attrs")]
+
+
+def updated_names(module: ir.Module) -> list[str]:
+    """Return the names of the arguments whose new values `@main` returns, in that order."""
+    held = _held(onnx.function(module), "res_attrs")
+    return [own["topt.updates"].value for own in held if "topt.updates" in own]
 
 
 def cut_step(module: ir.Module) -> Parts:

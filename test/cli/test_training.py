@@ -124,8 +124,28 @@ def test_strategies_of_the_other_kind(opt, refused, mlp: Path, tmp_path: Path) -
         mlp, *TRAIN, "--strategies", infers
     )
     assert "is for training, expected --train --loss" in refused(mlp, "--strategies", trains)
-    message = refused(mlp, *TRAIN, "--recompute", "auto", "--strategies", trains)
-    assert "--recompute: expected one of none, light, half, blocks with --strategies" in message
+    message = refused(mlp, *TRAIN, "--recompute", "half", "--strategies", trains)
+    assert message == "--recompute: expected none, as --strategies has it, got: half"
+
+
+@pytest.mark.parametrize(
+    ("flags", "got"),
+    [
+        (["--optimizer", "adam"], "w1.mean"),
+        (["--freeze", "w1"], "no w1"),
+        (["--micro-batches", "1"], "no w1.gradient"),
+    ],
+)
+def test_strategies_of_another_step(
+    opt, refused, mlp: Path, tmp_path: Path, flags: list[str], got: str
+) -> None:
+    folder, many = tmp_path / "plan", ("--micro-batches", "2")
+    assert opt(mlp, *TRAIN, *many, "--devices", "2", "-o", folder).status == 0
+    message = refused(mlp, *TRAIN, *many, *flags, "--strategies", folder)
+    assert message == (
+        "--strategies: the plan is of another step, expected its --optimizer sgd, "
+        f"--micro-batches 2 and --freeze, got: {got}"
+    )
 
 
 def test_a_plan_for_training_is_replaced_and_nothing_else(
