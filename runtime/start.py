@@ -10,7 +10,7 @@ from typing import Any
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.job import Launched
 from tensoropt.runtime.launcher import launch, ranks_present
-from tensoropt.runtime.link import Link, TerminalLink
+from tensoropt.runtime.link import Link, TerminalLink, clear_line
 from tensoropt.runtime.workers import worker_of
 
 __all__ = ["start"]
@@ -46,6 +46,7 @@ def _run_here(job: Launched, rank: int, ranks: int, timeout_s: float | None) -> 
         _say(f"rank {rank} of {ranks}: {one_line(failure)}")
         comm.Abort(1)
         raise
+    clear_line()
     if timer is not None:
         timer.cancel()
     return results

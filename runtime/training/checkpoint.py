@@ -243,7 +243,8 @@ def _check_tensors(plan: TrainingPlan, path: Path, found: Mapping[str, tuple[Any
             raise UserError(f"{path}: tensor '{name}' is missing{did_you_mean(name, found)}")
         if found[name] != facts:
             raise UserError(
-                f"{path}: tensor '{name}': expected {facts_text(facts)}, got: {facts_text(found[name])}"
+                f"{path}: tensor '{name}': expected {facts_text(facts)}, "
+                f"got: {facts_text(found[name])}"
             )
     extra = sorted(found.keys() - expected.keys())
     if extra:

@@ -7,7 +7,9 @@ the compiler sees to it.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -15,10 +17,13 @@ from tensoropt.runtime.dtypes import Array, dtype_of
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.plan import Tensor
 from tensoropt.runtime.session import BoundGraph, bound_graph
+from tensoropt.runtime.training.constants import constant_bytes
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 
 __all__ = ["Feed", "Step"]
+
+_LARGE = 1 << 26  # bytes
 
 Feed = Callable[[Tensor, Array], None]
 """Fills the rank's array of an input (one micro-batch)."""
@@ -32,10 +37,25 @@ class Step:
         self.batch = {t.name: _empty(t) for t in plan.plan.inputs}
         self.scalars = {h.name: np.zeros((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = np.zeros((), dtype_of(plan.plan.outputs[0].dtype))
-        self.gradients = bound_graph(plan.plan.graph(held.rank), threads)
-        self.update = bound_graph(plan.update_graph(held.rank), threads)
+        self._folder = tempfile.TemporaryDirectory(prefix="tensoropt-")
+        graphs = (plan.plan.graph(held.rank), plan.update_graph(held.rank))
+        self._files = [self._optimised(graph) or graph for graph in graphs]
+        self.gradients, self.update = (
+            bound_graph(graph, threads, None if file == graph else file)
+            for graph, file in zip(graphs, self._files, strict=True)
+        )
         self._bind("gradients", self.gradients, self._read_first(), {plan.loss_output: self.loss})
         self._bind("update", self.update, held.gradients, {})
+
+    def _optimised(self, graph: Path) -> Path | None:
+        """Return where the optimised graph goes, None where large weights would go with it."""
+        weights = self.plan.folder / "weights" / f"rank{self.held.rank}.bin"
+        is_large = weights.is_file() and weights.stat().st_size > _LARGE
+        return None if is_large else Path(self._folder.name) / graph.name
+
+    def constant_bytes(self) -> int:
+        """Return the size of what the sessions hold by themselves, folded constants included."""
+        return sum(map(constant_bytes, self._files))
 
     def _read_first(self) -> dict[str, Array]:
         """Return what the first graph reads beside state and scalars."""

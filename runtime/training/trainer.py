@@ -55,6 +55,9 @@ class Trainer:
         self._scale = self._loss_scale()
         self._data = self._dataset()
 
+    def constant_bytes(self) -> int:
+        return self._step.constant_bytes()
+
     def _dataset(self) -> Dataset:
         place = Path(str(self.job.data))
         return open_dataset(place, self.plan.plan.inputs, self.plan.batch, self.job.shuffle)

@@ -17,7 +17,6 @@ from tensoropt.runtime.training.checkpoint import (
     path_of,
     write_checkpoint,
 )
-from tensoropt.runtime.training.constants import constant_bytes
 from tensoropt.runtime.training.job import TrainJob, TrainResult
 from tensoropt.runtime.training.log import Log
 from tensoropt.runtime.training.plan import TrainingPlan
@@ -142,9 +141,8 @@ def _export(job: TrainJob, trainer: Trainer, comm: Any) -> str | None:
 
 def _held_bytes(trainer: Trainer, comm: Any) -> dict[str, int]:
     """Return what the rank that holds most of each kind holds."""
-    plan, mine = trainer.plan, trainer.held.bytes_by_kind()
-    graphs = (plan.plan.graph(comm.rank), plan.update_graph(comm.rank))
-    mine["constants_bytes"] = sum(map(constant_bytes, graphs))
+    mine = trainer.held.bytes_by_kind()
+    mine["constants_bytes"] = trainer.constant_bytes()
     return {kind: _largest(comm, size) or 0 for kind, size in mine.items()}
 
 
