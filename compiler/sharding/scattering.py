@@ -78,19 +78,23 @@ def _add_slices_locally(local: LocalOp) -> list[Any]:
     shape, places = _sizes(data), _sizes(indices)
     depth, count = places[-1], math.prod(places[:-1])
     width = math.prod(shape[depth:])
-    updates = make.reshape(updates, [count, width])
+    updates = _shaped(make, updates, [count, width])
     factor = local.rule.operands[0][0]
     if depth == 1 and factor is not None and local.pieces(factor) > 1:
         indices, updates = _own_rows(local, make, factor, updates)
-    rows = make.reshape(row_numbers(make, indices, shape[:depth]), [count, 1])
-    held = make.reshape(data, [math.prod(shape[:depth]), width])
+    rows = _shaped(make, row_numbers(make, indices, shape[:depth]), [count, 1])
+    held = _shaped(make, data, [math.prod(shape[:depth]), width])
     attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get("add")}
     operands = [held, make.expand(rows, [count, width]), updates]
-    return [make.reshape(make.onnx("ScatterElements", operands, held.type, **attributes), shape)]
+    return [_shaped(make, make.onnx("ScatterElements", operands, held.type, **attributes), shape)]
 
 
 def _sizes(x: Any) -> list[int]:
     return [size or 0 for size in shape_of(x)]
+
+
+def _shaped(make: Build, x: Any, shape: Sequence[int]) -> Any:
+    return x if _sizes(x) == list(shape) else make.reshape(x, shape)
 
 
 def _own_rows(local: LocalOp, make: Build, factor: int, updates: Any) -> tuple[Any, Any]:

@@ -7,8 +7,13 @@ from typing import Any
 
 from tensoropt.compiler.sharding.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
-from tensoropt.compiler.training.gradients.scattering import add_elements, add_slices, put_elements
-from tensoropt.dialects.build import Build, int_attr, shape_of
+from tensoropt.compiler.training.gradients.scattering import (
+    add_elements,
+    add_slices,
+    put_elements,
+    zeros_beside,
+)
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
@@ -104,7 +109,7 @@ def _adds(b: Backward) -> bool:
 def top_k(b: Backward) -> Gradients:
     """The gradient of the values, put where they were found."""
     axis = axis_of(b.info, -1, len(b.shape(0)))
-    zeros = b.make.zeros(b.operands[0])
+    zeros = zeros_beside(b.make, b.result(1), element_type(b.dy), b.shape(0))
     return b.first(put_elements(b.make, zeros, b.dy, b.result(1), axis))
 
 

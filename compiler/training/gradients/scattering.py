@@ -13,7 +13,7 @@ from typing import Any
 from tensoropt.dialects.build import Build, element_type, int_attr, shape_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["add_elements", "add_slices", "put_elements"]
+__all__ = ["add_elements", "add_slices", "put_elements", "zeros_beside"]
 
 _WIDTH = 32
 
@@ -39,10 +39,22 @@ def _added(
 ) -> Any:
     own = element_type(updates)
     wide = own if ir.FloatType(own).width >= _WIDTH else ir.F32Type.get()
-    updates = make.cast(updates, wide)
-    zeros = make.expand(make.scalar(0.0, updates), shape)
+    zeros = zeros_beside(make, indices, wide, shape)
     held["reduction"] = ir.StringAttr.get("add")
-    return make.cast(make.onnx(op_type, [zeros, indices, updates], zeros.type, **held), own)
+    operands = [zeros, indices, make.cast(updates, wide)]
+    return make.cast(make.onnx(op_type, operands, zeros.type, **held), own)
+
+
+def zeros_beside(make: Build, indices: Any, element: ir.Type, shape: Sequence[int]) -> Any:
+    """Return zeros of type ``element``, made anew in each run.
+
+    ONNX Runtime keeps, as long as a session lives, what follows from constants alone; so these
+    follow from the indices, and the result may lie in their place. Where the indices are split they
+    are zeros of a sum.
+    """
+    nothing = make.cast(make.mul(indices, make.scalar(0, indices)), element)
+    zero = make.reduce("ReduceSum", nothing, range(len(shape_of(nothing))), keepdims=False)
+    return make.expand(zero, shape)
 
 
 def put_elements(make: Build, x: Any, updates: Any, indices: Any, dim: int) -> Any:
