@@ -5,13 +5,12 @@
 
 Of a convolution, every way to build dX and dW is timed, and the one that training builds is marked;
 of the others, the forward pass in its training form and the backward pass together. All take turns,
-``--rounds`` times; a figure is the median, in milliseconds.
+``--rounds`` times; a figure is the least of them, in milliseconds.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -255,7 +254,7 @@ def _operator(held: Operator, threads: int) -> dict[str, Call]:
 
 
 def _timed(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
-    """Return the median of each call, in milliseconds, after one that warms up."""
+    """Return the least time of each call, in milliseconds, after one that warms up."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
@@ -263,7 +262,7 @@ def _timed(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
             call()
             if number:
                 found[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(held) for name, held in found.items()}
+    return {name: min(held) for name, held in found.items()}
 
 
 def _taken(held: Convolution) -> set[str]:

@@ -26,16 +26,16 @@ def wide(make: Build, x: Any) -> Any:
 
 def mean(make: Build, x: Any, dims: Sequence[int]) -> Any:
     """Return the mean over ``dims``, which become 1."""
-    return make.scaled(make.reduce("ReduceSum", x, dims), 1.0 / _count(x, dims))
+    count = math.prod(shape_of(x)[dim] or 1 for dim in dims)
+    return make.scaled(make.reduce("ReduceSum", x, dims), 1.0 / count)
 
 
 def squares(make: Build, x: Any, dims: Sequence[int]) -> Any:
-    """Return the mean of the squares over ``dims``, which become 1."""
-    return make.scaled(make.reduce("ReduceSumSquare", x, dims), 1.0 / _count(x, dims))
+    """Return the mean of the squares over ``dims``, which become 1.
 
-
-def _count(x: Any, dims: Sequence[int]) -> int:
-    return math.prod(shape_of(x)[dim] or 1 for dim in dims)
+    ONNX Runtime is slow at ReduceSumSquare over dimensions that are not the last.
+    """
+    return mean(make, make.mul(x, x), dims)
 
 
 def inverse_deviation(make: Build, variance: Any, epsilon: float) -> Any:
