@@ -62,7 +62,6 @@ EXCLUDED: dict[str, str] = {
     "test_attention_*nonpad*": "a cache of keys and values is refused",
     "test_attention_*with_past*": "a cache of keys and values is refused",
     "test_cast*_FLOAT8E5M2_to_FLOAT*": "numbers too large for finite differences in float32",
-    "test_lstm_with_peepholes": "lengths of sequences are refused",
     "test_einsum_batch_diagonal": "a diagonal is refused",
     "test_maxpool_3d_default": "elements are closer to each other than a step of float32",
     "test_pow_types_int*_float32": "the result is a whole number",

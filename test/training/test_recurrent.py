@@ -148,6 +148,32 @@ def test_batches_first(kind: str) -> None:
         np.testing.assert_allclose(turned, dx, rtol=1e-9)
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_sequences_that_end_early(kind: str, direction: str) -> None:
+    held = operands(kind, 2 if direction == "bidirectional" else 1, states=True)
+    held[4] = np.array([4, 1, 3], np.int32)
+    attributes = {"hidden_size": H, "direction": direction}
+    check_node(kind, held, attributes, outputs=outputs(kind))
+
+
+def test_lengths_that_are_all_full_cost_nothing() -> None:
+    held = operands("LSTM", states=True)
+    held[4] = np.full(B, T, np.int32)
+    attributes = {"hidden_size": H}
+    vjp = check_node("LSTM", held, attributes, outputs=3, literals={4}, torch=expected("LSTM", 1))
+    assert "Where" not in vjp.ops
+
+
+@pytest.mark.parametrize("lengths", [None, np.array([4, 1, 3], np.int32)])
+@pytest.mark.parametrize("ways", [1, 2])
+def test_peepholes(ways: int, lengths: Any) -> None:
+    held = [*operands("LSTM", ways, states=True), normal(ways, 3 * H, seed=6)]
+    held[4] = lengths
+    attributes = {"hidden_size": H, "direction": "forward" if ways == 1 else "bidirectional"}
+    check_node("LSTM", held, attributes, outputs=3)
+
+
 def test_weights_have_one_product_each() -> None:
     vjp = Vjp(node_model("LSTM", operands("LSTM"), {"hidden_size": H}, outputs=3))
     forward, backward = 1 + T, 2 + T + 1  # input and steps; input and its weight, steps, weight
@@ -157,8 +183,6 @@ def test_weights_have_one_product_each() -> None:
 @pytest.mark.parametrize(
     ("kind", "attributes", "extra", "text"),
     [
-        ("LSTM", {}, [np.array([4, 3, 2], np.int32)], "it has lengths of sequences"),
-        ("LSTM", {}, [None, None, None, normal(1, 3 * H)], "it has peepholes"),
         ("GRU", {"clip": 1.0}, [], "it has the attribute clip"),
         ("RNN", {"activations": ["Elu"]}, [], "activation Elu, expected one of Sigmoid, Tanh"),
     ],

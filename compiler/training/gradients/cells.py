@@ -8,7 +8,7 @@ multiplies is left to be summed up over time in one product: :class:`Step` holds
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.training.gradients.products import einsum
@@ -56,7 +56,8 @@ class Step:
     """What one step gives backwards.
 
     ``gates`` is the gradient of what the input added, ``states`` that of the states before.
-    ``products`` holds per weight (gradient of the product, what was multiplied).
+    ``products`` holds per weight (gradient of the product, what was multiplied), the latter
+    ``None`` for what is added: its gradient is a sum.
     """
 
     gates: Any
@@ -71,7 +72,6 @@ class Cell:
     make: Build
     weights: Sequence[Any]
     activations: Sequence[str]
-    biases: int = field(default=0, init=False)
 
     def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return the new states, the result first, and what the way back needs of the step."""
@@ -143,6 +143,38 @@ class _Lstm(Cell):
         return Step(gates, [self.back(gates, 0), make.mul(dc, f)], [(gates, before[0])])
 
 
+class _PeepholeLstm(Cell):
+    """Gers and Schmidhuber (2000): gates see the state too, the output gate the new one.
+
+    The weights are that of the recurrence, then those of i, o and f, one number per unit.
+    """
+
+    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+        make, (h, c), (_, at_i, at_o, at_f) = self.make, states, self.weights
+        i, o, f, own = self.parts(make.add(gates, self.product(h, 0)), 1, 1, 1, 1)
+        i = self.active(0, make.add(i, make.mul(c, at_i)))
+        f = self.active(0, make.add(f, make.mul(c, at_f)))
+        own = self.active(1, own)
+        c = make.add(make.mul(f, c), make.mul(i, own))
+        o = self.active(0, make.add(o, make.mul(c, at_o)))
+        return [make.mul(o, self.active(2, c)), c], [i, o, f, own, c]
+
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+        make, (i, o, f, own, c), (dh, dc) = self.make, kept, after
+        (old_h, old_c), (_, at_i, at_o, at_f) = before, self.weights
+        squashed = self.active(2, c)
+        of_o = self.inactive(0, o, make.mul(dh, squashed))
+        dc = make.add(dc, self.inactive(2, squashed, make.mul(dh, o)))
+        dc = make.add(dc, make.mul(of_o, at_o))
+        of_i = self.inactive(0, i, make.mul(dc, own))
+        of_f = self.inactive(0, f, make.mul(dc, old_c))
+        gates = self.together(of_i, of_o, of_f, self.inactive(1, own, make.mul(dc, i)))
+        seen = make.add(make.mul(of_i, at_i), make.mul(of_f, at_f))
+        states = [self.back(gates, 0), make.add(make.mul(dc, f), seen)]
+        sums = [make.mul(of_i, old_c), make.mul(of_o, c), make.mul(of_f, old_c)]
+        return Step(gates, states, [(gates, old_h), *((x, None) for x in sums)])
+
+
 class _Gru(Cell):
     """Cho et al. (arXiv 1406.1078); gates z, r and h, which has a weight of its own."""
 
@@ -196,6 +228,7 @@ class _LinearGru(Cell):
 CELLS: dict[str, type[Cell]] = {
     "RNN": _Plain,
     "LSTM": _Lstm,
+    "PeepholeLSTM": _PeepholeLstm,
     "GRU": _Gru,
     "LinearGRU": _LinearGru,
 }

@@ -1,34 +1,19 @@
-"""Gradients of LSTM, GRU and RNN, unrolled over time.
-
-The products with the input are one product for all steps, outside; so are the gradients of all
-weights, after the last step: nothing of the size of a weight is made per step. A step keeps what
-its activations give. All steps together follow one op, so that a search decides once for them.
-"""
+"""LSTM, GRU and RNN: the product of all inputs, then the steps of each direction."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.training.gradients.cells import ACTIVATIONS, CELLS, Cell, Step, split
+from tensoropt.compiler.training.gradients.cells import ACTIVATIONS, split
 from tensoropt.compiler.training.gradients.products import einsum
-from tensoropt.compiler.training.gradients.registry import (
-    Backward,
-    Forward,
-    Gradients,
-    decomposition,
-    forward_form,
-    gradient,
-)
-from tensoropt.dialects.build import Build, int_attr, shape_of, tensor_type
+from tensoropt.compiler.training.gradients.recurrence import RECURRENCE
+from tensoropt.compiler.training.gradients.registry import Forward, decomposition
+from tensoropt.dialects.build import int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
-_RECURRENCE = "tensoropt.Recurrence"
-"""All steps of a direction: (gates `b t g h`, states `b 1 1 h`, weights) -> (`b t 1 h`, states)."""
-
-_TIME = 1
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 3, 4, (5, 6), 7
@@ -51,10 +36,6 @@ def recurrent(f: Forward) -> Sequence[Any]:
 
 def _check(f: Forward) -> None:
     """Raise the error about what has no gradient here."""
-    if f.has(_LENGTHS):
-        raise f.refused("it has lengths of sequences, expected all to be as long as the input")
-    if f.has(_PEEPHOLES):
-        raise f.refused("it has peepholes, expected none")
     for name in ("clip", "input_forget"):
         if f.info.attribute(name):
             raise f.refused(f"it has the attribute {name}, expected none")
@@ -80,6 +61,10 @@ def _direction(f: Forward, x: Any, way: int, layout: int) -> list[Any]:
     r = _own(f, 2, way, [count, hidden, 1, hidden])
     gates = einsum(make, [(x, "bti"), (w, "ghi")], "btgh")
     gates, weights, name = _with_biases(f, way, gates, r)
+    if f.has(_PEEPHOLES):
+        name = "PeepholeLSTM"
+        weights += split(make, _own(f, _PEEPHOLES, way, [3, hidden]), 0, (1, 1, 1))
+    lengths = [make.unsqueeze(f.operands[_LENGTHS], [1, 2, 3])] if _is_ragged(f) else []
     states = [_state(f, index, way, layout, gates) for index in _STATES[: 1 + (kind == "LSTM")]]
     each = len(_DEFAULTS[kind])
     names = _activations(f)[way * each : (way + 1) * each]
@@ -87,10 +72,17 @@ def _direction(f: Forward, x: Any, way: int, layout: int) -> list[Any]:
     element = ir.RankedTensorType(gates.type).element_type
     results = [tensor_type([batch, n, 1, hidden], element) for n in [steps] + [1] * len(states)]
     return make.onnx_many(
-        _RECURRENCE, [gates, *states, *weights], results,
+        RECURRENCE, [gates, *states, *lengths, *weights], results,
         cell=ir.StringAttr.get(name), states=int_attr(len(states)), backwards=int_attr(backwards),
+        lengths=int_attr(len(lengths)),
         activations=ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names]),
     )  # fmt: skip
+
+
+def _is_ragged(f: Forward) -> bool:
+    """Say whether sequences may be shorter than the input."""
+    known, steps = f.info.literal(_LENGTHS), f.info.shape(0)[int(f.info.attribute("layout", 0))]
+    return f.has(_LENGTHS) and (known is None or bool((known != steps).any()))
 
 
 def _own(f: Forward, index: int, way: int, shape: list[int]) -> Any:
@@ -129,95 +121,3 @@ def _state(f: Forward, index: int, way: int, layout: int, gates: Any) -> Any:
     ways, x = f.info.shape(1)[0] or 1, f.operands[index]
     x = x if ways == 1 else f.make.slice(x, 1 if layout else 0, way, way + 1)
     return f.make.reshape(x, [batch, 1, 1, hidden])
-
-
-def _cell(make: Build, info: Any, weights: Sequence[Any]) -> Cell:
-    return CELLS[info.attribute("cell")](make, weights, info.attribute("activations"))
-
-
-def _order(info: Any) -> list[int]:
-    """Return the steps in the order in which they run."""
-    steps = list(range(info.shape(0)[_TIME]))
-    return steps[::-1] if info.attribute("backwards") else steps
-
-
-@forward_form(_RECURRENCE)
-def _recurrence(f: Forward) -> Sequence[Any]:
-    """Return all steps; each keeps what its cell says, under its number."""
-    count = int(f.info.attribute("states"))
-    gates, states, order = f.operands[0], f.operands[1 : 1 + count], _order(f.info)
-    cell = _cell(f.make, f.info, f.operands[1 + count :])
-    each = split(f.make, gates, _TIME, [1] * len(order))
-    results: list[Any] = [None] * len(order)
-    for step in order:
-        states, kept = cell.forward(each[step], states)
-        results[step] = states[0]
-        f.kept.update({f"{step}.{i}": value for i, value in enumerate(kept)})
-    return [f.make.concat(results, _TIME), *states]
-
-
-@gradient(_RECURRENCE)
-def _recurrence_gradient(b: Backward) -> Gradients:
-    """Return backpropagation through time (Werbos 1990)."""
-    return _Backpropagation(b).run()
-
-
-class _Backpropagation:
-    def __init__(self, b: Backward) -> None:
-        self.b, self.make, self.order = b, b.make, _order(b.info)
-        self.count = int(b.info.attribute("states"))
-        self.initial = [b.operand(1 + i) for i in range(self.count)]
-        self.weights = [b.operand(i) for i in range(1 + self.count, len(b.operands))]
-        self.cell = _cell(self.make, b.info, self.weights)
-
-    def run(self) -> Gradients:
-        results = self._each(self.b.result())
-        of_results = None if self.b.gradients[0] is None else self._each(self.b.gradients[0])
-        after, steps = self._last(), {}
-        for number in reversed(range(len(self.order))):
-            step = self.order[number]
-            if of_results is not None:
-                after[0] = self._sum(after[0], of_results[step])
-            before = self._before(number, results)
-            held = [self.make.zeros(self.initial[0]) if x is None else x for x in after]
-            steps[step] = self.cell.backward(self._kept(step), results[step], before, held)
-            after = list(steps[step].states)
-        gates = self._stack([steps[step].gates for step in range(len(steps))])
-        every = [steps[step] for step in range(len(steps))]
-        return [gates, *after, *(self._weight(i, every, gates) for i in range(len(self.weights)))]
-
-    def _each(self, x: Any) -> list[Any]:
-        return split(self.make, x, _TIME, [1] * len(self.order))
-
-    def _last(self) -> list[Any]:
-        """Return the gradients of the last states, ``None`` where there is none."""
-        return [self.b.gradients[1 + i] for i in range(self.count)]
-
-    def _sum(self, a: Any, b: Any) -> Any:
-        return b if a is None else self.make.add(a, b)
-
-    def _kept(self, step: int) -> list[Any]:
-        count = len(self.b.held) // len(self.order)
-        return [self.b.kept(f"{step}.{i}") for i in range(count)]
-
-    def _before(self, number: int, results: list[Any]) -> list[Any]:
-        """Return the states before the step that runs as ``number``."""
-        if number == 0:
-            return self.initial
-        step = self.order[number - 1]
-        return [results[step], *self._kept(step)[-1:]][: self.count]
-
-    def _stack(self, parts: list[Any]) -> Any:
-        return self.make.concat(parts, _TIME)
-
-    def _weight(self, index: int, steps: Sequence[Step], gates: Any) -> Any:
-        """Return the gradient of a weight: one product for all steps, or a sum for a bias."""
-        if not self.b.wanted[1 + self.count + index]:
-            return None
-        pairs = [step.products[index] for step in steps]
-        same = all(left == step.gates for (left, _), step in zip(pairs, steps, strict=True))
-        left = gates if same else self._stack([left for left, _ in pairs])
-        if pairs[0][1] is None:
-            return self.make.reduce("ReduceSum", left, [0, 1], keepdims=False)
-        right = self._stack([right for _, right in pairs])
-        return einsum(self.make, [(left, "btgh"), (right, "btxk")], "ghxk")
