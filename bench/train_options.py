@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,33 @@ def _no_arena(options: Any) -> None:
     options.enable_cpu_mem_arena = False
 
 
+def _one_arena(options: Any) -> None:
+    """Let the sessions of both graphs share an arena that grows by what is asked for."""
+    import onnxruntime as ort
+
+    _both(options)
+    kind, where = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
+    place = ort.OrtMemoryInfo("Cpu", kind, 0, where)
+    with suppress(Exception):  # of the second session: it is there
+        ort.create_and_register_allocator(place, ort.OrtArenaCfg({"arena_extend_strategy": 1}))
+    options.add_session_config_entry("session.use_env_allocators", "1")
+
+
+def _basic(options: Any) -> None:
+    import onnxruntime
+
+    _both(options)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+
+
 OPTIONS: Mapping[str, Callable[[Any], None]] = {
     "default": _as_they_are,
     "no pattern": _no_pattern,
     "file order": _in_order,
     "both": _both,
     "both, no arena": _no_arena,
+    "both, one arena": _one_arena,
+    "both, basic": _basic,
 }
 
 

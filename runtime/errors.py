@@ -8,6 +8,9 @@ from collections.abc import Iterable
 __all__ = ["UserError", "did_you_mean", "one_line", "printable"]
 
 
+_BOUND = "Error in execution: "  # what ONNX Runtime puts first where inputs are bound
+
+
 class UserError(Exception):
     """A mistake in the input, or a failed rank: one line saying where and what is wrong.
 
@@ -27,10 +30,12 @@ def printable(text: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception as one line, without ONNX Runtime's prefix of error codes."""
+    """Return an exception as one line, without what ONNX Runtime puts before it."""
     text = " ".join(str(error).split())
     if text.startswith("[ONNXRuntimeError]"):
         return text.split(" : ", 3)[-1]
+    if text.startswith(_BOUND):
+        return text.removeprefix(_BOUND)
     if isinstance(error, UserError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -24,7 +24,8 @@ class Described:
     """A step before it was partitioned: global shapes, and layouts.
 
     ``model`` are the entries that every plan has; ``state`` and ``hyper`` the arguments and
-    ``results`` the results that only a step has, ``gradients`` what its update reads.
+    ``results`` the results that only a step has, ``gradients`` what its update reads; ``classes``
+    is how many classes the labels name.
     """
 
     model: Mapping[str, list[Row]]
@@ -32,6 +33,7 @@ class Described:
     hyper: list[Row]
     gradients: list[Row]
     accumulators: Mapping[str, str]
+    classes: int | None
 
     def entries(self, spec: TrainingSpec, parts: Parts) -> dict[str, Any]:
         """Return the entries of plan.json for the graphs ``parts``."""
@@ -40,7 +42,7 @@ class Described:
     def _training(self, spec: TrainingSpec, parts: Parts, own: _Graphs) -> Row:
         (loss,) = self.model["outputs"]
         return {
-            "loss": asdict(spec.loss),
+            "loss": {**asdict(spec.loss), "classes": self.classes},
             "optimizer": asdict(spec.optimizer),
             "micro_batches": spec.micro_batches,
             "clip_norm": spec.clip_norm,
@@ -101,7 +103,9 @@ def describe_step(module: ir.Module) -> Described:
     ]
     sums = {row["of"]: name for name, row in state.items() if row["kind"] == "gradient"}
     kept = [{**state[name], "result": result} for name, result in results.items()]
-    return Described(describe_module(module), kept, hyper, list(_gradients(module)), sums)
+    classes = [held["topt.classes"].value for _, held in arguments if "topt.classes" in held]
+    own = (list(_gradients(module)), sums, classes[0] if classes else None)
+    return Described(describe_module(module), kept, hyper, *own)
 
 
 def _of(held: ir.DictAttr) -> str | None:

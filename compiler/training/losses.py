@@ -10,7 +10,7 @@ from tensoropt.compiler.errors import UserError, did_you_mean
 from tensoropt.compiler.training.gradients.losses import cross_entropy
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import Loss
-from tensoropt.dialects.build import Build, element_type, shape_of, tensor_type
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.elements import ELEMENTS, element_of
 from tensoropt.dialects.mlir import ir
 
@@ -59,6 +59,7 @@ def _softmax_cross_entropy(make: Build, signature: Signature, loss: Loss, output
     if not shape:
         raise _unfit(loss, output, "scores with the classes along the last dimension")
     labels = _labels(signature, loss, shape[:-1], _INDICES)
+    signature.mark(labels, classes=int_attr(shape[-1] or 1))
     each, _ = cross_entropy(make, output, labels, -1)
     if len(shape) == 1:
         return make.unary("Identity", each)
@@ -97,9 +98,7 @@ def _checked(signature: Signature, loss: Loss, value: Any, kinds: Sequence[ir.Ty
     if signature.is_parameter(value):
         raise UserError(f"{where} is a weight of the model, expected another name for the labels")
     if value.type not in kinds:
-        raise UserError(
-            f"{where} holds no labels: expected {kinds[0]}, got: {value.type}"
-        )
+        raise UserError(f"{where} holds no labels: expected {kinds[0]}, got: {value.type}")
     return value
 
 
