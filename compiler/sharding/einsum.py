@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.einsum_products import as_gemm, as_matmul
+from tensoropt.compiler.sharding.einsum_products import as_matmul, as_matrices
 from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo
@@ -70,14 +70,14 @@ def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
 
 
 def _localize(local: LocalOp) -> list[Any]:
-    """Return one Gemm if the operands can be read as matrices as they lie, else a copy."""
+    """Return one product if the operands can be read as matrices as they lie, else a copy."""
     terms, result = _terms(local.info)
     held = local.info.results[0]
     assert held is not None
     if held.dtype not in _FLOATS or local.info.standard_version < _BFLOAT16_SINCE:
         return local.clone()
     make = Arithmetic(local)
-    product = as_gemm(make, local.operands, terms, result)
+    product = as_matrices(make, local.operands, terms, result)
     if product is None and held.dtype in _GEMM_ALONE:
         product = as_matmul(make, local.operands, terms, result)
     return local.clone() if product is None else [product]

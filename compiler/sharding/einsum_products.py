@@ -14,7 +14,7 @@ from typing import Any
 from tensoropt.compiler.sharding.arithmetic import Arithmetic
 from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
 
-__all__ = ["as_gemm", "as_matmul"]
+__all__ = ["as_matmul", "as_matrices"]
 
 
 @dataclass(frozen=True)
@@ -32,29 +32,46 @@ class _Groups:
         return math.prod(self.sizes[label] for label in labels)
 
 
-def as_gemm(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[str]],
-            result: list[str]) -> Any:  # fmt: skip
-    """Return the Einsum ``terms -> result`` by one Gemm of reshaped operands, without a transpose.
+def as_matrices(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[str]],
+                result: list[str]) -> Any:  # fmt: skip
+    """Return the Einsum ``terms -> result`` by Gemm or, with a batch in front, by MatMul.
 
-    ``None`` where that cannot be: a batch, rows and columns that are mixed, sizes that stretch.
+    Operands are reshaped and matrices turned, which both products do as they read; nothing is
+    copied. ``None`` where that cannot be: loops that are mixed, sizes that stretch.
     """
     found = _groups(operands, terms, result)
-    if found is None or found.batch or not found.summed:
+    if found is None or not found.summed:
         return None
-    (a, left), (b, right) = ((x, _long(found, t)) for x, t in zip(operands, terms, strict=True))
-    made, rows, columns = _long(found, result), found.rows, found.columns
+    count, parts = len(found.batch), [_long(found, labels) for labels in (*terms, result)]
+    if any(part[:count] != found.batch for part in parts):
+        return None
+    (a, b), (left, right, made) = operands, (part[count:] for part in parts)
+    rows, columns = found.rows, found.columns
     if made == columns + rows:
-        (a, left), (b, right), rows, columns = (b, right), (a, left), columns, rows
+        a, b, left, right, rows, columns = b, a, right, left, columns, rows
     flips = _flip(left, rows, found.summed), _flip(right, found.summed, columns)
     if made != rows + columns or None in flips:
         return None
-    m, k, n = found.count(rows), found.count(found.summed), found.count(columns)
-    shapes = [k, m] if flips[0] else [m, k], [n, k] if flips[1] else [k, n]
-    kept = {"transA": int_attr(bool(flips[0])), "transB": int_attr(bool(flips[1]))}
-    kind = tensor_type([m, n], element_type(a))
-    matrices = [_shaped(make, x, shape) for x, shape in zip((a, b), shapes, strict=True)]
-    product = make.onnx("Gemm", matrices, kind, **kept)
+    sizes = [found.count(group) for group in (found.batch, rows, found.summed, columns)]
+    product = _multiplied(make, a, b, sizes, (bool(flips[0]), bool(flips[1])))
     return _shaped(make, product, [found.sizes[label] for label in result])
+
+
+def _multiplied(
+    make: Arithmetic, a: Any, b: Any, sizes: Sequence[int], flips: tuple[bool, bool]
+) -> Any:
+    """Return the product of ``a`` and ``b``, which hold matrices of ``sizes`` (batch, m, k, n)."""
+    batch, m, k, n = sizes
+    front = [] if batch == 1 else [batch]
+    a = _shaped(make, a, [*front, *((k, m) if flips[0] else (m, k))])
+    b = _shaped(make, b, [*front, *((n, k) if flips[1] else (k, n))])
+    if front:
+        left, right = (
+            make.swapped(x) if flip else x for x, flip in zip((a, b), flips, strict=True)
+        )
+        return make.matmul(left, right)
+    kept = {"transA": int_attr(flips[0]), "transB": int_attr(flips[1])}
+    return make.onnx("Gemm", [a, b], tensor_type([m, n], element_type(a)), **kept)
 
 
 def _long(found: _Groups, labels: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from sharding.harness import Case, check, normal, offered
 
 from tensoropt.compiler.sharding import einsum
 from tensoropt.compiler.sharding.einsum import parse_equation
-from tensoropt.compiler.sharding.einsum_products import as_gemm, as_matmul
+from tensoropt.compiler.sharding.einsum_products import as_matmul, as_matrices
 
 MESHES = [(2,), (4,), (2, 2)]
 SIZES = dict(zip("abcd", (2, 4, 6, 8), strict=True))
@@ -56,6 +56,9 @@ def test_a_stretched_dimension_stays_whole() -> None:
         ("bgh,ghk->bk", [(2, 4, 6), (4, 6, 8)]),
         ("kn,btk->btn", [(6, 8), (2, 4, 6)]),
         ("bxk,ghk->bgh", [(4, 1, 6), (4, 2, 6)]),
+        ("bhqd,bhkd->bhqk", [(2, 4, 6, 8), (2, 4, 2, 8)]),
+        ("bkgst,bkgsd->bktd", [(2, 4, 2, 4, 6), (2, 4, 2, 4, 8)]),
+        ("bkgst,bkgsd->bkdt", [(2, 4, 2, 4, 6), (2, 4, 2, 4, 8)]),
     ],
 )
 @pytest.mark.parametrize("mesh", MESHES)
@@ -64,7 +67,7 @@ def test_matrices_are_multiplied_as_they_lie(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     made = []
-    monkeypatch.setattr(einsum, "as_gemm", lambda *a: made.append(as_gemm(*a)) or made[-1])
+    monkeypatch.setattr(einsum, "as_matrices", lambda *a: made.append(as_matrices(*a)) or made[-1])
     check(case(equation, *shapes), mesh)
     assert made
     assert all(value is not None for value in made)
@@ -76,7 +79,7 @@ def test_types_without_einsum_are_multiplied_by_matmul(
     equation: str, mesh: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    monkeypatch.setattr(einsum, "as_gemm", lambda *_: None)
+    monkeypatch.setattr(einsum, "as_matrices", lambda *_: None)
     monkeypatch.setattr(einsum, "_GEMM_ALONE", {"float32"})
     monkeypatch.setattr(einsum, "as_matmul", lambda *a: made.append(as_matmul(*a)) or made[-1])
     sizes = dict(zip("bhqkdij", (2, 4, 4, 8, 2, 4, 6), strict=True))
