@@ -152,7 +152,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     model.graph.output.add(name="q")
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(UserError, match="output:q: expected .* one number, got"):
+    with pytest.raises(UserError, match=r"output:q: expected .* one number, got"):
         build(path, spec_of("output:q"))
     with pytest.raises(UserError, match="no output 'ql', did you mean 'q'"):
         build(path, spec_of("output:ql"))
