@@ -96,7 +96,7 @@ def test_a_plan_of_training_says_how(opt, mlp: Path, tmp_path: Path) -> None:
     assert opt(mlp, *TRAIN, *flags, "--devices", "2", "-o", folder).status == 0
     document = json.loads((folder / "plan.json").read_text())
     training = document["training"]
-    assert training["loss"] == {"kind": "mse", "output": "y", "labels": "t"}
+    assert training["loss"] == {"kind": "mse", "output": "y", "labels": "t", "classes": None}
     assert (training["clip_norm"], training["micro_batches"]) == (2.0, 3)
     assert training["optimizer"]["name"] == "sgd"
     assert [row["name"] for row in training["state"]] == ["w2"]
