@@ -14,6 +14,9 @@ from pathlib import Path
 __all__ = ["FolderLink", "Link", "TerminalLink", "ask_to_stop", "clear_line", "show_line", "shown"]
 
 
+_WIDTH = 80  # of a terminal that does not say
+
+
 class Link:
     """Nobody listens."""
 
@@ -74,7 +77,7 @@ def shown(folder: Path) -> str:
 def show_line(text: str) -> None:
     """Write the one line of stderr that changes, if that is a terminal."""
     if sys.stderr.isatty():
-        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
         print(f"\r\033[K{text[: max(width - 1, 1)]}", end="", file=sys.stderr, flush=True)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -214,3 +217,18 @@ def test_an_index_that_onnx_runtime_refuses() -> None:
     words = "indices element out of data bounds, idx=60 must be within the inclusive range [-50,49]"
     assert describe_integers(words, batch) == " (in this batch 'ids' holds 3 to 60)"
     assert describe_integers("no memory", batch) == ""
+
+
+def test_a_line_that_changes_on_a_terminal(plans, data, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    flags = ["--train", "--data", data, "--steps", "3000", "--timeout", "60"]
+    command = [sys.executable, "-m", "tensoropt.runtime.cli", plans["data1"], *flags]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.close(theirs)
+    out, _ = child.communicate(timeout=60)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert child.returncode == 0
+    assert re.search(r"step \d+ of 3000, loss [\d.]+, [\d.]+ ms, [\d.e+]+ samples/s", shown)
+    assert shown.endswith("\r\x1b[K")
+    assert "step 3000: loss " in out
