@@ -28,6 +28,7 @@ __all__ = [
     "is_foldable",
     "is_no_value",
     "is_onnx",
+    "is_pass_through",
     "is_random",
     "is_random_name",
     "known_domains",
@@ -99,6 +100,14 @@ def owner(value: ir.Value) -> ir.Operation | None:
 def is_no_value(value: ir.Value) -> bool:
     """Say whether ``value`` stands for an omitted operand or result."""
     return isinstance(value.type, ir.NoneType)
+
+
+def is_pass_through(op: ir.Operation) -> bool:
+    """Say whether ``op`` hands a gradient on as it came: it is there to be laid out, not to run."""
+    held = op.attributes
+    if op.name != "onnx.Identity" or "topt.gradient_of" in held or "topt.phase" not in held:
+        return False
+    return bool(held["topt.phase"].value == "backward")
 
 
 def node_name(op: ir.Operation) -> str | None:

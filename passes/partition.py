@@ -99,6 +99,8 @@ class _Partition:
             func.ReturnOp([self.local[value] for value in op.operands], loc=op.location)
         elif op.name == onnx.NO_VALUE:
             self.local[op.results[0]] = op.clone().results[0]
+        elif onnx.is_pass_through(op):
+            self.local[op.results[0]] = self.local[op.operands[0]]
         else:
             self._onnx(op)
 

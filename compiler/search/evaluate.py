@@ -45,7 +45,8 @@ class _Option:
     ``operands`` holds (value, layout) of what is read, tied parameters left out; ``results`` what
     is made, with its bytes, ``None`` where it is folded at load or counted with what stays. An
     option that ``runs`` is a step. State read in a later part of a training step counts as another
-    value, a *view*: it is fetched anew. ``updated`` is what is written where the old state was.
+    value, a *view*: it is fetched anew. ``updated`` is what is written where the old state was. One
+    that ``passes`` makes nothing: its result is its operand.
     """
 
     compute_s: float
@@ -55,6 +56,7 @@ class _Option:
     results: tuple[tuple[tuple[int, int], int | None], ...]
     runs: bool
     updated: tuple[int, int] | None = None
+    passes: bool = False
 
 
 _Costs = tuple[float, float, int]
@@ -110,6 +112,7 @@ class Evaluator:
             ),
             node.kind == "op" and not node.constant,
             operands[0] if node.updates is not None else None,
+            node.passes,
         )
 
     def _stays(self, value: int) -> bool:
@@ -185,6 +188,7 @@ class _Evaluation:
         self.wanted: dict[int, dict[int, None]] = {}  # value -> other layouts, as first read
         self.present: set[tuple[int, int]] = set()
         self.updated: set[tuple[int, int]] = set()
+        self.same: dict[tuple[int, int], tuple[int, int]] = {}
         self.compute_s = self.communication_s = 0.0
         self.static_bytes = 0
 
@@ -217,13 +221,19 @@ class _Evaluation:
             if tensor not in self.present:
                 self._reshard(*tensor)
         for tensor in option.operands:
-            self.lifetimes.use(tensor)
+            self.lifetimes.use(self._memory(tensor))
         for tensor, size_bytes in option.results:
             self.present.add(tensor)
-            if size_bytes is not None and tensor not in self.updated:
+            if option.passes:
+                self.same[tensor] = self._memory(option.operands[0])
+            elif size_bytes is not None and tensor not in self.updated:
                 self.lifetimes.define(tensor, size_bytes)
-        if option.runs:
+        if option.runs and not option.passes:
             self.lifetimes.advance()
+
+    def _memory(self, tensor: tuple[int, int]) -> tuple[int, int]:
+        """Return the tensor in whose memory one lies: its own, or that of what was passed on."""
+        return self.same.get(tensor, tensor)
 
     def _reshard(self, value: int, target: int) -> None:
         """Walk the steps to ``target``; each holds what it reads and what it makes."""
@@ -234,7 +244,7 @@ class _Evaluation:
         time_s, steps = self.owner.moves(value, source, target)
         self.present.add((value, target))
         self.communication_s += time_s
-        tensor: object = (value, source)
+        tensor: object = self._memory((value, source))
         for number, layout in enumerate(steps):
             self.lifetimes.use(tensor)
             last = number == len(steps) - 1

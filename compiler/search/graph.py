@@ -44,7 +44,8 @@ class Node:
     to the next. A node ``follows`` the one whose strategy decides its own; one that ``repeats``
     another has the same strategy. ``gradients`` pairs values with their gradients, for those that
     follow. A result ``updates`` the argument that it takes the place of, in its memory. An op
-    whose result is ``held`` makes what stays until the update: a parameter's gradient. A
+    whose result is ``held`` makes what stays until the update: a parameter's gradient. One that
+    ``passes`` a gradient on makes nothing: its result is its operand. A
     ``norm`` adds up what every rank has of all gradients.
     """
 
@@ -66,6 +67,7 @@ class Node:
     updates: int | None = None
     gradients: tuple[tuple[int, int], ...] = ()
     held: bool = False
+    passes: bool = False
     norm: bool = False
 
     @property

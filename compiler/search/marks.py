@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Marks:
         if "topt.phase" in held:
             node.phase = held["topt.phase"].value
         self._number(node, held)
+        node.passes = onnx.is_pass_through(op)
         node.held, node.norm = "topt.gradient_of" in held, "topt.norm" in held
         if "topt.gradients" in held:
             fours = list(ir.DenseI64ArrayAttr(held["topt.gradients"]))

@@ -183,7 +183,7 @@ class MeshTables:
 
     def transient_bytes(self, node: Node, strategy: Strategy) -> int:
         """Return the bytes that ``node`` reads and writes while it runs, parameters left out."""
-        if node.constant:
+        if node.constant or node.passes:
             return 0
         read = {
             (value, strategy.operands[operand])

@@ -128,9 +128,10 @@ class TrainingTables(MeshTables):
         return _Source(number, held.made[place], held.kept[place], node.constant, is_state)
 
     def _is_shared(self, value: int, targets: Sequence[_Target]) -> bool:
-        """Say whether a value has copies."""
+        """Say whether a value has copies: a gradient that is passed on lies as its op says."""
         node = self.graph.producer(value)
-        return len(targets) > 1 and not node.constant and node.state is None
+        alone = node.constant or node.state is not None or node.passes
+        return len(targets) > 1 and not alone
 
     def _sum_up(
         self, value: int, targets: list[_Target], readers: dict[int, list[_Target]]

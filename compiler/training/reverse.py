@@ -21,7 +21,7 @@ from tensoropt.compiler.training.gradients.registry import (
     forward_form_of,
     gradient_of,
 )
-from tensoropt.compiler.training.marks import Marker, follow, number_of, set_gradients
+from tensoropt.compiler.training.marks import Marker, Marking, follow, number_of, set_gradients
 from tensoropt.compiler.training.recompute import Recomputation
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
@@ -218,7 +218,7 @@ class Reverse:
         given = Backward(
             taped.info, make, operands, results, gradients, wanted, self._read, taped.held
         )
-        self._collect(taped, wanted, rule(given))
+        self._collect(taped, wanted, _own(make, gradients, rule(given)))
         self._note(taped, gradients)
 
     def _read(self, value: Any) -> Any:
@@ -238,6 +238,19 @@ class Reverse:
             if dy is not None and onnx.owner(dy) is not None:
                 fours += [*_reference(result), *_reference(dy)]
         set_gradients(taped.leader, fours)
+
+
+def _own(make: Marking, gradients: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    """Return the gradients that a rule has found; one passed on as it came becomes the op's own.
+
+    It then lies as the op does: who reads it is not tied to those that the op's result goes to.
+    """
+    own: dict[Any, Any] = {}
+    given = {dy for dy in gradients if dy is not None}
+    for part in found:
+        if part is not None and part in given and part not in own:
+            own[part] = make.unary("Identity", part)
+    return [own.get(part, part) if part is not None else None for part in found]
 
 
 def _active(taped: Sequence[Taped], wanted: set[Any]) -> set[Any]:
