@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.sharding.einsum import parse_equation
 from tensoropt.compiler.training.gradients.products import Labels, operand_gradient
 from tensoropt.compiler.training.gradients.registry import (
@@ -25,10 +24,7 @@ _ROW, _COLUMN, _SUM = "m", "n", "k"
 def matmul(b: Backward) -> Gradients:
     """dA = dY B^T and dB = A^T dY, each one product that sums over the batch too where it must."""
     if b.info.attribute("transBatchA", 0) or b.info.attribute("transBatchB", 0):
-        raise UserError(
-            f"{b.info.name} with a batch behind the rows has no gradient, "
-            "expected transBatchA and transBatchB of 0"
-        )
+        raise b.refused("its batch is behind the rows, expected transBatchA and transBatchB of 0")
     batch = max(len(b.shape(0)), len(b.shape(1))) - 2
     sides = _matrix_labels(b, 0, batch, _ROW), _matrix_labels(b, 1, batch, _COLUMN)
     result = [label for label in _batch(batch, batch) if batch > 0]
@@ -103,8 +99,5 @@ def einsum(b: Backward) -> Gradients:
     ranks = [len(b.shape(index)) for index in range(len(b.operands))]
     sides, result = parse_equation(equation, ranks)
     if any(len(set(labels)) < len(labels) for labels in sides):
-        raise UserError(
-            f"Einsum '{equation}' takes a diagonal, which has no gradient, "
-            "expected no letter twice in one operand"
-        )
+        raise b.refused(f"'{equation}' takes a diagonal, expected no letter twice in one operand")
     return _operand_gradients(b, b.dy, sides, result)
