@@ -104,9 +104,24 @@ class _Program:
 
 
 def _in_place(function: ir.Operation) -> set[ir.Value]:
-    """Return the results that are written where an argument was."""
+    """Return the results that are written where an argument was: new state, sums of gradients."""
     block = function.regions[0].blocks[0]
+    sums = _accumulators(function)
+    added = {
+        op.operation.results[0]
+        for op in block
+        if "topt.gradient_of" in op.operation.attributes
+        and not sums.isdisjoint(op.operation.operands)
+    }
     held = function.attributes.get("res_attrs", ())
     returned = block.operations[len(block.operations) - 1].operation.operands
     pairs = zip(returned, held, strict=True) if len(held) else ()
-    return {value for value, own in pairs if "topt.updates" in own}
+    return added | {value for value, own in pairs if "topt.updates" in own}
+
+
+def _accumulators(function: ir.Operation) -> set[ir.Value]:
+    """Return the arguments that gradients of several batches are added to."""
+    arguments = function.regions[0].blocks[0].arguments
+    held = function.attributes["arg_attrs"] if len(arguments) else ()
+    pairs = zip(arguments, held, strict=True)
+    return {a for a, own in pairs if "topt.state" in own and own["topt.state"].value == "gradient"}

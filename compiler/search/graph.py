@@ -133,6 +133,11 @@ class Graph:
         producer = self.producer(value)
         return producer.state is not None or producer.held
 
+    def accumulates(self, node: Node) -> bool:
+        """Whether an op adds to the gradient of earlier batches, in its memory."""
+        made = (self.producer(value) for value in node.operands if value is not None)
+        return node.held and any(producer.state == "gradient" for producer in made)
+
     def is_weight(self, value: int) -> bool:
         """Whether a value is a parameter, trained or not, or made of such alone."""
         producer = self.producer(value)

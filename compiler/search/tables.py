@@ -176,10 +176,14 @@ class MeshTables:
                 for value in kept
                 if self.graph.is_kept(value)
             )
-        elif any(self.graph.resides(value) for value in node.results):
+        elif self._adds_state(node):
             kept = [self.graph.values[v] for v in node.results]
             total += sum(tensor_bytes(v.info, strategy.results[v.index], self.mesh) for v in kept)
         return total
+
+    def _adds_state(self, node: Node) -> bool:
+        """Whether a node makes what stays until the update, in memory of its own."""
+        return (node.state is not None or node.held) and not self.graph.accumulates(node)
 
     def transient_bytes(self, node: Node, strategy: Strategy) -> int:
         """Return the bytes that ``node`` reads and writes while it runs, parameters left out."""

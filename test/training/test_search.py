@@ -80,10 +80,11 @@ def test_charges_are_the_times_of_the_program(step: ir.Module, mesh: Mesh) -> No
     assert found[0].time_s == pytest.approx(fastest, rel=1e-3)
 
 
-def test_static_memory_is_that_of_the_partitioned_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batches", [1, 2])
+def test_static_memory_is_that_of_the_partitioned_step(tmp_path: Path, batches: int) -> None:
     path = network(tmp_path, width=32)
     for number in (0, -1):
-        module = build(path, spec_of("output:l", "adamw"))
+        module = build(path, spec_of("output:l", "adamw", micro_batches=batches))
         point = points(module, Mesh((2, 2)))[number]
         annotate(module, point, "cpu")
         run_phase(module, "reshard")
@@ -91,6 +92,16 @@ def test_static_memory_is_that_of_the_partitioned_step(tmp_path: Path) -> None:
         memory = program_memory(module)
         assert point.static_bytes == pytest.approx(memory.static_bytes, rel=0.02)
         assert point.transient_bytes == pytest.approx(memory.transient_bytes, rel=0.1)
+
+
+def test_static_memory_is_parameters_gradients_and_moments(tmp_path: Path) -> None:
+    """On one device: four numbers per parameter, with accumulators or without, and literals."""
+    path = network(tmp_path, width=32)
+    parameters = 32 * 32 + 2 * (2 * 32 * 128 + 128)
+    for batches in (1, 2):
+        module = build(path, spec_of("output:l", "adamw", micro_batches=batches))
+        (point,) = points(module, Mesh((1,)))
+        assert point.static_bytes == pytest.approx(4 * 4 * parameters, rel=0.01)
 
 
 def _splits(point: FrontierPoint, name: str) -> list[bool]:
