@@ -15,11 +15,10 @@ def _barrier(info: OpInfo) -> Rule:
     """Split any dimension; the second operand along, where it has an equal one.
 
     What it waits for is most often a gradient that is laid out like it. Nothing reads its elements,
-    so that each rank may as well wait for a part of its own.
+    so that each rank may as well wait for a part of its own: split alone, it leaves the rest whole.
     """
     x, after = info.shape(0), info.shape(1)
-    loops = []
-    for dim, size in enumerate(x):
-        along = {0: dim, 1: dim} if dim < len(after) and after[dim] == size else {0: dim}
-        loops.append(Loop(along, {0: dim}))
+    both = [dim for dim, pair in enumerate(zip(x, after, strict=False)) if pair[0] == pair[1]]
+    loops = [Loop({0: dim, 1: dim} if dim in both else {0: dim}, {0: dim}) for dim in range(len(x))]
+    loops += [Loop({1: dim}) for dim in range(len(after)) if dim not in both]
     return rule_of(info, loops, linear=linear_in(info, (0,)))

@@ -17,7 +17,7 @@ from tensoropt.compiler.sharding.rule import strategies
         (
             (4, 6, 8),
             (4, 10),
-            {"R R -> R", "S(0) S(0) -> S(0)", "S(1) R -> S(1)", "S(2) R -> S(2)"},
+            {"R R -> R", "S(0) S(0) -> S(0)", "S(1) R -> S(1)", "S(2) R -> S(2)", "R S(1) -> R"},
         ),
     ],
 )
