@@ -27,7 +27,8 @@ _DESCRIPTION = """\
 Run a plan directory: one process per rank, inputs cut by layout, outputs put together again.
 Ranks are started here with mpiexec, unless mpiexec or srun has started this command already.
 Several plans of equal rank count run one after another in the same processes.
-With --train the plan is one for training: its steps run on batches of --data.
+With --train the plan is one for training: its steps run on batches of --data. --check is for
+inference: tests compare the losses of training plans with those of one device.
 Exit status 0: it ran, and passed where --check was given; 130 after Ctrl-C; 1 otherwise."""
 
 

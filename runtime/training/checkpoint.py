@@ -29,6 +29,7 @@ __all__ = [
     "DTYPES",
     "Progress",
     "check_checkpoint",
+    "checkpoints_in",
     "facts_text",
     "find_checkpoint",
     "keep_latest",
@@ -68,11 +69,16 @@ def path_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}.safetensors"
 
 
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, the latest last."""
+    return sorted(folder.glob("step-*.safetensors"))
+
+
 def find_checkpoint(place: Path) -> Path:
     """Return ``place``, or the latest checkpoint in it if it is a folder; raises `UserError`."""
     if not place.is_dir():
         return place
-    found = sorted(place.glob("step-*.safetensors"))
+    found = checkpoints_in(place)
     if not found:
         raise UserError(f"{place}: expected a checkpoint in the folder, got: none")
     return found[-1]
@@ -80,7 +86,7 @@ def find_checkpoint(place: Path) -> Path:
 
 def keep_latest(folder: Path, count: int) -> None:
     """Remove all checkpoints but the latest ``count``."""
-    for path in sorted(folder.glob("step-*.safetensors"))[:-count]:
+    for path in checkpoints_in(folder)[:-count]:
         path.unlink()
 
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.training.checkpoint import check_checkpoint, find_checkpoint
+from tensoropt.runtime.training.checkpoint import (
+    Progress,
+    check_checkpoint,
+    checkpoints_in,
+    find_checkpoint,
+    path_of,
+)
 from tensoropt.runtime.training.data import open_dataset
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.log import check_log
@@ -26,32 +32,39 @@ def check_training(job: TrainJob) -> Plan:
         plan.plan.check_model(Path(job.model))
     if job.data is not None:
         open_dataset(Path(job.data), plan.plan.inputs, plan.batch)
+    progress = Progress()
     if job.resume is not None:
-        check_checkpoint(plan, find_checkpoint(Path(job.resume)))
+        progress = check_checkpoint(plan, find_checkpoint(Path(job.resume)))
     if job.loss_scale is not None and not plan.scales_loss:
         raise UserError(f"--loss-scale: {job.plan} has none, expected --precision float16 in it")
-    _check_places(job)
+    _check_places(job, progress.step)
     return plan.plan
 
 
-def _check_places(job: TrainJob) -> None:
+def _check_places(job: TrainJob, start: int) -> None:
     if job.log is not None:
         try:
             check_log(Path(job.log))
         except OSError as error:
             raise UserError(f"--log {job.log}: {one_line(error)}") from None
     if job.checkpoint is not None:
-        _check_folder(Path(job.checkpoint))
+        _check_folder(Path(job.checkpoint), start)
     if job.export is not None:
         path = Path(job.export)
         if path.is_dir() or not path.parent.is_dir():
             raise UserError(f"--export {path}: expected a file in an existing folder")
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, start: int) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--checkpoint {folder}: {one_line(error)}") from None
     if not os.access(folder, os.W_OK):
         raise UserError(f"--checkpoint {folder}: expected a folder that can be written to")
+    later = [path for path in checkpoints_in(folder) if path > path_of(folder, start)]
+    if later:
+        raise UserError(
+            f"--checkpoint {folder}: holds {later[-1].name}, of a later step than {start}, "
+            f"expected --resume {folder}, or another folder"
+        )

@@ -192,6 +192,19 @@ def test_a_place_that_cannot_be_written_to(train, plans, tmp_path: Path) -> None
         train(plans["data1"], 1, checkpoint=str(tmp_path / "file"))
 
 
+def test_a_folder_with_later_steps(train, plans, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    train(plans["data1"], 4, checkpoint=str(folder), checkpoint_every=2)
+    first = str(folder / "step-00000002.safetensors")
+    for options, step in (({}, 0), ({"resume": first}, 2)):
+        with pytest.raises(UserError) as error:
+            train(plans["data1"], 1, checkpoint=str(folder), **options)
+        assert str(error.value) == (
+            f"--checkpoint {folder}: holds step-00000004.safetensors, of a later step than {step}, "
+            f"expected --resume {folder}, or another folder"
+        )
+
+
 class Alone:
     """The communicator of one rank."""
 
