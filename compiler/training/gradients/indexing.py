@@ -64,8 +64,9 @@ def _places(make: Build, shape: Sequence[int], batch: int) -> Any:
     import numpy as np
 
     ones = [1] * (len(shape) - batch)
-    grid = np.stack(np.indices(shape[:batch]), -1).reshape([*shape[:batch], *ones, batch])
-    return make.expand(make.constant(grid.astype(np.int64)), [*shape, batch])
+    grid = np.moveaxis(np.indices(shape[:batch], np.int64), 0, -1)
+    held = make.constant(grid.reshape([*shape[:batch], *ones, batch]))
+    return make.expand(held, [*shape, batch])
 
 
 @gradient("ScatterElements")
