@@ -7,7 +7,6 @@ the compiler sees to it.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -30,14 +29,18 @@ Feed = Callable[[Tensor, Array], None]
 
 
 class Step:
-    """The sessions of one rank and all that they read and write; sessions are made at once."""
+    """The sessions of one rank and all that they read and write; sessions are made at once.
 
-    def __init__(self, plan: TrainingPlan, held: Held, threads: int) -> None:
+    The graphs as ONNX Runtime optimises them go to ``folder``, if given."""
+
+    def __init__(
+        self, plan: TrainingPlan, held: Held, threads: int, folder: Path | None = None
+    ) -> None:
         self.plan, self.held = plan, held
         self.batch = {t.name: _empty(t) for t in plan.plan.inputs}
         self.scalars = {h.name: np.zeros((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = np.zeros((), dtype_of(plan.plan.outputs[0].dtype))
-        self._folder = tempfile.TemporaryDirectory(prefix="tensoropt-")
+        self._folder = folder
         graphs = (plan.plan.graph(held.rank), plan.update_graph(held.rank))
         self._files = [self._optimised(graph) or graph for graph in graphs]
         self.gradients, self.update = (
@@ -51,10 +54,13 @@ class Step:
         """Return where the optimised graph goes, None where large weights would go with it."""
         weights = self.plan.folder / "weights" / f"rank{self.held.rank}.bin"
         is_large = weights.is_file() and weights.stat().st_size > _LARGE
-        return None if is_large else Path(self._folder.name) / graph.name
+        return None if is_large or self._folder is None else self._folder / graph.name
 
     def constant_bytes(self) -> int:
-        """Return the size of what the sessions hold by themselves, folded constants included."""
+        """Return the size of what the sessions hold by themselves.
+
+        That is with folded constants where a folder was given, which must still be there.
+        """
         return sum(map(constant_bytes, self._files))
 
     def _read_first(self) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tensoropt.runtime.training.checkpoint import (
 from tensoropt.runtime.training.job import TrainJob, TrainResult
 from tensoropt.runtime.training.log import Log
 from tensoropt.runtime.training.plan import TrainingPlan
-from tensoropt.runtime.training.state import PeakMemory, hold
+from tensoropt.runtime.training.state import Held, PeakMemory, hold
 from tensoropt.runtime.training.step import Step
 from tensoropt.runtime.training.trainer import StoppedError, Trainer
 
@@ -41,18 +42,21 @@ def run_training(job: TrainJob, comm: Any, link: Link) -> TrainResult:
     memory = PeakMemory()
     held = hold(plan, comm.rank, resume)
     threads = job.threads or share_of_cores(comm)
-    step, error = _open(plan, held, threads)
-    wait_idle(comm)
-    errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
-    if step is None or errors:
-        return _result(job, plan, progress, error=errors[0])
-    trainer = Trainer(job, step, progress, threads, comm)
-    return _trained(job, trainer, memory, link, comm)
+    with tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
+        step, error = _open(plan, held, threads, Path(folder))
+        wait_idle(comm)
+        errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
+        if step is None or errors:
+            return _result(job, plan, progress, error=errors[0])
+        trainer = Trainer(job, step, progress, threads, comm)
+        return _trained(job, trainer, memory, link, comm)
 
 
-def _open(plan: TrainingPlan, held: Any, threads: int) -> tuple[Step | None, str | None]:
+def _open(
+    plan: TrainingPlan, held: Held, threads: int, folder: Path
+) -> tuple[Step | None, str | None]:
     try:
-        return Step(plan, held, threads), None
+        return Step(plan, held, threads, folder), None
     except UserError as error:
         return None, str(error)
 
