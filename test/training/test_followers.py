@@ -16,8 +16,9 @@ from training.test_splits import gathered
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.clusters import clusters_of
+from tensoropt.compiler.search.following import follow
 from tensoropt.compiler.search.graph import read_graph
-from tensoropt.compiler.sharding.rule import axis_choices
+from tensoropt.compiler.sharding.rule import axis_choices, placements
 from tensoropt.dialects.mlir import ir
 
 B, S, E = 4, 8, 16
@@ -117,6 +118,16 @@ def test_followers_gather_nothing(tmp_path: Path, name: str) -> None:
             assert gathered(graph, cluster.leader, cluster.members[1:], choice) == []
             tried += 1
     assert tried > 10
+
+
+@pytest.mark.parametrize("name", ["Slice", "Pad reflect", "Gather", "GatherElements", "GatherND"])
+def test_the_gradient_of_a_batch_is_split_with_it(tmp_path: Path, name: str) -> None:
+    graph = read_graph(step(tmp_path, name))
+    cluster = next(c for c in clusters_of(graph) if graph.nodes[c.leader].name == "a")
+    members, last = cluster.members[1:], graph.nodes[cluster.members[-1]]
+    choice = follow(graph, cluster.leader, members, 0)[-1]
+    assert last.rule is not None
+    assert str(placements(last.rule, choice)[1][0]) == "S(0)"
 
 
 @pytest.mark.parametrize("name", ["Max", "Split", "Pad reflect", "Gather", "TopK", "Resize linear"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 from tensoropt.compiler.sharding.loops import axis_of
+from tensoropt.compiler.sharding.scattering import row_numbers
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import (
     add_elements,
@@ -13,7 +14,7 @@ from tensoropt.compiler.training.gradients.scattering import (
     put_elements,
     zeros_beside,
 )
-from tensoropt.dialects.build import Build, element_type, int_attr, shape_of
+from tensoropt.dialects.build import element_type, int_attr, shape_of
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
@@ -50,23 +51,22 @@ def gather_elements(b: Backward) -> Gradients:
 
 @gradient("GatherND")
 def gather_nd(b: Backward) -> Gradients:
-    """Slices of the gradient added up by index; with batches, the place in them is an index too."""
-    indices, batch = b.operand(1), b.info.attribute("batch_dims", 0)
-    if batch:
-        indices = b.make.concat(
-            [_places(b.make, b.shape(1)[:-1], batch), indices], len(b.shape(1)) - 1
-        )
-    return b.first(add_slices(b.make, b.dy, indices, b.shape(0)))
+    """Slices of the gradient added up by index, within each batch."""
+    if b.info.attribute("batch_dims", 0):
+        return b.first(_added_in_batches(b, b.info.attribute("batch_dims")))
+    return b.first(add_slices(b.make, b.dy, b.operand(1), b.shape(0)))
 
 
-def _places(make: Build, shape: Sequence[int], batch: int) -> Any:
-    """Return the first ``batch`` indices of every place in a tensor of ``shape``."""
-    import numpy as np
-
-    ones = [1] * (len(shape) - batch)
-    grid = np.moveaxis(np.indices(shape[:batch], np.int64), 0, -1)
-    held = make.constant(grid.reshape([*shape[:batch], *ones, batch]))
-    return make.expand(held, [*shape, batch])
+def _added_in_batches(b: Backward, batch: int) -> Any:
+    """Return the gradient of the data; the dimensions that are indexed, or behind them, are one."""
+    make, shape, outer = b.make, b.shape(0), b.shape(1)[:-1]
+    inner = batch + b.shape(1)[-1]
+    size, width = math.prod(shape[batch:inner]), math.prod(shape[inner:])
+    flat = [*outer[:batch], math.prod(outer[batch:]), width]
+    rows = row_numbers(make, b.operand(1), shape[batch:inner])
+    places = make.expand(make.reshape(rows, [*flat[:-1], 1]), flat)
+    dx = add_elements(make, make.reshape(b.dy, flat), places, batch, size)
+    return make.reshape(dx, shape)
 
 
 @gradient("ScatterElements")
