@@ -145,6 +145,19 @@ def test_a_softmax_of_its_own_precision() -> None:
     assert vjp.ops.count("Cast") >= 2
 
 
+def test_values_and_masks_of_their_own_type() -> None:
+    q, k, v = (x.astype(np.float32) for x in operands())
+    given = [q.astype(np.float16), k.astype(np.float16), v, normal(S, T).astype(np.float32)]
+    vjp = Vjp(node_model("Attention", given, version=23))
+    whole = Vjp(node_model("Attention", [q, k, v, given[3]], version=23))
+    dy = normal(B, 4, S, D + 2).astype(np.float32)
+    feeds = {f"x{i}": x for i, x in enumerate(given)}
+    got = vjp.run(feeds, {"y0": dy.astype(np.float16)}).gradients
+    expected = whole.run({n: x.astype(np.float32) for n, x in feeds.items()}, {"y0": dy}).gradients
+    for name, dx in expected.items():
+        np.testing.assert_allclose(got[name], dx, rtol=2e-2, atol=2e-2)  # type: ignore[arg-type]
+
+
 def test_nothing_is_kept_but_the_weights() -> None:
     model = node_model("Attention", operands(keys=S), {"is_causal": 1}, version=23)
     ops = Vjp(model).ops

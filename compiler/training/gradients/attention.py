@@ -37,6 +37,7 @@ _PACKED = 3
 def attention(f: Forward) -> Sequence[Any]:
     """Return result, keys and values by head, and the scores that were asked for."""
     make, (query, key, value) = f.make, f.operands[:3]
+    value = make.cast(value, element_type(query))
     if any(map(f.has, (*_CACHE, _LENGTHS))):
         raise f.refused("it reads a cache of keys and values, which training does not have")
     heads = _heads(f)
@@ -55,7 +56,7 @@ def attention(f: Forward) -> Sequence[Any]:
     found = [
         heads.result(make, y, packed=len(f.info.shape(0)) == _PACKED),
         heads.unpacked(make, key) if f.gives(1) else None,
-        heads.unpacked(make, value) if f.gives(2) else None,
+        heads.unpacked(make, f.operands[2]) if f.gives(2) else None,
         heads.result(make, (*scores[:3], weights)[_mode(f)], packed=False) if f.gives(3) else None,
     ]
     return found[: len(f.op.results)]
@@ -98,18 +99,17 @@ def _masks(f: Forward, heads: Heads, q: Any, k: Any) -> tuple[Any, Any]:
 
 def _explicit(f: Forward, mask: Any, q: Any, keys: int) -> tuple[Any, Any]:
     """Return which keys a mask lets see, and what it adds; it may end before the last key."""
-    make, boolean = f.make, element_type(mask) == ir.IntegerType.get_signless(1)
-    if boolean:
-        added = boolean_bias(make, mask, q)
+    make, floor = f.make, lowest(q)
+    if element_type(mask) == ir.IntegerType.get_signless(1):
+        seen, added = mask, boolean_bias(make, mask, q)
     else:
-        floor = make.scalar(lowest(q), mask)
-        added = make.binary("Max", mask, floor)
+        mask = make.cast(mask, element_type(q))
+        seen = make.compare("Greater", mask, make.scalar(floor, mask))
+        added = make.where(seen, mask, make.scalar(floor, mask))
     dim, short = mask.type.rank - 1, shape_of(mask)[-1] or 0
     if 1 < short < keys:
-        added = make.pad(added, dim, (0, keys - short), lowest(q))
-    seen = mask if boolean and short in (1, keys) else None
-    if seen is None:
-        seen = make.compare("Greater", added, make.scalar(lowest(q), added))
+        added = make.pad(added, dim, (0, keys - short), floor)
+        seen = make.compare("Greater", added, make.scalar(floor, added))
     return seen, added
 
 
