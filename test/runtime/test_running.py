@@ -243,6 +243,12 @@ def test_nothing_of_the_compiler_is_imported() -> None:
         "rank",
         "report",
         "session",
+        "start",
+        "training.cli",
+        "training.export",
+        "training.prepare",
+        "training.report",
+        "training.work",
         "work",
     ]
     names = ", ".join(f"tensoropt.runtime.{name}" for name in modules)
