@@ -126,7 +126,13 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("inputs and outputs").add_argument
     add("--inputs", metavar="NPZ", help="global inputs by name (default: drawn from the seed)")
     add("--outputs", metavar="NPZ", help="write the global outputs here")
-    add("--seed", type=integer(0), default=0, metavar="K", help="of drawn inputs (default 0)")
+    add(
+        "--seed",
+        type=integer(0),
+        default=0,
+        metavar="K",
+        help="of drawn inputs or dropout (0)",
+    )
     add(
         "--int-range",
         type=_int_range,

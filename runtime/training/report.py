@@ -38,6 +38,8 @@ def _memory_lines(result: TrainResult) -> list[str]:
     for kind, size in result.held_bytes.items():
         predicted = result.predicted_bytes.get(kind)
         rows.append([kind.removesuffix("_bytes"), _size(size), _size(predicted)])
+    static = sum(result.predicted_bytes.values()) if result.predicted_bytes else None
+    rows.append(["static", _size(sum(result.held_bytes.values())), _size(static)])
     rows.append(["peak", _size(result.peak_bytes), _size(result.predicted_peak_bytes)])
     return columns(rows)
 

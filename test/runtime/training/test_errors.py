@@ -67,6 +67,7 @@ def test_a_summary(capsys, plans, data) -> None:
         "optimizer",
         "buffers",
         "constants",
+        "static",
         "peak",
     ]
 
