@@ -155,3 +155,19 @@ def test_what_a_loss_refuses(tmp_path: Path, model: onnx.ModelProto, loss: str, 
         build(tmp_path / "model.onnx", spec_of(loss))
     assert str(caught.value).startswith(f"--loss {loss}")
     assert text in str(caught.value)
+
+
+def test_a_loss_of_the_model_s_own(tmp_path: Path) -> None:
+    """Its operator is replaced by others after it was taken for the loss."""
+    x, w = normal(3, 4, dtype=np.float32), normal(4, 5, seed=1, dtype=np.float32)
+    nodes = [
+        ("MatMul", ["x", "w"], "y", {}),
+        ("SoftmaxCrossEntropyLoss", ["y", "labels"], "l", {}),
+    ]
+    labels = classes(3, below=5)
+    model = model_of(nodes, {"x": x, "labels": labels}, ["l"], {"w": w})
+    own = Step(model, spec_of("output:l"), tmp_path)
+    ours = Step(linear(3, 4), spec_of("softmax-cross-entropy:y,labels"), tmp_path)
+    feeds = {"x": x, "labels": labels}
+    assert own.step(feeds, learning_rate=0.5) == ours.step(feeds, learning_rate=0.5)
+    np.testing.assert_allclose(own.state["w"], ours.state["w"], rtol=1e-6)
