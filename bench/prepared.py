@@ -17,17 +17,17 @@ from tensoropt.compiler.steps import build_step
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["model_graph", "training_graph", "training_spec"]
+__all__ = ["model_graph", "prepared", "training_graph", "training_spec"]
 
 
 def model_graph(name: str, **sizes: int) -> Graph:
     """Build a model of the catalogue, with some of its sizes changed, and prepare its graph."""
-    return read_graph(_prepared(name, sizes))
+    return read_graph(prepared(name, sizes))
 
 
 def training_graph(name: str, **sizes: int) -> Graph:
     """Return the graph of a step that trains a model of the catalogue with AdamW."""
-    return read_graph(build_step(_prepared(name, sizes), training_spec()))
+    return read_graph(build_step(prepared(name, sizes), training_spec()))
 
 
 def training_spec(optimizer: str = "adamw", **options: Any) -> TrainingSpec:
@@ -35,7 +35,8 @@ def training_spec(optimizer: str = "adamw", **options: Any) -> TrainingSpec:
     return TrainingSpec(parse_loss(LOSS), Optimizer(optimizer), freeze=("constant_*",), **options)
 
 
-def _prepared(name: str, sizes: Mapping[str, Any]) -> ir.Module:
+def prepared(name: str, sizes: Mapping[str, Any]) -> ir.Module:
+    """Return the forward graph of a model of the catalogue, with some of its sizes changed."""
     model: Any = replace(MODELS[name], **sizes)  # type: ignore[type-var]
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         module = driver.load(model.build(name).save(Path(folder)), {})

@@ -14,21 +14,18 @@ from __future__ import annotations
 
 import argparse
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import table_two
 from compile_time import square, warm_up
-from graphs.catalog import MODELS
-from prepared import training_graph, training_spec
+from prepared import prepared, training_graph, training_spec
 from sections import write_section
-from table_two import FLAT_SCORES, LOOKUP, PRODUCT, SCORES, VALUES, Group, chosen
+from table_two import chosen
+from train_layers import GROUPS, PASE
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
@@ -39,9 +36,10 @@ from tensoropt.compiler.search.frontier import (
     SearchOptions,
     search_tables,
 )
-from tensoropt.compiler.search.graph import Graph, read_graph
+from tensoropt.compiler.search.graph import Graph
 from tensoropt.compiler.search.training_tables import mesh_tables
-from tensoropt.compiler.steps import build_step
+from tensoropt.compiler.steps import recompute_of, search_steps, step_graphs
+from tensoropt.compiler.training.spec import RECOMPUTE
 from tensoropt.compiler.units import format_bytes, format_seconds
 
 __all__ = [
@@ -55,6 +53,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+Say = Callable[[str], None]
 _PICKS: Mapping[str, Callable[[Sequence[FrontierPoint]], FrontierPoint]] = {
     "fastest": fastest,
     "knee": knee,
@@ -62,27 +61,12 @@ _PICKS: Mapping[str, Callable[[Sequence[FrontierPoint]], FrontierPoint]] = {
 }
 
 SIZES: dict[str, dict[str, Any]] = {
-    **{model.name: dict(model.sizes) for model in table_two.MODELS},
+    **{model.name: dict(model.sizes) for model in PASE},
     "gpt3_175b": {"batch": 64, "dtype": "float32"},
 }
 """The models, and what differs from the catalogue."""
 
 _STEP: Mapping[str, Mapping[str, Any]] = {"gpt3_175b": {"precision": "bfloat16"}}
-
-_GPT = (
-    Group("embedding", "", r"tokens/gather", "", LOOKUP),
-    Group("q, k, v", "", r"layer\d+/attention/qkv/matmul", "", PRODUCT),
-    Group("scores", "", r"layer\d+/attention/matmul", "", SCORES),
-    Group("values", "", r"layer\d+/attention/matmul_1", "", VALUES),
-    Group("out", "", r"layer\d+/attention/out/matmul", "", PRODUCT),
-    Group("up", "", r"layer\d+/mlp/up/matmul", "", PRODUCT),
-    Group("down", "", r"layer\d+/mlp/down/matmul", "", PRODUCT),
-    Group("unembedding", "", r"unembed/gemm", "", FLAT_SCORES),
-)
-_GROUPS: Mapping[str, Sequence[Group]] = {
-    **{model.name: model.groups for model in table_two.MODELS},
-    "gpt3_175b": _GPT,
-}
 
 _TEXT = """
 ## Training steps
@@ -90,14 +74,16 @@ _TEXT = """
 `python bench/train_frontiers.py --write`: the step that trains a model with AdamW, from the ONNX
 file of its forward pass to the frontier on {devices} {device} as {mesh}. PaSE's models have the
 sizes of its Table II, GPT-3 175B a batch of 64 sequences of 2048, computed in bfloat16 on float32
-parameters. Processor seconds of each phase: `step` builds gradients and update, `search` includes
-costing up to {points} points as the graphs they lead to.
+parameters. Processor seconds of each phase: `prepare` reads and prepares the forward graph, `steps`
+builds gradients and update for each different way to recompute activations, `tables` and `search`
+are of all of these together, with the costing of up to {points} points each as the graphs they lead
+to. Nodes and variables of the search are those of the step with the fastest point.
 
 {phases}
 
-The points: predicted time of a step and memory of a device, and into how many parts the parameters
-and the moments of the optimizer are cut on average, by bytes: 1 is a copy on every device, as many
-as devices is what ZeRO's third stage does by hand.
+The points: predicted time of a step and memory of a device, which activations are recomputed, and
+into how many parts the parameters and the moments of the optimizer are cut on average, by bytes: 1
+is a copy on every device, as many as devices is what ZeRO's third stage does by hand.
 
 {frontiers}
 
@@ -115,9 +101,9 @@ right the forward ops behind the same layers in the plan of least predicted time
 {table_two.DEVICES} with up to three axes; the gradient of an op is cut as the op is.
 
 What still differs: PaSE's devices are a flat {table_two.DEVICES} with one bandwidth and no latency,
-ours are 4 nodes of 8; its time has no overhead per op; its cuts keep a copy of what is not cut,
-while gradients and moments may be cut here as well, so that splitting the batch alone moves no more
-bytes than in PaSE but fewer are kept; its LSTM is one vertex, ours is unrolled.
+ours are 4 nodes of 8. Its LSTM is one vertex, ours is the products of its inputs and those of its
+steps. Where its layers are cut by nothing but the batch, it keeps all weights on every device; here
+gradients and moments may be cut then too.
 """
 
 
@@ -126,7 +112,7 @@ class Compiled:
     """One compilation, with processor seconds per phase."""
 
     name: str
-    graph: Graph
+    graphs: Mapping[str, Graph]
     result: FrontierResult
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -142,31 +128,41 @@ class _Clock:
     def timed(self, phase: str, make: Callable[[], T]) -> T:
         started = time.process_time()
         made = make()
-        self.seconds[phase] = time.process_time() - started
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.process_time() - started
         return made
 
 
 def compile_step(
     name: str, sizes: Mapping[str, Any], mesh: Mesh, device: Device, options: SearchOptions
 ) -> Compiled:
-    """Compile the training step of a model of the catalogue, with some of its sizes changed."""
+    """Compile the training step of a model of the catalogue, with some of its sizes changed.
+
+    The frontier is that of all ways to recompute activations together.
+    """
     clock = _Clock()
-    model: Any = replace(MODELS[name], **sizes)  # type: ignore[type-var]
-    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
-        path = model.build(name).save(Path(folder))
-        module = clock.timed("import", lambda: driver.load(path, {}))
-        clock.timed("prepare", lambda: driver.run_phase(module, "prepare"))
+
+    def search(graph: Graph, limit_s: float | None, say: Say) -> FrontierResult:
+        tables = mesh_tables(graph, mesh, device)
+        clock.timed("tables", lambda: tables.problem)
+        own = replace(options, time_limit_s=limit_s)
+        return clock.timed("search", lambda: search_tables([tables], 1, own))
+
+    module = clock.timed("prepare", lambda: prepared(name, sizes))
     spec = training_spec(**_STEP.get(name, {}))
-    step = clock.timed("step", lambda: build_step(module, spec))
-    graph = clock.timed("graph", lambda: read_graph(step))
-    tables = mesh_tables(graph, mesh, device)
-    clock.timed("tables", lambda: tables.problem)
-    result = clock.timed("search", lambda: search_tables([tables], 1, options))
-    return Compiled(name, graph, result, {**clock.seconds, "whole": sum(clock.seconds.values())})
+    specs = [replace(spec, recompute=way) for way in RECOMPUTE]
+    graphs = clock.timed("steps", lambda: step_graphs(module, specs, _silent))
+    limit_s = options.time_limit_s
+    result = search_steps(graphs, search, _silent, [mesh.shape], limit_s)
+    return Compiled(name, graphs, result, {**clock.seconds, "whole": sum(clock.seconds.values())})
 
 
-def state_cuts(graph: Graph, point: FrontierPoint) -> dict[str, float]:
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+def state_cuts(point: FrontierPoint) -> dict[str, float]:
     """Return, of parameters and of moments, all bytes over those that one device holds."""
+    graph = point.tables.graph
     whole: dict[str, int] = {}
     held: dict[str, float] = {}
     for index, node in enumerate(graph.nodes):
@@ -190,16 +186,17 @@ def _ways(layout: Layout, mesh: Sequence[int]) -> int:
 def phases_table(compiled: Sequence[Compiled]) -> str:
     """Return the seconds of each phase in Markdown."""
     phases = list(compiled[0].seconds)
-    lines = [_line("model", "nodes", "variables", *phases, "points", "epsilon")]
+    lines = [_line("model", "steps", "nodes", "variables", *phases, "points", "epsilon")]
     lines.append("|---" * lines[0].count(" | ") + "|---|")
     for held in compiled:
-        nodes = sum(node.kind == "op" for node in held.graph.nodes)
-        variables = len(held.result.points[0].tables.problem.nodes)
+        tables = held.picks["fastest"].tables
+        nodes = sum(node.kind == "op" for node in tables.graph.nodes)
+        counts = len(held.graphs), nodes, len(tables.problem.nodes)
         times = [f"{held.seconds[phase]:.2f}" for phase in phases]
         epsilon = held.result.epsilon
         reached = "none" if epsilon is None else f"{epsilon:.1%}"
         points = len(held.result.points)
-        lines.append(_line(held.name, nodes, variables, *times, points, reached))
+        lines.append(_line(held.name, *counts, *times, points, reached))
     return "\n".join(lines)
 
 
@@ -209,24 +206,25 @@ def _line(*cells: object) -> str:
 
 def frontier_table(compiled: Sequence[Compiled]) -> str:
     """Return the fastest, knee and leanest points in Markdown."""
-    heads = ("time", "compute", "communication", "memory", "parameters in", "moments in")
+    heads = ("time", "compute", "communication", "memory", "recomputed", "parameters", "moments")
     lines = [_line("model", "point", *heads), "|---" * (len(heads) + 2) + "|"]
     for held in compiled:
         for name, point in held.picks.items():
             times = (point.time_s, point.compute_s, point.communication_s)
-            cuts = state_cuts(held.graph, point)
+            cuts = state_cuts(point)
             shown = (f"{cuts.get(kind, 1):.1f}" for kind in ("parameters", "moments"))
-            memory = format_bytes(point.memory_bytes)
-            lines.append(_line(held.name, name, *map(format_seconds, times), memory, *shown))
+            memory, again = format_bytes(point.memory_bytes), recompute_of(point)
+            line = (*map(format_seconds, times), memory, again, *shown)
+            lines.append(_line(held.name, name, *line))
     return "\n".join(lines)
 
 
 def cuts_table(compiled: Sequence[Compiled]) -> str:
     lines = [_line("model", "layers", *_PICKS), "|---" * (len(_PICKS) + 2) + "|"]
     for held in compiled:
-        for group in _GROUPS[held.name]:
+        for group in GROUPS[held.name]:
             if group.ops:
-                cuts = [chosen(group, held.graph, point) for point in held.picks.values()]
+                cuts = [chosen(group, point.tables.graph, point) for point in held.picks.values()]
                 layers = ", ".join(filter(None, [group.layers, group.kind]))
                 lines.append(_line(held.name, layers, *cuts))
     return "\n".join(lines)
@@ -258,7 +256,7 @@ def main() -> None:
     if given.write:
         write_section("training", text)
     if given.table_two or given.write:
-        two = f"{_TABLE_TEXT}\n{table_two.table(graph_of=training_graph, step='training')}"
+        two = f"{_TABLE_TEXT}\n{table_two.table(PASE, training_graph, 'training')}"
         print(two)
         if given.write:
             write_section("training_table_two", two)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,17 +29,17 @@ def _compiled(name: str) -> Compiled:
 def test_steps_compile_to_a_frontier(name: str) -> None:
     held = _compiled(name)
     for point in held.picks.values():
-        cuts = state_cuts(held.graph, point)
+        cuts = state_cuts(point)
         assert cuts.keys() == {"parameters", "moments"}
         assert all(1 <= ways <= DEVICES + 1e-9 for ways in cuts.values())
-    assert state_cuts(held.graph, held.picks["leanest"])["moments"] > 1.5
+    assert state_cuts(held.picks["leanest"])["moments"] > 1.5
     for lines in (phases_table([held]), frontier_table([held]), train_frontiers.cuts_table([held])):
         assert len({line.count("|") for line in lines.splitlines()}) == 1
     assert "||" not in train_frontiers.cuts_table([held]).replace(" ", "")
 
 
 def test_the_table_beside_pase_is_of_training_steps() -> None:
-    tiny = [table_two.Model(m.title, m.name, TINY[m.name], m.groups) for m in table_two.MODELS[:1]]
+    tiny = [replace(m, sizes=TINY[m.name]) for m in train_frontiers.PASE if m.name == "lstm"]
     lines = table_two.table(tiny, training_graph, "training").splitlines()
     assert lines[0].endswith("| ours, training |")
     assert len(lines) == 3 + len(tiny[0].groups)
