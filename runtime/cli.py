@@ -43,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     try:
         _silence_other_ranks()
-        return _run(_parser().parse_args(argv))
+        parser = _parser()
+        arguments = parser.parse_args(argv)
+        check_modes(arguments, parser)
+        return _run(arguments)
     except UserError as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
@@ -68,7 +71,6 @@ def _silence_other_ranks() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    check_modes(arguments, _parser())
     if is_training(arguments):
         return run_training_command(arguments)
     from tensoropt.runtime.check import run

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.flags import integer, number
@@ -32,8 +34,7 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     add("--model", metavar="ONNX", help="the model that the plan was made from")
 
 
-def _add_steps(add: object) -> None:
-    assert callable(add)
+def _add_steps(add: Callable[..., Any]) -> None:
     add("--data", metavar="PATH", help=".npz file, or folder of them: an array for every input and "
         "label, samples first")  # fmt: skip
     add("--steps", type=integer(1), metavar="N", help="take N steps more")

@@ -64,21 +64,14 @@ def _open(
 def _trained(
     job: TrainJob, trainer: Trainer, memory: PeakMemory, link: Link, comm: Any
 ) -> TrainResult:
-    start, plan, error = trainer.progress, trainer.plan, None
+    start, plan = trainer.progress, trainer.plan
     log = Log(job, plan, start.step, link if comm.rank == 0 else None)
-    interrupted = False
     try:
-        while trainer.progress.step < start.step + job.steps and not interrupted:
-            facts = trainer.step(stop=link.stop_asked())
-            log.add(facts)
-            interrupted = trainer.stop_asked
-            if _is_due(job, trainer.progress.step) and not interrupted:
-                _checkpoint(job, trainer, comm)
-    except StoppedError as stopped:
-        error = str(stopped)
+        error = _take_steps(job, trainer, log, link, comm)
     finally:
         log.close()
-    peak = _largest(comm, memory.bytes())  # before a checkpoint, whose pages are the system's
+    is_complete = error is None and not trainer.stop_asked
+    predicted = plan.plan.document["predicted"]
     return _result(
         job,
         plan,
@@ -89,15 +82,29 @@ def _trained(
         first_loss=log.first,
         last_loss=log.last,
         step_time_s=log.median_s,
+        # Before a checkpoint is written, whose pages are the system's.
+        peak_bytes=_largest(comm, memory.bytes()),
+        predicted_peak_bytes=predicted["memory_bytes"],
         held_bytes=_held_bytes(trainer, comm),
-        predicted_bytes=dict(plan.plan.document["predicted"].get("static_parts", {})),
-        peak_bytes=peak,
-        predicted_peak_bytes=plan.plan.document["predicted"]["memory_bytes"],
+        predicted_bytes=dict(predicted.get("static_parts", {})),
         checkpoint=_checkpoint(job, trainer, comm),
-        export=_export(job, trainer, comm) if error is None and not interrupted else None,
-        interrupted=interrupted,
+        export=_export(job, trainer, comm) if is_complete else None,
+        interrupted=trainer.stop_asked,
         error=error,
     )
+
+
+def _take_steps(job: TrainJob, trainer: Trainer, log: Log, link: Link, comm: Any) -> str | None:
+    """Take all steps, or as many as can be; returns what stopped them, if not a person."""
+    last = trainer.progress.step + job.steps
+    try:
+        while trainer.progress.step < last and not trainer.stop_asked:
+            log.add(trainer.step(stop=link.stop_asked()))
+            if _is_due(job, trainer.progress.step):
+                _checkpoint(job, trainer, comm)
+    except StoppedError as stopped:
+        return str(stopped)
+    return None
 
 
 def _result(job: TrainJob, plan: TrainingPlan, progress: Progress, **facts: Any) -> TrainResult:
