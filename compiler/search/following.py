@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 from tensoropt.compiler.layout.layout import REPLICATE, Placement
 from tensoropt.compiler.search.graph import Graph, Node
+from tensoropt.compiler.sharding.op_info import Shape
 from tensoropt.compiler.sharding.rule import Choice, axis_choices, placements
 
 __all__ = ["follow"]
 
 # What it costs, in times the bytes of a tensor, to place otherwise along one axis. A slice of a
-# whole tensor is free, but what is made of slices is most often gathered again.
-_GATHER, _REDUCE, _SCATTER, _EXCHANGE, _SLICE = 1.0, 2.0, 1.9, 1.0, 1.0
+# whole tensor is free, but what is made of slices, of sums too, is most often gathered again.
+_GATHER, _REDUCE, _SCATTER, _EXCHANGE, _SLICE = 1.0, 2.0, 2.1, 1.0, 1.0
 
 
 def follow(graph: Graph, leader: int, members: Sequence[int], choice: Choice) -> list[Choice]:
@@ -43,6 +44,7 @@ class _Walk:
     graph: Graph
     choice: Choice
     placed: dict[int, Placement] = field(default_factory=dict)
+    like: tuple[Shape, Placement] | None = None
     gradient_of: dict[int, int] = field(default_factory=dict)
 
     def lead(self, leader: int) -> None:
@@ -51,6 +53,8 @@ class _Walk:
         operands, results = placements(node.rule, self.choice)
         self._note(zip(node.operands, operands, strict=False))
         self._note(zip(node.results, results, strict=True))
+        first = self.graph.values[node.results[0]].info
+        self.like = None if first is None else (first.shape, results[0])
         self.gradient_of = {gradient: value for value, gradient in node.gradients}
 
     def _note(self, placed: Iterable[tuple[int | None, Placement]]) -> None:
@@ -63,8 +67,9 @@ class _Walk:
             return None
         best, least = None, math.inf
         for choice in axis_choices(node.rule):
-            operands, _ = placements(node.rule, choice)
+            operands, results = placements(node.rule, choice)
             cost = self._cost(node, operands) + (0.5 if choice is None else 0.0)
+            cost += 0.0 if self._is_alike(node, results[0]) else 0.75
             if cost < least:
                 best, least = choice, cost
         operands, results = placements(node.rule, best)
@@ -72,12 +77,29 @@ class _Walk:
         self._note(zip(node.results, results, strict=True))
         return best
 
+    def _is_alike(self, node: Node, placement: Placement) -> bool:
+        """Say whether a result, if of the rank of the leader's, lies as that does.
+
+        It is where nothing else decides, such as for what is made of literals.
+        """
+        info = self.graph.values[node.results[0]].info
+        if self.like is None or info is None or info.rank != len(self.like[0]):
+            return True
+        shape, like = self.like
+        if not like.is_split:
+            return True
+        return (
+            placement == like if info.shape[like.dim] == shape[like.dim] else placement.is_replicate
+        )
+
     def _cost(self, node: Node, wanted: Sequence[Placement]) -> float:
         total = 0.0
         for value, placement in zip(node.operands, wanted, strict=False):
             info = None if value is None else self.graph.values[value].info
             held = None if value is None else self._held(value)
-            if info is not None and held is not None:
+            if held is None:
+                total += placement.is_partial  # an argument that nothing has read is never that
+            elif info is not None:
                 total += _move(held, placement) * info.memory_bytes
         return total
 

@@ -6,6 +6,7 @@ of a convolution in its image is a transposed convolution, and the other way rou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,9 @@ from tensoropt.compiler.training.gradients.sliding import (
 from tensoropt.dialects.build import Build
 
 __all__ = ["turned"]
+
+# Before the first element of any dimension, counted from its end.
+_FAR = 2**31
 
 
 @gradient("Conv")
@@ -69,14 +73,20 @@ def _image(b: Backward, windows: Windows, groups: int) -> Any:
 def turned(make: Build, w: Any, groups: int) -> Any:
     """Return ``w`` (M x C/G x K...) as C x M/G x K..., its windows backwards."""
     outputs, inputs, *taps = sizes_of(w)
-    for dim, size in enumerate(taps, 2):
-        if size > 1:
-            w = make.take(w, make.ints(range(size)[::-1]), dim)
+    w = _backwards(make, w, [dim for dim, size in enumerate(taps, 2) if size > 1])
     if outputs == groups:
         return w if inputs == 1 else make.reshape(w, [groups * inputs, 1, *taps])
     w = make.reshape(w, [groups, outputs // groups, inputs, *taps])
     w = make.transpose(w, [0, 2, 1, *range(3, 3 + len(taps))])
     return make.reshape(w, [groups * inputs, outputs // groups, *taps])
+
+
+def _backwards(make: Build, x: Any, dims: Sequence[int]) -> Any:
+    """Return ``x`` with the order of its elements along ``dims`` turned round."""
+    if not dims:
+        return x
+    bounds = [[-1] * len(dims), [-_FAR] * len(dims), dims, [-1] * len(dims)]
+    return make.onnx("Slice", [x, *map(make.ints, bounds)], x.type)
 
 
 def _windows_back(info: OpInfo) -> tuple[Window, ...]:

@@ -43,10 +43,13 @@ def dropout_form(f: Forward) -> Sequence[Any]:
     if ratio == 0:
         whole = make.expand(_true(make), sizes_of(x)) if f.gives(1) else None
         return [make.unary("Identity", x), whole][: len(f.op.results)]
+    # What reads X comes first: all that follows lies as it does.
+    x = x if isinstance(ratio, float) else make.unary("Identity", x)
+    scale = _scale(make, ratio, x)
+    scaled = make.mul(x, scale)
     mask = keep_mask(make, f.training, sizes_of(x), ratio)
-    f.kept["mask"] = mask
-    f.kept["scale"] = _scale(make, ratio, x)
-    return [_dropped(make, x, mask, f.kept["scale"]), mask][: len(f.op.results)]
+    f.kept.update(mask=mask, scale=scale)
+    return [make.where(mask, scaled, make.scalar(0.0, x)), mask][: len(f.op.results)]
 
 
 @gradient("Dropout")
@@ -54,7 +57,8 @@ def dropout(b: Backward) -> Gradients:
     """The same of the gradient."""
     if not b.held:
         return b.first(b.dy)
-    return b.first(_dropped(b.make, b.dy, b.kept("mask"), b.kept("scale")))
+    scaled = b.make.mul(b.dy, b.kept("scale"))
+    return b.first(b.make.where(b.kept("mask"), scaled, b.make.scalar(0.0, scaled)))
 
 
 def _ratio(f: Forward) -> Any:
@@ -82,10 +86,6 @@ def _scale(make: Build, ratio: Any, x: Any) -> Any:
         make.scalar(0.0, left),
     )
     return make.cast(inverse, ir.RankedTensorType(x.type).element_type)
-
-
-def _dropped(make: Build, x: Any, mask: Any, scale: Any) -> Any:
-    return make.where(mask, make.mul(x, scale), make.scalar(0.0, x))
 
 
 def keep_mask(make: Build, training: Training, shape: Sequence[int], ratio: Any) -> Any:

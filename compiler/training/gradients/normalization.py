@@ -43,30 +43,35 @@ _EUCLIDEAN = 2
 def batch_form(f: Forward) -> Sequence[Any]:
     """Normalise by the statistics of the batch, which are kept: C numbers each.
 
-    The op does the normalising; its own training mode is not on every device, and writes into its
-    operands.
+    The op does the last step, on X less its mean; its own training mode is not on every device, and
+    writes into its operands. Where the batch is split, each statistic is added up as it is read.
     """
     make, x = f.make, wide(f.make, f.operands[0])
     dims = [dim for dim in range(len(shape_of(x))) if dim != 1]
     centre = mean(make, x, dims)
-    variance = squares(make, make.sub(x, centre), dims)
-    epsilon = float(f.info.attribute("epsilon", _EPSILON))
-    f.kept["mean"], f.kept["inverse"] = centre, inverse_deviation(make, variance, epsilon)
-    found = [make.squeeze(held, dims) for held in (centre, variance)]
-    own = [make.cast(held, element_type(f.operands[3])) for held in found]
-    y = make.onnx(
-        "BatchNormalization",
-        [*f.operands[:3], *own],
-        f.operands[0].type,
-        epsilon=float_attr(epsilon),
-    )
-    moved = [_moved(f, index, held) for index, held in enumerate(own, 3)]
-    return [y, *moved][: len(f.op.results)]
+    centred = make.sub(x, centre)
+    variance = make.squeeze(squares(make, centred, dims), dims)
+    inverse = inverse_deviation(make, variance, float(f.info.attribute("epsilon", _EPSILON)))
+    f.kept["mean"], f.kept["inverse"] = centre, inverse
+    moved = [_moved(f, 3, make.squeeze(centre, dims)), _moved(f, 4, variance)]
+    return [_given_scale(f, centred, inverse), *moved][: len(f.op.results)]
+
+
+def _given_scale(f: Forward, centred: Any, inverse: Any) -> Any:
+    """Return ``centred`` times ``inverse`` and scale, plus bias, per channel."""
+    make, own = f.make, [wide(f.make, x) for x in f.operands[1:3]]
+    sizes = shape_of(inverse)
+    mean_, deviation = (make.constant(make.like([n] * (sizes[0] or 0), inverse)) for n in (0, 1))
+    parameters = [make.mul(own[0], inverse), own[1], mean_, deviation]
+    zero = float_attr(0.0)
+    y = make.onnx("BatchNormalization", [centred, *parameters], centred.type, epsilon=zero)
+    return make.cast(y, element_type(f.operands[0]))
 
 
 def _moved(f: Forward, index: int, batch: Any) -> Any:
     """Return the new running statistics, and give them to the buffer, if it is one."""
     make, old = f.make, f.operands[index]
+    batch = make.cast(batch, element_type(old))
     momentum = float(f.info.attribute("momentum", _MOMENTUM))
     new = make.add(make.scaled(old, momentum), make.scaled(batch, 1.0 - momentum))
     buffer = _uncast(old)
@@ -90,16 +95,21 @@ def batch(b: Backward) -> Gradients:
     make, dy, x = b.make, wide(b.make, b.dy), wide(b.make, b.operand(0))
     rank = len(b.shape(0))
     dims, count = [d for d in range(rank) if d != 1], math.prod(b.shape(0)) // b.shape(0)[1]
-    centred, inverse = make.sub(x, b.kept("mean")), b.kept("inverse")
+    centred, inverse = make.sub(x, b.kept("mean")), _per_channel(b, b.kept("inverse"))
     total = make.reduce("ReduceSum", dy, dims)
     product = make.mul(make.reduce("ReduceSum", make.mul(dy, centred), dims), inverse)
     found: list[Any] = [None, make.squeeze(product, dims), make.squeeze(total, dims)]
     if b.wanted[0]:
-        scale = make.unsqueeze(wide(make, b.operand(1)), range(1, rank - 1))
+        scale = _per_channel(b, wide(make, b.operand(1)))
         slope = make.scaled(make.mul(product, inverse), 1.0 / count)
         less = make.add(make.mul(centred, slope), make.scaled(total, 1.0 / count))
         found[0] = make.mul(make.sub(dy, less), make.mul(scale, inverse))
     return _given(b, found)
+
+
+def _per_channel(b: Backward, x: Any) -> Any:
+    rank = len(b.shape(0))
+    return b.make.unsqueeze(x, [dim for dim in range(rank) if dim != 1])
 
 
 def _given(b: Backward, found: Sequence[Any]) -> Gradients:
