@@ -117,12 +117,6 @@ OPERATORS = [
         {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4},
     ),
     Operator(
-        "MaxPool",
-        [_IMAGES],
-        lambda x: _functional.max_pool2d(x, 2),
-        {"kernel_shape": [2, 2], "strides": [2, 2]},
-    ),
-    Operator(
         "AveragePool",
         [_IMAGES],
         lambda x: _functional.avg_pool2d(x, 3, 2, 1),
