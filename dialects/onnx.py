@@ -25,6 +25,7 @@ __all__ = [
     "constant_value",
     "folded_values",
     "function",
+    "is_barrier",
     "is_foldable",
     "is_no_value",
     "is_onnx",
@@ -100,6 +101,11 @@ def owner(value: ir.Value) -> ir.Operation | None:
 def is_no_value(value: ir.Value) -> bool:
     """Say whether ``value`` stands for an omitted operand or result."""
     return isinstance(value.type, ir.NoneType)
+
+
+def is_barrier(op: ir.Operation) -> bool:
+    """Say whether ``op`` is its first operand, once the second is there, in whatever layout."""
+    return bool(op.name == _PREFIX + BARRIER)
 
 
 def is_pass_through(op: ir.Operation) -> bool:

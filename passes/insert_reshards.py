@@ -57,6 +57,8 @@ class InsertReshardsPass(Pass):
                 op, f"has {len(operands)} operands, expected as many layouts, got: {len(wanted)}"
             )
         for number, (value, layout) in enumerate(zip(operands, wanted, strict=True)):
+            if number and onnx.is_barrier(op):
+                continue  # nothing reads the elements
             if value in layouts and layouts[value] != layout:
                 before = op if end is None else _place(op, value, end)
                 _use(op, number, value, reshard(before, value, layouts[value], layout))

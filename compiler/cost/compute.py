@@ -16,7 +16,9 @@ __all__ = ["local_bytes", "op_bytes", "op_flops", "op_time_s"]
 FREE = frozenset({"Constant", "NoValue", "Identity"})
 """Ops that ONNX Runtime removes before it runs a graph."""
 
-VIEWS = frozenset({"Flatten", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze"})
+VIEWS = frozenset(
+    {"Flatten", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze", "tensoropt.Barrier"}
+)
 """Ops that read no element: ONNX Runtime passes the buffer on."""
 
 SELECTIONS = {

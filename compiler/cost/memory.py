@@ -68,6 +68,7 @@ class _Program:
         self.function = function
         self.folded = onnx.folded_values(function)
         self.in_place = _in_place(function)
+        self.same: dict[ir.Value, ir.Value] = {}  # what lies in the memory of another value
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = Lifetimes()
 
@@ -91,10 +92,13 @@ class _Program:
             if not len(op.operands):  # a literal stays in the file, and so in memory
                 self.static.update((v, type_bytes(v.type)) for v in op.results)
             return
-        for value in onnx.read_values(op):
+        for value in onnx.read_values(op)[: 1 if onnx.is_barrier(op) else None]:
             if value in self.folded:
                 self.static[value] = type_bytes(value.type)
-            self.lifetimes.use(value)
+            self.lifetimes.use(self.same.get(value, value))
+        if onnx.is_barrier(op):
+            self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
+            return
         for value in op.results:
             if "topt.gradient_of" in op.attributes and value not in self.in_place:
                 self.static[value] = type_bytes(value.type)

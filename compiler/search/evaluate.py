@@ -46,7 +46,7 @@ class _Option:
     is made, with its bytes, ``None`` where it is folded at load or counted with what stays. An
     option that ``runs`` is a step. State read in a later part of a training step counts as another
     value, a *view*: it is fetched anew. ``updated`` is what is written where the old state was. One
-    that ``passes`` makes nothing: its result is its operand.
+    that ``is_alias`` makes nothing: its result is its operand; one that ``passes`` does not run.
     """
 
     compute_s: float
@@ -56,6 +56,7 @@ class _Option:
     results: tuple[tuple[tuple[int, int], int | None], ...]
     runs: bool
     updated: tuple[int, int] | None = None
+    is_alias: bool = False
     passes: bool = False
 
 
@@ -112,6 +113,7 @@ class Evaluator:
             ),
             node.kind == "op" and not node.constant,
             operands[0] if node.updates is not None else None,
+            node.is_alias,
             node.passes,
         )
 
@@ -224,7 +226,7 @@ class _Evaluation:
             self.lifetimes.use(self._memory(tensor))
         for tensor, size_bytes in option.results:
             self.present.add(tensor)
-            if option.passes:
+            if option.is_alias:
                 self.same[tensor] = self._memory(option.operands[0])
             elif size_bytes is not None and tensor not in self.updated:
                 self.lifetimes.define(tensor, size_bytes)

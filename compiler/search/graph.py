@@ -45,7 +45,8 @@ class Node:
     another has the same strategy. ``gradients`` pairs values with their gradients, for those that
     follow. A result ``updates`` the argument that it takes the place of, in its memory. An op
     whose result is ``held`` makes what stays until the update: a parameter's gradient. One that
-    ``passes`` a gradient on makes nothing: its result is its operand. A
+    ``passes`` a gradient on makes nothing: its result is its operand; one that ``is_alias``
+    leaves it where it is. A
     ``norm`` adds up what every rank has of all gradients.
     """
 
@@ -68,6 +69,7 @@ class Node:
     gradients: tuple[tuple[int, int], ...] = ()
     held: bool = False
     passes: bool = False
+    is_alias: bool = False
     norm: bool = False
 
     @property
@@ -229,7 +231,7 @@ class _Reader:
         if not onnx.is_onnx(op):
             raise UserError(f"{op.location}: '{op.name}' op is not an onnx op, run import only")
         node = Node("op", onnx.node_name(op) or op.name, *self._described(op), op)
-        self._append(node, op.results, [*op.operands, *captured(op)])
+        self._append(node, op.results, _read(op))
         self.marks.op(node, op)
         inputs = [self.graph.producer(v) for v in node.operands if v is not None]
         node.constant = not onnx.is_random(op) and all(producer.constant for producer in inputs)
@@ -242,12 +244,12 @@ class _Reader:
         return self.known[info]
 
     def _append(
-        self, node: Node, results: Sequence[ir.Value], operands: Sequence[ir.Value] = ()
+        self, node: Node, results: Sequence[ir.Value], operands: Sequence[ir.Value | None] = ()
     ) -> None:
         position = len(self.graph.nodes)
         self.graph.nodes.append(node)
         for operand, value in enumerate(operands):
-            index = self.indices.get(value)
+            index = None if value is None else self.indices.get(value)
             node.operands.append(index)
             if index is not None:
                 self.graph.values[index].uses.append((position, operand))
@@ -255,6 +257,11 @@ class _Reader:
             self.indices[value] = len(self.graph.values)
             node.results.append(len(self.graph.values))
             self.graph.values.append(Value(position, number, self.infos[value.type]))
+
+
+def _read(op: ir.Operation) -> list[ir.Value | None]:
+    """Return what an op reads; what it only waits for may lie as it does."""
+    return [op.operands[0], None] if onnx.is_barrier(op) else [*op.operands, *captured(op)]
 
 
 def _classify_constants(graph: Graph) -> None:

@@ -40,6 +40,7 @@ class Marks:
             node.phase = held["topt.phase"].value
         self._number(node, held)
         node.passes = onnx.is_pass_through(op)
+        node.is_alias = node.passes or onnx.is_barrier(op)
         node.held, node.norm = "topt.gradient_of" in held, "topt.norm" in held
         if "topt.gradients" in held:
             fours = list(ir.DenseI64ArrayAttr(held["topt.gradients"]))

@@ -187,7 +187,7 @@ class MeshTables:
 
     def transient_bytes(self, node: Node, strategy: Strategy) -> int:
         """Return the bytes that ``node`` reads and writes while it runs, parameters left out."""
-        if node.constant or node.passes:
+        if node.constant or node.is_alias:
             return 0
         read = {
             (value, strategy.operands[operand])

@@ -12,13 +12,6 @@ __all__: list[str] = []
 
 @sharding_rule("tensoropt.Barrier")
 def _barrier(info: OpInfo) -> Rule:
-    """Split any dimension; the second operand along, where it has an equal one.
-
-    What it waits for is most often a gradient that is laid out like it. Nothing reads its elements,
-    so that each rank may as well wait for a part of its own: split alone, it leaves the rest whole.
-    """
-    x, after = info.shape(0), info.shape(1)
-    both = [dim for dim, pair in enumerate(zip(x, after, strict=False)) if pair[0] == pair[1]]
-    loops = [Loop({0: dim, 1: dim} if dim in both else {0: dim}, {0: dim}) for dim in range(len(x))]
-    loops += [Loop({1: dim}) for dim in range(len(after)) if dim not in both]
+    """Split any dimension of the first operand. The second is waited for in any layout."""
+    loops = [Loop({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
     return rule_of(info, loops, linear=linear_in(info, (0,)))
