@@ -271,7 +271,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="h200", help="what they are, as in tensoropt-opt")
     parser.add_argument("--epsilon", type=float, default=0.05)
     parser.add_argument("--points", type=int, default=50, help="that are costed")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds of each search")
+    parser.add_argument("--limit", type=float, default=480.0, help="seconds of each model")
     parser.add_argument("--table-two", action="store_true", help="and beside PaSE's Table II")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser

@@ -75,7 +75,7 @@ def _turns(name: str, model: Model, ranks: int, steps: int, folder: Path) -> dic
 
 
 def _plan(path: Path, search: str, ranks: int, folder: Path) -> Path:
-    request = replace(request_of(_RECIPE, ranks, ("none",)), search=search, epsilon=None)
+    request = replace(request_of(_RECIPE, ranks, ("none",)), search=search)
     result = driver.frontier(prepared(path), request)
     return write_plan(path, Plan(search, request, result, fastest(result.points)), folder)
 
