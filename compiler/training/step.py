@@ -84,10 +84,13 @@ class _Step:
             reverse = Reverse(taped, set(parameters), self.marker, self.opset, again)
             reverse.run(loss, self._seed_gradient(loss))
             self.signature.give(loss, self.signature.free_name("loss"))
+            finished = len(self.marker.made)
             gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
             if not gradients:
                 raise UserError("the loss depends on no parameter, expected one to train")
             held = {w: self._gradient(w, g) for w, g in gradients.items()}
+            for op in self.marker.made[finished:]:
+                _move_up(op)
             Update(self.signature, self.marker, self.spec, held).build()
             self._give_buffers()
             self.signature.finish()
@@ -154,3 +157,17 @@ class _Step:
         for old, new in self.buffers.items():
             self.signature.mark(old, param=None, state=ir.StringAttr.get("buffer"))
             self.signature.replace(old, new, self.signature.number_of(old))
+
+
+def _move_up(op: ir.Operation) -> None:
+    """Put ``op`` where its operands are there: a gradient is reduced as soon as it is known.
+
+    Until then every rank holds the whole of what it adds to it.
+    """
+    latest = None
+    for value in op.operands:
+        made = onnx.owner(value)
+        if made is not None and (latest is None or latest.is_before_in_block(made)):
+            latest = made
+    if latest is not None:
+        op.move_after(latest)

@@ -30,12 +30,9 @@ class Update:
     ) -> None:
         self.signature, self.marker, self.spec = signature, marker, spec
         self.gradients = gradients
-        self.wide: dict[Any, Any] = {}
 
     def build(self) -> None:
         """Build the ops at the insertion point, and add the arguments and results."""
-        for w, g in self.gradients.items():
-            self.wide[w] = _at_least_float32(self._make(w), g)
         scalars = self._scalars()
         for w in self.gradients:
             self._parameter(w, scalars)
@@ -80,23 +77,28 @@ class Update:
         ``topt.norm`` lets each of them be a partial sum on the ranks that hold a part.
         """
         make = self._shared("norm")
-        widest = max((element_type(g) for g in self.wide.values()), key=lambda kind: kind.width)
-        squares = [make.cast(self._squares(w), widest) for w in self.gradients]
+        found = [self._squares(w) for w in self.gradients]
+        widest = max(map(element_type, found), key=lambda kind: kind.width)
+        squares = [make.cast(one, widest) for one in found]
         mark = {"topt.norm": ir.UnitAttr.get()}
         return make.onnx("Sum", squares, squares[0].type, **mark)
 
     def _squares(self, w: Any) -> Any:
-        make, g = self._make(w), self.wide[w]
+        make, g = self._make(w), self._wide(w)
         if not shape_of(g):
             return make.mul(g, g)
         result = tensor_type([], element_type(g))
         return make.onnx("ReduceSumSquare", [g], result, keepdims=int_attr(0))
 
+    def _wide(self, w: Any) -> Any:
+        """Return the gradient in float32 or wider, anew for each use: so it need not be kept."""
+        return _at_least_float32(self._make(w), self.gradients[w])
+
     def _parameter(self, w: Any, scalars: Scalars) -> None:
         signature, make, leader = self.signature, self._make(w), self._leader(w)
         wide = _at_least_float32(make, w)
         moments = {kind: self._moment(w, kind, wide.type) for kind in self._moments}
-        new, changed = update(make, self.spec.optimizer, scalars, wide, self.wide[w], moments)
+        new, changed = update(make, self.spec.optimizer, scalars, wide, self._wide(w), moments)
         signature.mark(w, param=None, state=ir.StringAttr.get("parameter"))
         signature.replace(w, make.cast(new, element_type(w)), signature.number_of(w))
         for kind in self._moments:
