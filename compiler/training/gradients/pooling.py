@@ -12,13 +12,14 @@ from typing import Any
 
 from tensoropt.compiler.sharding.windows import Window, windows_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.compiler.training.gradients.scattering import zeros_beside
 from tensoropt.compiler.training.gradients.sliding import (
     Windows,
     convolve_back,
     end_padding,
     sizes_of,
 )
-from tensoropt.dialects.build import Build, int_attr, ints_attr, tensor_type
+from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
@@ -66,7 +67,8 @@ def _scatter(
     make: Build, shape: list[int], at: Any, values: Any, *, reduction: str = "none"
 ) -> Any:
     """Return zeros (N x C x L) with ``values`` at the places ``at`` of the last dimension."""
-    zeros, how = make.expand(make.scalar(0.0, values), shape), ir.StringAttr.get(reduction)
+    zeros = zeros_beside(make, at, element_type(values), shape, shared=2)
+    how = ir.StringAttr.get(reduction)
     operands = [zeros, at, values]
     return make.onnx("ScatterElements", operands, zeros.type, axis=int_attr(2), reduction=how)
 
@@ -86,8 +88,8 @@ def max_unpool(b: Backward) -> Gradients:
     planes = [*whole[:2], math.prod(whole[2:])]
     flat = make.onnx("Mod", [b.operand(1), _whole(make, planes[2])], _integers(sizes))
     held = [make.reshape(b.dy, planes), make.reshape(flat, rows)]
-    element = ir.RankedTensorType(b.dy.type).element_type
-    found = make.onnx("GatherElements", held, tensor_type(rows, element), axis=int_attr(2))
+    kind = tensor_type(rows, element_type(b.dy))
+    found = make.onnx("GatherElements", held, kind, axis=int_attr(2))
     return b.first(make.reshape(found, sizes))
 
 

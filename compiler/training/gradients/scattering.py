@@ -45,15 +45,19 @@ def _added(
     return make.cast(make.onnx(op_type, operands, zeros.type, **held), own)
 
 
-def zeros_beside(make: Build, indices: Any, element: ir.Type, shape: Sequence[int]) -> Any:
+def zeros_beside(
+    make: Build, indices: Any, element: ir.Type, shape: Sequence[int], *, shared: int = 0
+) -> Any:
     """Return zeros of type ``element``, made anew in each run.
 
     ONNX Runtime keeps, as long as a session lives, what follows from constants alone; so these
-    follow from the indices, and the result may lie in their place. Where the indices are split they
-    are zeros of a sum.
+    follow from the indices, and the result may lie in their place. The first ``shared`` dimensions
+    of both are the same and can be split; where other ones of the indices are, these are zeros of a
+    sum.
     """
     nothing = make.cast(make.mul(indices, make.scalar(0, indices)), element)
-    zero = make.reduce("ReduceSum", nothing, range(len(shape_of(nothing))), keepdims=False)
+    others = range(shared, len(shape_of(nothing)))
+    zero = make.reduce("ReduceSum", nothing, others, keepdims=shared > 0)
     return make.expand(zero, shape)
 
 
