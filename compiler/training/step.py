@@ -102,9 +102,16 @@ class _Step:
         return [v for v in self.signature.arguments if self.signature.is_parameter(v)]
 
     def _narrow(self) -> None:
-        if self.spec.precision != "float32":
-            block, precision = self.signature.block, self.spec.precision
-            compute_in(block, self._weights(), self.marker, self.opset, precision)
+        """Let the model compute in narrow numbers; its output keeps its type, as labels do."""
+        if self.spec.precision == "float32":
+            return
+        outputs, name = self.signature.outputs, self.spec.loss.output
+        kept = {key: element_type(value) for key, value in outputs.items() if key == name}
+        block, precision = self.signature.block, self.spec.precision
+        compute_in(block, self._weights(), self.marker, self.opset, precision)
+        with ir.InsertionPoint(block):
+            for key, element in kept.items():
+                outputs[key] = self._make("loss", "forward").cast(outputs[key], element)
 
     def _recomputation(self) -> Recomputation | None:
         policy, held = self.spec.recompute, self.signature

@@ -54,6 +54,30 @@ def test_equal_operands_share() -> None:
     check_node("Max", [x, np.array([1.0, 1.0, 4.0])], torch=torch.maximum, differences=False)
 
 
+@pytest.mark.parametrize("name", ["Max", "Min"])
+def test_a_narrow_operand_that_was_cast_takes_the_gradient(name: str) -> None:
+    """ONNX Runtime has no such ops in float16: it casts back, and drops both casts."""
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Cast", ["mask"], ["narrow"], to=onnx.TensorProto.FLOAT16),
+        helper.make_node(name, ["narrow", "low"], ["y"], name=name),
+    ]
+    half, single = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
+    inputs = [
+        helper.make_tensor_value_info("mask", single, [3, 50]),
+        helper.make_tensor_value_info("low", half, [50]),
+    ]
+    graph = helper.make_graph(nodes, "node", inputs, [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    vjp = Vjp(model)
+    mask, low = normal(3, 50).astype(np.float32), normal(50, seed=1).astype(np.float16)
+    dy = normal(3, 50, seed=2).astype(np.float16)
+    found = vjp.run({"mask": mask, "low": low}, {"y": dy}).gradients
+    better = mask > low if name == "Max" else mask < low
+    assert found["mask"] is not None
+    np.testing.assert_array_equal(found["mask"], np.where(better, dy, 0))
+
+
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 3.0, -1.0, 2.5])
 def test_constant_exponents(exponent: float) -> None:
     operands = [positive(3, 4), np.array(exponent)]

@@ -144,6 +144,30 @@ def test_tables_are_looked_up_before_they_are_cast(tmp_path: Path) -> None:
     assert np.flatnonzero(changed).tolist() == [1, 3, 4]
 
 
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_inputs_and_labels_stay_as_they_were(precision: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(NODES[:5], {"x": X}, ["a1"], WEIGHTS).SerializeToString())
+    signature = function(build(path, spec_of("mse:a1,y", precision=precision))).attributes
+    kinds = dict(
+        zip(
+            (own["topt.name"].value for own in signature["arg_attrs"]),
+            map(str, signature["function_type"].value.inputs),
+            strict=True,
+        )
+    )
+    assert kinds["x"] == "tensor<8x6xf32>"
+    assert kinds["y"] == "tensor<8x5xf32>"
+
+
+def test_a_mean_of_squares_in_float16(tmp_path: Path) -> None:
+    held = model_of(NODES[:5], {"x": X}, ["a1"], WEIGHTS)
+    step = Step(held, spec_of("mse:a1,y", precision="float16"), tmp_path)
+    (loss,) = step.step({"x": X, "y": X1}, learning_rate=0.1, loss_scale=1.0)
+    a1 = np.maximum(X @ WEIGHTS["w0"] + WEIGHTS["b0"], 0) @ WEIGHTS["w1"] + WEIGHTS["b1"]
+    np.testing.assert_allclose(loss, np.mean((a1 - X1) ** 2), 1e-2)
+
+
 def test_bfloat16_needs_more_than_a_cpu(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"NOT_IMPLEMENTED|[Cc]ould not find an implementation"):
         Step(model(), spec_of("output:l", precision="bfloat16"), tmp_path)

@@ -101,18 +101,28 @@ def _power_of_exponent(b: Backward) -> Any:
 
 @gradient("Max", "Min")
 def extreme(b: Backward) -> Gradients:
-    """The gradient goes to the operands that equal the result, in equal parts."""
+    """The gradient goes to the operands that equal the result, in equal parts.
+
+    Where a narrow result was rounded and ONNX Runtime compares what it was before, none may do.
+    """
     if len(b.operands) == 1:
         return [b.dy]
     make = b.make
-    held = range(len(b.operands))
-    equal = [make.compare("Equal", b.operand(i), b.result()) for i in held]
-    flags = [make.cast(mask, element_type(b.dy)) for mask in equal]
-    share = make.div(b.dy, reduce(make.add, flags))
+    flags = [make.cast(_attains(b, i), element_type(b.dy)) for i in range(len(b.operands))]
+    ties = reduce(make.add, flags)
+    share = make.div(b.dy, make.binary("Max", ties, make.scalar(1.0, ties)))
     return [
         b.reduced(make.mul(share, flag), i) if want else None
         for i, (flag, want) in enumerate(zip(flags, b.wanted, strict=True))
     ]
+
+
+def _attains(b: Backward, index: int) -> Any:
+    """Return where an operand is the result; of two, where it is no worse than the other."""
+    if len(b.operands) > 2:
+        return b.make.compare("Equal", b.operand(index), b.result())
+    order = "GreaterOrEqual" if b.info.name == "Max" else "LessOrEqual"
+    return b.make.compare(order, b.operand(index), b.operand(1 - index))
 
 
 @gradient("Where")

@@ -34,7 +34,8 @@ def reduce_extreme(b: Backward) -> Gradients:
     dims = _dims(b)
     share = _spread(b, b.dy)
     if dims:
-        share = make.div(share, make.reduce("ReduceSum", flags, dims))
+        ties = make.reduce("ReduceSum", flags, dims)  # none where the operand is not rounded alike
+        share = make.div(share, make.binary("Max", ties, make.scalar(1.0, ties)))
     return b.first(make.mul(flags, share))
 
 
