@@ -13,11 +13,11 @@ from google.protobuf.message import DecodeError
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.for_training import converted, may_train
 from tensoropt.compiler.frontend.graph_checks import check_graph
+from tensoropt.compiler.frontend.literals import is_literal, settings
 from tensoropt.compiler.frontend.names import Namer
 from tensoropt.compiler.frontend.sparse import densify
 from tensoropt.compiler.frontend.text_fields import undecoded_text
 from tensoropt.compiler.frontend.wire import MalformedError, model_without_weights
-from tensoropt.dialects.elements import element_of
 from tensoropt.runtime.dims import bound, terms
 
 __all__ = ["MAX_IR_VERSION", "MAX_OPSET", "Model", "Parameter", "Scope", "load_model", "subgraphs"]
@@ -27,7 +27,6 @@ MAX_IR_VERSION = 13
 MAX_OPSET = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.microsoft": 1}
 
 _DEFAULT_OPSET = 20  # of a model that uses none of its operators
-_LITERAL_ELEMENTS = 1024
 _LFS_POINTER = b"version https://git-lfs"
 
 Scope = tuple[tuple[int, str], ...]
@@ -209,9 +208,12 @@ def _find_parameters(model: Model, training: bool) -> dict[tuple[Scope, str], Pa
     namer = Namer({value.name for value in ends} - own)
     found: dict[tuple[Scope, str], Parameter] = {}
     for graph, scope in subgraphs(model.graph):
-        stored = {tensor.name for tensor in graph.initializer if training and may_train(tensor)}
+        how = settings(graph)
+        trained = {tensor.name for tensor in graph.initializer if training and may_train(tensor)}
         for tensor in _tensors(graph):
-            if tensor.name in stored or not _is_literal(tensor):
+            is_setting = tensor.name in how
+            stored = tensor.name in trained and not is_setting
+            if stored or not is_literal(tensor, setting=is_setting):
                 found[scope, tensor.name] = Parameter(namer.unique(tensor.name), tensor)
     return found
 
@@ -239,16 +241,3 @@ def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto:
     many = attribute.name.endswith("s")
     shape = [len(value)] if many else []
     return onnx.helper.make_tensor(name, kind, shape, value if many else [value])
-
-
-def _is_literal(tensor: onnx.TensorProto) -> bool:
-    """Say whether a tensor is small enough to be written into the module."""
-    element = element_of(tensor.data_type)
-    if element is None or element.is_complex:
-        return False
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return False
-    elements = 1
-    for size in tensor.dims:
-        elements *= size
-    return elements == 1 or (element.is_integer and elements <= _LITERAL_ELEMENTS)

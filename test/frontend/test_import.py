@@ -69,6 +69,29 @@ def test_an_initializer_that_is_an_input_too_is_a_parameter(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("by", "literal"), [("scales", True), ("both", False), ("returned", False), ("branch", False)]
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_scales_of_a_resize_are_a_literal(
+    by: str, literal: bool, training: bool, tmp_path: Path
+) -> None:
+    scales = tensor(np.array([1, 1, 2, 2], np.float32), "s")
+    nodes, outputs = [node("Resize", ["x", "", "s"], ["y"], mode="nearest")], [untyped("y")]
+    if by == "both":
+        nodes.append(node("Add", ["y", "s"], ["z"]))
+        outputs.append(untyped("z"))
+    elif by == "returned":
+        outputs.append(value("s", F32, [4]))
+    elif by == "branch":
+        inner = onnx.helper.make_graph([node("Neg", ["s"], ["b"])], "b", [], [untyped("b")])
+        nodes.append(node("If", ["c"], ["z"], then_branch=inner, else_branch=inner))
+        outputs.append(untyped("z"))
+    inputs = [value("x", F32, [1, 1, 2, 2])] + ([value("c", BOOL, [])] if by == "branch" else [])
+    module = imported(model(nodes, inputs, outputs, [scales]), tmp_path, training=training)
+    assert ("topt.param" in str(module)) != literal
+
+
+@pytest.mark.parametrize(
     ("array", "literal"),
     [
         (np.arange(1024), True),

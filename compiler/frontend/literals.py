@@ -1,0 +1,52 @@
+"""Which tensors of a model are written into the module: what says how an operation works."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+
+from tensoropt.dialects.elements import element_of
+
+__all__ = ["is_literal", "settings"]
+
+_ELEMENTS = 1024
+
+# Operands that are floats and yet no values to compute with, by operator.
+_SETTINGS = {"OneHot": (2,), "Resize": (1, 2), "Upsample": (1,)}
+
+
+def is_literal(tensor: onnx.TensorProto, *, setting: bool) -> bool:
+    """Say whether a tensor is written into the module: integers, numbers alone and settings."""
+    element = element_of(tensor.data_type)
+    if element is None or element.is_complex:
+        return False
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return False
+    elements = math.prod(tensor.dims)
+    return elements == 1 or ((element.is_integer or setting) and elements <= _ELEMENTS)
+
+
+def settings(graph: onnx.GraphProto) -> set[str]:
+    """Return the names that nodes of ``graph`` read as nothing but settings, as scales are."""
+    uses = Counter(name for read in _reads(graph) for name in read)
+    own = Counter(name for node in graph.node for name in _read_as_settings(node))
+    given = {value.name for value in graph.output}
+    return {name for name, count in own.items() if count == uses[name] and name not in given}
+
+
+def _reads(graph: onnx.GraphProto) -> Iterator[list[str]]:
+    """Yield the operands of the nodes of ``graph`` and of the graphs inside it."""
+    for node in graph.node:
+        yield list(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _reads(attribute.g)
+                yield [value.name for value in attribute.g.output]
+
+
+def _read_as_settings(node: onnx.NodeProto) -> list[str]:
+    places = () if node.domain else _SETTINGS.get(node.op_type, ())
+    return [node.input[i] for i in places if i < len(node.input) and node.input[i]]
