@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.report.points import recompute_of, undominated
-from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, LeftOut
+from tensoropt.compiler.report.points import recompute_of
+from tensoropt.compiler.search.frontier import (
+    FrontierPoint,
+    FrontierResult,
+    LeftOut,
+    undominated,
+    worst_bound,
+)
 from tensoropt.compiler.search.graph import Graph, read_graph
 from tensoropt.compiler.training.cut import (
     argument_names,
@@ -203,9 +209,9 @@ def _united(
         for point in result.points
     ]
     return FrontierResult(
-        [replace(point, index=index) for index, point in enumerate(undominated(points))],
-        _worst([result.epsilon for result in results]),
-        _worst([result.time_epsilon for result in results]),
+        undominated(points),
+        worst_bound([result.epsilon for result in results]),
+        worst_bound([result.time_epsilon for result in results]),
         sum(result.found for result in results),
         [
             LeftOut(left.mesh, f"{left.reason} (recompute {recompute})")
@@ -215,12 +221,6 @@ def _united(
         + [*left_out],
         interrupted,
     )
-
-
-def _worst(bounds: Sequence[float | None]) -> float | None:
-    """Return the largest bound; there is none where one is missing."""
-    known = [bound for bound in bounds if bound is not None]
-    return max(known, default=None) if len(known) == len(bounds) else None
 
 
 def as_step(result: FrontierResult, recompute: str) -> FrontierResult:

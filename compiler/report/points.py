@@ -19,7 +19,6 @@ __all__ = [
     "mesh_name",
     "pick_point",
     "recompute_of",
-    "undominated",
 ]
 
 FIELDS = (
@@ -64,15 +63,6 @@ def recompute_of(point: Point) -> str | None:
 
 
 _P = TypeVar("_P", bound=Point)
-
-
-def undominated(points: Sequence[_P]) -> list[_P]:
-    """Return the points that none is better than in both objectives, sorted by time."""
-    kept: list[_P] = []
-    for point in sorted(points, key=lambda point: (point.time_s, point.memory_bytes)):
-        if not kept or point.memory_bytes < kept[-1].memory_bytes:
-            kept.append(point)
-    return kept
 
 
 def fastest(points: Sequence[_P]) -> _P:

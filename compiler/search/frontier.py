@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
@@ -33,6 +34,8 @@ __all__ = [
     "search_frontier",
     "search_graph",
     "search_tables",
+    "undominated",
+    "worst_bound",
 ]
 
 
@@ -138,16 +141,16 @@ def search_tables(
         raise search.nothing()
     bounds = [result.epsilon for result in search.found]
     return FrontierResult(
-        _prune([_point(*costed) for costed in search.costed]),
-        _worst(bounds),
-        _worst([result.time_epsilon for result in search.found]),
+        undominated(_point(*costed) for costed in search.costed),
+        worst_bound(bounds),
+        worst_bound([result.time_epsilon for result in search.found]),
         sum(len(result.points) for result in search.found),
         search.left_out,
         search.interrupted,
     )
 
 
-def _worst(bounds: Sequence[float | None]) -> float | None:
+def worst_bound(bounds: Sequence[float | None]) -> float | None:
     """Return the largest bound; there is none where one is missing."""
     known = [bound for bound in bounds if bound is not None]
     return max(known, default=None) if len(known) == len(bounds) else None
@@ -171,9 +174,12 @@ def _point(tables: MeshTables, choice: Choice, cost: Cost) -> FrontierPoint:
     return FrontierPoint(0, tables.mesh.shape, cost, strategies, tables)
 
 
-def _prune(points: list[FrontierPoint]) -> list[FrontierPoint]:
+_P = TypeVar("_P", bound=FrontierPoint)
+
+
+def undominated(points: Iterable[_P]) -> list[_P]:
     """Return the points that none is better than in both objectives, sorted by time, numbered."""
-    kept: list[FrontierPoint] = []
+    kept: list[_P] = []
     for point in sorted(points, key=lambda p: (p.time_s, p.memory_bytes)):
         if not kept or point.memory_bytes < kept[-1].memory_bytes:
             kept.append(point)

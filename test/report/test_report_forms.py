@@ -13,7 +13,6 @@ from tensoropt.compiler.report.machine import (
     profile_csv,
     profile_json,
 )
-from tensoropt.compiler.report.points import undominated
 from tensoropt.compiler.report.table import frontier_table, profile_table
 
 FIGURES = [
@@ -114,9 +113,3 @@ def test_one_step_needs_no_column(frontier) -> None:
     one = replace(frontier, points=steps(frontier).points[:2])
     assert "recompute" not in frontier_table(one)
     assert [row.split(",")[1] for row in frontier_csv(one).splitlines()[1:]] == ["none", "none"]
-
-
-def test_undominated_points_are_sorted_by_time(frontier) -> None:
-    worse = replace(frontier.points[3], memory_bytes=frontier.points[0].memory_bytes)
-    found = undominated([worse, *reversed(frontier.points)])
-    assert found == list(frontier.points)

@@ -1,0 +1,38 @@
+"""What is left of the points of several searches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tensoropt.compiler.search.evaluate import Cost
+from tensoropt.compiler.search.frontier import FrontierPoint, undominated, worst_bound
+
+NO_TABLES: Any = None
+
+
+def point(index: int, time_s: float, memory_bytes: int) -> FrontierPoint:
+    return FrontierPoint(index, (4,), Cost(time_s, 0.0, memory_bytes, 0), {}, NO_TABLES)
+
+
+def test_undominated_points_are_sorted_by_time_and_numbered() -> None:
+    kept = [point(0, 1.0, 9), point(1, 2.0, 5), point(2, 3.0, 1)]
+    worse = [point(0, 3.0, 9), point(1, 2.0, 6), point(2, 3.0, 5)]
+    given = [replace(one, index=7) for one in (*worse, *reversed(kept))]
+    assert undominated(given) == kept
+    assert undominated([]) == []
+
+
+def test_of_equal_points_one_is_left() -> None:
+    assert undominated([point(0, 1.0, 9), point(1, 1.0, 9)]) == [point(0, 1.0, 9)]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "worst"), [([0.0, 0.1], 0.1), ([0.0, None], None), ([], None), ([0.0], 0.0)]
+)
+def test_a_bound_holds_where_all_searches_have_one(
+    bounds: list[float | None], worst: float | None
+) -> None:
+    assert worst_bound(bounds) == worst
