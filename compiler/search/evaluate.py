@@ -192,7 +192,7 @@ class _Evaluation:
         self.updated: set[tuple[int, int]] = set()
         self.same: dict[tuple[int, int], tuple[int, int]] = {}
         self.compute_s = self.communication_s = 0.0
-        self.static_bytes = 0
+        self.static_bytes = owner.graph.literal_bytes
 
     def run(self, choice: Sequence[int]) -> Cost:
         variables = self.owner.tables.variables

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from functools import cached_property
 from typing import Literal
 
 from tensoropt.compiler.errors import UserError
@@ -76,6 +78,10 @@ class Node:
     def is_parameter(self) -> bool:
         return self.kind == "argument" and self.constant
 
+    @property
+    def is_literal(self) -> bool:
+        return self.info is not None and self.info.name == "Constant"
+
 
 @dataclass
 class Value:
@@ -98,7 +104,7 @@ class Graph:
     values: list[Value]
     module: ir.Module
 
-    @property
+    @cached_property
     def trains(self) -> bool:
         """Whether this is a training step."""
         return any(node.state for node in self.nodes)
@@ -151,6 +157,16 @@ class Graph:
         State that lies otherwise than an op wants it is fetched once for each part.
         """
         return _PARTS.get(node.phase or "forward", 0)
+
+    @cached_property
+    def literal_bytes(self) -> int:
+        """What the literals that are read at run time take on every rank, equal ones once."""
+        kept = {
+            node.op.attributes["value"]: _bytes(self, node)
+            for node in self.nodes
+            if node.is_literal and any(self.is_kept(self.values[v]) for v in node.results)
+        }
+        return sum(kept.values())
 
     def is_kept(self, value: Value) -> bool:
         """Whether a constant value stays in memory: something read at run time uses it."""

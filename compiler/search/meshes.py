@@ -24,6 +24,7 @@ from tensoropt.compiler.search.control import Control, OutOfTimeError, Status, a
 from tensoropt.compiler.search.evaluate import Cost, Evaluator
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
+from tensoropt.compiler.search.problem import Point
 from tensoropt.compiler.search.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.search.tables import MeshTables
 
@@ -38,6 +39,13 @@ LATE = 0.2
 """How much later than its limit a search may end, for the fastest and the leanest points."""
 LATE_S = 1.0
 """The same in seconds, in addition."""
+LARGE = 10_000
+"""Of programs with more nodes, fewer points are costed."""
+BY_FAR = 0.7
+"""Of a point's memory by the tables; by its program it is not less (``bench/charges.py``)."""
+MOST_AXES_TRAINING = 3
+"""Of several meshes, those with more axes are left out for training steps, where every op has the
+choices of its gradient too: they would take minutes each."""
 GRACE_S = 1.0
 """What a mesh gets for them after Ctrl-C, when another one has given points already."""
 
@@ -151,6 +159,10 @@ class MeshSearch:
         tell = self._teller(tables.mesh)
         end = self._share()
         tell("tables")
+        if self.count > 1 and tables.graph.trains and len(tables.mesh.shape) > MOST_AXES_TRAINING:
+            raise UserError(
+                f"has more than {MOST_AXES_TRAINING} axes; expected --mesh to ask for it"
+            )
         with alarm(self._last):
             too_large = (m for m, e in self._refusals if isinstance(e, TablesTooLargeError))
             check_tables(tables, too_large)
@@ -182,15 +194,26 @@ class MeshSearch:
         return lambda what: self.say(f"{where}: {what}, {time.monotonic() - self.started:.1f} s")
 
     def _cost(self, tables: MeshTables, result: Found) -> None:
-        """Cost the points as emitted, the ends of the frontier first, while there is time."""
+        """Cost the points as emitted, the ends of the frontier first, while there is time.
+
+        Points between them that another mesh beats by far are left out.
+        """
         evaluator = Evaluator(tables)
-        choices = _kept(tables, result, self.options)
-        for number, at in enumerate(_ends_first(len(choices))):
+        points = _kept(result, self.options, len(tables.graph.nodes))
+        for number, at in enumerate(_ends_first(len(points))):
             if number >= 2 and self._last is not None and time.monotonic() > self._last:
                 break
-            cost = evaluator.evaluate(choices[at].tolist())
-            self.costed.append((tables, choices[at], cost))
+            if number >= 2 and self._is_beaten(points[at]):
+                continue
+            choice = tables.decode(points[at].choice)
+            self.costed.append((tables, choice, evaluator.evaluate(choice.tolist())))
         self.found.append(result)
+
+    def _is_beaten(self, point: Point) -> bool:
+        """Whether a point that is costed is better, however far the tables are off in memory."""
+        limit = BY_FAR * point.memory
+        costs = (cost for _, _, cost in self.costed)
+        return any(cost.time_s <= point.time and cost.memory_bytes <= limit for cost in costs)
 
 
 class _InterruptedError(KeyboardInterrupt):
@@ -208,12 +231,13 @@ def _seconds_to(end: float | None) -> float | None:
     return None if end is None else max(0.0, end - time.monotonic())
 
 
-def _kept(tables: MeshTables, result: Found, options: SearchOptions) -> list[Choice]:
+def _kept(result: Found, options: SearchOptions, nodes: int) -> list[Point]:
+    """Return the points to cost, fewer of a large program: to cost one takes time by its nodes."""
     points = result.points
-    kept = _spread(len(points), options.points)
+    kept = _spread(len(points), max(2, min(options.points, LARGE * options.points // nodes)))
     if options.memory_bytes is not None:
         kept |= _around([point.memory for point in points], options.memory_bytes)
-    return [tables.decode(points[i].choice) for i in sorted(kept)]
+    return [points[i] for i in sorted(kept)]
 
 
 def _spread(count: int, wanted: int) -> set[int]:

@@ -165,11 +165,14 @@ class MeshTables:
         )
 
     def static_bytes(self, node: Node, strategy: Strategy) -> int:
-        """Return the bytes that ``node`` keeps: its parameters, its result if constant or state."""
+        """Return the bytes that ``node`` keeps: its parameters, its result if constant or state.
+
+        A literal counts nothing: it is the same in all options, and one with others like it.
+        """
         total = 0
         for operand, info in self.graph.tied_operands(node):
             total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
-        if node.constant:
+        if node.constant and not node.is_literal:
             kept = [self.graph.values[v] for v in node.results]
             total += sum(
                 tensor_bytes(value.info, strategy.results[value.index], self.mesh)
