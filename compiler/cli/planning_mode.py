@@ -48,7 +48,13 @@ def run_planning(args: argparse.Namespace) -> int:
     say = Progress(asked=args.progress)
     try:
         say(f"reading {args.input}")
-        return _plan(args, request, _prepared(args, dims), say)
+        module = _prepared(args, dims)
+        notes = _notes(module, request)
+        status = _plan(args, request, module, say)
+        say.clear()
+        for line in notes:
+            print(line, file=sys.stderr)
+        return status
     except PassError as error:
         raise UserError(f"{args.input}: {error}") from error
     finally:
@@ -68,6 +74,19 @@ def _check_places(args: argparse.Namespace) -> None:
         if str(args.output) == "-":
             raise UserError("-o -: a plan is a folder, expected its name")
         check_replaceable(args.output)
+
+
+def _notes(module: ir.Module, request: Request) -> list[str]:
+    """Return what to say of the step that is trained, in the end: errors are one line."""
+    from tensoropt.compiler.driver import phase_of
+
+    if not request.training or phase_of(module) == "train":
+        return []
+    from tensoropt.compiler.report.training import training_notes
+    from tensoropt.compiler.steps import build_step
+
+    plain = replace(request.training[0], recompute="none")
+    return [*training_notes(module, build_step(module, plain))]
 
 
 def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:

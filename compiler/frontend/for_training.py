@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -64,9 +65,10 @@ def converted(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
         ) from None
 
 
-def may_train(tensor: onnx.TensorProto) -> bool:
+def may_train(tensor: onnx.TensorProto, said: Mapping[str, bool]) -> bool:
     """Say whether an initializer of one element is a parameter to train, such as a bias.
 
-    A scalar without dimensions is what exporters write for the constants of a formula.
+    A scalar without dimensions is what exporters write for the constants of a formula; ``said``
+    is what the exporter says of it, if it does.
     """
-    return bool(tensor.dims) and tensor.data_type in _FLOATS
+    return said.get(tensor.name, bool(tensor.dims)) and tensor.data_type in _FLOATS

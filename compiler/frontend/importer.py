@@ -16,6 +16,7 @@ from tensoropt.compiler.frontend.graph_checks import node_error
 from tensoropt.compiler.frontend.inference import infer_types, name_outputs, value_types
 from tensoropt.compiler.frontend.model_file import (
     Model,
+    Parameter,
     Scope,
     constant_tensor,
     load_model,
@@ -91,7 +92,7 @@ class _Importer:
         kinds = ir.FunctionType.get(types, [result.type for result in results])
         function.attributes["function_type"] = ir.TypeAttr.get(kinds)
         given = [_argument(v.name, v.type) for v in inputs]
-        given += [_argument(self.model.parameters[key].name, None) for key in used]
+        given += [_parameter(self.model.parameters[key]) for key in used]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
         returned = [_argument(v.name, v.type) for v in graph.output]
         function.attributes["res_attrs"] = ir.ArrayAttr.get(returned)
@@ -255,14 +256,24 @@ def _set_header(module: ir.Module, model: Model) -> None:
     attributes["topt.model"] = ir.StringAttr.get(model.path.name)
     attributes["topt.opset"] = ir.DictAttr.get(versions)
     attributes["topt.ir_version"] = ir.IntegerAttr.get(i64, model.proto.ir_version)
+    for key, names in (("merged", model.declared.merged or None), ("lost", model.declared.lost)):
+        if names is not None:
+            attributes[f"topt.{key}"] = ir.ArrayAttr.get([*map(ir.StringAttr.get, names)])
 
 
-def _argument(name: str, kind: onnx.TypeProto | None) -> ir.Attribute:
-    """Return the attributes of an input or output, or of a parameter (``kind`` is ``None``)."""
+def _parameter(parameter: Parameter) -> ir.Attribute:
+    """Return the attributes of a parameter."""
+    held: dict[str, ir.Attribute] = {"topt.name": ir.StringAttr.get(parameter.name)}
+    held["topt.param"] = ir.UnitAttr.get()
+    if parameter.fixed:
+        held["topt.fixed"] = ir.UnitAttr.get()
+    return ir.DictAttr.get(held)
+
+
+def _argument(name: str, kind: onnx.TypeProto) -> ir.Attribute:
+    """Return the attributes of an input or output."""
     held: dict[str, ir.Attribute] = {"topt.name": ir.StringAttr.get(name)}
-    if kind is None:
-        held["topt.param"] = ir.UnitAttr.get()
-    elif (names := dim_names(kind)) is not None:
+    if (names := dim_names(kind)) is not None:
         held["topt.dims"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])
     return ir.DictAttr.get(held)
 

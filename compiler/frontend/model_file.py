@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.declared import Declared, declared
 from tensoropt.compiler.frontend.for_training import converted, may_train
 from tensoropt.compiler.frontend.graph_checks import check_graph
 from tensoropt.compiler.frontend.literals import is_literal, settings
@@ -34,19 +35,24 @@ Scope = tuple[tuple[int, str], ...]
 
 
 class Parameter(NamedTuple):
-    """A tensor of the model file that stays there: its name in the module and its TensorProto."""
+    """A tensor of the model file that stays there: its name in the module and its TensorProto.
+
+    ``fixed`` says that training leaves it as it is, though nobody asked for that.
+    """
 
     name: str
     tensor: onnx.TensorProto
+    fixed: bool = False
 
 
 @dataclass
 class Model:
-    """A model without weights, and its parameters by (scope, ONNX name)."""
+    """A model without weights, its parameters by (scope, ONNX name), and what is said of them."""
 
     path: Path
     proto: onnx.ModelProto
     parameters: dict[tuple[Scope, str], Parameter] = field(default_factory=dict)
+    declared: Declared = field(default_factory=Declared)
 
     @property
     def graph(self) -> onnx.GraphProto:
@@ -76,12 +82,13 @@ def load_model(
         densify(path, graph)
     _bind(path, proto, dims or {})
     check_graph(path, proto)
+    known = declared(proto) if training else Declared()
     if training:
         proto = converted(path, proto)
         for graph, _ in subgraphs(proto.graph):
             _normalise(graph)
         check_graph(path, proto)
-    model = Model(path, proto)
+    model = Model(path, proto, declared=known)
     _prune_opsets(model)
     model.parameters = _find_parameters(model, training)
     return model
@@ -209,12 +216,16 @@ def _find_parameters(model: Model, training: bool) -> dict[tuple[Scope, str], Pa
     found: dict[tuple[Scope, str], Parameter] = {}
     for graph, scope in subgraphs(model.graph):
         how = settings(graph)
-        trained = {tensor.name for tensor in graph.initializer if training and may_train(tensor)}
+        known = {} if scope else model.declared.trained
+        trained = {
+            tensor.name for tensor in graph.initializer if training and may_train(tensor, known)
+        }
         for tensor in _tensors(graph):
             is_setting = tensor.name in how
             stored = tensor.name in trained and not is_setting
             if stored or not is_literal(tensor, setting=is_setting):
-                found[scope, tensor.name] = Parameter(namer.unique(tensor.name), tensor)
+                fixed = training and not known.get(tensor.name, True)
+                found[scope, tensor.name] = Parameter(namer.unique(tensor.name), tensor, fixed)
     return found
 
 

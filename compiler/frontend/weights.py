@@ -36,7 +36,7 @@ class ParameterSource:
         self._path = Path(model_path)
         self._folder = Folder(self._path)
         parameters = load_model(self._path, training=training).parameters.values()
-        self._tensors = {name: tensor for name, tensor in parameters}
+        self._tensors = {one.name: one.tensor for one in parameters}
 
     @property
     def names(self) -> list[str]:

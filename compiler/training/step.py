@@ -121,12 +121,13 @@ class _Step:
         return Recomputation(held.block, self._weights(), self.marker, self.opset, policy)
 
     def _parameters(self) -> list[Any]:
-        """Return the weights that training may change."""
+        """Return the weights that training may change: `topt.fixed` marks those it may not."""
         held, patterns = self.signature, self.spec.freeze
         return [
             v
             for v in held.arguments
             if held.is_parameter(v)
+            and "topt.fixed" not in held.arguments[v]
             and is_float(v)
             and not any(fnmatch.fnmatchcase(held.name_of(v), pattern) for pattern in patterns)
         ]

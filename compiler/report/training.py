@@ -1,0 +1,103 @@
+"""What a person must know of a training step: what it changes, and what looks like a mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["training_notes"]
+
+_SHOWN = 4
+# What reads a mask or a table of positions, and what moves it there.
+_USES = "Add And Div Equal Greater Less Max Min Mul Not Or Pow Sub Where"
+_MOVES = "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze"
+_TABLE, _MOVED = frozenset(_USES.split()), frozenset(_MOVES.split())
+
+
+def training_notes(module: ir.Module, step: ir.Module) -> Iterator[str]:
+    """Yield lines on ``step``, the training step of a prepared ``module``. Linear in its ops."""
+    weights = _arguments(module, "topt.param")
+    state = _arguments(step, "topt.state")
+    trained = [name for name in state if name in weights and _kind(state[name]) == "parameter"]
+    kept = [name for name in weights if name not in state]
+    still = f"; not trained: {_counted(kept, weights)}, {_names(kept)}" if kept else ""
+    yield f"note: trained: {_counted(trained, weights)}{still}"
+    yield from _suspects(module, trained, weights)
+    yield from _exporter(module)
+
+
+_Arguments = dict[str, tuple[ir.Value, ir.DictAttr]]
+
+
+def _arguments(module: ir.Module, mark: str) -> _Arguments:
+    """Return the arguments of `@main` that carry ``mark``, by name."""
+    main = onnx.function(module)
+    values = main.regions[0].blocks[0].arguments
+    held = main.attributes["arg_attrs"] if len(values) else ()
+    pairs = zip(values, held, strict=True)
+    return {own["topt.name"].value: (value, own) for value, own in pairs if mark in own}
+
+
+def _kind(argument: tuple[ir.Value, ir.DictAttr]) -> str:
+    return str(argument[1]["topt.state"].value)
+
+
+def _suspects(module: ir.Module, trained: Iterable[str], weights: _Arguments) -> Iterator[str]:
+    """Yield the line on tables and masks, unless the exporter has said what is a parameter."""
+    if "topt.lost" in module.operation.attributes:
+        return
+    found = [name for name in trained if _is_table(weights[name][0])]
+    if found:
+        flag = ",".join(found[:_SHOWN])
+        yield (
+            f"note: trained, though only added, multiplied or compared, as tables and masks are: "
+            f"{_names(found)}; --freeze '{flag}' leaves them as they are"
+        )
+
+
+def _is_table(value: ir.Value) -> bool:
+    """Say whether a tensor that is no vector is only added, multiplied, compared or selected."""
+    long = [size for size in value.type.shape if size != 1]
+    return len(long) != 1 and _TABLE.issuperset(_readers(value))
+
+
+def _readers(value: ir.Value) -> Iterator[str]:
+    """Yield the operators that read ``value``, through what only moves elements."""
+    for use in value.uses:
+        op = use.owner.operation if hasattr(use.owner, "operation") else use.owner
+        name = op.name.removeprefix("onnx.")
+        if name in _MOVED:
+            for result in op.results:
+                yield from _readers(result)
+        else:
+            yield name
+
+
+def _exporter(module: ir.Module) -> Iterator[str]:
+    """Yield lines on parameters that are not what they were in PyTorch."""
+    attributes = module.operation.attributes
+    for key, text in _LINES.items():
+        names = [name.value for name in attributes[key]] if key in attributes else []
+        if names:
+            yield f"note: {text.format(_names(names))}"
+
+
+_LINES = {
+    "topt.lost": "parameters of the PyTorch model that the exporter folded into others or left "
+    "out, and that are not trained: {}; torch.onnx.export(..., optimize=False) keeps them",
+    "topt.merged": "stored once and read under several names, and so trained as one: {}; if they "
+    "are not tied, export with training=torch.onnx.TrainingMode.TRAINING",
+}
+
+
+def _counted(names: Sequence[str], weights: _Arguments) -> str:
+    elements = sum(math.prod(weights[name][0].type.shape) for name in names)
+    return f"{len(names)} tensor{'' if len(names) == 1 else 's'} of {elements:,} elements"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + more

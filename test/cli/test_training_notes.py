@@ -1,0 +1,74 @@
+"""What is said on stderr of a training step: what is trained, and what may be a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+FLAGS = ("--train", "--loss", "mse:y,t", "--optimizer", "sgd", "--devices", "2", "--recompute=none")
+
+
+@pytest.fixture
+def noted(opt, mlp: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """Plan ``mlp`` with nodes and initializers in front; return the lines on stderr."""
+
+    def run(nodes: list[onnx.NodeProto], shapes: dict[str, list[int]], *flags: str) -> list[str]:
+        model = onnx.load(mlp)
+        model.producer_name = "pytorch"
+        model.graph.node[0].input[0] = "z"
+        for place, made in enumerate(nodes):
+            model.graph.node.insert(place, made)
+        for name, shape in shapes.items():
+            ones = [1.0] * (shape[0] * shape[1])
+            model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, shape, ones))
+        path = tmp_path / "model.onnx"
+        onnx.save(model, path)
+        outcome = opt(path, *FLAGS, *flags)
+        assert outcome.status == 0
+        return outcome.err.splitlines()
+
+    return run
+
+
+def test_what_is_trained_is_counted(opt, mlp: Path) -> None:
+    assert opt(mlp, *FLAGS).err == "note: trained: 2 tensors of 512 elements\n"
+    frozen = opt(mlp, *FLAGS, "--freeze", "w1").err
+    expected = (
+        "note: trained: 1 tensor of 256 elements; not trained: 1 tensor of 256 elements, 'w1'"
+    )
+    assert frozen == f"{expected}\n"
+    assert opt(mlp, "--devices", "2").err == ""
+
+
+def test_tables_are_pointed_at(noted) -> None:
+    nodes = [helper.make_node("Mul", ["x", "cos"], ["z"])]
+    first, second = noted(nodes, {"cos": [8, 16]})
+    assert first == "note: trained: 3 tensors of 640 elements"
+    assert "'cos'; --freeze 'cos' leaves them as they are" in second
+
+
+def test_a_table_that_is_left_alone_is_not(noted) -> None:
+    nodes = [helper.make_node("Mul", ["x", "cos"], ["z"])]
+    assert len(noted(nodes, {"cos": [8, 16]}, "--freeze", "cos")) == 1
+
+
+def test_a_bias_and_a_weight_are_no_tables(noted) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Add", ["a", "b"], ["z"]),
+    ]
+    assert len(noted(nodes, {"w": [16, 16], "b": [1, 16]})) == 1
+
+
+def test_merged_tensors_are_pointed_at(noted) -> None:
+    nodes = [
+        helper.make_node("Identity", ["w1"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["z"]),
+    ]
+    _, second = noted(nodes, {})
+    assert "'w1'" in second
+    assert second.endswith("export with training=torch.onnx.TrainingMode.TRAINING")
