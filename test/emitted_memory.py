@@ -31,27 +31,30 @@ class EmittedMemory:
 def emitted_memory(path: Path) -> EmittedMemory:
     """Return the memory that the graph in ``path`` implies.
 
-    Constants made by nodes (ConstantOfShape over a literal and what follows from it) are folded by
-    ONNX Runtime when it loads the model, so those that a running node reads count as static.
+    What follows from initializers alone is folded by ONNX Runtime when it loads the model, and what
+    nothing reads then is freed: what a running node reads, or is returned, counts as static.
     """
     graph = onnx.load(path, load_external_data=False).graph
     sizes = {v.name: _bytes(v) for v in (*graph.input, *graph.value_info, *graph.output)}
     weights = {t.name: _tensor_bytes(t) for t in graph.initializer}
     folded = _folded(graph, set(weights))
-    running = [n for n in graph.node if not set(filter(None, n.output)) <= folded]
-    read = {name for node in running for name in node.input}
-    kept = {name for name in folded if name in read}
-    static = sum(weights.values()) + sum(sizes[name] for name in kept)
-    return EmittedMemory(static, _peak(graph, running, sizes, folded | set(weights)))
+    running = [n for n in graph.node if not set(filter(None, n.output)) <= folded.keys()]
+    read = {name for node in running for name in node.input} | {v.name for v in graph.output}
+    static = sum(size for name, size in weights.items() if name in read)
+    static += sum({key: sizes[name] for name, key in folded.items() if name in read}.values())
+    return EmittedMemory(static, _peak(graph, running, sizes, folded.keys() | weights.keys()))
 
 
-def _folded(graph: onnx.GraphProto, known: set[str]) -> set[str]:
-    made: set[str] = set()
+def _folded(graph: onnx.GraphProto, known: set[str]) -> dict[str, str]:
+    """Return what follows from ``known`` alone, and what it follows by: equal nodes become one."""
+    made: dict[str, str] = {}
     for node in graph.node:
         inputs = set(filter(None, node.input))
         pure = node.domain != "tensoropt" and not node.op_type.startswith(_RANDOM)
-        if pure and inputs <= known | made:
-            made.update(filter(None, node.output))
+        if pure and inputs <= known | made.keys():
+            held = sorted(attribute.SerializeToString() for attribute in node.attribute)
+            key = (node.domain, node.op_type, [made.get(name, name) for name in node.input], held)
+            made.update({name: f"{key} {i}" for i, name in enumerate(node.output) if name})
     return made
 
 

@@ -56,9 +56,10 @@ def program_memory(module: ir.Module) -> Memory:
 
     Operations run in program order and a tensor lives from the one that makes it to the last that
     reads it; arguments live from the start, results to the end. What depends on no input is folded
-    when ONNX Runtime loads the graph: it is static, if anything that runs reads it. So is what a
-    training step passes on to the next, and the gradients; new state is written where the old was.
-    Symbolic dimensions count as 1.
+    when ONNX Runtime loads the graph: it is static, if anything that runs reads it, and what is
+    computed alike is one; weights that only such ops read are freed. Static too is what a training
+    step passes on to the next, and the gradients; new state is written where the old was. Symbolic
+    dimensions count as 1.
     """
     return _Program(onnx.function(module)).memory()
 
@@ -69,6 +70,8 @@ class _Program:
         self.folded = onnx.folded_values(function)
         self.in_place = _in_place(function)
         self.same: dict[ir.Value, ir.Value] = {}  # what lies in the memory of another value
+        self.alike: dict[ir.Value, ir.Value] = {}  # the first that is folded to the same
+        self.first: dict[object, list[ir.Value]] = {}
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = Lifetimes()
 
@@ -76,25 +79,24 @@ class _Program:
         block = self.function.regions[0].blocks[0]
         held = self.function.attributes["arg_attrs"] if len(block.arguments) else ()
         for value, own in zip(block.arguments, held, strict=True):
-            self._argument(value, is_static=value in self.folded or "topt.state" in own)
+            self._argument(value, is_state="topt.state" in own)
         for op in block:
             self._op(op.operation)
         return Memory(sum(self.static.values()), self.lifetimes.peak_bytes())
 
-    def _argument(self, value: ir.Value, *, is_static: bool) -> None:
-        if is_static:
+    def _argument(self, value: ir.Value, *, is_state: bool) -> None:
+        if is_state:
             self.static[value] = type_bytes(value.type)
-        else:
+        elif value not in self.folded:
             self.lifetimes.define(value, type_bytes(value.type))
 
     def _op(self, op: ir.Operation) -> None:
         if len(op.results) and self.folded.issuperset(op.results):
-            if not len(op.operands):  # a literal stays in the file, and so in memory
-                self.static.update((v, type_bytes(v.type)) for v in op.results)
+            self._fold(op)
             return
         for value in onnx.read_values(op)[: 1 if onnx.is_barrier(op) else None]:
             if value in self.folded:
-                self.static[value] = type_bytes(value.type)
+                self.static[self.alike.get(value, value)] = type_bytes(value.type)
             self.lifetimes.use(self.same.get(value, value))
         if onnx.is_barrier(op):
             self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
@@ -105,6 +107,13 @@ class _Program:
             elif value not in self.in_place:
                 self.lifetimes.define(value, type_bytes(value.type))
         self.lifetimes.advance()
+
+    def _fold(self, op: ir.Operation) -> None:
+        """Note which op before this one makes the same: that is what ONNX Runtime keeps."""
+        held = tuple((name, op.attributes[name]) for name in onnx.attributes(op))
+        read = tuple(self.alike.get(value, value) for value in op.operands)
+        key = op if len(op.regions) else (op.name, held, read)
+        self.alike.update(zip(op.results, self.first.setdefault(key, [*op.results]), strict=True))
 
 
 def _in_place(function: ir.Operation) -> set[ir.Value]:

@@ -81,6 +81,7 @@ class Emitter:
         self.values: dict[ir.Value, str] = {}
         self.value_names = Namer([""])
         self.node_names = Namer()
+        self.shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def function(self, store: Store) -> None:
         """Emit `@main`; ``store`` makes the initializer of a parameter, or ``None``: an input."""
@@ -222,7 +223,16 @@ class Emitter:
         return self.values[value]
 
     def constant(self, name: str, array: npt.NDArray[Any]) -> str:
-        """Add ``array`` as an initializer of the main graph; return its name."""
+        """Return the name of an initializer of the main graph that is ``array``; equal ones are
+        one."""
+        if array.dtype.hasobject:
+            return self._initializer(name, array)
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self.shared:
+            self.shared[key] = self._initializer(name, array)
+        return self.shared[key]
+
+    def _initializer(self, name: str, array: npt.NDArray[Any]) -> str:
         unique = self.value_names.unique(name)
         self.main.initializer.append(tensor_proto(array, unique))
         return unique

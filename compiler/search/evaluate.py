@@ -58,6 +58,7 @@ class _Option:
     updated: tuple[int, int] | None = None
     is_alias: bool = False
     passes: bool = False
+    folded: tuple[int, tuple[int, ...]] | None = None
 
 
 _Costs = tuple[float, float, int]
@@ -115,6 +116,7 @@ class Evaluator:
             operands[0] if node.updates is not None else None,
             node.is_alias,
             node.passes,
+            (self.graph.alike[index], made) if node.constant and node.kind == "op" else None,
         )
 
     def _stays(self, value: int) -> bool:
@@ -192,7 +194,8 @@ class _Evaluation:
         self.updated: set[tuple[int, int]] = set()
         self.same: dict[tuple[int, int], tuple[int, int]] = {}
         self.compute_s = self.communication_s = 0.0
-        self.static_bytes = owner.graph.literal_bytes
+        self.static_bytes = 0
+        self.folded: set[tuple[int, tuple[int, ...]]] = set()
 
     def run(self, choice: Sequence[int]) -> Cost:
         variables = self.owner.tables.variables
@@ -218,7 +221,10 @@ class _Evaluation:
     def _node(self, option: _Option) -> None:
         self.compute_s += option.compute_s
         self.communication_s += option.inner_s
-        self.static_bytes += option.static_bytes
+        if option.folded is None or option.folded not in self.folded:
+            self.static_bytes += option.static_bytes
+        if option.folded is not None:
+            self.folded.add(option.folded)
         for tensor in option.operands:
             if tensor not in self.present:
                 self._reshard(*tensor)

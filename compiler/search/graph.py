@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from functools import cached_property
 from typing import Literal
 
 from tensoropt.compiler.errors import UserError
@@ -77,10 +76,6 @@ class Node:
     @property
     def is_parameter(self) -> bool:
         return self.kind == "argument" and self.constant
-
-    @property
-    def is_literal(self) -> bool:
-        return self.info is not None and self.info.name == "Constant"
 
 
 @dataclass
@@ -159,14 +154,23 @@ class Graph:
         return _PARTS.get(node.phase or "forward", 0)
 
     @cached_property
-    def literal_bytes(self) -> int:
-        """What the literals that are read at run time take on every rank, equal ones once."""
-        kept = {
-            node.op.attributes["value"]: _bytes(self, node)
-            for node in self.nodes
-            if node.is_literal and any(self.is_kept(self.values[v]) for v in node.results)
-        }
-        return sum(kept.values())
+    def alike(self) -> list[int]:
+        """Per node the first that makes the same constants, itself where it is no constant."""
+        first: dict[object, int] = {}
+        found: list[int] = []
+        for index, node in enumerate(self.nodes):
+            is_pure = node.constant and node.op is not None and not len(node.op.regions)
+            key = self._content(node, found) if is_pure else index
+            found.append(first.setdefault(key, index))
+        return found
+
+    def _content(self, node: Node, alike: list[int]) -> object:
+        """Return what the results of a constant op depend on."""
+        assert node.op is not None
+        read = (None if v is None else self.values[v] for v in node.operands)
+        made = tuple(v and (alike[v.producer], v.index) for v in read)
+        literal = node.op.attributes["value"] if node.op.name == onnx.CONSTANT else None
+        return id(node.info), made, literal
 
     def is_kept(self, value: Value) -> bool:
         """Whether a constant value stays in memory: something read at run time uses it."""

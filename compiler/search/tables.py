@@ -165,21 +165,21 @@ class MeshTables:
         )
 
     def static_bytes(self, node: Node, strategy: Strategy) -> int:
-        """Return the bytes that ``node`` keeps: its parameters, its result if constant or state.
+        """Return the bytes that ``node`` keeps: its parameters, or its result if constant or state.
 
-        A literal counts nothing: it is the same in all options, and one with others like it.
+        ONNX Runtime frees the parameters of a node that it folds.
         """
-        total = 0
-        for operand, info in self.graph.tied_operands(node):
-            total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
-        if node.constant and not node.is_literal:
+        if node.constant:
             kept = [self.graph.values[v] for v in node.results]
-            total += sum(
+            return sum(
                 tensor_bytes(value.info, strategy.results[value.index], self.mesh)
                 for value in kept
                 if self.graph.is_kept(value)
             )
-        elif self._adds_state(node):
+        total = 0
+        for operand, info in self.graph.tied_operands(node):
+            total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
+        if self._adds_state(node):
             kept = [self.graph.values[v] for v in node.results]
             total += sum(tensor_bytes(v.info, strategy.results[v.index], self.mesh) for v in kept)
         return total
