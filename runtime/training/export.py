@@ -13,6 +13,7 @@ from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.training.checkpoint import DTYPES, facts_text, weights_of
 from tensoropt.runtime.training.constants import constants, tensor_bytes, tensor_dtype
+from tensoropt.runtime.training.inference import for_inference
 
 __all__ = ["export_model"]
 
@@ -35,14 +36,16 @@ _DATA_FIELDS = (
 def export_model(model: Path, checkpoint: Path, out: Path) -> None:
     """Write ``model`` to ``out`` with the parameters and buffers of a checkpoint.
 
-    All else stays as it is: the graph, other weights, names. Initializers and constants of the main
-    graph take the checkpoint's tensor of their name. Weights of a gigabyte and more, and all
+    All else stays as it is: other weights, names, and the graph but for nodes that are others in
+    training (:func:`for_inference`). Initializers and constants of the main graph take the
+    checkpoint's tensor of their name. Weights of a gigabyte and more, and all
     weights of a model that has external data, go to ``<out>.data``, one tensor after the other.
     Raises `UserError` where a tensor does not fit, or a file cannot be written.
     """
     import onnx
 
     held = onnx.load(model, load_external_data=False)
+    for_inference(held)
     places = dict(constants(held))
     trained = weights_of(checkpoint)
     for name, facts in trained.items():
