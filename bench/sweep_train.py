@@ -6,9 +6,9 @@
 Per model and number of ranks: the fastest and the leanest plan, the batch split with the moments
 split (`zero 1`) and with all state split (`zero 3`), and random plans. A plan passes where the loss
 of every step is within 1e-4, relatively, of the one-device run's and of that of PyTorch with
-torch.optim, on the same samples. Also holds the predicted memory of parameters, gradients, moments
-and running statistics against what the ranks hold. Prints a table and ends in ``N passed, M
-failed``; exit status 1 if any plan failed.
+torch.optim, on the same samples. Also holds the predicted static memory against what the ranks
+hold: parameters, gradients, moments, running statistics, and constants as ONNX Runtime folds them.
+Prints a table and ends in ``N passed, M failed``; exit status 1 if any plan failed.
 """
 
 from __future__ import annotations
@@ -113,15 +113,8 @@ def _judge(row: Row, name: str, run: Run, one: list[float], torch: list[float]) 
 
 
 def memory_error(result: TrainResult) -> float:
-    """Return by how much, relatively, the predicted bytes are off what the ranks hold.
-
-    That is of parameters, gradients, moments and running statistics. Constants are left out: what
-    ONNX Runtime folds when it loads a graph is predicted, but seen by nobody.
-    """
-    kinds = result.held_bytes.keys() - {"constants_bytes"}
-    held, predicted = (
-        sum(held[kind] for kind in kinds) for held in (result.held_bytes, result.predicted_bytes)
-    )
+    """Return by how much, relatively, the predicted static bytes are off what the ranks hold."""
+    held, predicted = sum(result.held_bytes.values()), sum(result.predicted_bytes.values())
     return abs(predicted - held) / held
 
 
