@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-from training.steps import build, spec_of
+from training.steps import Node, build, model_of, spec_of
 from training.test_search import network
 
 from tensoropt.compiler.search.clusters import Cluster, clusters_of
@@ -81,3 +82,31 @@ def test_the_update_follows_the_gradient(graph: Graph) -> None:
 def test_equal_layers_are_of_equal_kinds(graph: Graph) -> None:
     kinds = [_cluster(graph, f"r{layer}").kind for layer in (0, 1)]
     assert kinds[0] == kinds[1]
+
+
+def test_hidden_units_stay_split_through_time(tmp_path: Path) -> None:
+    """No step of an LSTM turns to its batch, and none computes all hidden units."""
+    nodes: list[Node] = [
+        ("LSTM", ["x", "w", "r"], "h", {"hidden_size": 8}),
+        ("ReduceSum", ["h"], "l", {"keepdims": 0}),
+    ]
+    weights = {name: np.ones((1, 32, 8), np.float32) for name in ("w", "r")}
+    path = tmp_path / "model.onnx"
+    held = model_of(nodes, {"x": np.ones((6, 4, 8), np.float32)}, ["l"], weights)
+    path.write_bytes(held.SerializeToString())
+    graph = read_graph(build(path, spec_of("output:l", "sgd")))
+    (cluster,) = (c for c in clusters_of(graph) if "Recurrence" in graph.nodes[c.leader].name)
+    rule, members = graph.nodes[cluster.leader].rule, cluster.members[1:]
+    assert rule is not None
+    (hidden,) = (c for c in axis_choices(rule) if str(placements(rule, c)[1][0]) == "S(3)")
+    followed = zip(members, follow(graph, cluster.leader, members, hidden), strict=True)
+    chosen = [(m, c) for m, c in followed if not graph.nodes[m].constant]
+    assert len(chosen) > 100
+    assert all(choice is not None for _, choice in chosen)
+    four = [_texts(graph, m, c)[1][0] for m, c in chosen if _rank(graph, m) == 4]
+    assert "S(0)" not in four
+
+
+def _rank(graph: Graph, index: int) -> int:
+    info = graph.values[graph.nodes[index].results[0]].info
+    return -1 if info is None else info.rank
