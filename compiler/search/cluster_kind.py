@@ -103,6 +103,12 @@ class ClusterKind:
 
     def _number(self, place: int, choices: tuple[Choice, ...]) -> int:
         """Return the strategy of these choices, of as many axes as it can be split on."""
+        known = self.tables.numbers(self.cluster.members[place])
+        if choices not in known:
+            known[choices] = self._nearest(place, choices)
+        return known[choices]
+
+    def _nearest(self, place: int, choices: tuple[Choice, ...]) -> int:
         node, numbers = self.nodes[place], self._numbers_of(place)
         assert node.rule is not None
         for kept in range(len(choices), -1, -1):

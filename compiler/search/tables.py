@@ -25,6 +25,7 @@ from tensoropt.compiler.search.graph import Graph, Node
 from tensoropt.compiler.search.options import node_options, stored
 from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.sharding.op_info import TensorInfo
+from tensoropt.compiler.sharding.rule import Choice as Pick
 from tensoropt.compiler.sharding.rule import Strategy
 
 __all__ = ["Choice", "MeshTables", "tensor_bytes"]
@@ -63,6 +64,7 @@ class MeshTables:
         self._edge_tables = EdgeTables(self.resharder)
         self._layouts: dict[object, tuple[Layout, ...]] = {}
         self._node_tables: dict[object, NodeTable] = {}
+        self._numbers: dict[int, dict[tuple[Pick, ...], int]] = {}
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
@@ -206,6 +208,14 @@ class MeshTables:
     def _stays(self, value: int) -> bool:
         """Whether a value is in memory all the time."""
         return self.graph.producer(value).constant or self.graph.resides(value)
+
+    def numbers(self, index: int) -> dict[tuple[Pick, ...], int]:
+        """Return the number of an op's option by what each mesh axis does; more may be added."""
+        options = self.options[index]
+        if id(options) not in self._numbers:
+            found = {option.choices: n for n, option in reversed(list(enumerate(options)))}
+            self._numbers[id(options)] = found
+        return self._numbers[id(options)]
 
     def node_table(self, index: int) -> NodeTable:
         """Return the costs of a node's options; the same table for nodes alike."""
