@@ -84,8 +84,11 @@ def _notes(module: ir.Module, request: Request) -> list[str]:
         return []
     from tensoropt.compiler.report.training import training_notes
     from tensoropt.compiler.steps import build_step
+    from tensoropt.compiler.training.cut import argument_names
+    from tensoropt.compiler.training.spec import check_patterns
 
     plain = replace(request.training[0], recompute="none")
+    check_patterns(plain.freeze, argument_names(module))
     return [*training_notes(module, build_step(module, plain))]
 
 

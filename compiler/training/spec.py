@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from tensoropt.compiler.choices import check_known
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.errors import UserError, did_you_mean
 
 __all__ = [
     "LOSSES",
@@ -15,6 +17,7 @@ __all__ = [
     "Loss",
     "Optimizer",
     "TrainingSpec",
+    "check_patterns",
     "parse_loss",
     "parse_patterns",
 ]
@@ -63,6 +66,14 @@ def parse_loss(text: str) -> Loss:
 def parse_patterns(text: str) -> tuple[str, ...]:
     """Return the patterns of parameter names that ``text`` lists, parted by commas."""
     return tuple(pattern for pattern in text.split(",") if pattern)
+
+
+def check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
+    """Raise UserError for a pattern that none of ``names`` matches."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = did_you_mean(pattern, names)
+            raise UserError(f"--freeze: '{pattern}' matches the name of no weight{near}")
 
 
 @dataclass(frozen=True)

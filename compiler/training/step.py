@@ -87,7 +87,7 @@ class _Step:
             finished = len(self.marker.made)
             gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
             if not gradients:
-                raise UserError("the loss depends on no parameter, expected one to train")
+                raise UserError(self._untrained(len(parameters)))
             held = {w: self._gradient(w, g) for w, g in gradients.items()}
             for op in self.marker.made[finished:]:
                 _move_up(op)
@@ -125,12 +125,18 @@ class _Step:
         held, patterns = self.signature, self.spec.freeze
         return [
             v
-            for v in held.arguments
-            if held.is_parameter(v)
-            and "topt.fixed" not in held.arguments[v]
+            for v in self._weights()
+            if "topt.fixed" not in held.arguments[v]
             and is_float(v)
             and not any(fnmatch.fnmatchcase(held.name_of(v), pattern) for pattern in patterns)
         ]
+
+    def _untrained(self, left: int) -> str:
+        kept = len(self._weights()) - left
+        return (
+            "the loss depends on no parameter, expected one to train; the model has "
+            f"{left} to train and {kept} that stay as they are"
+        )
 
     def _seed(self) -> Any:
         return self.signature.hyper("seed", tensor_type([], ir.IntegerType.get_signless(64)))

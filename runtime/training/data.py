@@ -179,6 +179,6 @@ def _file(path: Path, inputs: Sequence[Tensor]) -> _File:
 def _check(path: Path, tensor: Tensor, held: NpzArray) -> None:
     check_dtype(str(path), tensor, held.dtype)
     if not held.shape or held.shape[1:] != tensor.shape[1:]:
-        wanted = "x".join(["samples", *map(str, tensor.shape[1:])])
+        wanted = "x".join(["SAMPLES", *map(str, tensor.shape[1:])])
         got = "x".join(map(str, held.shape)) or "a scalar"
         raise UserError(f"{path}: input '{tensor.name}': expected shape {wanted}, got: {got}")

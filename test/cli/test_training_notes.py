@@ -72,3 +72,13 @@ def test_merged_tensors_are_pointed_at(noted) -> None:
     _, second = noted(nodes, {})
     assert "'w1'" in second
     assert second.endswith("export with training=torch.onnx.TrainingMode.TRAINING")
+
+
+def test_a_pattern_that_matches_nothing_is_refused(refused, mlp: Path) -> None:
+    message = refused(mlp, *FLAGS, "--freeze", "w1,w2x")
+    assert message == "--freeze: 'w2x' matches the name of no weight, did you mean 'w2'?"
+
+
+def test_a_model_with_nothing_to_train_is_refused(refused, mlp: Path) -> None:
+    message = refused(mlp, *FLAGS, "--freeze", "*")
+    assert "the model has 0 to train and 2 that stay as they are" in message
