@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -15,8 +14,12 @@ from tensoropt.runtime.ops import library_path
 
 
 def resident_mib() -> float:
-    """Return the most that this process has held so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Return the most that this program has held so far.
+
+    Not by getrusage, which counts what the process held before it became this program.
+    """
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def main() -> None:
