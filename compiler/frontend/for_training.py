@@ -17,6 +17,9 @@ __all__ = ["check_static", "converted", "may_train"]
 _PLACE = re.compile(r"^\S+:\d+: [\w()]+: ")
 """Where in its own source the converter gave up."""
 
+_FREE_INITIALIZERS_SINCE = 4
+"""The version of ONNX's format from which initializers need not be inputs as well."""
+
 _FLOATS = {
     onnx.TensorProto.FLOAT,
     onnx.TensorProto.FLOAT16,
@@ -55,6 +58,8 @@ def converted(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     versions = [entry.version for entry in proto.opset_import if not entry.domain]
     if not versions or versions[0] >= TRAINING_OPSET:
         return proto
+    # Before, the converter takes an initializer that is no input for missing.
+    proto.ir_version = max(proto.ir_version, _FREE_INITIALIZERS_SINCE)
     try:
         return version_converter.convert_version(proto, TRAINING_OPSET)
     except Exception as error:  # the converter has no exception type of its own

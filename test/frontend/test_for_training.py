@@ -147,3 +147,10 @@ def test_branches_are_converted(tmp_path: Path) -> None:
     inputs = [value("x", F32, [8]), value("c", BOOL, [])]
     module = imported(model(nodes, inputs, [untyped("y")], opset=11), tmp_path, training=True)
     assert opsets(module) == {"": 20}
+
+
+def test_initializers_of_an_old_format_are_found(tmp_path: Path) -> None:
+    """Written without being inputs, as no file of IR version 3 should be; many are."""
+    proto = squeezed(9)
+    proto.ir_version = 3
+    assert opsets(imported(proto, tmp_path, training=True)) == {"": 20}
