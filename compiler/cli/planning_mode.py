@@ -89,7 +89,7 @@ def _notes(module: ir.Module, request: Request) -> list[str]:
 
     plain = replace(request.training[0], recompute="none")
     check_patterns(plain.freeze, argument_names(module))
-    return [*training_notes(module, build_step(module, plain))]
+    return [*training_notes(module, build_step(module, plain), plain.precision)]
 
 
 def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:

@@ -17,7 +17,7 @@ _MOVES = "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile T
 _TABLE, _MOVED = frozenset(_USES.split()), frozenset(_MOVES.split())
 
 
-def training_notes(module: ir.Module, step: ir.Module) -> Iterator[str]:
+def training_notes(module: ir.Module, step: ir.Module, precision: str) -> Iterator[str]:
     """Yield lines on ``step``, the training step of a prepared ``module``. Linear in its ops."""
     weights = _arguments(module, "topt.param")
     state = _arguments(step, "topt.state")
@@ -27,6 +27,8 @@ def training_notes(module: ir.Module, step: ir.Module) -> Iterator[str]:
     yield f"note: trained: {_counted(trained, weights)}{still}"
     yield from _suspects(module, trained, weights)
     yield from _exporter(module)
+    if precision == "bfloat16":
+        yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: tensoropt-run cannot run this"
 
 
 _Arguments = dict[str, tuple[ir.Value, ir.DictAttr]]

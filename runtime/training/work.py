@@ -19,6 +19,7 @@ from tensoropt.runtime.training.checkpoint import (
     write_checkpoint,
 )
 from tensoropt.runtime.training.job import TrainJob, TrainResult
+from tensoropt.runtime.training.lock import alone_in
 from tensoropt.runtime.training.log import Log
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held, PeakMemory, hold
@@ -42,7 +43,8 @@ def run_training(job: TrainJob, comm: Any, link: Link) -> TrainResult:
     memory = PeakMemory()
     held = hold(plan, comm.rank, resume)
     threads = job.threads or share_of_cores(comm)
-    with tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
+    place = job.checkpoint if comm.rank == 0 else None
+    with alone_in(place), tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
         step, error = _open(plan, held, threads, Path(folder))
         wait_idle(comm)
         errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]

@@ -82,3 +82,7 @@ def test_a_pattern_that_matches_nothing_is_refused(refused, mlp: Path) -> None:
 def test_a_model_with_nothing_to_train_is_refused(refused, mlp: Path) -> None:
     message = refused(mlp, *FLAGS, "--freeze", "*")
     assert "the model has 0 to train and 2 that stay as they are" in message
+
+
+def test_a_precision_that_does_not_run_is_said(opt, mlp: Path) -> None:
+    assert "no bfloat16 kernels" in opt(mlp, *FLAGS, "--precision", "bfloat16").err
