@@ -20,12 +20,13 @@ class BuildTrainingStepPass(Pass):
 
     `loss` is `output:NAME` (an output of one number), `softmax-cross-entropy:OUTPUT,LABELS` or
     `mse:OUTPUT,LABELS`; `optimizer` is sgd, momentum, adam or adamw. `freeze` lists patterns of
-    names of parameters that stay as they are, parted by commas. `clip-norm` bounds the norm of all
-    gradients together. `precision` is that of products and of what reads them (float32, float16 or
-    bfloat16, which ONNX Runtime has no CPU kernels for); parameters stay as they are. `recompute`
-    says which activations are computed anew in the backward pass: none; light, all but results of
-    products; blocks, all inside of repeated layers, or of about sqrt(n) parts where nothing
-    repeats; half, all inside of every second block.
+    names of parameters that stay as they are, parted by commas; so do arguments marked
+    `topt.fixed`, which the exporter of the model does not call parameters. `clip-norm` bounds the
+    norm of all gradients together. `precision` is that of products and of what reads them (float32,
+    float16 or bfloat16, which ONNX Runtime has no CPU kernels for); parameters stay as they are.
+    `recompute` says which activations are computed anew in the backward pass: none; light, all but
+    results of products; blocks, all inside of repeated layers, or of about sqrt(n) parts where
+    nothing repeats; half, all inside of every second block.
 
     Parameters become state (`topt.state`) that the step is given and gives back (`topt.updates`),
     beside the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
