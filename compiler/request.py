@@ -73,10 +73,14 @@ class Request:
 
     @property
     def slack(self) -> float:
-        """The epsilon to search with: exact on up to 4 devices, unless something else is asked."""
+        """The epsilon to search with, unless one is asked for: exact on up to 4 devices.
+
+        Not for training, whose frontiers have many more points: how each parameter is split.
+        """
         if self.epsilon is not None:
             return self.epsilon
-        return 0.0 if self.devices <= EXACT_DEVICES else DEFAULT_SLACK
+        exact = self.devices <= EXACT_DEVICES and not self.training
+        return 0.0 if exact else DEFAULT_SLACK
 
     @property
     def extremes(self) -> Request:
