@@ -1,7 +1,7 @@
 """Lets the tests of a folder import the helpers beside them; helpers have names of their own.
 
-A shell has what it starts in the background ignore Ctrl-C, and so does all that this starts in
-turn: tests of Ctrl-C need it back.
+A shell has what it starts in the background ignore Ctrl-C, nohup the end of the terminal, and so does
+all that this starts in turn: tests of these signals need them back.
 """
 
 from __future__ import annotations
@@ -14,3 +14,5 @@ sys.path[:0] = sorted(str(path) for path in Path(__file__).parent.iterdir() if p
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -7,7 +7,7 @@ over the program, in the order that the emitted graphs keep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -38,6 +38,10 @@ class Cost:
         return self.static_bytes + self.transient_bytes
 
 
+_Constant = tuple[int, int, int]
+"""The first node that makes the same, which of its results, and the layout it is read in."""
+
+
 @dataclass(frozen=True)
 class _Option:
     """What one strategy of one node costs; layouts are numbers, which hash faster.
@@ -47,6 +51,7 @@ class _Option:
     option that ``runs`` is a step. State read in a later part of a training step counts as another
     value, a *view*: it is fetched anew. ``updated`` is what is written where the old state was. One
     that ``is_alias`` makes nothing: its result is its operand; one that ``passes`` does not run.
+    ``constants`` holds what is read of what is folded at load, with its bytes: that stays.
     """
 
     compute_s: float
@@ -58,7 +63,7 @@ class _Option:
     updated: tuple[int, int] | None = None
     is_alias: bool = False
     passes: bool = False
-    folded: tuple[int, tuple[int, ...]] | None = None
+    constants: tuple[tuple[_Constant, int], ...] = ()
 
 
 _Costs = tuple[float, float, int]
@@ -105,8 +110,11 @@ class Evaluator:
             for operand, value in enumerate(node.operands)
             if value is not None and not self.graph.producer(value).tied
         )
+        compute_s, inner_s, static_bytes = costs
         return _Option(
-            *costs,
+            compute_s,
+            inner_s,
+            0 if node.constant else static_bytes,
             operands,
             tuple(
                 ((value, layout), None if self._stays(value) else self.size_bytes(value, layout))
@@ -116,8 +124,19 @@ class Evaluator:
             operands[0] if node.updates is not None else None,
             node.is_alias,
             node.passes,
-            (self.graph.alike[index], made) if node.constant and node.kind == "op" else None,
+            () if node.constant else tuple(self._constants(operands)),
         )
+
+    def _constants(self, operands: Iterable[tuple[int, int]]) -> Iterator[tuple[_Constant, int]]:
+        for value, layout in operands:
+            held = self.graph.values[self.whole(value)]
+            if self.graph.nodes[held.producer].constant:
+                key = (self.graph.alike[held.producer], held.index, layout)
+                yield key, self.size_bytes(value, layout)
+
+    def is_constant(self, view: int) -> bool:
+        """Say whether a value is folded at load."""
+        return self.graph.producer(self.whole(view)).constant
 
     def _stays(self, value: int) -> bool:
         return self.graph.producer(value).constant or self.graph.resides(value)
@@ -195,7 +214,7 @@ class _Evaluation:
         self.same: dict[tuple[int, int], tuple[int, int]] = {}
         self.compute_s = self.communication_s = 0.0
         self.static_bytes = 0
-        self.folded: set[tuple[int, tuple[int, ...]]] = set()
+        self.constants: dict[_Constant, int] = {}
 
     def run(self, choice: Sequence[int]) -> Cost:
         variables = self.owner.tables.variables
@@ -206,7 +225,8 @@ class _Evaluation:
         for option in options:
             self._node(option)
         peak = self.lifetimes.peak_bytes()
-        return Cost(self.compute_s, self.communication_s, self.static_bytes, peak)
+        static_bytes = self.static_bytes + sum(self.constants.values())
+        return Cost(self.compute_s, self.communication_s, static_bytes, peak)
 
     def _layouts(self, option: _Option) -> None:
         """Note which layouts there will be."""
@@ -221,10 +241,8 @@ class _Evaluation:
     def _node(self, option: _Option) -> None:
         self.compute_s += option.compute_s
         self.communication_s += option.inner_s
-        if option.folded is None or option.folded not in self.folded:
-            self.static_bytes += option.static_bytes
-        if option.folded is not None:
-            self.folded.add(option.folded)
+        self.static_bytes += option.static_bytes
+        self.constants.update(option.constants)
         for tensor in option.operands:
             if tensor not in self.present:
                 self._reshard(*tensor)
@@ -252,6 +270,8 @@ class _Evaluation:
         time_s, steps = self.owner.moves(value, source, target)
         self.present.add((value, target))
         self.communication_s += time_s
+        if self.owner.is_constant(value):
+            return  # cut when the graph is loaded
         tensor: object = self._memory((value, source))
         for number, layout in enumerate(steps):
             self.lifetimes.use(tensor)

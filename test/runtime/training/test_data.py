@@ -92,9 +92,9 @@ def test_epochs_are_shuffled_differently(tmp_path: Path) -> None:
         ({**arrays(4), "x": np.zeros((4, 3))}, "input 'x': expected float32, got: float64"),
         (
             {**arrays(4), "x": np.zeros((4, 2), np.float32)},
-            "input 'x': expected shape samplesx3, got: 4x2",
+            "input 'x': expected shape SAMPLESx3, got: 4x2",
         ),
-        ({**arrays(4), "labels": np.int64(1)}, "expected shape samples, got: a scalar"),
+        ({**arrays(4), "labels": np.int64(1)}, "expected shape SAMPLES, got: a scalar"),
         (
             {**arrays(4), "labels": np.zeros(5, np.int64)},
             "input 'labels': expected 4 samples as of 'x', got: 5",
