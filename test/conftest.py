@@ -1,7 +1,7 @@
 """Lets the tests of a folder import the helpers beside them; helpers have names of their own.
 
-A shell has what it starts in the background ignore Ctrl-C, nohup the end of the terminal, and so does
-all that this starts in turn: tests of these signals need them back.
+A shell has what it starts in the background ignore Ctrl-C, nohup the end of the terminal, and so
+does all that this starts in turn: tests of these signals need them back.
 """
 
 from __future__ import annotations
