@@ -35,7 +35,7 @@ def _kept(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
     """Yield the parameters that a node has for itself, and its results where they stay."""
     for _, info in graph.tied_operands(node):
         yield info
-    if (node.state is not None or node.held) and not graph.accumulates(node):
+    if graph.adds_state(node):
         yield from (graph.values[value].info for value in node.results)
     elif node.constant and not node.tied:
         values = (graph.values[value] for value in node.results)
@@ -48,7 +48,7 @@ def _used(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
         return
     touched = {v for v in (*node.operands, *node.results) if v is not None}
     for value in touched - _updated(graph, node):
-        if not graph.producer(value).constant and not graph.resides(value):
+        if not graph.stays(value):
             yield graph.values[value].info
 
 

@@ -67,13 +67,12 @@ class ClusterKind:
         if leader.held:
             return [n for n, o in enumerate(options) if not o.results[0].has_partial]
         if leader.norm:
-            whole = self.tables.mesh.size
-            partial = [
+            partial = (
                 n
-                for n, o in enumerate(options)
-                if whole == 1 or all(p.is_partial for p in o.results[0].placements)
-            ]
-            return partial[:1] or [0]
+                for n, option in enumerate(options)
+                if all(placement.is_partial for placement in option.results[0].placements)
+            )
+            return [next(partial, 0)]
         return list(range(len(options)))
 
     def _row(self, option: int) -> list[int]:
@@ -103,10 +102,8 @@ class ClusterKind:
 
     def _number(self, place: int, choices: tuple[Choice, ...]) -> int:
         """Return the strategy of these choices, of as many axes as it can be split on."""
-        known = self.tables.numbers(self.cluster.members[place])
-        if choices not in known:
-            known[choices] = self._nearest(place, choices)
-        return known[choices]
+        number = self.tables.numbers(self.cluster.members[place]).get(choices)
+        return self._nearest(place, choices) if number is None else number
 
     def _nearest(self, place: int, choices: tuple[Choice, ...]) -> int:
         node, numbers = self.nodes[place], self._numbers_of(place)
@@ -190,7 +187,7 @@ class ClusterKind:
     def is_late(self, node: Node, value: int) -> bool:
         """Say whether ``node`` reads an activation after the forward pass."""
         producer = self.graph.producer(value)
-        if producer.constant or self.graph.resides(value) or producer.kind == "result":
+        if self.graph.stays(value):
             return False
         return self.graph.part(node) > 0 and self.graph.part(producer) == 0
 

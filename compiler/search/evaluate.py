@@ -117,8 +117,8 @@ class Evaluator:
             0 if node.constant else static_bytes,
             operands,
             tuple(
-                ((value, layout), None if self._stays(value) else self.size_bytes(value, layout))
-                for value, layout in zip(node.results, made, strict=True)
+                (tensor, None if self.graph.stays(tensor[0]) else self.size_bytes(*tensor))
+                for tensor in zip(node.results, made, strict=True)
             ),
             node.kind == "op" and not node.constant,
             operands[0] if node.updates is not None else None,
@@ -137,9 +137,6 @@ class Evaluator:
     def is_constant(self, view: int) -> bool:
         """Say whether a value is folded at load."""
         return self.graph.producer(self.whole(view)).constant
-
-    def _stays(self, value: int) -> bool:
-        return self.graph.producer(value).constant or self.graph.resides(value)
 
     def _view(self, node: Node, value: int) -> int:
         """Return the number under which ``node`` reads a value: state anew in each part."""
@@ -175,16 +172,14 @@ class Evaluator:
 
     def moves(self, value: int, source: int, target: int) -> tuple[float, tuple[int, ...]]:
         """Return the time of a reshard, and the layout after each of its steps."""
-        value = self.whole(value)
-        time_s, steps = self._path(self._alike[value], source, target)
-        return 0.0 if self.graph.producer(value).constant else time_s, steps
+        time_s, steps = self._path(self._alike[self.whole(value)], source, target)
+        return 0.0 if self.is_constant(value) else time_s, steps
 
     def tree(self, value: int, source: int, targets: tuple[int, ...]) -> Mapping[int, int]:
         """Return from which layout each of ``targets`` is made: a constant is cut as it lies."""
-        value = self.whole(value)
-        if self.graph.producer(value).constant:
+        if self.is_constant(value):
             return dict.fromkeys(targets, source)
-        return self._tree(self._alike[value], source, targets)
+        return self._tree(self._alike[self.whole(value)], source, targets)
 
     def _cheapest(self, value: int, source: int, targets: tuple[int, ...]) -> Mapping[int, int]:
         info = self.graph.values[value].info

@@ -146,6 +146,14 @@ class Graph:
         producer = self.producer(value)
         return producer.constant or producer.state == "parameter"
 
+    def stays(self, value: int) -> bool:
+        """Whether a value is in memory all the time, or folded at load to what is."""
+        return self.producer(value).constant or self.resides(value)
+
+    def adds_state(self, node: Node) -> bool:
+        """Whether a node makes what stays until the update, in memory of its own."""
+        return (node.state is not None or node.held) and not self.accumulates(node)
+
     def part(self, node: Node) -> int:
         """Return in which part of a step an op runs: forward 0, backward 1, update 2.
 

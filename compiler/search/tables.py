@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,28 @@ from tensoropt.compiler.sharding.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule import Choice as Pick
 from tensoropt.compiler.sharding.rule import Strategy
 
-__all__ = ["Choice", "MeshTables", "tensor_bytes"]
+__all__ = ["Choice", "MeshTables", "complete", "rounds", "tensor_bytes"]
 
+
+T = TypeVar("T")
 
 Choice = NDArray[np.int32]
 """Numbers of options."""
 
 _Uses = list[tuple[int, int]]
 """The (node, operand) pairs that read a tensor."""
+
+
+def rounds(readers: list[T]) -> Iterator[tuple[list[T], list[T]]]:
+    """Yield the readers that share each copy of a tensor, none for what its producer made, and
+    those that read it: see ``MeshTables.problem``."""
+    if len(readers) < 2:
+        yield [], readers
+    elif len(readers) == 2:
+        yield readers, readers
+    else:
+        yield readers, readers[-1:]
+        yield readers[:-1], readers[:-1]
 
 
 def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
@@ -132,14 +147,7 @@ class MeshTables:
         return Problem(nodes, edges)
 
     def _rounds(self, value: int, uses: _Uses) -> Iterator[tuple[_Uses, _Uses]]:
-        """Yield the uses that share each copy, none for the producer, and those that read it."""
-        if len(uses) < 2 or self.graph.producer(value).constant:
-            yield [], uses
-        elif len(uses) == 2:
-            yield uses, uses
-        else:
-            yield uses, uses[-1:]
-            yield uses[:-1], uses[:-1]
+        return iter([([], uses)]) if self.graph.producer(value).constant else rounds(uses)
 
     def _free_uses(self) -> dict[int, _Uses]:
         """Return the (node, operand) pairs that read each value and choose freely."""
@@ -181,14 +189,10 @@ class MeshTables:
         total = 0
         for operand, info in self.graph.tied_operands(node):
             total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
-        if self._adds_state(node):
+        if self.graph.adds_state(node):
             kept = [self.graph.values[v] for v in node.results]
             total += sum(tensor_bytes(v.info, strategy.results[v.index], self.mesh) for v in kept)
         return total
-
-    def _adds_state(self, node: Node) -> bool:
-        """Whether a node makes what stays until the update, in memory of its own."""
-        return (node.state is not None or node.held) and not self.graph.accumulates(node)
 
     def transient_bytes(self, node: Node, strategy: Strategy) -> int:
         """Return the bytes that ``node`` reads and writes while it runs, parameters left out."""
@@ -197,24 +201,19 @@ class MeshTables:
         read = {
             (value, strategy.operands[operand])
             for operand, value in enumerate(node.operands)
-            if value is not None and not self._stays(value)
+            if value is not None and not self.graph.stays(value)
         }
         total = sum(tensor_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
         for value, layout in zip(node.results, strategy.results, strict=True):
-            if not self._stays(value):
+            if not self.graph.stays(value):
                 total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
         return total
 
-    def _stays(self, value: int) -> bool:
-        """Whether a value is in memory all the time."""
-        return self.graph.producer(value).constant or self.graph.resides(value)
-
     def numbers(self, index: int) -> dict[tuple[Pick, ...], int]:
-        """Return the number of an op's option by what each mesh axis does; more may be added."""
+        """Return the number of an op's option by what each mesh axis does."""
         options = self.options[index]
         if id(options) not in self._numbers:
-            found = {option.choices: n for n, option in reversed(list(enumerate(options)))}
-            self._numbers[id(options)] = found
+            self._numbers[id(options)] = {option.choices: n for n, option in enumerate(options)}
         return self._numbers[id(options)]
 
     def node_table(self, index: int) -> NodeTable:
@@ -285,7 +284,7 @@ class MeshTables:
         carries it to a reduction of its own; leaving it out makes the tables much smaller.
         """
         groups = {id(x): x for x in (source.layouts, *(self._wanted(*use) for use in uses))}
-        return _End(number, self._kept(("copy", *groups), _complete(groups.values())))
+        return _End(number, self._kept(("copy", *groups), complete(groups.values())))
 
     def _edge(self, value: int, source: _End, target: _End, *, fixed: bool = False) -> EdgeTable:
         held = self.graph.values[value]
@@ -297,7 +296,7 @@ class MeshTables:
         return EdgeTable(source.node, target.node, tables[0], transient_bytes=tables[1])
 
 
-def _complete(groups: Iterable[tuple[Layout, ...]]) -> Iterator[Layout]:
+def complete(groups: Iterable[tuple[Layout, ...]]) -> Iterator[Layout]:
     """Yield each layout without partial sums once; nothing is done before it is asked for."""
     distinct = dict.fromkeys(layout for group in groups for layout in group)
     yield from (layout for layout in distinct if not layout.has_partial)

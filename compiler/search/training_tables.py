@@ -9,7 +9,7 @@ all split is stage 3, fetched once for the forward and once for the backward pas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +24,7 @@ from tensoropt.compiler.search.clusters import Cluster, clusters_of, sums_of
 from tensoropt.compiler.search.graph import Graph
 from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.summed import Summed, summed
-from tensoropt.compiler.search.tables import Choice, MeshTables, tensor_bytes
+from tensoropt.compiler.search.tables import Choice, MeshTables, complete, rounds, tensor_bytes
 from tensoropt.compiler.sharding.op_info import TensorInfo
 
 __all__ = ["TrainingTables", "mesh_tables"]
@@ -69,7 +69,7 @@ class TrainingTables(MeshTables):
         self._summed: dict[int, Summed] = {}  # by cluster
         self._summed_known: dict[object, Summed] = {}
         self._edges_known: dict[object, _Tables] = {}
-        self._copies: dict[object, tuple[Column, ...]] = {}
+        self._columns: dict[object, Column] = {}
         self._flags: dict[object, NDArray[np.bool_]] = {}
 
     @property
@@ -140,8 +140,8 @@ class TrainingTables(MeshTables):
         info, source = self.graph.values[value].info, self._source_of(value)
         if info is None:
             return
-        for (sharing, _), node in zip(_rounds(targets), self._sums.get(value, ()), strict=False):
-            number, copies = self._cluster_of[node], self._copy_column(source, sharing).layouts
+        for (sharing, _), node in zip(rounds(targets), self._sums.get(value, ()), strict=False):
+            number, copies = self._cluster_of[node], self._copies(source, sharing)
             kind = self.kind(self.clusters[number])
             shared = len(readers.get(self.graph.nodes[node].results[0], ())) > 1
             key = (id(kind), id(info), id(copies), shared)
@@ -165,7 +165,7 @@ class TrainingTables(MeshTables):
             edges += [self._joined(info, source, target) for target in targets]
             return
         sums = self._sums.get(value, ())
-        for place, (sharing, paying) in enumerate(_rounds(targets)):
+        for place, (sharing, paying) in enumerate(rounds(targets)):
             number = self._cluster_of[sums[place]] if place < len(sums) else None
             copy = self._shared_copy(source, sharing, number, len(nodes))
             if copy.node == len(nodes):
@@ -186,26 +186,22 @@ class TrainingTables(MeshTables):
         self, source: _Source, targets: list[_Target], number: int | None, new: int
     ) -> _Target:
         """Return the copy for ``targets``: cluster ``number``, a sum, or else node ``new``."""
-        column = self._copy_column(source, targets)
+        late = any(target.is_late for target in targets)
         if number is None:
-            return _Target(new, (column,))
-        copies = self._summed[number].copies
-        key = (id(copies), column.late)
-        if key not in self._copies:
-            again = self._all(len(copies), False)
-            self._copies[key] = (Column(copies, 0, column.late, again),)
-        return _Target(number, self._copies[key])
+            return _Target(new, (self._column(self._copies(source, targets), late),))
+        return _Target(number, (self._column(self._summed[number].copies, late),))
 
-    def _copy_column(self, source: _Source, targets: list[_Target]) -> Column:
+    def _column(self, copies: tuple[Layout, ...], late: bool) -> Column:
+        """Return how a copy is made; the same object for the same layouts."""
+        key = (id(copies), late)
+        if key not in self._columns:
+            self._columns[key] = Column(copies, 0, late, self._all(len(copies), False))
+        return self._columns[key]
+
+    def _copies(self, source: _Source, targets: list[_Target]) -> tuple[Layout, ...]:
         """Return how a copy may lie: in any complete layout that is made or wanted."""
         groups = [source.layouts, *(c.layouts for target in targets for c in target.columns)]
-        late = any(target.is_late for target in targets)
-        key = (*dict.fromkeys(map(id, groups)), late)
-        if key not in self._copies:
-            distinct = dict.fromkeys(layout for group in groups for layout in group)
-            layouts = tuple(layout for layout in distinct if not layout.has_partial)
-            self._copies[key] = (Column(layouts, 0, late, self._all(len(layouts), False)),)
-        return self._copies[key][0]
+        return self._kept(("copy", *dict.fromkeys(map(id, groups))), complete(groups))
 
     def _joined(self, info: TensorInfo, source: _Source, target: _Target) -> EdgeTable:
         key = (
@@ -250,15 +246,6 @@ class TrainingTables(MeshTables):
 def mesh_tables(graph: Graph, mesh: Mesh, device: Device) -> MeshTables:
     """Return the tables of a model or of a training step."""
     return (TrainingTables if graph.trains else MeshTables)(graph, mesh, device)
-
-
-def _rounds(targets: list[_Target]) -> Iterator[tuple[list[_Target], list[_Target]]]:
-    """Yield the readers that share each copy, and those that read it; see ``MeshTables``."""
-    if len(targets) == 2:
-        yield targets, targets
-        return
-    yield targets, targets[-1:]
-    yield targets[:-1], targets[:-1]
 
 
 def _kept_layouts(columns: Sequence[Column]) -> list[list[Layout | None]]:

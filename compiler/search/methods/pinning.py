@@ -52,8 +52,7 @@ def wished(tables: MeshTables, node: int, wishes: Sequence[Wish]) -> int | None:
 
     None when its rule offers none of them, as where a size does not divide.
     """
-    axes = tables.mesh.axes
-    offered = {option.choices: number for number, option in enumerate(tables.options[node])}
+    axes, offered = tables.mesh.axes, tables.numbers(node)
     for wish in wishes:
         number = offered.get(tuple(wish.get(axis) for axis in axes))
         if number is not None:
