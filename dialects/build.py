@@ -22,6 +22,7 @@ __all__ = [
     "int_attr",
     "ints_attr",
     "shape_of",
+    "sizes_of",
     "tensor_type",
 ]
 
@@ -65,6 +66,11 @@ def shape_of(x: Any) -> list[int | None]:
     """Return the shape of a ranked value; ``None`` marks a symbolic dimension."""
     kind = ir.RankedTensorType(x.type)
     return [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+
+
+def sizes_of(x: Any) -> list[int]:
+    """Return the shape of a value whose shape is static; 0 stands for a symbolic dimension."""
+    return [size or 0 for size in shape_of(x)]
 
 
 def broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> list[int | None]:
@@ -185,7 +191,7 @@ class Build:
 
     def zeros(self, like: Any) -> Any:
         """Return zeros of the static shape and the element type of ``like``; stored as one."""
-        return self.expand(self.scalar(0, like), [n or 0 for n in shape_of(like)])
+        return self.expand(self.scalar(0, like), sizes_of(like))
 
     def expand(self, x: Any, shape: Sequence[int]) -> Any:
         """Return ``x`` broadcast to a static ``shape``."""
@@ -205,6 +211,10 @@ class Build:
         """Return ``x`` with a static ``shape``."""
         sizes = self.ints(shape)
         return self.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
+
+    def shaped(self, x: Any, shape: Sequence[int]) -> Any:
+        """Return ``x`` with a static ``shape``; itself if it has it."""
+        return x if shape_of(x) == list(shape) else self.reshape(x, shape)
 
     def transpose(self, x: Any, perm: Sequence[int]) -> Any:
         """Return ``x`` with its dimensions in the order ``perm``; itself if that is theirs."""

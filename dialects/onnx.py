@@ -20,6 +20,7 @@ __all__ = [
     "OWN_DOMAIN",
     "YIELD",
     "Schema",
+    "arguments",
     "attribute",
     "attributes",
     "constant_value",
@@ -38,6 +39,7 @@ __all__ = [
     "op_name",
     "opsets",
     "owner",
+    "phase",
     "read_values",
     "region_names",
     "require_domain",
@@ -110,10 +112,9 @@ def is_barrier(op: ir.Operation) -> bool:
 
 def is_pass_through(op: ir.Operation) -> bool:
     """Say whether ``op`` hands a gradient on as it came: it is there to be laid out, not to run."""
-    held = op.attributes
-    if op.name != "onnx.Identity" or "topt.gradient_of" in held or "topt.phase" not in held:
+    if op.name != "onnx.Identity" or "topt.gradient_of" in op.attributes:
         return False
-    return bool(held["topt.phase"].value == "backward")
+    return phase(op) == "backward"
 
 
 def node_name(op: ir.Operation) -> str | None:
@@ -219,15 +220,26 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
                     yield from walk(child.operation)
 
 
+def arguments(main: ir.Operation) -> list[tuple[ir.Value, ir.DictAttr]]:
+    """Return the arguments of `@main` with what each carries."""
+    values = main.regions[0].blocks[0].arguments
+    held = main.attributes["arg_attrs"] if len(values) else ()
+    return list(zip(values, held, strict=True))
+
+
+def phase(op: ir.Operation) -> str | None:
+    """Return the phase of a training step that ``op`` is marked with, if it is."""
+    held = op.attributes
+    return held["topt.phase"].value if "topt.phase" in held else None
+
+
 def folded_values(main: ir.Operation) -> set[ir.Value]:
     """Return the values of `@main` that depend on no input: ONNX Runtime folds them at load.
 
     Parameters, literals, and what ops that always do the same make of them; a collective is none.
     """
-    block = main.regions[0].blocks[0]
-    held = main.attributes["arg_attrs"] if len(block.arguments) else ()
-    folded = {a for a, own in zip(block.arguments, held, strict=True) if "topt.param" in own}
-    for op in block:
+    folded = {value for value, own in arguments(main) if "topt.param" in own}
+    for op in main.regions[0].blocks[0]:
         if is_foldable(op.operation) and folded.issuperset(read_values(op.operation)):
             folded.update(op.operation.results)
     return folded

@@ -72,8 +72,7 @@ def _last_before_update(function: ir.Operation) -> ir.Operation | None:
     """
     last = None
     for op in function.regions[0].blocks[0]:
-        phase = op.operation.attributes
-        if "topt.phase" in phase and phase["topt.phase"].value != "update":
+        if onnx.phase(op.operation) not in (None, "update"):
             last = op.operation
     return last
 
@@ -84,9 +83,9 @@ def _place(op: ir.Operation, value: ir.Value, end: ir.Operation) -> ir.Operation
     A result that is an argument, or that the update makes, is moved after it.
     """
     made = onnx.owner(value)
-    if op.name != "func.return" or made is None or "topt.phase" not in made.attributes:
+    if op.name != "func.return" or made is None or onnx.phase(made) in (None, "update"):
         return op
-    return op if made.attributes["topt.phase"].value == "update" else end
+    return end
 
 
 def _use(op: ir.Operation, number: int, value: ir.Value, new: ir.Value) -> None:

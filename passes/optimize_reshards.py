@@ -55,7 +55,7 @@ def _tensors(function: ir.Operation) -> dict[tuple[ir.Value, str], _Tensor]:
     """
     roots: dict[ir.Value, ir.Value] = {}
     tensors: dict[tuple[ir.Value, str], _Tensor] = {}
-    state = _state(function)
+    state = {value for value, own in onnx.arguments(function) if "topt.state" in own}
     for op in function.regions[0].blocks[0]:
         if op.operation.name == "topt.reshard":
             read = op.operation.operands[0]
@@ -66,16 +66,8 @@ def _tensors(function: ir.Operation) -> dict[tuple[ir.Value, str], _Tensor]:
     return tensors
 
 
-def _state(function: ir.Operation) -> set[ir.Value]:
-    """Return the arguments that pass from one training step to the next."""
-    arguments = function.regions[0].blocks[0].arguments
-    held = function.attributes["arg_attrs"] if len(arguments) else ()
-    return {a for a, own in zip(arguments, held, strict=True) if "topt.state" in own}
-
-
 def _part(op: ir.Operation) -> str:
-    held = op.attributes
-    phase = held["topt.phase"].value if "topt.phase" in held else ""
+    phase = onnx.phase(op) or ""
     return _PARTS.get(phase, phase)
 
 

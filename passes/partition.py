@@ -59,7 +59,7 @@ class _Partition:
         update: int | None = None
         with ir.InsertionPoint(new.entry_block):
             for op in block:
-                if update is None and _is_update(op.operation):
+                if update is None and onnx.phase(op.operation) == "update":
                     update = len(new.entry_block.operations)
                 self._op(op.operation)
         if update is not None:
@@ -161,10 +161,6 @@ class _Partition:
         if info is None:
             return type_
         return tensor_type(layout.local_shape(info.shape, self.mesh), type_.element_type)
-
-
-def _is_update(op: ir.Operation) -> bool:
-    return "topt.phase" in op.attributes and bool(op.attributes["topt.phase"].value == "update")
 
 
 def _mark_update(block: ir.Block, first: int) -> None:

@@ -77,8 +77,7 @@ class _Program:
 
     def memory(self) -> Memory:
         block = self.function.regions[0].blocks[0]
-        held = self.function.attributes["arg_attrs"] if len(block.arguments) else ()
-        for value, own in zip(block.arguments, held, strict=True):
+        for value, own in onnx.arguments(self.function):
             self._argument(value, is_state="topt.state" in own)
         for op in block:
             self._op(op.operation)
@@ -134,7 +133,8 @@ def _in_place(function: ir.Operation) -> set[ir.Value]:
 
 def _accumulators(function: ir.Operation) -> set[ir.Value]:
     """Return the arguments that gradients of several batches are added to."""
-    arguments = function.regions[0].blocks[0].arguments
-    held = function.attributes["arg_attrs"] if len(arguments) else ()
-    pairs = zip(arguments, held, strict=True)
-    return {a for a, own in pairs if "topt.state" in own and own["topt.state"].value == "gradient"}
+    return {
+        value
+        for value, own in onnx.arguments(function)
+        if "topt.state" in own and own["topt.state"].value == "gradient"
+    }

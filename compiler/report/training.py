@@ -36,10 +36,7 @@ _Arguments = dict[str, tuple[ir.Value, ir.DictAttr]]
 
 def _arguments(module: ir.Module, mark: str) -> _Arguments:
     """Return the arguments of `@main` that carry ``mark``, by name."""
-    main = onnx.function(module)
-    values = main.regions[0].blocks[0].arguments
-    held = main.attributes["arg_attrs"] if len(values) else ()
-    pairs = zip(values, held, strict=True)
+    pairs = onnx.arguments(onnx.function(module))
     return {own["topt.name"].value: (value, own) for value, own in pairs if mark in own}
 
 

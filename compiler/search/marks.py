@@ -36,8 +36,7 @@ class Marks:
     def op(self, node: Node, op: ir.Operation) -> None:
         """Read the attributes of an op, the last node of the graph."""
         held = op.attributes
-        if "topt.phase" in held:
-            node.phase = held["topt.phase"].value
+        node.phase = onnx.phase(op)
         self._number(node, held)
         node.passes = onnx.is_pass_through(op)
         node.is_alias = node.passes or onnx.is_barrier(op)

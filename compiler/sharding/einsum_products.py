@@ -54,7 +54,7 @@ def as_matrices(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[
         return None
     sizes = [found.count(group) for group in (found.batch, rows, found.summed, columns)]
     product = _multiplied(make, a, b, sizes, (bool(flips[0]), bool(flips[1])))
-    return _shaped(make, product, [found.sizes[label] for label in result])
+    return make.shaped(product, [found.sizes[label] for label in result])
 
 
 def _multiplied(
@@ -63,8 +63,8 @@ def _multiplied(
     """Return the product of ``a`` and ``b``, which hold matrices of ``sizes`` (batch, m, k, n)."""
     batch, m, k, n = sizes
     front = [] if batch == 1 else [batch]
-    a = _shaped(make, a, [*front, *((k, m) if flips[0] else (m, k))])
-    b = _shaped(make, b, [*front, *((n, k) if flips[1] else (k, n))])
+    a = make.shaped(a, [*front, *((k, m) if flips[0] else (m, k))])
+    b = make.shaped(b, [*front, *((n, k) if flips[1] else (k, n))])
     if front:
         left, right = (
             make.swapped(x) if flip else x for x, flip in zip((a, b), flips, strict=True)
@@ -99,14 +99,14 @@ def as_matmul(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[st
     sides = []
     for x, labels, order in zip(operands, terms, orders, strict=True):
         long = _long(found, labels)
-        held = _shaped(make, x, [found.sizes[label] for label in long])
+        held = make.shaped(x, [found.sizes[label] for label in long])
         sides.append(make.transpose(held, [long.index(label) for label in order]))
     b, m, n, k = map(found.count, (found.batch, found.rows, found.columns, found.summed))
-    product = make.matmul(_shaped(make, sides[0], [b, m, k]), _shaped(make, sides[1], [b, k, n]))
+    product = make.matmul(make.shaped(sides[0], [b, m, k]), make.shaped(sides[1], [b, k, n]))
     order, made = found.batch + found.rows + found.columns, _long(found, result)
-    product = _shaped(make, product, [found.sizes[label] for label in order])
+    product = make.shaped(product, [found.sizes[label] for label in order])
     product = make.transpose(product, [order.index(label) for label in made])
-    return _shaped(make, product, [found.sizes[label] for label in result])
+    return make.shaped(product, [found.sizes[label] for label in result])
 
 
 def _groups(
@@ -137,7 +137,3 @@ def _sizes(operands: Sequence[Any], terms: Sequence[list[str]]) -> dict[str, int
             if size is None or sizes.setdefault(label, size) != size:
                 return None
     return sizes if len(terms) == 2 else None
-
-
-def _shaped(make: Arithmetic, x: Any, shape: Sequence[int]) -> Any:
-    return x if shape_of(x) == list(shape) else make.reshape(x, shape)

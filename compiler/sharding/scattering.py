@@ -20,7 +20,7 @@ from tensoropt.compiler.sharding.loops import (
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
-from tensoropt.dialects.build import Build, int_attr, shape_of
+from tensoropt.dialects.build import Build, int_attr, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["row_numbers"]
@@ -75,26 +75,18 @@ def _add_slices_locally(local: LocalOp) -> list[Any]:
     if not _as_rows(local.info):
         return local.clone()
     make, (data, indices, updates) = Arithmetic(local), local.operands
-    shape, places = _sizes(data), _sizes(indices)
+    shape, places = sizes_of(data), sizes_of(indices)
     depth, count = places[-1], math.prod(places[:-1])
     width = math.prod(shape[depth:])
-    updates = _shaped(make, updates, [count, width])
+    updates = make.shaped(updates, [count, width])
     factor = local.rule.operands[0][0]
     if depth == 1 and factor is not None and local.pieces(factor) > 1:
         indices, updates = _own_rows(local, make, factor, updates)
-    rows = _shaped(make, row_numbers(make, indices, shape[:depth]), [count, 1])
-    held = _shaped(make, data, [math.prod(shape[:depth]), width])
+    rows = make.shaped(row_numbers(make, indices, shape[:depth]), [count, 1])
+    held = make.shaped(data, [math.prod(shape[:depth]), width])
     attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get("add")}
     operands = [held, make.expand(rows, [count, width]), updates]
-    return [_shaped(make, make.onnx("ScatterElements", operands, held.type, **attributes), shape)]
-
-
-def _sizes(x: Any) -> list[int]:
-    return [size or 0 for size in shape_of(x)]
-
-
-def _shaped(make: Build, x: Any, shape: Sequence[int]) -> Any:
-    return x if _sizes(x) == list(shape) else make.reshape(x, shape)
+    return [make.shaped(make.onnx("ScatterElements", operands, held.type, **attributes), shape)]
 
 
 def _own_rows(local: LocalOp, make: Build, factor: int, updates: Any) -> tuple[Any, Any]:
@@ -104,7 +96,7 @@ def _own_rows(local: LocalOp, make: Build, factor: int, updates: Any) -> tuple[A
     own = position(local, size, factor)
     mine = inside(local, own, size // local.pieces(factor))
     indices = where(local, mine, own, scalar(local, 1, 0))
-    flags = make.reshape(mine, [_sizes(updates)[0], 1])
+    flags = make.reshape(mine, [sizes_of(updates)[0], 1])
     return indices, make.where(flags, updates, make.scalar(0.0, updates))
 
 

@@ -12,7 +12,6 @@ from io import BytesIO
 from typing import Any
 
 from tensoropt.compiler.frontend.refine import update_signature
-from tensoropt.compiler.training.marks import phase_of
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
@@ -173,7 +172,7 @@ class _Part:
         pairs = zip(self.block.arguments, self.arguments, strict=True)
         free = {value for value, held in pairs if "topt.hyper" in held}
         for op in _body(self.main):
-            if (phase_of(op) == "update") == (part == UPDATE):
+            if (onnx.phase(op) == "update") == (part == UPDATE):
                 continue
             if not onnx.is_foldable(op) or not free.issuperset(onnx.read_values(op)):
                 raise RuntimeError(
@@ -190,7 +189,7 @@ def _body(main: ir.Operation) -> list[ir.Operation]:
 
 def _is_update(value: Any) -> bool:
     op = onnx.owner(value)
-    return op is not None and phase_of(op) == "update"
+    return op is not None and onnx.phase(op) == "update"
 
 
 def _is_used(value: Any) -> bool:

@@ -19,16 +19,11 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, int_attr, ints_attr
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["PHASES", "Marker", "Marking", "follow", "number_of", "phase_of", "set_gradients"]
+__all__ = ["PHASES", "Marker", "Marking", "follow", "number_of", "set_gradients"]
 
 PHASES = ("forward", "recompute", "backward", "update")
 """In which order they run; the first three make the graph of gradients, the last is one of its own.
 Recomputation runs among the backward ops."""
-
-
-def phase_of(op: ir.Operation) -> str | None:
-    """Return the phase that an op is marked with, if it is."""
-    return op.attributes["topt.phase"].value if "topt.phase" in op.attributes else None
 
 
 def number_of(op: ir.Operation) -> int:

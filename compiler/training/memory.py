@@ -26,13 +26,12 @@ class StaticParts:
 def static_parts(module: ir.Module, memory: Memory) -> StaticParts:
     """Return the parts of the static bytes of ``memory``, that of a partitioned training step."""
     main = onnx.function(module)
-    block = main.regions[0].blocks[0]
     sizes = {"parameter": 0, "gradient": 0, "buffer": 0, "optimizer": 0}
-    for value, held in zip(block.arguments, main.attributes["arg_attrs"], strict=True):
+    for value, held in onnx.arguments(main):
         state = held["topt.state"].value if "topt.state" in held else None
         if state is not None and state != "gradient":
             sizes[state if state in sizes else "optimizer"] += type_bytes(value.type)
-    for op in block:
+    for op in main.regions[0].blocks[0]:
         if "topt.gradient_of" in op.attributes:
             sizes["gradient"] += type_bytes(op.operation.results[0].type)
     return StaticParts(

@@ -17,10 +17,9 @@ from tensoropt.compiler.training.gradients.sliding import (
     Windows,
     convolve,
     convolve_back,
-    sizes_of,
     weight_gradient,
 )
-from tensoropt.dialects.build import Build
+from tensoropt.dialects.build import Build, sizes_of
 
 __all__ = ["turned"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import add_elements
-from tensoropt.dialects.build import Build, shape_of
+from tensoropt.dialects.build import Build, shape_of, sizes_of
 
 __all__: list[str] = []
 
@@ -61,7 +61,7 @@ def _reversed(make: Build, x: Any, dim: int) -> Any:
 
 def _spread(make: Build, x: Any, dim: int, step: int) -> Any:
     """Return ``x`` with ``step - 1`` zeros between its elements along ``dim``."""
-    shape = [n or 0 for n in shape_of(x)]
+    shape = sizes_of(x)
     wide = make.pad(make.unsqueeze(x, [dim + 1]), dim + 1, (0, step - 1), 0.0)
     flat = make.reshape(wide, [*shape[:dim], shape[dim] * step, *shape[dim + 1 :]])
     return make.slice(flat, dim, 0, (shape[dim] - 1) * step + 1)
@@ -109,7 +109,7 @@ def _folded(b: Backward, dy: Any, dim: int, ends: tuple[int, int]) -> Any:
     """Return the gradient of elements that were taken from a known place in the operand."""
     import numpy as np
 
-    shape, size = [n or 0 for n in shape_of(dy)], b.shape(0)[dim]
+    shape, size = sizes_of(dy), b.shape(0)[dim]
     sources = np.array(_sources(_mode(b), size, ends), np.int64)
     line = sources.reshape([-1 if d == dim else 1 for d in range(len(shape))])
     places = b.make.expand(b.make.constant(line), shape)

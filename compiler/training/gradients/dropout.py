@@ -23,8 +23,7 @@ from tensoropt.compiler.training.gradients.registry import (
     forward_form,
     gradient,
 )
-from tensoropt.compiler.training.gradients.sliding import sizes_of
-from tensoropt.dialects.build import Build
+from tensoropt.dialects.build import Build, sizes_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["keep_mask"]

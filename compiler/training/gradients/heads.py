@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensoropt.dialects.build import Build, element_type, shape_of
+from tensoropt.dialects.build import Build, element_type, sizes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
@@ -37,7 +37,7 @@ class Heads:
 
     def query(self, make: Build, x: Any) -> Any:
         """Return `b h s d` or, grouped, `b k g s d`, from `b h s d` or packed `b s (h d)`."""
-        shape = [size or 0 for size in shape_of(x)]
+        shape = sizes_of(x)
         if len(shape) == 4:
             return x if self.each == 1 else make.reshape(x, [shape[0], *self._own, *shape[2:]])
         batch, rows, width = shape
@@ -56,7 +56,7 @@ class Heads:
 
     def unpacked(self, make: Build, x: Any, *, flip: bool = False) -> Any:
         """Return `b h t d` (or `b h d t`), from that or from packed `b t (h d)`."""
-        shape = [size or 0 for size in shape_of(x)]
+        shape = sizes_of(x)
         if len(shape) == 4:
             return make.swapped(x) if flip else x
         batch, rows, width = shape
@@ -65,7 +65,7 @@ class Heads:
 
     def result(self, make: Build, y: Any, *, packed: bool) -> Any:
         """Return `b h s d` or packed `b s (h d)` from what attention gives."""
-        shape, rank = [size or 0 for size in shape_of(y)], y.type.rank
+        shape, rank = sizes_of(y), y.type.rank
         heads, (rows, size) = self.shared * self.each, shape[-2:]
         if not packed:
             return y if self.each == 1 else make.reshape(y, [shape[0], heads, rows, size])
@@ -132,7 +132,7 @@ def boolean_bias(make: Build, seen: Any, like: Any, hidden: float | None = None)
 
 def grouped_bias(make: Build, heads: Heads, x: Any) -> Any:
     """Return what broadcasts to `b h s t` so that it broadcasts to grouped scores."""
-    shape = [size or 0 for size in shape_of(x)]
+    shape = sizes_of(x)
     if heads.each == 1 or len(shape) <= 2:
         return x
     batch, (own, *rest) = shape[:-3], shape[-3:]

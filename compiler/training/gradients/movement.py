@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.sharding.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
-from tensoropt.dialects.build import int_attr, shape_of
+from tensoropt.dialects.build import int_attr, sizes_of
 
 __all__: list[str] = []
 
@@ -35,7 +34,7 @@ def squeeze(b: Backward) -> Gradients:
 @gradient("Unsqueeze")
 def unsqueeze(b: Backward) -> Gradients:
     """The gradient without the new dimensions."""
-    return b.first(b.make.squeeze(b.dy, _named_dims(b, _sizes(b.dy))))
+    return b.first(b.make.squeeze(b.dy, _named_dims(b, sizes_of(b.dy))))
 
 
 def _named_dims(b: Backward, shape: Sequence[int]) -> list[int]:
@@ -44,10 +43,6 @@ def _named_dims(b: Backward, shape: Sequence[int]) -> list[int]:
     if axes is None:
         return [dim for dim, size in enumerate(shape) if size == 1]
     return sorted(axis % len(shape) for axis in axes)
-
-
-def _sizes(x: Any) -> list[int]:
-    return [size or 0 for size in shape_of(x)]
 
 
 @gradient("Transpose")
@@ -68,7 +63,7 @@ def expand(b: Backward) -> Gradients:
 def tile(b: Backward) -> Gradients:
     """The gradient summed over the copies, which are major in each dimension."""
     make, shape = b.make, b.shape(0)
-    copies = [made // size if size else 1 for made, size in zip(_sizes(b.dy), shape, strict=True)]
+    copies = [made // size if size else 1 for made, size in zip(sizes_of(b.dy), shape, strict=True)]
     parts: list[int] = []
     dims = []
     for copy, size in zip(copies, shape, strict=True):
@@ -103,7 +98,7 @@ def split(b: Backward) -> Gradients:
     axis = axis_of(b.info, 0, len(b.shape(0)))
     there = [i for i, dy in enumerate(b.gradients) if dy is not None]
     if len(there) == 1:
-        sizes = [_sizes(result)[axis] for result in b.results]
+        sizes = [sizes_of(result)[axis] for result in b.results]
         ends = sum(sizes[: there[0]]), sum(sizes[there[0] + 1 :])
         return b.first(b.make.pad(b.gradients[there[0]], axis, ends, 0.0))
     pairs = zip(b.results, b.gradients, strict=True)

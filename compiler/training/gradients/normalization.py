@@ -19,7 +19,7 @@ from tensoropt.compiler.training.gradients.registry import (
     gradient,
     unbroadcast,
 )
-from tensoropt.compiler.training.gradients.sliding import pad, sizes_of, strided
+from tensoropt.compiler.training.gradients.sliding import pad, strided
 from tensoropt.compiler.training.gradients.standardising import (
     Standardised,
     inverse_deviation,
@@ -29,7 +29,7 @@ from tensoropt.compiler.training.gradients.standardising import (
     wide,
 )
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import Build, element_type, float_attr, shape_of
+from tensoropt.dialects.build import Build, element_type, float_attr, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []

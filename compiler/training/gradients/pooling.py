@@ -17,9 +17,8 @@ from tensoropt.compiler.training.gradients.sliding import (
     Windows,
     convolve_back,
     end_padding,
-    sizes_of,
 )
-from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, tensor_type
+from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []

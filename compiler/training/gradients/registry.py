@@ -24,7 +24,7 @@ from typing import Any
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import Build, broadcast, shape_of
+from tensoropt.dialects.build import Build, broadcast, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = [
@@ -149,7 +149,7 @@ class Backward:
 
     def shape(self, index: int) -> list[int]:
         """Return the shape of operand ``index``, which keeps nothing."""
-        return [n or 0 for n in shape_of(self.operands[index])]
+        return sizes_of(self.operands[index])
 
     def first(self, *found: Any) -> Gradients:
         """Return ``found`` for the first operands and nothing for the others."""

@@ -12,6 +12,7 @@ from tensoropt.dialects.build import (
     int_attr,
     ints_attr,
     shape_of,
+    sizes_of,
     tensor_type,
 )
 from tensoropt.dialects.mlir import ir
@@ -92,7 +93,7 @@ def _copies(b: Backward, at: int, dim: int) -> int | None:
 def _summed(make: Build, dy: Any, dim: int, times: int) -> Any:
     if times == 1:
         return dy
-    shape = [n or 0 for n in shape_of(dy)]
+    shape = sizes_of(dy)
     parts = [*shape[:dim], shape[dim] // times, times, *shape[dim + 1 :]]
     return make.reduce("ReduceSum", make.reshape(dy, parts), [dim + 1], keepdims=False)
 

@@ -17,7 +17,7 @@ from tensoropt.compiler.training.gradients.heads import (
     total,
 )
 from tensoropt.compiler.training.gradients.registry import Forward, decomposition
-from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.build import element_type, int_attr, shape_of, sizes_of, tensor_type
 
 __all__: list[str] = []
 
@@ -40,7 +40,7 @@ def _padding(f: Forward, index: int, keys: int, like: Any) -> Any:
     """Return what a mask of keys adds: one length or one 0 or 1 per key, for each sequence."""
     if not f.has(index):
         return None
-    make, mask, shape = f.make, f.operands[index], [n or 0 for n in shape_of(f.operands[index])]
+    make, mask, shape = f.make, f.operands[index], sizes_of(f.operands[index])
     hidden = float(f.info.attribute("mask_filter_value", -10000.0))
     batch = f.info.shape(0)[0]
     if len(shape) == 1 and shape[0] == batch:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.dialects.build import Build, element_type, int_attr, shape_of
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["add_elements", "add_slices", "put_elements", "zeros_beside"]
@@ -29,7 +29,7 @@ def add_slices(make: Build, updates: Any, indices: Any, shape: Sequence[int]) ->
 
 def add_elements(make: Build, updates: Any, indices: Any, dim: int, size: int) -> Any:
     """Return zeros of ``size`` along ``dim``, with each update added at its index along ``dim``."""
-    shape = [n or 0 for n in shape_of(updates)]
+    shape = sizes_of(updates)
     shape[dim] = size
     return _added(make, "ScatterElements", updates, indices, shape, axis=int_attr(dim))
 

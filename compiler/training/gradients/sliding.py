@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tensoropt.compiler.sharding.windows import Window
-from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, shape_of, tensor_type
+from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
 
 __all__ = [
     "WIDE",
@@ -24,7 +24,6 @@ __all__ = [
     "convolve_back",
     "end_padding",
     "pad",
-    "sizes_of",
     "strided",
     "weight_gradient",
 ]
@@ -34,11 +33,6 @@ Windows = Sequence[Window]
 
 WIDE = 8
 """Fewer channels per group make products that are too narrow: see :func:`weight_gradient`."""
-
-
-def sizes_of(x: Any) -> list[int]:
-    """Return the static shape of a value."""
-    return [size or 0 for size in shape_of(x)]
 
 
 def end_padding(window: Window, size: int, count: int) -> int:
