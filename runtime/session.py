@@ -49,6 +49,10 @@ class Session:
             raise UserError(one_line(error)) from None
         return values
 
+    def end_trace(self) -> Path:
+        """Return the file with what a traced session wrote down; nothing is written any more."""
+        return Path(self._session.end_profiling())
+
     def fetch(self, values: Sequence[Any]) -> dict[str, Array]:
         """Return the outputs of a step as arrays of their own, by name."""
         return {name: _from_ort(value) for name, value in zip(self._names, values, strict=True)}
@@ -81,9 +85,18 @@ class BoundGraph:
             raise UserError(one_line(error)) from None
 
 
-def rank_session(graph: Path, threads: int) -> Session:
-    """Return the session of one rank's graph, with the collectives; MPI must be initialised."""
-    return Session(_rank_opened(graph, _options(threads)))
+def rank_session(graph: Path, threads: int, trace: Path | None = None) -> Session:
+    """Return the session of one rank's graph, with the collectives; MPI must be initialised.
+
+    With ``trace`` it writes down how long each node takes, in a file whose name begins so, and
+    the graph that it runs to ``{trace}.onnx``.
+    """
+    options = _options(threads)
+    if trace is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(trace)
+        options.optimized_model_filepath = f"{trace}.onnx"
+    return Session(_rank_opened(graph, options))
 
 
 def bound_graph(graph: Path, threads: int, optimised: Path | None = None) -> BoundGraph:
