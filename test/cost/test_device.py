@@ -49,7 +49,7 @@ def test_built_in_devices_are_plausible(name: str) -> None:
 
 
 def test_built_in_names() -> None:
-    assert device_names() == ["a100", "cpu", "gtx1080ti", "h200", "v100"]
+    assert device_names() == ["a100", "cpu", "gtx1080ti", "h100", "h200", "v100"]
 
 
 def test_a_device_of_ones_own(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_minor_axes_stay_within_a_node(
 
 def test_unknown_name() -> None:
     expected = (
-        "--device: expected one of a100, cpu, gtx1080ti, h200, v100 or the path of a .toml file, "
+        "--device: expected one of a100, cpu, gtx1080ti, h100, h200, v100 or the path of a .toml file, "
         "got: 'h20', did you mean 'h200'?"
     )
     with pytest.raises(UserError, match=re.escape(expected)):
