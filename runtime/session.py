@@ -49,6 +49,10 @@ class Session:
             raise UserError(one_line(error)) from None
         return values
 
+    def signature(self) -> list[tuple[str, str, list[Any]]]:
+        """Return name, type such as ``tensor(float)``, and shape of each input."""
+        return [(value.name, value.type, value.shape) for value in self._session.get_inputs()]
+
     def end_trace(self) -> Path:
         """Return the file with what a traced session wrote down; nothing is written any more."""
         return Path(self._session.end_profiling())
@@ -96,6 +100,8 @@ def rank_session(graph: Path, threads: int, trace: Path | None = None) -> Sessio
         options.enable_profiling = True
         options.profile_file_prefix = str(trace)
         options.optimized_model_filepath = f"{trace}.onnx"
+        weights = "session.optimized_model_external_initializers_file_name"
+        options.add_session_config_entry(weights, f"{trace.name}.bin")
     return Session(_rank_opened(graph, options))
 
 

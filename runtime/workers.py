@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.job import Job, results_from
 from tensoropt.runtime.plan import Plan
 
@@ -31,7 +32,7 @@ class Worker:
 
 def worker_of(kind: str) -> Worker:
     """Return how jobs of a kind are done, importing what that takes."""
-    return _training() if kind == "train" else _running()
+    return {"run": _running, "train": _training, "profile": _profiling}[kind]()
 
 
 def _running() -> Worker:
@@ -59,3 +60,21 @@ def _training() -> Worker:
         lambda values: TrainResult(**values),
         stoppable=True,
     )
+
+
+def _profiling() -> Worker:
+    from tensoropt.runtime.profile.job import Measured, ProfileJob
+    from tensoropt.runtime.profile.work import run_profile
+
+    return Worker(
+        ProfileJob.from_values,
+        _no_plan,
+        run_profile,
+        lambda results: [asdict(result) for result in results],
+        lambda values: [Measured(**value) for value in values],
+        stoppable=True,
+    )
+
+
+def _no_plan(job: Any) -> Plan:
+    raise UserError("a job that measures has no plan, expected it to say how many ranks it takes")

@@ -1,0 +1,58 @@
+"""What is asked of ranks that measure: graphs to run, and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tensoropt.runtime.job import Launched
+
+__all__ = ["Measured", "ProfileJob", "Task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A graph that every rank runs at the same time: ``{rank}`` in ``graph`` is its number.
+
+    ``seconds`` is what its runs may take together.
+    """
+
+    graph: str
+    seconds: float
+
+    def path(self, rank: int) -> str:
+        """Return the path of a rank's graph."""
+        return self.graph.replace("{rank}", str(rank))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileJob(Launched):
+    """Tasks to run one after another, either timed as a whole or ``traced`` node by node."""
+
+    kind: ClassVar[str] = "profile"
+    tasks: tuple[Task, ...]
+    traced: bool = False
+    provider: str = "cpu"
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> ProfileJob:
+        """Return the job whose fields JSON held."""
+        tasks = tuple(Task(**task) for task in values.pop("tasks"))
+        return cls(**values, tasks=tasks)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one task gave.
+
+    ``step_s``: the median over its runs of the slowest rank's time. ``nodes``: of a traced task, by
+    the name of a node that ONNX Runtime ran on rank 0, the mean time of its kernel on all ranks;
+    of a collective the least, which has no waiting for others in it. ``graph`` is the file with the
+    graph that those nodes are of. ``error`` says why the task could not be run.
+    """
+
+    step_s: float = 0.0
+    runs: int = 0
+    nodes: dict[str, float] | None = None
+    graph: str | None = None
+    error: str | None = None

@@ -1,0 +1,66 @@
+"""How long each node took, from what a traced session of ONNX Runtime wrote down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["COLLECTIVES", "kernel_times_s", "merged"]
+
+COLLECTIVES = frozenset({"AllGather", "AllReduce", "AllToAll", "ReduceScatter"})
+"""The operators that wait for other ranks."""
+
+_KERNEL = "_kernel_time"
+_TRUNCATED_US = 0.5  # times are cut to whole microseconds
+_KEPT = 0.8  # the part of the runs, from the fastest, that counts: others were disturbed
+
+Times = dict[str, tuple[str, float]]
+"""By the name of a node its operator and its time in seconds."""
+
+
+def kernel_times_s(path: Path, warm_up: int) -> Times:
+    """Return the mean kernel time of each node of a trace, without the first ``warm_up`` runs.
+
+    A node in a loop's body counts each time that it ran.
+    """
+    runs: list[dict[str, float]] = []
+    operators: dict[str, str] = {}
+    current: dict[str, float] = {}
+    for event in _in_order(json.loads(path.read_text(encoding="utf-8"))):
+        if event["name"] == "model_run":
+            current = {}
+            runs.append(current)
+        elif event["name"].endswith(_KERNEL):
+            name = event["name"].removesuffix(_KERNEL)
+            operators[name] = event["args"]["op_name"]
+            current[name] = current.get(name, 0.0) + event["dur"] + _TRUNCATED_US
+    counted = runs[warm_up:]
+    return {
+        name: (kind, _mean([run.get(name, 0.0) for run in counted]) * 1e-6)
+        for name, kind in operators.items()
+    }
+
+
+def _in_order(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return runs and kernels by their start; the event of a run is written when it ends."""
+    wanted = [e for e in events if e["name"] == "model_run" or e["name"].endswith(_KERNEL)]
+    return sorted(wanted, key=lambda event: (event["ts"], -event["dur"]))
+
+
+def _mean(times: list[float]) -> float:
+    kept = sorted(times)[: max(1, round(len(times) * _KEPT))]
+    return sum(kept) / len(kept)
+
+
+def merged(ranks: list[Times]) -> dict[str, float]:
+    """Return one time per node of rank 0: the ranks' mean, of a collective the least.
+
+    Who comes first to a collective waits in it for the others.
+    """
+    found = {}
+    for name, (kind, own) in ranks[0].items():
+        times = [times[name][1] for times in ranks if name in times] or [own]
+        found[name] = min(times) if kind in COLLECTIVES else sum(times) / len(times)
+    return found

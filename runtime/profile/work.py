@@ -1,0 +1,91 @@
+"""What every rank does to measure: open a graph, feed it, and run it with all the others."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.link import Link
+from tensoropt.runtime.profile.feeds import drawn_input
+from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
+from tensoropt.runtime.profile.trace import kernel_times_s, merged
+from tensoropt.runtime.ranks import share_of_cores, wait_idle
+from tensoropt.runtime.session import Session, rank_session
+
+__all__ = ["run_profile"]
+
+_WARM_UP, _LEAST_RUNS, _MOST_RUNS, _MOST_TRACED = 3, 5, 300, 30
+
+
+def run_profile(job: ProfileJob, comm: Any, link: Link) -> list[Measured]:
+    """Run the tasks on the ranks of ``comm``; the results are whole on rank 0 only.
+
+    Ends after the task at which the person asked to stop.
+    """
+    if job.traced:
+        # A kernel's launch otherwise returns before the kernel has run; read by the CUDA driver
+        # when it starts, which is when the first session is made.
+        os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+    return list(_all(job, comm, link))
+
+
+def _all(job: ProfileJob, comm: Any, link: Link) -> Iterator[Measured]:
+    threads = job.threads or share_of_cores(comm)
+    what = "tracing" if job.traced else "timing"
+    for number, task in enumerate(job.tasks):
+        if comm.rank == 0:
+            link.show(f"{what} on {comm.size} ranks: {number + 1} of {len(job.tasks)}")
+        yield _task(job, task, comm, threads)
+        if comm.bcast(link.stop_asked() if comm.rank == 0 else None):
+            return
+
+
+def _task(job: ProfileJob, task: Task, comm: Any, threads: int) -> Measured:
+    path = Path(task.path(comm.rank))
+    trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
+    session, error = _open(path, threads, trace)
+    wait_idle(comm)
+    errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
+    if session is None or errors:
+        return Measured(error=errors[0])
+    runs = _warm_up(session, comm, task.seconds)
+    if trace is None:
+        times = [_timed(session, comm) for _ in range(runs)]
+        return Measured(statistics.median(times), runs)
+    for _ in range(min(runs, _MOST_TRACED)):
+        comm.Barrier()
+        session.run()
+    ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP))
+    return Measured(0.0, runs, merged(ranks) if ranks else None, f"{trace}.onnx")
+
+
+def _open(path: Path, threads: int, trace: Path | None) -> tuple[Session | None, str | None]:
+    try:
+        session = rank_session(path, threads, trace)
+        for number, (name, kind, shape) in enumerate(session.signature()):
+            session.feed(name, drawn_input(name, kind, shape, number))
+    except UserError as error:
+        return None, str(error)
+    return session, None
+
+
+def _warm_up(session: Session, comm: Any, seconds: float) -> int:
+    """Run a few times; return how many runs take ``seconds``, the same on all ranks."""
+    times = [_timed(session, comm) for _ in range(_WARM_UP)]
+    fits = int(seconds / max(min(times), 1e-6))
+    return int(comm.bcast(min(max(fits, _LEAST_RUNS), _MOST_RUNS)))
+
+
+def _timed(session: Session, comm: Any) -> float:
+    """Return the slowest rank's time of one run, in seconds."""
+    from mpi4py import MPI
+
+    comm.Barrier()
+    start = time.perf_counter()
+    session.run()
+    return float(comm.allreduce(time.perf_counter() - start, MPI.MAX))
