@@ -14,12 +14,17 @@ __all__ = ["CheckResult", "Job", "Launched", "OutputResult", "results_from"]
 class Launched:
     """What every kind of job has.
 
-    ``threads`` per rank: None divides the machine's cores. ``launcher_pid`` is set where a launcher
-    started the ranks.
+    ``threads`` per rank: None divides the machine's cores. ``provider`` says where ranks compute,
+    "cpu" or "cuda"; there, ``share_gpus`` allows more ranks on a machine than GPUs, and
+    ``cuda_graphs`` asks for CUDA graphs. ``launcher_pid`` is set where a launcher started the
+    ranks.
     """
 
     kind: ClassVar[str]
     threads: int | None = None
+    provider: str = "cpu"
+    share_gpus: bool = False
+    cuda_graphs: bool = False
     launcher_pid: int | None = None
 
     def write(self, path: Path) -> None:

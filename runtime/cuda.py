@@ -1,0 +1,178 @@
+"""A rank on a CUDA device: what must be there, which device is its own, what ONNX Runtime is told.
+
+With the environment variable ``TENSOROPT_STAND_IN`` naming a folder of stand-ins for NCCL and the
+CUDA runtime, all of it runs on host memory and the CPU instead: for machines without a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime import cudart
+from tensoropt.runtime.dtypes import ONNX_CODES, Array
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.onnx_runtime import installation_fault
+from tensoropt.runtime.provider import DeviceArray, Provider
+
+__all__ = ["CudaProvider", "StandInProvider", "check_cuda", "open_cuda", "stand_in"]
+
+_CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+_SHARING_NCCL = (2, 30)  # the first that lets ranks share a device
+
+
+class CudaProvider(Provider):
+    """CUDA device ``number`` of those that this process sees."""
+
+    name = "cuda"
+    device = "cuda"
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
+        options = {
+            "device_id": str(self.number),
+            "arena_extend_strategy": "kSameAsRequested",  # powers of two would take up to twice
+            "do_copy_in_default_stream": "1",  # no copy overtakes a kernel or a collective
+            "use_tf32": "1",  # as device descriptions count float32 products
+            "enable_cuda_graph": str(int(graphs)),
+        }
+        return [(_CUDA, options), (_CPU, {})]
+
+    def prepare(self, options: Any) -> None:
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+
+    def check(self, session: Any) -> None:
+        """Refuse a session that ONNX Runtime made without CUDA: it says so in its log only."""
+        if session.get_providers()[0] != _CUDA:
+            raise UserError("ONNX Runtime cannot use CUDA here and would compute on the CPU")
+
+    def place(self, array: Array) -> DeviceArray:
+        placed = self.empty(array.shape, array.dtype)
+        placed.put(array)
+        return placed
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceArray:
+        from onnxruntime import OrtValue
+
+        kind = ONNX_CODES.get(dtype.name, dtype)
+        make = OrtValue.ortvalue_from_shape_and_type
+        return DeviceArray(make(list(shape), kind, self.device, self.number), dtype)
+
+    def wrap(self, value: Any, dtype: np.dtype[Any]) -> DeviceArray:
+        return DeviceArray(value, dtype)
+
+
+class StandInProvider(CudaProvider):
+    """The stand-ins for NCCL and the CUDA runtime: device code on host memory, nothing on a GPU."""
+
+    device = "cpu"
+
+    def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
+        return [(_CPU, {})]
+
+    def prepare(self, options: Any) -> None:
+        super().prepare(options)
+        options.add_session_config_entry("tensoropt.stand_in", "1")
+
+    def check(self, session: Any) -> None:
+        """Nothing to refuse: all of it is meant to be on the CPU."""
+
+
+def stand_in() -> Path | None:
+    """Return the folder of stand-ins, None where CUDA means CUDA."""
+    found = os.environ.get("TENSOROPT_STAND_IN")
+    return Path(found) if found else None
+
+
+def check_cuda() -> None:
+    """Raise `UserError` for what can be found without touching a device."""
+    folder = stand_in()
+    if folder is not None:
+        for name in ("libnccl.so.2", "libcudart.so.13"):
+            if not (folder / name).is_file():
+                raise UserError(f"TENSOROPT_STAND_IN: expected {folder / name}, which is missing")
+        return
+    fault = installation_fault(gpu=True)
+    if fault is not None:
+        raise UserError(f"--provider cuda: {fault}")
+    import onnxruntime
+
+    if _CUDA not in onnxruntime.get_available_providers():
+        raise UserError(
+            f"--provider cuda: ONNX Runtime {onnxruntime.__version__} was built without CUDA"
+        )
+
+
+def open_cuda(comm: Any, *, share_gpus: bool) -> Provider:
+    """Return this rank's device; ``comm`` is that of all ranks. Raises `UserError`."""
+    check_cuda()
+    folder = stand_in()
+    if share_gpus:
+        os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
+    if folder is not None:
+        os.environ["TENSOROPT_NCCL"] = str(folder / "libnccl.so.2")
+        os.environ["TENSOROPT_CUDART"] = str(folder / "libcudart.so.13")
+    else:
+        _preload()
+    from tensoropt.runtime.ops import library
+
+    facts = library.cuda()
+    if "error" in facts:
+        raise UserError(f"--provider cuda: {facts['error']}")
+    if share_gpus:
+        _check_sharing(facts["nccl"])
+    number = _own_device(comm, len(facts["gpus"]), share_gpus=share_gpus)
+    cudart.use_device(number)
+    return CudaProvider(number) if folder is None else StandInProvider(number)
+
+
+def _preload() -> None:
+    """Load the CUDA libraries and NCCL from their packages, where they are installed as such."""
+    import onnxruntime
+
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does not find
+        onnxruntime.preload_dlls()
+    found = importlib.util.find_spec("nvidia")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        path = Path(folder) / "nccl" / "lib" / "libnccl.so.2"
+        if path.is_file() and "TENSOROPT_NCCL" not in os.environ:
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+
+
+def _check_sharing(version: str) -> None:
+    if tuple(map(int, version.split(".")[:2])) < _SHARING_NCCL:
+        needed = ".".join(map(str, _SHARING_NCCL))
+        raise UserError(f"--share-gpus: expected NCCL {needed} or newer, got: {version}")
+
+
+def _own_device(comm: Any, devices: int, *, share_gpus: bool) -> int:
+    """Return the number of this rank's device among the ``devices`` that it sees.
+
+    Ranks of a machine take them in turn, unless each rank was shown its own.
+    """
+    from mpi4py import MPI
+
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
+    shown = here.allgather(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    rank, ranks = here.rank, here.size
+    here.Free()
+    if ranks <= devices:
+        return int(rank)
+    if devices == 1 and len(set(shown)) == ranks:
+        return 0
+    if not share_gpus:
+        raise UserError(
+            f"{ranks} ranks on a machine with {devices} GPUs, expected a GPU for each "
+            "(for tests, --share-gpus lets ranks share one)"
+        )
+    return int(rank) % devices

@@ -1,0 +1,59 @@
+"""The CUDA runtime's copies, for arrays whose types ONNX Runtime's Python interface lacks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+
+from tensoropt.runtime.errors import UserError
+
+__all__ = ["clear", "copy", "use_device"]
+
+_NAMES = ("libcudart.so.13", "libcudart.so.12")
+_ANY = 4  # cudaMemcpyDefault: the addresses say which memory is whose
+_LEGACY = None  # the stream that waits for all others but ONNX Runtime's, which runs end with
+
+
+def use_device(number: int) -> None:
+    """Let this thread's copies go through GPU ``number``. Raises `UserError`."""
+    _call("cudaSetDevice", number)
+
+
+def copy(to: int, source: int, size: int) -> None:
+    """Copy ``size`` bytes between two addresses, each of the host or of a device, and wait."""
+    if size:
+        addresses = ctypes.c_void_p(to), ctypes.c_void_p(source)
+        _call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), _ANY, _LEGACY)
+        _call("cudaStreamSynchronize", _LEGACY)
+
+
+def clear(to: int, size: int) -> None:
+    """Set ``size`` bytes at a device's address to zero, and wait."""
+    if size:
+        _call("cudaMemsetAsync", ctypes.c_void_p(to), 0, ctypes.c_size_t(size), _LEGACY)
+        _call("cudaStreamSynchronize", _LEGACY)
+
+
+def _call(name: str, *arguments: object) -> None:
+    library = _library()
+    code = getattr(library, name)(*arguments)
+    if code != 0:
+        library.cudaGetErrorString.restype = ctypes.c_char_p
+        raise UserError(f"{name}: {library.cudaGetErrorString(code).decode()} (CUDA error {code})")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Return the CUDA runtime: the one that ``TENSOROPT_CUDART`` names, or else the usual ones.
+
+    Those are found where ONNX Runtime has loaded them before.
+    """
+    given = os.environ.get("TENSOROPT_CUDART")
+    errors = []
+    for name in (given,) if given else _NAMES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            errors.append(str(error))
+    raise UserError(f"the CUDA runtime cannot be loaded: {errors[0]}")
