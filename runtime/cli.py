@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = _parser()
         arguments = parser.parse_args(argv)
         check_modes(arguments, parser)
+        _check_installation()
         return _run(arguments)
     except UserError as error:
         return _refuse(str(error))
@@ -54,6 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a reader of stdout that went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
         return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error))
+
+
+def _check_installation() -> None:
+    from tensoropt.runtime.onnx_runtime import installation_fault
+
+    fault = installation_fault()
+    if fault is not None:
+        raise UserError(fault)
 
 
 def _refuse(message: str) -> int:

@@ -1,0 +1,56 @@
+"""Which ONNX Runtime is installed: that for CPUs, or that for GPUs, which has CPUs too.
+
+Both distributions are the package ``onnxruntime`` and write into its one folder. Neither is a
+dependency of tensoropt without an extra, so a command looks before it imports what may be missing
+or mixed up; only the list of installed distributions is read for that.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import Distribution
+from importlib.util import find_spec
+
+__all__ = ["CPU", "GPU", "installation_fault", "installed_builds"]
+
+CPU, GPU = "onnxruntime", "onnxruntime-gpu"
+"""The distributions."""
+
+_EXTRAS = "pip install 'tensoropt[cpu]', or 'tensoropt[cuda]' for GPUs"
+
+
+def installed_builds() -> dict[str, str]:
+    """Return the versions of those of :data:`CPU` and :data:`GPU` that are installed, by name."""
+    found = {name: next(iter(Distribution.discover(name=name)), None) for name in (CPU, GPU)}
+    return {name: held.version for name, held in found.items() if held is not None}
+
+
+def installation_fault(*, gpu: bool = False) -> str | None:
+    """Return what is wrong with the installed ONNX Runtime and what to type, None if nothing is.
+
+    With ``gpu`` it must be the one for GPUs. One that was built from source, and is in no list of
+    distributions, is taken for both.
+    """
+    builds = installed_builds()
+    if len(builds) > 1:
+        return (
+            f"{CPU} and {GPU} are both installed, each over the files of the other, expected one: "
+            f"pip uninstall --yes {CPU} {GPU}, then {_EXTRAS}"
+        )
+    spec = find_spec("onnxruntime")
+    if spec is None or spec.origin is None:  # a folder that lost its files is a namespace
+        return _missing(*builds)
+    if gpu and CPU in builds:
+        return (
+            f"{CPU} {builds[CPU]} is for CPUs, expected {GPU}: "
+            f"pip uninstall --yes {CPU}, then pip install 'tensoropt[cuda]'"
+        )
+    return None
+
+
+def _missing(build: str | None = None) -> str:
+    if build is None:
+        return f"ONNX Runtime is not installed, expected one: {_EXTRAS}"
+    return (
+        f"{build} is installed but its files are gone, as after removing its other build, "
+        f"expected them back: pip install --force-reinstall --no-deps {build}"
+    )
