@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mpi_ranks import under_mpi
 
 HERE = Path(__file__).parent
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
-
-
-def under_mpi(ranks: int, script: str) -> dict:
-    command = [MPIEXEC, "-launcher", "fork", "-n", str(ranks), sys.executable, HERE / script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 # Per type and group: 3 gathers, 3 reductions, 9 scatters and 9 exchanges, on each of its ranks.
 @pytest.mark.parametrize(("ranks", "memberships"), [(2, 6), (4, 20)])
 def test_every_collective_type_dimension_and_group(ranks: int, memberships: int) -> None:
-    found = under_mpi(ranks, "collective_cases.py")
+    found = under_mpi(ranks, HERE / "collective_cases.py")
     assert found["wrong"] == []
     assert found["count"] == memberships * 24 * 9
 
 
 @pytest.fixture(scope="module")
 def errors() -> dict:
-    return under_mpi(2, "collective_errors.py")
+    return under_mpi(2, HERE / "collective_errors.py")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,159 @@
+// The functions of libcudart.so.13 that the library under test may call, on host memory.
+//
+// TENSOROPT_STAND_IN_GPUS: how many GPUs there are, 8 unless said. TENSOROPT_STAND_IN_MEMORY: bytes
+// of each, 16 GiB unless said. TENSOROPT_STAND_IN_DRIVER: the driver's version, as CUDA counts.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "cudart_abi.hpp"
+#include "log.hpp"
+#include "nccl_abi.hpp"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+using namespace stand_in;
+
+namespace {
+
+constexpr int kVersion = 13000;
+
+thread_local int current = 0;
+thread_local CudaError last = CudaError::Success;
+
+CudaError ended(CudaError error) {
+  if (error != CudaError::Success) last = error;
+  return error;
+}
+
+int devices() { return int(setting("TENSOROPT_STAND_IN_GPUS", 8)); }
+int driver() { return int(setting("TENSOROPT_STAND_IN_DRIVER", kVersion)); }
+
+CudaError no_device() {
+  if (driver() < kVersion) return CudaError::InsufficientDriver;
+  return devices() < 1 ? CudaError::NoDevice : CudaError::Success;
+}
+
+std::size_t resident_bytes() {
+  unsigned long long total = 0, resident = 0;
+  if (auto *file = std::fopen("/proc/self/statm", "r")) {
+    if (std::fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
+    std::fclose(file);
+  }
+  return resident * std::size_t(sysconf(_SC_PAGESIZE));
+}
+
+bool overlap(const void *a, std::size_t a_bytes, const void *b, std::size_t b_bytes) {
+  const auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
+  return x < y + b_bytes && y < x + a_bytes;
+}
+
+// CUDA leaves copies onto themselves undefined; here they are an error.
+CudaError copy(void *to, std::size_t to_pitch, const void *from, std::size_t from_pitch,
+               std::size_t width, std::size_t height, int kind) {
+  if (kind < 0 || kind >= kMemcpyKinds) return CudaError::InvalidMemcpyDirection;
+  if (width > to_pitch || width > from_pitch) return CudaError::InvalidPitchValue;
+  if (width == 0 || height == 0) return CudaError::Success;
+  const auto to_bytes = (height - 1) * to_pitch + width;
+  const auto from_bytes = (height - 1) * from_pitch + width;
+  if (!to || !from || (height == 1 && overlap(to, to_bytes, from, from_bytes)))
+    return CudaError::InvalidValue;
+  for (std::size_t row = 0; row < height; ++row)
+    std::memcpy(static_cast<char *>(to) + row * to_pitch,
+                static_cast<const char *>(from) + row * from_pitch, width);
+  return CudaError::Success;
+}
+
+}  // namespace
+
+EXPORT CudaError cudaRuntimeGetVersion(int *version) {
+  *version = kVersion;
+  return CudaError::Success;
+}
+
+EXPORT CudaError cudaDriverGetVersion(int *version) {
+  *version = driver();
+  return CudaError::Success;
+}
+
+EXPORT CudaError cudaGetDeviceCount(int *count) {
+  const auto error = no_device();
+  *count = error == CudaError::Success ? devices() : 0;
+  return ended(error);
+}
+
+EXPORT CudaError cudaSetDevice(int device) {
+  Line("cudaSetDevice").add("device", device);
+  if (device < 0 || device >= devices()) return ended(CudaError::InvalidDevice);
+  current = device;
+  return CudaError::Success;
+}
+
+EXPORT CudaError cudaGetDevice(int *device) {
+  *device = current;
+  return ended(no_device());
+}
+
+EXPORT CudaError cudaMemGetInfo(std::size_t *free, std::size_t *total) {
+  constexpr long long kDefault = 16LL << 30;
+  *total = std::size_t(setting("TENSOROPT_STAND_IN_MEMORY", kDefault));
+  const auto used = resident_bytes();
+  *free = used < *total ? *total - used : 0;
+  return ended(no_device());
+}
+
+EXPORT CudaError cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, int kind,
+                                 Stream *stream) {
+  Line("cudaMemcpyAsync").add("bytes", bytes).add("kind", kind).add("stream", number(stream));
+  return ended(copy(to, bytes, from, bytes, bytes, 1, kind));
+}
+
+EXPORT CudaError cudaMemcpy2DAsync(void *to, std::size_t to_pitch, const void *from,
+                                   std::size_t from_pitch, std::size_t width, std::size_t height,
+                                   int kind, Stream *stream) {
+  Line("cudaMemcpy2DAsync")
+      .add("to_pitch", to_pitch)
+      .add("from_pitch", from_pitch)
+      .add("width", width)
+      .add("height", height)
+      .add("kind", kind)
+      .add("stream", number(stream));
+  return ended(copy(to, to_pitch, from, from_pitch, width, height, kind));
+}
+
+EXPORT CudaError cudaMemcpy(void *to, const void *from, std::size_t bytes, int kind) {
+  Line("cudaMemcpy").add("bytes", bytes).add("kind", kind);
+  return ended(copy(to, bytes, from, bytes, bytes, 1, kind));
+}
+
+EXPORT CudaError cudaStreamSynchronize(Stream *stream) {
+  Line("cudaStreamSynchronize").add("stream", number(stream));
+  return CudaError::Success;
+}
+
+EXPORT CudaError cudaDeviceSynchronize() {
+  Line("cudaDeviceSynchronize");
+  return CudaError::Success;
+}
+
+EXPORT CudaError cudaGetLastError() {
+  const auto error = last;
+  last = CudaError::Success;
+  return error;
+}
+
+EXPORT const char *cudaGetErrorString(CudaError error) {
+  switch (error) {
+    case CudaError::Success: return "no error";
+    case CudaError::InvalidValue: return "invalid argument";
+    case CudaError::InvalidPitchValue: return "invalid pitch argument";
+    case CudaError::InvalidMemcpyDirection: return "invalid copy direction for memcpy";
+    case CudaError::InsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case CudaError::NoDevice: return "no CUDA-capable device is detected";
+    case CudaError::InvalidDevice: return "invalid device ordinal";
+  }
+  return "unrecognized error code";
+}
