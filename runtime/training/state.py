@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.plan import Tensor
 from tensoropt.runtime.training.plan import TrainingPlan
 
-__all__ = ["Held", "PeakMemory", "all_finite", "hold"]
+__all__ = ["Held", "all_finite", "hold"]
 
 _ALIGNMENT = 64  # bytes of a cache line
 _CHUNK = 1 << 20  # elements looked at together
@@ -109,27 +107,3 @@ def all_finite(array: Array) -> bool:
             return True
     pieces = (flat[i : i + _CHUNK] for i in range(0, flat.size, _CHUNK))
     return all(bool(np.isfinite(piece.astype(np.float64)).all()) for piece in pieces)
-
-
-class PeakMemory:
-    """The most resident memory that this process took beyond what it had here, in bytes."""
-
-    def __init__(self) -> None:
-        with suppress(OSError):  # proc(5): 5 sets the peak to what is resident now
-            Path("/proc/self/clear_refs").write_text("5")
-        self._before = _status().get("VmRSS")
-
-    def bytes(self) -> int | None:
-        """Return it, None on a system that does not say."""
-        peak = _status().get("VmHWM")
-        return None if peak is None or self._before is None else peak - self._before
-
-
-def _status() -> Mapping[str, int]:
-    """Return the sizes that the system gives for this process, in bytes."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return {}
-    fields = (line.split() for line in lines)
-    return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if len(f) == 3 and f[2] == "kB"}

@@ -8,6 +8,7 @@ from typing import Any
 
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.link import Link
+from tensoropt.runtime.memory import PeakMemory
 from tensoropt.runtime.plan import Plan
 from tensoropt.runtime.ranks import share_of_cores, wait_idle
 from tensoropt.runtime.training.checkpoint import (
@@ -22,7 +23,7 @@ from tensoropt.runtime.training.job import TrainJob, TrainResult
 from tensoropt.runtime.training.lock import alone_in
 from tensoropt.runtime.training.log import Log
 from tensoropt.runtime.training.plan import TrainingPlan
-from tensoropt.runtime.training.state import Held, PeakMemory, hold
+from tensoropt.runtime.training.state import Held, hold
 from tensoropt.runtime.training.step import Step
 from tensoropt.runtime.training.trainer import StoppedError, Trainer
 
