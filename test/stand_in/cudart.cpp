@@ -123,9 +123,28 @@ EXPORT CudaError cudaMemcpy2DAsync(void *to, std::size_t to_pitch, const void *f
   return ended(copy(to, to_pitch, from, from_pitch, width, height, kind));
 }
 
+EXPORT CudaError cudaMemsetAsync(void *to, int value, std::size_t bytes, Stream *stream) {
+  Line("cudaMemsetAsync").add("bytes", bytes).add("stream", number(stream));
+  if (bytes > 0 && !to) return ended(CudaError::InvalidValue);
+  if (bytes > 0) std::memset(to, value, bytes);
+  return CudaError::Success;
+}
+
 EXPORT CudaError cudaMemcpy(void *to, const void *from, std::size_t bytes, int kind) {
   Line("cudaMemcpy").add("bytes", bytes).add("kind", kind);
   return ended(copy(to, bytes, from, bytes, bytes, 1, kind));
+}
+
+EXPORT CudaError cudaStreamCreateWithFlags(Stream **stream, unsigned) {
+  *stream = reinterpret_cast<Stream *>(new char);
+  Line("cudaStreamCreateWithFlags").add("stream", number(*stream));
+  return ended(no_device());
+}
+
+EXPORT CudaError cudaStreamDestroy(Stream *stream) {
+  Line("cudaStreamDestroy").add("stream", number(stream));
+  delete reinterpret_cast<char *>(stream);
+  return CudaError::Success;
 }
 
 EXPORT CudaError cudaStreamSynchronize(Stream *stream) {
