@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.layout.mesh import Mesh
 
-__all__ = ["Collective", "Line", "collective_lines", "collective_time_s", "copy_line"]
+__all__ = ["Collective", "Curve", "Line", "collective_curve", "collective_time_s", "copy_line"]
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
@@ -39,6 +39,18 @@ class Line(NamedTuple):
         return self.fixed_s + self.s_per_byte * local_bytes
 
 
+class Curve(NamedTuple):
+    """A time that is the least of lines in bytes: of algorithms; or the greatest: as measured."""
+
+    lines: tuple[Line, ...]
+    greatest: bool = False
+
+    def at(self, local_bytes: float) -> float:
+        """Return the time in seconds for ``local_bytes``."""
+        times = [line.at(local_bytes) for line in self.lines]
+        return max(times) if self.greatest else min(times)
+
+
 def collective_time_s(
     kind: Collective, local_bytes: float, axes: Sequence[int], mesh: Mesh, device: Device
 ) -> float:
@@ -47,21 +59,27 @@ def collective_time_s(
     ``local_bytes`` are those that one rank puts in: its piece for an all-gather, its whole partial
     result for a reduce-scatter. Over several axes the slowest of their links carries everything.
     """
-    lines = collective_lines(kind, axes, mesh, device)
-    return min(line.at(local_bytes) for line in lines)
+    return collective_curve(kind, axes, mesh, device).at(local_bytes)
 
 
-def collective_lines(
-    kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device
-) -> tuple[Line, ...]:
-    """Return the lines in local input bytes of which :func:`collective_time_s` is the least."""
+def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device) -> Curve:
+    """Return the time of one collective in local input bytes.
+
+    What was measured for so many ranks counts where all of them share a node.
+    """
     p = mesh.extent(tuple(axes))
     if p == 1:
-        return (Line(0.0, 0.0),)
-    link, launch_s = _slowest(device.axis_links(mesh), axes), device.launch_overhead_s
-    return tuple(
-        Line(launch_s + messages * link.latency_s, volume / link.bandwidth_bytes_per_s)
-        for messages, volume in _algorithms(kind, p)
+        return Curve((Line(0.0, 0.0),))
+    links = device.axis_links(mesh)
+    measured = device.collectives.get((kind, p))
+    if measured is not None and all(links[axis] is device.intra_node for axis in axes):
+        return Curve(tuple(Line(*line) for line in measured), greatest=True)
+    link, launch_s = _slowest(links, axes), device.launch_overhead_s
+    return Curve(
+        tuple(
+            Line(launch_s + messages * link.latency_s, volume / link.bandwidth_bytes_per_s)
+            for messages, volume in _algorithms(kind, p)
+        )
     )
 
 

@@ -11,7 +11,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule import Rule, Strategy
 
-__all__ = ["local_bytes", "op_bytes", "op_flops", "op_time_s"]
+__all__ = ["FREE", "VIEWS", "computed_in", "local_bytes", "op_bytes", "op_flops", "op_time_s"]
 
 FREE = frozenset({"Constant", "NoValue", "Identity"})
 """Ops that ONNX Runtime removes before it runs a graph."""
@@ -33,13 +33,19 @@ def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: 
 
     Roofline (Williams, Waterman, Patterson, 2009): the longer of computing at the peak rate of the
     operands' type times the achievable efficiency, and moving operands and results once through
-    memory; plus the launch. Symbolic dimensions count as 1.
+    memory; plus the launch. An operator that was measured in this type has a line of its own in
+    FLOPs and bytes instead. Symbolic dimensions count as 1.
     """
     if info.name in FREE:
         return 0.0
+    measured = device.operator(info.name, computed_in(info))
+    if measured is not None:
+        flops = op_flops(rule, strategy, mesh) if measured.s_per_flop else 0.0
+        moved = op_bytes(info, strategy, mesh) if measured.s_per_byte else 0.0
+        return measured.time_s(flops, moved)
     if info.name in VIEWS:
         return device.launch_overhead_s
-    rate = device.peak_flop_per_s(_dtype(info)) * device.contraction_efficiency
+    rate = device.peak_flop_per_s(computed_in(info)) * device.contraction_efficiency
     compute_s = op_flops(rule, strategy, mesh) / rate
     memory_s = op_bytes(info, strategy, mesh) / device.memory_bandwidth_bytes_per_s
     return max(compute_s, memory_s) + device.launch_overhead_s
@@ -78,7 +84,7 @@ def _sizes(
         yield 0 if tensor is None else local_bytes(tensor, layout, mesh)
 
 
-def _dtype(info: OpInfo) -> str:
+def computed_in(info: OpInfo) -> str:
     """Return the type the op computes in: that of its first operand, or result if it has none."""
     present = [tensor for tensor in (*info.operands, *info.results) if tensor is not None]
     return present[0].dtype if present else "float32"

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tensoropt.compiler.cost.fields import Table
+from tensoropt.compiler.cost.measured import (
+    Collectives,
+    Operator,
+    Operators,
+    read_collectives,
+    read_operators,
+)
 from tensoropt.compiler.errors import UserError, did_you_mean
 from tensoropt.compiler.layout.mesh import Mesh
 
@@ -34,7 +41,8 @@ class Device:
 
     ``peaks`` holds (NumPy type name, FLOP/s); ``contraction_efficiency`` is the part of the peak
     that large products reach. Ranks ``[k * devices_per_node, (k + 1) * devices_per_node)`` share a
-    node and talk over ``intra_node``; others over ``network``.
+    node and talk over ``intra_node``; others over ``network``. ``operators`` and ``collectives``
+    hold what was measured, by (ONNX name, NumPy type) and by (kind, ranks of a group).
     """
 
     name: str
@@ -46,6 +54,12 @@ class Device:
     devices_per_node: int
     intra_node: Link
     network: Link
+    operators: Operators = field(default_factory=dict, hash=False)
+    collectives: Collectives = field(default_factory=dict, hash=False)
+
+    def operator(self, name: str, dtype: str) -> Operator | None:
+        """Return what was measured of an ONNX operator in a NumPy type, if it was."""
+        return self.operators.get((name, dtype))
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the peak rate of a NumPy type name; a type not listed runs at float32's rate."""
@@ -111,6 +125,8 @@ def _device(table: Table) -> Device:
         devices_per_node=table.count("devices_per_node"),
         intra_node=_link(links.table("intra_node")),
         network=_link(links.table("network")),
+        operators=read_operators(table.optional("operator")),
+        collectives=read_collectives(table.optional("collective")),
     )
     for part in (memory, efficiency, links, table):
         part.reject_unread()

@@ -27,6 +27,19 @@ class Table:
             raise self._wrong(key, "a table", value)
         return Table(self._file, self._path(key), value)
 
+    def optional(self, key: str) -> Table:
+        """Return the table under ``key``, an empty one if there is none."""
+        self._values.setdefault(key, {})
+        return self.table(key)
+
+    def names(self) -> list[str]:
+        """Return all keys, in the order of the file."""
+        return list(self._values)
+
+    def where(self, key: str) -> str:
+        """Return the file and the full name of ``key``, for an error."""
+        return f"{self._file}: '{self._path(key)}'"
+
     def text(self, key: str) -> str:
         """Return the text under ``key``."""
         value = self._value(key, "a text")
@@ -44,6 +57,29 @@ class Table:
         if not is_number or not 0 < value < math.inf or not at_least <= value <= at_most:
             raise self._wrong(key, wanted, value)
         return float(value)
+
+    def amount(self, key: str) -> float:
+        """Return the number under ``key``, which may be 0 and is 0 if it is not there."""
+        return self.number(key) if self._values.get(key, 0) != 0 else self._nothing(key)
+
+    def _nothing(self, key: str) -> float:
+        self._read.append(key)
+        return 0.0
+
+    def texts(self, key: str) -> tuple[tuple[str, ...], ...]:
+        """Return the lists of texts under ``key``, none if it is not there."""
+        self._read.append(key)
+        value = self._values.get(key, [])
+        if not isinstance(value, list) or not all(map(_is_texts, value)):
+            raise self._wrong(key, "a list of lists of texts", value)
+        return tuple(map(tuple, value))
+
+    def lines(self, key: str) -> tuple[tuple[float, float], ...]:
+        """Return the pairs of numbers, none negative, under ``key``; there is at least one."""
+        value = self._value(key, "a list of pairs of numbers")
+        if not isinstance(value, list) or not value or not all(map(_is_pair, value)):
+            raise self._wrong(key, "a list of pairs of numbers", value)
+        return tuple((float(a), float(b)) for a, b in value)
 
     def count(self, key: str) -> int:
         """Return the positive whole number under ``key``."""
@@ -79,3 +115,16 @@ class Table:
 
     def _path(self, key: str) -> str:
         return f"{self._name}.{key}" if self._name else key
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_amount, value))
+
+
+def _is_amount(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < math.inf

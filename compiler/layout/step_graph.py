@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.cost.communication import Line, collective_lines, copy_line
+from tensoropt.compiler.cost.communication import Curve, collective_curve, copy_line
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
@@ -38,7 +38,7 @@ class StepGraph:
     """All layouts of tensors of one rank, and all steps between them.
 
     Built once; a shape then leaves out the layouts that do not divide it, and its size fills in the
-    costs: each step takes the least of its lines in the bytes of its input.
+    costs: each step takes a time in the bytes of its input, see `Curve`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class StepGraph:
         )
         self._src = np.array([self.index[step.src] for step in self._steps], dtype=np.int64)
         self._dst = np.array([self.index[step.dst] for step in self._steps], dtype=np.int64)
-        self._fixed_s, self._s_per_byte = _line_table(self._steps, mesh, device)
+        self._fixed_s, self._s_per_byte, self._greatest = _line_table(self._steps, mesh, device)
 
     def paths(self, divisors: tuple[int, ...], total_bytes: int) -> TensorPaths:
         """Return the paths for tensors of ``total_bytes``.
@@ -72,7 +72,9 @@ class StepGraph:
         src, dst = self._src[kept], self._dst[kept]
         before, after = total_bytes / self._cuts[src], total_bytes / self._cuts[dst]
         lines_s = self._fixed_s[:, kept] + self._s_per_byte[:, kept] * before
-        return Edges(src, dst, lines_s.min(axis=0), before + after)
+        greatest = self._greatest[kept]
+        time_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
+        return Edges(src, dst, time_s, before + after)
 
     def _sort(self, steps: list[Step]) -> list[Step]:
         """Return ``steps`` by target, and of one target those that hold less memory first."""
@@ -84,23 +86,26 @@ class StepGraph:
         return sorted(steps, key=key)
 
 
-def _line_table(steps: list[Step], mesh: Mesh, device: Device) -> tuple[Floats, Floats]:
-    """Return fixed_s and s_per_byte of the lines of all steps, both as [line, step]."""
-    known: dict[tuple[str, tuple[int, ...]], tuple[Line, ...]] = {}
-    rows = []
+def _line_table(steps: list[Step], mesh: Mesh, device: Device) -> tuple[Floats, Floats, Bools]:
+    """Return fixed_s and s_per_byte of the lines of all steps, both as [line, step], and of which
+    steps the greatest line counts."""
+    known: dict[tuple[str, tuple[int, ...]], Curve] = {}
     for step in steps:
         key = (step.kind, step.axes)
         if key not in known:
-            known[key] = _lines(step, mesh, device)
-        rows.append((known[key] * 2)[:2])
-    table = np.array(rows, dtype=np.float64).reshape(len(steps), 2, 2)
-    return table[:, :, 0].T, table[:, :, 1].T
+            known[key] = _curve(step, mesh, device)
+    curves = [known[step.kind, step.axes] for step in steps]
+    most = max((len(curve.lines) for curve in curves), default=1)
+    rows = [(curve.lines * most)[:most] for curve in curves]
+    table = np.array(rows, dtype=np.float64).reshape(len(steps), most, 2)
+    greatest = np.array([curve.greatest for curve in curves], dtype=np.bool_)
+    return table[:, :, 0].T, table[:, :, 1].T, greatest
 
 
-def _lines(step: Step, mesh: Mesh, device: Device) -> tuple[Line, ...]:
-    """Return the one or two lines of a step in the bytes of its input."""
+def _curve(step: Step, mesh: Mesh, device: Device) -> Curve:
+    """Return the time of a step in the bytes of its input."""
     if step.kind == "all_slice":
-        return (copy_line(2 / mesh.extent(step.axes), device),)
+        return Curve((copy_line(2 / mesh.extent(step.axes), device),))
     if step.kind == "partialize":
-        return (copy_line(2, device),)
-    return collective_lines(step.kind, step.axes, mesh, device)
+        return Curve((copy_line(2, device),))
+    return collective_curve(step.kind, step.axes, mesh, device)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from tensoropt.compiler.cost.compute import FREE
+from tensoropt.compiler.cost.measured import Context, context_of
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search.marks import Marks
 from tensoropt.compiler.sharding.describe import TypeInfos, describe
@@ -160,6 +162,14 @@ class Graph:
         State that lies otherwise than an op wants it is fetched once for each part.
         """
         return _PARTS.get(node.phase or "forward", 0)
+
+    def context(self, node: Node) -> Context:
+        """Return the operators that make the operands: empty for an input or a constant."""
+        made = (None if v is None else self.producer(v) for v in node.operands)
+        return context_of(
+            "" if p is None or p.info is None or p.constant or p.info.name in FREE else p.info.name
+            for p in made
+        )
 
     @cached_property
     def alike(self) -> list[int]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
-from tensoropt.compiler.cost.compute import local_bytes, op_time_s
+from tensoropt.compiler.cost.compute import computed_in, local_bytes, op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
@@ -157,11 +157,26 @@ class MeshTables:
         return uses
 
     def op_time_s(self, node: Node, strategy: Strategy) -> float:
-        """Return the time of an op under ``strategy``; what is folded at load takes none."""
-        if node.constant or node.kind != "op":
+        """Return the time of an op under ``strategy``; what is folded at load takes none, nor does
+        what ONNX Runtime makes part of another."""
+        if node.constant or node.kind != "op" or self.is_fused(node):
             return 0.0
         assert node.info is not None and node.rule is not None
         return op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
+
+    def is_fused(self, node: Node) -> bool:
+        """Say whether ``node`` was measured to be part of another op after those it follows."""
+        return id(node) in self._fused
+
+    @cached_property
+    def _fused(self) -> frozenset[int]:
+        return frozenset(id(node) for node in self.graph.nodes if self._was_fused(node))
+
+    def _was_fused(self, node: Node) -> bool:
+        if node.info is None or not self.device.operators:
+            return False
+        measured = self.device.operator(node.info.name, computed_in(node.info))
+        return measured is not None and self.graph.context(node) in measured.fused
 
     def inner_time_s(self, node: Node, strategy: Strategy) -> float:
         """Return the time of the collectives inside the op of one rank, and of copies for them."""
@@ -241,6 +256,7 @@ class MeshTables:
         values = [*node.operands, *node.results]
         return (
             node.constant,
+            self.is_fused(node),
             tuple(
                 v is not None
                 and (

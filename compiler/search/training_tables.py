@@ -78,9 +78,11 @@ class TrainingTables(MeshTables):
 
     def kind(self, cluster: Cluster) -> ClusterKind:
         """Return the costs of a cluster, the same for all that look alike."""
-        if cluster.kind not in self._kinds:
-            self._kinds[cluster.kind] = ClusterKind(self, cluster)
-        return self._kinds[cluster.kind]
+        fused = tuple(self.is_fused(self.graph.nodes[member]) for member in cluster.members)
+        key = (cluster.kind, fused)
+        if key not in self._kinds:
+            self._kinds[key] = ClusterKind(self, cluster)
+        return self._kinds[key]
 
     def _options_of(self, number: int) -> ClusterKind | Summed:
         """Return the costs of a cluster as a node of the problem."""

@@ -123,7 +123,8 @@ def test_missing_file(tmp_path: Path) -> None:
             'name = "toy"',
             'name = "toy"\nefficency = 1',
             ": unknown key, expected one of memory, efficiency, link, name, peak_flop_per_s, "
-            "launch_overhead_s, devices_per_node, got: 'efficency', did you mean 'efficiency'?",
+            "launch_overhead_s, devices_per_node, operator, collective, got: 'efficency', "
+            "did you mean 'efficiency'?",
         ),
         ("[efficiency]\ncontraction = 0.5", "", ": 'efficiency': expected a table, got: nothing"),
         (

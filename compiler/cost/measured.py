@@ -1,0 +1,107 @@
+"""What was measured of single operators and collectives: parts of a device description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tensoropt.compiler.cost.fields import Table
+from tensoropt.compiler.errors import UserError, did_you_mean
+
+__all__ = [
+    "KINDS",
+    "Collectives",
+    "Context",
+    "Lines",
+    "Operator",
+    "Operators",
+    "context_of",
+    "read_collectives",
+    "read_operators",
+]
+
+Context = tuple[str, ...]
+"""The operators that make the operands of an op, empty for an input or a constant."""
+
+
+def context_of(makers: Iterable[str]) -> Context:
+    """Return the context of an op whose operands come from ``makers``, without empty ones at the
+    end, which may be operands that are left out."""
+    names = list(makers)
+    while names and not names[-1]:
+        names.pop()
+    return tuple(names)
+
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator in one type: ``launch_s + s_per_flop * flops + s_per_byte * bytes``.
+
+    In the contexts ``fused`` ONNX Runtime makes it part of what comes before or after it.
+    """
+
+    launch_s: float
+    s_per_flop: float = 0.0
+    s_per_byte: float = 0.0
+    fused: frozenset[Context] = frozenset()
+
+    def time_s(self, flops: float, moved_bytes: float) -> float:
+        """Return the time on one rank."""
+        return self.launch_s + self.s_per_flop * flops + self.s_per_byte * moved_bytes
+
+
+Operators = Mapping[tuple[str, str], Operator]
+"""By ONNX name, with its domain in front unless standard, and NumPy type."""
+
+Lines = tuple[tuple[float, float], ...]
+"""(seconds, seconds per byte that a rank puts in) of each line; the greatest counts."""
+
+Collectives = Mapping[tuple[str, int], Lines]
+"""By kind and number of ranks."""
+
+
+def read_operators(table: Table) -> dict[tuple[str, str], Operator]:
+    """Return the tables ``[operator.NAME.TYPE]``."""
+    found = {}
+    for name in table.names():
+        types = table.table(name)
+        for dtype in types.names():
+            found[name, dtype] = _operator(types.table(dtype))
+    return found
+
+
+def _operator(table: Table) -> Operator:
+    held = Operator(
+        table.amount("launch_s"),
+        _inverse(table, "flop_per_s"),
+        _inverse(table, "bytes_per_s"),
+        frozenset(table.texts("fused")),
+    )
+    table.reject_unread()
+    return held
+
+
+def _inverse(table: Table, key: str) -> float:
+    """Return the time of one, of a rate; a rate that is not there takes no time."""
+    rate = table.amount(key)
+    return 1.0 / rate if rate else 0.0
+
+
+def read_collectives(table: Table) -> dict[tuple[str, int], Lines]:
+    """Return the tables ``[collective.KIND]``, whose keys are numbers of ranks."""
+    found = {}
+    for kind in table.names():
+        if kind not in KINDS:
+            raise UserError(
+                f"{table.where(kind)}: unknown collective, expected one of {', '.join(KINDS)}"
+                f"{did_you_mean(kind, KINDS)}"
+            )
+        groups = table.table(kind)
+        for ranks in groups.names():
+            if not ranks.isdecimal() or int(ranks) < 2:
+                raise UserError(f"{groups.where(ranks)}: expected a number of ranks from 2 on")
+            found[kind, int(ranks)] = groups.lines(ranks)
+    return found
