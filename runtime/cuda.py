@@ -11,17 +11,21 @@ import ctypes
 import importlib.util
 import io
 import os
-from collections.abc import Sequence
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from tensoropt.runtime import cudart
-from tensoropt.runtime.dtypes import ONNX_CODES, Array
+from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of_code
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.onnx_runtime import installation_fault
-from tensoropt.runtime.provider import DeviceArray, Provider
+from tensoropt.runtime.ops import library
+from tensoropt.runtime.provider import DeviceArray, Memory, Provider
 
 __all__ = ["CudaProvider", "StandInProvider", "check_cuda", "open_cuda", "stand_in"]
 
@@ -37,6 +41,7 @@ class CudaProvider(Provider):
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self._placed: WeakSet[DeviceArray] = WeakSet()
 
     def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
         options = {
@@ -51,10 +56,28 @@ class CudaProvider(Provider):
     def prepare(self, options: Any) -> None:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
 
-    def check(self, session: Any) -> None:
+    def opened(self, make: Callable[[], Any]) -> Any:
         """Refuse a session that ONNX Runtime made without CUDA: it says so in its log only."""
+        with _stderr_kept() as said:
+            session = make()
         if session.get_providers()[0] != _CUDA:
-            raise UserError("ONNX Runtime cannot use CUDA here and would compute on the CPU")
+            raise UserError(f"ONNX Runtime cannot use CUDA here: {_reason(said[0])}")
+        return session
+
+    def measure(self) -> Memory:
+        return _DeviceMemory(self)
+
+    def nodes_on_cpu(self, session: Any) -> int | None:
+        parts = session.get_provider_graph_assignment_info()
+        return sum(len(part.get_nodes()) for part in parts if part.ep_name != _CUDA)
+
+    def used_bytes(self) -> int | None:
+        used = library.device_used_bytes(self.number)
+        return used if used >= 0 else None
+
+    def placed_bytes(self) -> int:
+        """Return the size of the arrays that are held on the device."""
+        return sum(array.nbytes for array in self._placed)
 
     def place(self, array: Array) -> DeviceArray:
         placed = self.empty(array.shape, array.dtype)
@@ -66,10 +89,12 @@ class CudaProvider(Provider):
 
         kind = ONNX_CODES.get(dtype.name, dtype)
         make = OrtValue.ortvalue_from_shape_and_type
-        return DeviceArray(make(list(shape), kind, self.device, self.number), dtype)
+        array = DeviceArray(make(list(shape), kind, self.device, self.number), dtype)
+        self._placed.add(array)
+        return array
 
-    def wrap(self, value: Any, dtype: np.dtype[Any]) -> DeviceArray:
-        return DeviceArray(value, dtype)
+    def fetch(self, value: Any) -> Array:
+        return DeviceArray(value, dtype_of_code(value.element_type())).get()
 
 
 class StandInProvider(CudaProvider):
@@ -78,14 +103,60 @@ class StandInProvider(CudaProvider):
     device = "cpu"
 
     def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
+        if graphs:
+            raise UserError("the stand-in for CUDA has no graphs")
         return [(_CPU, {})]
 
     def prepare(self, options: Any) -> None:
         super().prepare(options)
         options.add_session_config_entry("tensoropt.stand_in", "1")
 
-    def check(self, session: Any) -> None:
-        """Nothing to refuse: all of it is meant to be on the CPU."""
+    def opened(self, make: Callable[[], Any]) -> Any:
+        return make()
+
+    def nodes_on_cpu(self, session: Any) -> None:
+        """Return nothing: all of them are meant to be there."""
+
+
+class _DeviceMemory:
+    """The most that sessions took of a device, and the arrays that they are bound to.
+
+    Without collectives nothing says how full ONNX Runtime's arenas were: then what the device has
+    less of than before, which is right where the arenas do not shrink and nobody else is there.
+    """
+
+    def __init__(self, provider: CudaProvider) -> None:
+        self._provider, self._before = provider, provider.used_bytes()
+
+    def bytes(self) -> int | None:
+        peak = library.arena_peak_bytes()
+        if peak >= 0:
+            return peak + self._provider.placed_bytes()
+        now = self._provider.used_bytes()
+        return None if now is None or self._before is None else now - self._before
+
+
+@contextlib.contextmanager
+def _stderr_kept() -> Iterator[list[str]]:
+    """Keep what is written to stderr meanwhile, in C++ too, as the one text of a list."""
+    said: list[str] = []
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            aside.seek(0)
+            said.append(aside.read().decode(errors="replace"))
+
+
+def _reason(said: str) -> str:
+    """Return why, from ONNX Runtime's log."""
+    found = re.findall(r"\[ONNXRuntimeError\] : \d+ : \w+ : (.*)", said)
+    lines = found or said.splitlines() or ["it does not say why"]
+    return re.sub(r"\x1b\[[\d;]*m", "", lines[0]).strip()
 
 
 def stand_in() -> Path | None:
@@ -124,8 +195,6 @@ def open_cuda(comm: Any, *, share_gpus: bool) -> Provider:
         os.environ["TENSOROPT_CUDART"] = str(folder / "libcudart.so.13")
     else:
         _preload()
-    from tensoropt.runtime.ops import library
-
     facts = library.cuda()
     if "error" in facts:
         raise UserError(f"--provider cuda: {facts['error']}")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tensoropt.runtime.errors import UserError
 
-__all__ = ["ONNX_CODES", "Array", "dtype_of", "is_native"]
+__all__ = ["ONNX_CODES", "Array", "dtype_of", "dtype_of_code", "is_native"]
 
 Array = NDArray[Any]
 
@@ -21,6 +21,22 @@ ONNX_CODES = {
     "float8_e5m2": 19,
     "float8_e5m2fnuz": 20,
 }
+
+_NATIVE_CODES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+}
+_NAMES = {**_NATIVE_CODES, **{code: name for name, code in ONNX_CODES.items()}}
 
 
 def is_native(name: str) -> bool:
@@ -39,3 +55,10 @@ def dtype_of(name: str) -> np.dtype[Any]:
     except TypeError:
         raise UserError(f"unknown element type, got: {name}") from None
     return dtype
+
+
+def dtype_of_code(code: int) -> np.dtype[Any]:
+    """Return the dtype that ONNX gives a number; raises `UserError` where arrays have none."""
+    if code not in _NAMES:
+        raise UserError(f"arrays have no such element type, got: ONNX's number {code}")
+    return dtype_of(_NAMES[code])

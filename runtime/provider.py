@@ -6,15 +6,17 @@ write arrays that it made with ``place``, ``empty`` and ``zeros``.
 
 from __future__ import annotations
 
+import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from tensoropt.runtime.dtypes import ONNX_CODES, Array
+from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of_code
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.job import Launched
+from tensoropt.runtime.memory import PeakMemory
 
 __all__ = [
     "CPU",
@@ -22,6 +24,7 @@ __all__ = [
     "CpuProvider",
     "DeviceArray",
     "HostArray",
+    "Memory",
     "PlacedArray",
     "Provider",
     "check_provider",
@@ -32,6 +35,13 @@ __all__ = [
 NAMES = ("cpu", "cuda")
 
 _ALIGNMENT = 64  # bytes of a cache line
+
+
+class Memory(Protocol):
+    """The most memory that a rank took, where it computes, since this was made."""
+
+    def bytes(self) -> int | None:
+        """Return it in bytes, None where nothing says."""
 
 
 class PlacedArray(ABC):
@@ -129,15 +139,33 @@ class Provider(ABC):
 
     @abstractmethod
     def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
-        """Return the execution providers of a session; ``graphs`` asks for CUDA graphs."""
+        """Return the execution providers of a session; ``graphs`` asks for CUDA graphs.
+
+        Raises `UserError` where there are none.
+        """
 
     @abstractmethod
     def prepare(self, options: Any) -> None:
         """Set what a session's options need before the collectives are registered."""
 
     @abstractmethod
-    def check(self, session: Any) -> None:
-        """Raise `UserError` unless ONNX Runtime computes where it was told to."""
+    def opened(self, make: Callable[[], Any]) -> Any:
+        """Return the session that ``make`` gives.
+
+        Raises `UserError` unless ONNX Runtime computes where it was told to.
+        """
+
+    @abstractmethod
+    def measure(self) -> Memory:
+        """Begin to measure memory."""
+
+    def nodes_on_cpu(self, session: Any) -> int | None:
+        """Return how many nodes ONNX Runtime left to the CPU, None where all are meant to be."""
+        return None
+
+    def used_bytes(self) -> int | None:
+        """Return what all processes together take of the device now, None on the CPU."""
+        return None
 
     @abstractmethod
     def place(self, array: Array) -> PlacedArray:
@@ -154,8 +182,8 @@ class Provider(ABC):
         return array
 
     @abstractmethod
-    def wrap(self, value: Any, dtype: np.dtype[Any]) -> PlacedArray:
-        """Return an output that ONNX Runtime allocated, an OrtValue, as an array."""
+    def fetch(self, value: Any) -> Array:
+        """Return an array of its own with the values of an output, an OrtValue."""
 
 
 class CpuProvider(Provider):
@@ -169,8 +197,11 @@ class CpuProvider(Provider):
     def prepare(self, options: Any) -> None:
         """Nothing to set."""
 
-    def check(self, session: Any) -> None:
-        """Nothing to refuse."""
+    def opened(self, make: Callable[[], Any]) -> Any:
+        return make()
+
+    def measure(self) -> Memory:
+        return PeakMemory()
 
     def place(self, array: Array) -> HostArray:
         return HostArray(array)
@@ -182,14 +213,12 @@ class CpuProvider(Provider):
         start = -raw.ctypes.data % _ALIGNMENT
         return HostArray(raw[start : start + size].view(dtype).reshape(tuple(shape)))
 
-    def wrap(self, value: Any, dtype: np.dtype[Any]) -> HostArray:
-        """Return a copy: the memory may be an input's, which is not kept for the output's sake."""
-        import ctypes
-
-        array = np.empty(tuple(value.shape()), dtype)
+    def fetch(self, value: Any) -> Array:
+        # The memory may be an input's, which is not kept for the output's sake.
+        array = np.empty(tuple(value.shape()), dtype_of_code(value.element_type()))
         if array.nbytes:
             ctypes.memmove(array.ctypes.data, value.data_ptr(), array.nbytes)
-        return HostArray(array)
+        return array
 
 
 CPU = CpuProvider()

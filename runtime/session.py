@@ -2,119 +2,142 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of
+from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.ops import library_path
+from tensoropt.runtime.provider import CPU, PlacedArray, Provider
 
 __all__ = [
-    "BoundGraph",
     "Session",
-    "bound_graph",
     "cores",
     "every_value_session",
     "keep_memory_low",
     "one_device_session",
     "rank_session",
+    "training_session",
 ]
 
 _FATAL = 4  # ONNX Runtime also raises its errors; printing them as well would tell them twice
 
 
 class Session:
-    """An ONNX Runtime session whose inputs are set once and run many times."""
+    """A session that reads and writes arrays which stay where they are from run to run.
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._names = [output.name for output in session.get_outputs()]
+    ``inputs`` and ``outputs`` are names. Inputs are set with `feed` or `read`. An output that
+    `write` does not bind is allocated by ONNX Runtime, on the device if there is one.
+    """
+
+    def __init__(self, session: Any, provider: Provider) -> None:
+        self._session, self._provider = session, provider
+        self._binding = session.io_binding()
         self.inputs = [value.name for value in session.get_inputs()]
-        self._feeds: dict[str, Any] = {}
+        self.outputs = [value.name for value in session.get_outputs()]
+        self._allocated = dict.fromkeys(self.outputs)
+        self._elsewhere: dict[str, PlacedArray] = {}
+        self._release()
+
+    def _release(self) -> None:
+        """Let ONNX Runtime allocate outputs anew.
+
+        It would write into those of the run before, which may be the memory of an input then.
+        """
+        for name in self._allocated:
+            self._binding.bind_output(name, self._provider.device, self._provider.number)
 
     def feed(self, name: str, array: Array) -> None:
-        """Set an input; the array is kept, not copied."""
-        self._feeds[name] = _to_ort(array)
+        """Set an input; on the CPU the array is kept, not copied."""
+        self.read(name, self._provider.place(array))
+        self._release()
 
-    def run(self) -> list[Any]:
-        """Run one step; returns what `fetch` takes. Raises `UserError`."""
+    def read(self, name: str, array: PlacedArray) -> None:
+        """Let input ``name`` be read from ``array``, which is kept, not copied."""
+        self._binding.bind_ortvalue_input(name, array.value)
+        self._elsewhere.pop(name, None)
+        if self._provider.device != "cpu" and name in self._read_on_host():
+            self._elsewhere[name] = array
+
+    def _read_on_host(self) -> list[str]:
+        """Return the inputs that nodes on the CPU read."""
+        places = self._session.get_input_memory_infos()
+        pairs = zip(self.inputs, places, strict=True)
+        return [name for name, place in pairs if place.name == "Cpu"]
+
+    def write(self, name: str, array: PlacedArray) -> None:
+        """Let output ``name`` be written into ``array``, which may be that of an input."""
+        self._allocated.pop(name, None)
+        self._binding.bind_ortvalue_output(name, array.value)
+
+    def run(self) -> None:
+        """Run once, to the end of what a device has to do. Raises `UserError`."""
         try:
-            values: list[Any] = self._session.run_with_ort_values(self._names, self._feeds)
+            for name, array in self._elsewhere.items():  # bound by copy
+                self._binding.bind_ortvalue_input(name, array.value)
+            self._session.run_with_iobinding(self._binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             raise UserError(one_line(error)) from None
-        return values
+
+    def fetch(self) -> dict[str, Array]:
+        """Return the outputs of the last run as arrays of their own, by name."""
+        values = zip(self.outputs, self._binding.get_outputs(), strict=True)
+        return {name: self._fetched(name, value) for name, value in values}
+
+    def _fetched(self, name: str, value: Any) -> Array:
+        if not value.is_tensor():
+            raise UserError(f"output '{name}' is no tensor, got: {value.data_type()}")
+        return self._provider.fetch(value)
 
     def signature(self) -> list[tuple[str, str, list[Any]]]:
         """Return name, type such as ``tensor(float)``, and shape of each input."""
         return [(value.name, value.type, value.shape) for value in self._session.get_inputs()]
 
+    def nodes_on_cpu(self) -> int | None:
+        """Return how many nodes a device left to the CPU, None where all are meant to be there."""
+        return self._provider.nodes_on_cpu(self._session)
+
     def end_trace(self) -> Path:
         """Return the file with what a traced session wrote down; nothing is written any more."""
         return Path(self._session.end_profiling())
 
-    def fetch(self, values: Sequence[Any]) -> dict[str, Array]:
-        """Return the outputs of a step as arrays of their own, by name."""
-        return {name: _from_ort(value) for name, value in zip(self._names, values, strict=True)}
 
-
-class BoundGraph:
-    """A session that reads and writes arrays which stay where they are from run to run.
-
-    An output may be bound to the array of an input, which it then replaces.
-    """
-
-    def __init__(self, session: Any) -> None:
-        self._session, self._binding = session, session.io_binding()
-        self.inputs = [value.name for value in session.get_inputs()]
-        self.outputs = [value.name for value in session.get_outputs()]
-
-    def read(self, name: str, array: Array) -> None:
-        """Let input ``name`` be read from ``array``, which is kept, not copied."""
-        self._binding.bind_ortvalue_input(name, _to_ort(array))
-
-    def write(self, name: str, array: Array) -> None:
-        """Let output ``name`` be written into ``array``."""
-        self._binding.bind_ortvalue_output(name, _to_ort(array))
-
-    def run(self) -> None:
-        """Run once. Raises `UserError`."""
-        try:
-            self._session.run_with_iobinding(self._binding)
-        except Exception as error:  # ONNX Runtime's exceptions share no base class
-            raise UserError(one_line(error)) from None
-
-
-def rank_session(graph: Path, threads: int, trace: Path | None = None) -> Session:
+def rank_session(
+    graph: Path,
+    threads: int,
+    trace: Path | None = None,
+    *,
+    provider: Provider = CPU,
+    graphs: bool = False,
+) -> Session:
     """Return the session of one rank's graph, with the collectives; MPI must be initialised.
 
-    With ``trace`` it writes down how long each node takes, in a file whose name begins so, and
-    the graph that it runs to ``{trace}.onnx``.
+    ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
+    no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
+    begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
     """
     options = _options(threads)
     if trace is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(trace)
         options.optimized_model_filepath = f"{trace}.onnx"
-        weights = "session.optimized_model_external_initializers_file_name"
-        options.add_session_config_entry(weights, f"{trace.name}.bin")
-    return Session(_rank_opened(graph, options))
+    return _rank_opened(graph, options, provider, graphs=graphs)
 
 
-def bound_graph(graph: Path, threads: int, optimised: Path | None = None) -> BoundGraph:
-    """Return one rank's graph of a training step; MPI must be initialised.
+def training_session(
+    graph: Path, threads: int, optimised: Path | None = None, *, provider: Provider = CPU
+) -> Session:
+    """Return the session of one rank's graph of a training step; MPI must be initialised.
 
-    What ONNX Runtime makes of the graph is written to ``optimised``.
+    What ONNX Runtime makes of the graph is written to ``optimised``. Raises `UserError`.
     """
     options = _options(threads)
     keep_memory_low(options)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
-    return BoundGraph(_rank_opened(graph, options))
+    return _rank_opened(graph, options, provider)
 
 
 def keep_memory_low(options: Any) -> None:
@@ -129,7 +152,9 @@ def keep_memory_low(options: Any) -> None:
     options.enable_mem_pattern = False
 
 
-def every_value_session(model: bytes, folder: Path, threads: int) -> Session:
+def every_value_session(
+    model: bytes, folder: Path, threads: int, *, provider: Provider = CPU
+) -> Session:
     """Return the session of a rank's graph that was changed to return what is inside it.
 
     Nothing is optimised, so that all of it is there; external data lies in ``folder``.
@@ -140,12 +165,12 @@ def every_value_session(model: bytes, folder: Path, threads: int) -> Session:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     where = "session.model_external_initializers_file_folder_path"
     options.add_session_config_entry(where, str(folder))
-    return Session(_rank_opened(model, options))
+    return _rank_opened(model, options, provider)
 
 
-def one_device_session(model: Path) -> Session:
-    """Return stock ONNX Runtime's session of the whole model, on all cores."""
-    return Session(_opened(model, _options(cores()), lambda: None))
+def one_device_session(model: Path, provider: Provider = CPU) -> Session:
+    """Return stock ONNX Runtime's session of the whole model, on all cores or on one device."""
+    return _opened(model, _options(cores()), provider, lambda: None)
 
 
 def cores() -> int:
@@ -168,46 +193,32 @@ def _options(threads: int) -> Any:
     return options
 
 
-def _rank_opened(graph: Path | bytes, options: Any) -> Any:
+def _rank_opened(
+    graph: Path | bytes, options: Any, provider: Provider, *, graphs: bool = False
+) -> Session:
     library = str(library_path())
-    return _opened(graph, options, lambda: options.register_custom_ops_library(library))
+    register = lambda: options.register_custom_ops_library(library)  # noqa: E731
+    return _opened(graph, options, provider, register, graphs=graphs)
 
 
-def _opened(model: Path | bytes, options: Any, prepare: Callable[[], None]) -> Any:
-    import onnxruntime
+def _opened(
+    model: Path | bytes,
+    options: Any,
+    provider: Provider,
+    register: Callable[[], None],
+    *,
+    graphs: bool = False,
+) -> Session:
+    from onnxruntime import InferenceSession
 
+    where = model if isinstance(model, bytes) else str(model)
     try:
-        prepare()
-        return onnxruntime.InferenceSession(
-            model if isinstance(model, bytes) else str(model),
-            options,
-            providers=["CPUExecutionProvider"],
-        )
+        kinds = provider.sessions(graphs=graphs)
+        provider.prepare(options)
+        register()
+        # Without the fallback: a second session on the CPU, and a text on stdout.
+        make = lambda: InferenceSession(where, options, kinds, enable_fallback=0)  # noqa: E731
+        return Session(provider.opened(make), provider)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        where = "a graph" if isinstance(model, bytes) else model
-        raise UserError(f"{where}: {one_line(error)}") from None
-
-
-def _to_ort(array: Array) -> Any:
-    from onnxruntime import OrtValue
-
-    code = ONNX_CODES.get(array.dtype.name)
-    if code is None:
-        return OrtValue.ortvalue_from_numpy(array)
-    raw = array.view(np.dtype(f"u{array.dtype.itemsize}"))
-    return OrtValue.ortvalue_from_numpy_with_onnx_type(raw, code)
-
-
-def _from_ort(value: Any) -> Array:
-    if not value.is_tensor():
-        raise UserError(f"an output is no tensor, got: {value.data_type()}")
-    names = {code: name for name, code in ONNX_CODES.items()}
-    name = names.get(value.element_type())
-    if name is None:
-        # A view of memory that may be an input's, which is not kept for the output's sake.
-        array: Array = value.numpy().copy()
-        return array
-    shape = tuple(value.shape())
-    copy = np.empty(shape, dtype_of(name))
-    ctypes.memmove(copy.ctypes.data, value.data_ptr(), copy.nbytes)
-    return copy
+        place = "a graph" if isinstance(model, bytes) else model
+        raise UserError(f"{place}: {one_line(error)}") from None

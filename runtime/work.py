@@ -84,12 +84,12 @@ def _one_device(job: Job) -> tuple[dict[str, Array], list[float]]:
         session = one_device_session(Path(str(job.model)))
         for name in inputs.tensors:
             session.feed(name, inputs.array(name))
-        values = session.run()
+        session.run()
         times = [_timed(session.run) for _ in range(job.runs)]
     except UserError as error:
         hint = " (inputs are drawn, see --int-range and --inputs)" if job.inputs is None else ""
         raise UserError(f"the one-device run failed: {error}{hint}") from None
-    return session.fetch(values), times
+    return session.fetch(), times
 
 
 def _timed(run: Callable[[], Any]) -> float:
@@ -129,9 +129,9 @@ def _run(
 ) -> tuple[dict[str, Array], list[float]]:
     for name, tensor in inputs.tensors.items():
         session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
-    values = session.run()
+    session.run()
     times = [_timed_step(session, comm) for _ in range(job.runs)]
-    local = session.fetch(values)
+    local = session.fetch()
     whole = {t.name: gather(t.name, local[t.name], t.layout, comm) for t in plan.outputs}
     if comm.rank == 0 and job.outputs is not None:
         _write_outputs(Path(job.outputs), whole)

@@ -50,7 +50,8 @@ def _computed(step: Step, threads: int, rank: int, fed: _Place | None) -> _Place
             arrays[gradient.accumulator] = step.held.gradients[gradient.tensor.name] * 0
     for name in session.inputs:
         session.feed(name, arrays[name])
-    values = session.fetch(session.run())
+    session.run()
+    values = session.fetch()
     if fed is not None:
         return fed
     for order, (what, outputs) in enumerate(nodes):

@@ -15,7 +15,8 @@ import numpy as np
 from tensoropt.runtime.dtypes import Array, dtype_of
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.plan import Tensor
-from tensoropt.runtime.session import BoundGraph, bound_graph
+from tensoropt.runtime.provider import HostArray
+from tensoropt.runtime.session import Session, training_session
 from tensoropt.runtime.training.constants import constant_bytes
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
@@ -44,7 +45,7 @@ class Step:
         graphs = (plan.plan.graph(held.rank), plan.update_graph(held.rank))
         self._files = [self._optimised(graph) or graph for graph in graphs]
         self.gradients, self.update = (
-            bound_graph(graph, threads, None if file == graph else file)
+            training_session(graph, threads, None if file == graph else file)
             for graph, file in zip(graphs, self._files, strict=True)
         )
         self._bind("gradients", self.gradients, self._read_first(), {plan.loss_output: self.loss})
@@ -69,7 +70,7 @@ class Step:
         return {**self.batch, **{name: array for name, array in sums.items() if name is not None}}
 
     def _bind(
-        self, role: str, graph: BoundGraph, read: Mapping[str, Array], written: Mapping[str, Array]
+        self, role: str, graph: Session, read: Mapping[str, Array], written: Mapping[str, Array]
     ) -> None:
         held, plan = self.held, self.plan
         read = {**read, **self.scalars, **held.state}
@@ -82,7 +83,7 @@ class Step:
             for name in names:
                 if name not in arrays:
                     raise UserError(f"{plan.folder}: {role} graph: unknown tensor '{name}'")
-                bind(name, arrays[name])
+                bind(name, HostArray(arrays[name]))
 
     def set(self, role: str, value: float) -> None:
         """Set the scalars of a role for the runs to come."""

@@ -70,7 +70,8 @@ def scalar(hyper, number: int) -> np.ndarray:
 def ran(session, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name in session.inputs:
         session.feed(name, values[name])
-    return session.fetch(session.run())
+    session.run()
+    return session.fetch()
 
 
 def replace(plan: TrainingPlan, graph: str, values, found) -> None:
