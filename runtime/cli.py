@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line, printable
 from tensoropt.runtime.flags import integer, number
-from tensoropt.runtime.job import Job
+from tensoropt.runtime.job import PROVIDERS, Job
 from tensoropt.runtime.training.cli import (
     add_training_flags,
     check_modes,
@@ -106,6 +106,9 @@ def _job(arguments: argparse.Namespace) -> Job:
         rtol=arguments.rtol,
         atol=arguments.atol,
         threads=arguments.threads,
+        provider=arguments.provider,
+        share_gpus=arguments.share_gpus,
+        cuda_graphs=arguments.cuda_graphs,
     )
 
 
@@ -128,9 +131,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
     add("--timeout", type=number(1e-3), metavar="S", help="end all ranks after S seconds")
     add("--format", choices=["text", "json"], default="text", help="default: text")
+    _add_provider_flags(parser)
     _add_data_flags(parser)
     add_training_flags(parser)
     return parser
+
+
+def _add_provider_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("where ranks compute").add_argument
+    add("--provider", choices=PROVIDERS, default="cpu", help="cuda: one GPU per rank (cpu)")
+    add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
+    add("--cuda-graphs", action="store_true", help="run a step as one CUDA graph where that can be")
 
 
 def _add_data_flags(parser: argparse.ArgumentParser) -> None:

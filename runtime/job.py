@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["CheckResult", "Job", "Launched", "OutputResult", "results_from"]
+__all__ = ["PROVIDERS", "CheckResult", "Job", "Launched", "OutputResult", "results_from"]
+
+PROVIDERS = ("cpu", "cuda")
+"""Where ranks can compute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +18,7 @@ class Launched:
     """What every kind of job has.
 
     ``threads`` per rank: None divides the machine's cores. ``provider`` says where ranks compute,
-    "cpu" or "cuda"; there, ``share_gpus`` allows more ranks on a machine than GPUs, and
+    one of `PROVIDERS`; on CUDA ``share_gpus`` allows more ranks on a machine than GPUs, and
     ``cuda_graphs`` asks for CUDA graphs. ``launcher_pid`` is set where a launcher started the
     ranks.
     """
@@ -84,6 +87,13 @@ class CheckResult:
 
     ``one_device_times_s``: the same for the one-device run, where both were asked for. ``error``:
     why the plan could not be run. ``passed`` is None without a comparison.
+
+    ``peak_bytes`` is the most memory that a rank took: resident memory beyond what it had before,
+    on a device what ONNX Runtime's arenas and the inputs took; None where nothing says.
+    ``predicted_time_s`` and ``predicted_bytes`` are the plan's own, for the device that it was made
+    for. Only on a device: ``used_bytes``, all that processes take of it after the last step, and
+    ``nodes_on_cpu``, how many nodes ONNX Runtime left to the CPU, both of the rank with most;
+    ``cuda_graphs``, where asked for, is "captured" or says why not.
     """
 
     plan: str
@@ -94,6 +104,13 @@ class CheckResult:
     one_device_times_s: tuple[float, ...] = ()
     error: str | None = None
     passed: bool | None = None
+    provider: str = "cpu"
+    predicted_time_s: float | None = None
+    predicted_bytes: int | None = None
+    peak_bytes: int | None = None
+    used_bytes: int | None = None
+    nodes_on_cpu: int | None = None
+    cuda_graphs: str | None = None
 
 
 def results_from(entries: list[dict[str, Any]]) -> list[CheckResult]:

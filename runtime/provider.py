@@ -20,7 +20,6 @@ from tensoropt.runtime.memory import PeakMemory
 
 __all__ = [
     "CPU",
-    "NAMES",
     "CpuProvider",
     "DeviceArray",
     "HostArray",
@@ -31,8 +30,6 @@ __all__ = [
     "host_value",
     "provider_of",
 ]
-
-NAMES = ("cpu", "cuda")
 
 _ALIGNMENT = 64  # bytes of a cache line
 

@@ -12,7 +12,7 @@ from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.layout import Layout, gather_global
 from tensoropt.runtime.session import cores
 
-__all__ = ["gather", "gather_into", "share_of_cores", "wait_idle"]
+__all__ = ["first_error", "gather", "gather_into", "largest", "share_of_cores", "wait_idle"]
 
 
 def share_of_cores(comm: Any) -> int:
@@ -30,6 +30,22 @@ def wait_idle(comm: Any) -> None:
     request = comm.Ibarrier()
     while not request.Test():
         time.sleep(0.002)
+
+
+def first_error(comm: Any, error: str | None) -> str | None:
+    """Return the first rank's error with that rank's name, the same on all; None if none has one.
+
+    Ranks that are done before others wait asleep.
+    """
+    wait_idle(comm)
+    errors = (f"rank {rank}: {one}" for rank, one in enumerate(comm.allgather(error)) if one)
+    return next(errors, None)
+
+
+def largest(comm: Any, value: int | None) -> int | None:
+    """Return the largest of the ranks' values, None where no rank has one."""
+    found = [one for one in comm.allgather(value) if one is not None]
+    return max(found, default=None)
 
 
 def gather(name: str, part: Array, layout: Layout, comm: Any) -> Array:

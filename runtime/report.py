@@ -11,7 +11,9 @@ from typing import Any
 from tensoropt.runtime.errors import printable
 from tensoropt.runtime.job import CheckResult, OutputResult
 
-__all__ = ["columns", "has_passed", "milliseconds", "to_json", "to_text"]
+__all__ = ["columns", "has_passed", "milliseconds", "size_text", "to_json", "to_text"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def has_passed(results: Sequence[CheckResult]) -> bool:
@@ -22,7 +24,7 @@ def has_passed(results: Sequence[CheckResult]) -> bool:
 def to_text(results: Sequence[CheckResult]) -> str:
     """Return a table, and ``PASSED`` or ``FAILED`` on a last line where plans were compared."""
     if len(results) == 1:
-        lines = columns(_output_rows(results[0])) + _timing_lines(results[0])
+        lines = [*columns(_output_rows(results[0])), *_measured_lines(results[0])]
     else:
         lines = columns([_plan_row(result) for result in results])
     if any(result.passed is not None for result in results):
@@ -64,19 +66,36 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def _timing_lines(result: CheckResult) -> list[str]:
+def _measured_lines(result: CheckResult) -> list[str]:
+    """Return what was measured beside what was predicted, where steps were timed."""
     lines = []
-    for label, times in (
-        ("step time", result.step_times_s),
-        ("one device", result.one_device_times_s),
-    ):
-        if times:
-            middle, least, most = statistics.median(times), min(times), max(times)
-            lines.append(
-                f"{label}: median {milliseconds(middle)}, fastest {milliseconds(least)}, "
-                f"slowest {milliseconds(most)} of {len(times)}"
-            )
-    return lines
+    if result.step_times_s:
+        lines.append(f"step time: {_times(result.step_times_s)}{_predicted_time(result)}")
+    if result.one_device_times_s:
+        lines.append(f"one device: {_times(result.one_device_times_s)}")
+    if result.step_times_s and result.peak_bytes is not None:
+        predicted = size_text(result.predicted_bytes)
+        lines.append(f"peak memory: {size_text(result.peak_bytes)}, predicted {predicted}")
+    return lines + _device_lines(result)
+
+
+def _times(times: Sequence[float]) -> str:
+    middle, least, most = (milliseconds(of(times)) for of in (statistics.median, min, max))
+    return f"median {middle}, fastest {least}, slowest {most} of {len(times)}"
+
+
+def _predicted_time(result: CheckResult) -> str:
+    time_s = result.predicted_time_s
+    return "" if time_s is None else f", predicted {milliseconds(time_s)}"
+
+
+def _device_lines(result: CheckResult) -> list[str]:
+    found = (
+        ("device memory in use", result.used_bytes and size_text(result.used_bytes)),
+        ("nodes on the CPU", result.nodes_on_cpu),
+        ("CUDA graphs", result.cuda_graphs),
+    )
+    return [f"{what}: {value}" for what, value in found if value is not None]
 
 
 def milliseconds(time_s: float) -> str:
@@ -84,10 +103,22 @@ def milliseconds(time_s: float) -> str:
     return f"{time_s * 1e3:.3f} ms"
 
 
+def size_text(size: float | None) -> str:
+    """Return a size given in bytes as text, a dash where it is not known."""
+    if size is None:
+        return "-"
+    unit = 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.4g} {_UNITS[unit]}"
+
+
 def _plan_row(result: CheckResult) -> list[str]:
     verdict = "FAILED" if not has_passed([result]) else "ok" if result.passed is None else "PASSED"
     times = result.step_times_s
-    step = f"step {milliseconds(statistics.median(times))}" if times else ""
+    step = (
+        f"step {milliseconds(statistics.median(times))}{_predicted_time(result)}" if times else ""
+    )
     return [result.plan, f"mesh {_shape(result.mesh)}", verdict, step, _remark(result)]
 
 

@@ -19,7 +19,8 @@ from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.inputs import Inputs, make_inputs
 from tensoropt.runtime.job import CheckResult, Job, OutputResult
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.ranks import gather, share_of_cores, wait_idle
+from tensoropt.runtime.provider import Memory, Provider, check_provider, provider_of
+from tensoropt.runtime.ranks import first_error, gather, largest, share_of_cores, wait_idle
 from tensoropt.runtime.session import Session, one_device_session, rank_session
 
 __all__ = ["check_job", "run_job"]
@@ -28,8 +29,10 @@ __all__ = ["check_job", "run_job"]
 def check_job(job: Job) -> list[Plan]:
     """Return the job's plans after checking all that can be checked before ranks start.
 
-    Raises `UserError`: plans, the model's hash, inputs, and that the plans go together.
+    Raises `UserError`: the provider, plans, the model's hash, inputs, and that the plans go
+    together.
     """
+    check_provider(job)
     plans = [_inference_plan(folder) for folder in job.plans]
     for plan in plans[1:]:
         if plan.ranks != plans[0].ranks:
@@ -68,20 +71,20 @@ def run_job(job: Job, comm: Any) -> list[CheckResult]:
     A plan whose sessions cannot be made is an error of that plan. A failure while running raises
     `UserError`: the other ranks then wait for this one, so the job cannot go on.
     """
-    threads = job.threads or share_of_cores(comm)
+    provider = provider_of(job, comm)
     expected: dict[str, Array] = {}
     times: list[float] = []
     if job.model is not None and comm.rank == 0:
-        expected, times = _one_device(job)
+        expected, times = _one_device(job, provider)
     wait_idle(comm)
-    results = [_run_plan(job, Plan.read(p), comm, threads, expected) for p in job.plans]
+    results = [_run_plan(job, Plan.read(p), comm, provider, expected) for p in job.plans]
     return [replace(result, one_device_times_s=tuple(times)) for result in results]
 
 
-def _one_device(job: Job) -> tuple[dict[str, Array], list[float]]:
+def _one_device(job: Job, provider: Provider) -> tuple[dict[str, Array], list[float]]:
     inputs = make_inputs(job, Plan.read(job.plans[0]).inputs)
     try:
-        session = one_device_session(Path(str(job.model)))
+        session = one_device_session(Path(str(job.model)), provider)
         for name in inputs.tensors:
             session.feed(name, inputs.array(name))
         session.run()
@@ -99,43 +102,61 @@ def _timed(run: Callable[[], Any]) -> float:
 
 
 def _run_plan(
-    job: Job, plan: Plan, comm: Any, threads: int, expected: dict[str, Array]
+    job: Job, plan: Plan, comm: Any, provider: Provider, expected: dict[str, Array]
 ) -> CheckResult:
-    result = CheckResult(str(plan.folder), plan.ranks, plan.mesh)
-    session, error = _open(plan, comm.rank, threads)
-    wait_idle(comm)
-    errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
-    if session is None or errors:
-        return replace(result, error=errors[0], passed=False if job.model else None)
+    predicted = plan.document["predicted"]
+    result = CheckResult(
+        str(plan.folder),
+        plan.ranks,
+        plan.mesh,
+        provider=job.provider,
+        predicted_time_s=predicted["time_s"],
+        predicted_bytes=predicted["memory_bytes"],
+    )
+    memory = provider.measure()
+    session, refusal, error = _open(job, plan, comm, provider)
+    if session is None:
+        return replace(result, error=error, passed=False if job.model else None)
     try:
-        outputs, times = _run(job, plan, session, make_inputs(job, plan.inputs), comm)
+        times = _take_steps(job, session, make_inputs(job, plan.inputs), comm)
+        facts = _facts(session, provider, memory, comm)
+        outputs = _outputs(job, plan, session, comm)
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
     judged = _judge(job, plan, outputs, expected) if comm.rank == 0 else ()
     wait_idle(comm)
     passed = all(output.passed for output in judged) if job.model else None
-    return replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
+    facts["cuda_graphs"] = refusal or "captured" if job.cuda_graphs else None
+    return replace(result, outputs=judged, step_times_s=tuple(times), passed=passed, **facts)
 
 
-def _open(plan: Plan, rank: int, threads: int) -> tuple[Session | None, str | None]:
-    try:
-        return rank_session(plan.graph(rank), threads), None
-    except UserError as error:
-        return None, str(error)
+def _open(
+    job: Job, plan: Plan, comm: Any, provider: Provider
+) -> tuple[Session | None, str | None, str | None]:
+    """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
+
+    All ranks go without CUDA graphs where one has to: with them the first run is three.
+    """
+    threads = job.threads or share_of_cores(comm)
+    graph, refusal = plan.graph(comm.rank), None
+    for graphs in (True, False) if job.cuda_graphs else (False,):
+        session, error = None, None
+        try:
+            session = rank_session(graph, threads, provider=provider, graphs=graphs)
+        except UserError as failure:
+            error = str(failure)
+        error = first_error(comm, error)
+        if error is None:
+            return session, refusal, None
+        refusal = f"not captured: {error}"
+    return None, refusal, error
 
 
-def _run(
-    job: Job, plan: Plan, session: Session, inputs: Inputs, comm: Any
-) -> tuple[dict[str, Array], list[float]]:
+def _take_steps(job: Job, session: Session, inputs: Inputs, comm: Any) -> list[float]:
     for name, tensor in inputs.tensors.items():
         session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
     session.run()
-    times = [_timed_step(session, comm) for _ in range(job.runs)]
-    local = session.fetch()
-    whole = {t.name: gather(t.name, local[t.name], t.layout, comm) for t in plan.outputs}
-    if comm.rank == 0 and job.outputs is not None:
-        _write_outputs(Path(job.outputs), whole)
-    return whole, times
+    return [_timed_step(session, comm) for _ in range(job.runs)]
 
 
 def _timed_step(session: Session, comm: Any) -> float:
@@ -144,6 +165,23 @@ def _timed_step(session: Session, comm: Any) -> float:
 
     comm.Barrier()
     return float(comm.allreduce(_timed(session.run), MPI.MAX))
+
+
+def _facts(session: Session, provider: Provider, memory: Memory, comm: Any) -> dict[str, Any]:
+    """Return what was measured beside times: of the rank that has most."""
+    return {
+        "peak_bytes": largest(comm, memory.bytes()),
+        "used_bytes": largest(comm, provider.used_bytes()),
+        "nodes_on_cpu": largest(comm, session.nodes_on_cpu()),
+    }
+
+
+def _outputs(job: Job, plan: Plan, session: Session, comm: Any) -> dict[str, Array]:
+    local = session.fetch()
+    whole = {t.name: gather(t.name, local[t.name], t.layout, comm) for t in plan.outputs}
+    if comm.rank == 0 and job.outputs is not None:
+        _write_outputs(Path(job.outputs), whole)
+    return whole
 
 
 def _judge(
