@@ -77,7 +77,8 @@ class HostArray(PlacedArray):
         self.value, self._array = host_value(array), array
 
     def put(self, array: Array) -> None:
-        self._array[...] = array
+        if array is not self._array:
+            self._array[...] = array
 
     def get(self) -> Array:
         return self._array
@@ -198,6 +199,8 @@ class CpuProvider(Provider):
         return make()
 
     def measure(self) -> Memory:
+        import onnxruntime  # noqa: F401  # its code is no part of what sessions take
+
         return PeakMemory()
 
     def place(self, array: Array) -> HostArray:

@@ -17,6 +17,7 @@ __all__ = [
     "cores",
     "every_value_session",
     "keep_memory_low",
+    "made_session",
     "one_device_session",
     "rank_session",
     "training_session",
@@ -127,17 +128,23 @@ def rank_session(
 
 
 def training_session(
-    graph: Path, threads: int, optimised: Path | None = None, *, provider: Provider = CPU
+    graph: Path,
+    threads: int,
+    optimised: Path | None = None,
+    *,
+    provider: Provider = CPU,
+    graphs: bool = False,
 ) -> Session:
     """Return the session of one rank's graph of a training step; MPI must be initialised.
 
-    What ONNX Runtime makes of the graph is written to ``optimised``. Raises `UserError`.
+    What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` is as for
+    `rank_session`. Raises `UserError`.
     """
     options = _options(threads)
     keep_memory_low(options)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
-    return _rank_opened(graph, options, provider)
+    return _rank_opened(graph, options, provider, graphs=graphs)
 
 
 def keep_memory_low(options: Any) -> None:
@@ -166,6 +173,11 @@ def every_value_session(
     where = "session.model_external_initializers_file_folder_path"
     options.add_session_config_entry(where, str(folder))
     return _rank_opened(model, options, provider)
+
+
+def made_session(model: bytes, provider: Provider) -> Session:
+    """Return the session of a small graph made here, without collectives. Raises `UserError`."""
+    return _opened(model, _options(1), provider, lambda: None)
 
 
 def one_device_session(model: Path, provider: Provider = CPU) -> Session:
