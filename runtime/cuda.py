@@ -27,7 +27,7 @@ from tensoropt.runtime.onnx_runtime import installation_fault
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.provider import DeviceArray, Memory, Provider
 
-__all__ = ["CudaProvider", "StandInProvider", "check_cuda", "open_cuda", "stand_in"]
+__all__ = ["CudaProvider", "StandInProvider", "check_cuda", "device_of", "open_cuda", "stand_in"]
 
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _SHARING_NCCL = (2, 30)  # the first that lets ranks share a device
@@ -225,23 +225,31 @@ def _check_sharing(version: str) -> None:
 
 
 def _own_device(comm: Any, devices: int, *, share_gpus: bool) -> int:
-    """Return the number of this rank's device among the ``devices`` that it sees.
-
-    Ranks of a machine take them in turn, unless each rank was shown its own.
-    """
+    """Return the number of this rank's device among the ``devices`` that it sees."""
     from mpi4py import MPI
 
     here = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
     shown = here.allgather(os.environ.get("CUDA_VISIBLE_DEVICES"))
-    rank, ranks = here.rank, here.size
+    rank = here.rank
     here.Free()
-    if ranks <= devices:
-        return int(rank)
-    if devices == 1 and len(set(shown)) == ranks:
+    return device_of(rank, shown, devices, share_gpus=share_gpus)
+
+
+def device_of(
+    rank: int, shown: Sequence[str | None], devices: int, *, share_gpus: bool = False
+) -> int:
+    """Return the number of a rank's device; raises `UserError` where it would be another's too.
+
+    ``rank`` counts on this machine, ``shown`` is what the launcher lets each rank there see
+    (CUDA_VISIBLE_DEVICES), and ``devices`` how many that are for this one. Ranks take devices in
+    turn, unless each was shown one of its own.
+    """
+    ranks = len(shown)
+    if ranks <= devices or share_gpus:
+        return rank % devices
+    if devices == 1 and None not in shown and len(set(shown)) == ranks:
         return 0
-    if not share_gpus:
-        raise UserError(
-            f"{ranks} ranks on a machine with {devices} GPUs, expected a GPU for each "
-            "(for tests, --share-gpus lets ranks share one)"
-        )
-    return int(rank) % devices
+    raise UserError(
+        f"--provider cuda: {ranks} ranks on a machine with {devices} GPUs, expected a GPU for each "
+        "rank (for tests, --share-gpus lets them share)"
+    )

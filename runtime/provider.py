@@ -231,7 +231,8 @@ def check_provider(job: Launched) -> None:
 
         check_cuda()
     elif job.share_gpus or job.cuda_graphs:
-        raise UserError("--share-gpus and --cuda-graphs: expected --provider cuda")
+        flag = "--share-gpus" if job.share_gpus else "--cuda-graphs"
+        raise UserError(f"{flag}: expected --provider cuda")
 
 
 def provider_of(job: Launched, comm: Any) -> Provider:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Session:
         self.inputs = [value.name for value in session.get_inputs()]
         self.outputs = [value.name for value in session.get_outputs()]
         self._allocated = dict.fromkeys(self.outputs)
+        self._is_fed = False  # since the last run
         self._elsewhere: dict[str, PlacedArray] = {}
         self._release()
 
@@ -53,11 +54,11 @@ class Session:
     def feed(self, name: str, array: Array) -> None:
         """Set an input; on the CPU the array is kept, not copied."""
         self.read(name, self._provider.place(array))
-        self._release()
 
     def read(self, name: str, array: PlacedArray) -> None:
         """Let input ``name`` be read from ``array``, which is kept, not copied."""
         self._binding.bind_ortvalue_input(name, array.value)
+        self._is_fed = True
         self._elsewhere.pop(name, None)
         if self._provider.device != "cpu" and name in self._read_on_host():
             self._elsewhere[name] = array
@@ -75,6 +76,9 @@ class Session:
 
     def run(self) -> None:
         """Run once, to the end of what a device has to do. Raises `UserError`."""
+        if self._is_fed:
+            self._release()
+        self._is_fed = False
         try:
             for name, array in self._elsewhere.items():  # bound by copy
                 self._binding.bind_ortvalue_input(name, array.value)
@@ -84,8 +88,12 @@ class Session:
 
     def fetch(self) -> dict[str, Array]:
         """Return the outputs of the last run as arrays of their own, by name."""
-        values = zip(self.outputs, self._binding.get_outputs(), strict=True)
-        return {name: self._fetched(name, value) for name, value in values}
+        return dict(self.results())
+
+    def results(self) -> Iterator[tuple[str, Array]]:
+        """Yield names and values of the outputs of the last run, one at a time on the host."""
+        for name, value in zip(self.outputs, self._binding.get_outputs(), strict=True):
+            yield name, self._fetched(name, value)
 
     def _fetched(self, name: str, value: Any) -> Array:
         if not value.is_tensor():

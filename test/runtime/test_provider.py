@@ -1,0 +1,232 @@
+"""Where ranks compute: arrays, devices, and what is refused before and while sessions are made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+from handmade import model_of, value_info
+from onnx import helper
+from stand_ins import stand_ins
+
+from tensoropt.runtime import cuda, cudart
+from tensoropt.runtime.cuda import CudaProvider, StandInProvider, device_of
+from tensoropt.runtime.dtypes import ONNX_CODES, dtype_of
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.job import Job
+from tensoropt.runtime.provider import CPU, Provider, check_provider
+from tensoropt.runtime.session import Session, one_device_session
+
+TYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool", *ONNX_CODES]
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def provider(request, monkeypatch) -> Provider:
+    """The CPU, and device code over the stand-in for the CUDA runtime."""
+    if request.param == "cpu":
+        return CPU
+    monkeypatch.setenv("TENSOROPT_CUDART", str(stand_ins() / "libcudart.so.13"))
+    cudart._library.cache_clear()
+    request.addfinalizer(cudart._library.cache_clear)
+    return StandInProvider(0)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (), (0, 2)])
+@pytest.mark.parametrize("name", TYPES)
+def test_arrays_hold_what_is_put(provider: Provider, name: str, shape: tuple[int, ...]) -> None:
+    dtype = dtype_of(name)
+    given = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    first, second = provider.zeros(shape, dtype), provider.empty(shape, dtype)
+    assert (first.shape, first.dtype, first.nbytes) == (shape, dtype, given.nbytes)
+    assert not first.get().astype(bool).any()
+    first.put(given)
+    second.copy(first)
+    first.zero()
+    for found in (second.get(), provider.fetch(second.value), provider.place(given).get()):
+        assert (found.dtype, found.shape) == (dtype, shape)
+        assert found.tobytes() == given.tobytes()
+    assert not first.get().astype(bool).any()
+
+
+def test_on_the_cpu_an_array_is_its_memory() -> None:
+    given = np.zeros((2, 3), np.float32)
+    assert CPU.place(given).get() is given
+    assert CPU.zeros((3,), given.dtype).value.data_ptr() % 64 == 0
+
+
+def test_a_device_takes_only_what_fits(provider: Provider) -> None:
+    if provider is not CPU:
+        with pytest.raises(ValueError, match=r"expected float32 \(2, 3\), got: float64 \(2, 3\)"):
+            provider.zeros((2, 3), np.dtype(np.float32)).put(np.zeros((2, 3)))
+        part = np.arange(12, dtype=np.float32).reshape(3, 4).T[:2]
+        placed = provider.place(part)
+        np.testing.assert_array_equal(placed.get(), part)
+        assert provider.placed_bytes() == part.nbytes
+
+
+def opened(tmp_path: Path, provider: Provider) -> Session:
+    """x + 1, x itself, and a constant."""
+    nodes = [
+        helper.make_node("Add", ["x", "one"], ["y"]),
+        helper.make_node("Identity", ["x"], ["same"]),
+    ]
+    outputs = [value_info(name, "float32", [2]) for name in ("y", "same", "one")]
+    weights = {"one": np.ones(2, np.float32)}
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of(nodes, [value_info("x", "float32", [2])], outputs, weights), path)
+    return one_device_session(path, provider)
+
+
+def test_outputs_of_a_run_are_not_the_next_ones(provider: Provider, tmp_path: Path) -> None:
+    session = opened(tmp_path, provider)
+    fetched = []
+    for start in (1, 5):
+        session.feed("x", np.array([start, start + 1], np.float32))
+        session.run()
+        session.run()
+        fetched.append(session.fetch())
+    for start, found in zip((1, 5), fetched, strict=True):
+        np.testing.assert_array_equal(found["y"], [start + 1, start + 2])
+        np.testing.assert_array_equal(found["same"], [start, start + 1])
+        np.testing.assert_array_equal(found["one"], [1, 1])
+
+
+def test_arrays_stay_where_they_are(provider: Provider, tmp_path: Path) -> None:
+    session = opened(tmp_path, provider)
+    x = provider.zeros((2,), np.dtype(np.float32))
+    session.read("x", x)
+    session.write("y", x)
+    for _ in range(3):
+        session.run()
+    np.testing.assert_array_equal(x.get(), [3, 3])
+
+
+class Binding:
+    """What a session's binding is told."""
+
+    def __init__(self) -> None:
+        self.bound: list[str] = []
+
+    def bind_output(self, *_: object) -> None: ...
+
+    def bind_ortvalue_input(self, name: str, value: object) -> None:
+        self.bound.append(name)
+
+
+def test_inputs_read_on_the_host_are_bound_before_each_run() -> None:
+    binding = Binding()
+    fake = SimpleNamespace(
+        io_binding=lambda: binding,
+        get_inputs=lambda: [SimpleNamespace(name=name) for name in ("shape", "x")],
+        get_outputs=lambda: [SimpleNamespace(name="y")],
+        get_input_memory_infos=lambda: [SimpleNamespace(name=name) for name in ("Cpu", "Cuda")],
+        run_with_iobinding=lambda _: None,
+    )
+    session = Session(fake, CudaProvider(0))
+    for name in ("shape", "x"):
+        session.read(name, CPU.zeros((2,), np.dtype(np.int64)))
+    session.run()
+    session.run()
+    assert binding.bound == ["shape", "x", "shape", "shape"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "shown", "devices", "number"),
+    [
+        (0, [None], 1, 0),
+        (3, [None] * 4, 8, 3),
+        (1, ["0,1", "0,1"], 2, 1),
+        (1, ["0", "1"], 1, 0),
+    ],
+)
+def test_ranks_take_devices_in_turn(rank, shown, devices, number) -> None:
+    assert device_of(rank, shown, devices) == number
+
+
+def test_more_ranks_than_devices() -> None:
+    for shown in ([None] * 3, ["0", "0", "1"], ["0,1", "0,1", "0,1"]):
+        devices = 2 if shown[0] == "0,1" else 1
+        message = f"3 ranks on a machine with {devices} GPUs, expected a GPU for each rank"
+        with pytest.raises(UserError, match=message):
+            device_of(0, shown, devices)
+        found = [device_of(rank, shown, devices, share_gpus=True) for rank in range(3)]
+        assert found == ([0, 1, 0] if devices == 2 else [0, 0, 0])
+
+
+def test_sharing_needs_a_recent_nccl() -> None:
+    cuda._check_sharing("2.30.3")
+    with pytest.raises(UserError, match=r"--share-gpus: expected NCCL 2.30 or newer, got: 2.28.9"):
+        cuda._check_sharing("2.28.9")
+
+
+def test_onnx_runtime_without_cuda(monkeypatch) -> None:
+    monkeypatch.delenv("TENSOROPT_STAND_IN", raising=False)
+    with pytest.raises(UserError) as error:
+        check_provider(Job(("p",), provider="cuda"))
+    assert str(error.value).startswith("--provider cuda: onnxruntime ")
+    assert "expected onnxruntime-gpu: pip uninstall --yes onnxruntime, then pip" in str(error.value)
+    monkeypatch.setattr(cuda, "installation_fault", lambda gpu: None)
+    with pytest.raises(UserError, match="was built without CUDA"):
+        check_provider(Job(("p",), provider="cuda"))
+
+
+@pytest.mark.parametrize("flag", ["share_gpus", "cuda_graphs"])
+def test_flags_of_cuda_need_it(flag: str) -> None:
+    with pytest.raises(UserError, match=f"--{flag.replace('_', '-')}: expected --provider cuda"):
+        check_provider(Job(("p",), **{flag: True}))
+
+
+def test_a_folder_without_stand_ins(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TENSOROPT_STAND_IN", str(tmp_path))
+    with pytest.raises(UserError, match=f"expected {tmp_path}/libnccl.so.2, which is missing"):
+        check_provider(Job(("p",), provider="cuda"))
+
+
+LOG = (
+    "\x1b[1;31m2026-11-21 17:03:24.59 [E:onnxruntime:Default, provider_bridge_ort.cc:2458 operator"
+    "()] Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library libx.so with error: liby.so: "
+    "cannot open shared object file\n\x1b[m\n\x1b[0;93m2026-11-21 [W:onnxruntime:] more\x1b[m\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (LOG, "Failed to load library libx.so with error: liby.so: cannot open shared object file"),
+        ("\x1b[0;93mno device\x1b[m\n", "no device"),
+        ("", "it does not say why"),
+    ],
+)
+def test_a_session_that_fell_back_to_the_cpu(said: str, reason: str) -> None:
+    def make() -> SimpleNamespace:
+        os.write(2, said.encode())  # as C++ does
+        return SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
+
+    with pytest.raises(UserError) as error:
+        CudaProvider(0).opened(make)
+    assert str(error.value) == f"ONNX Runtime cannot use CUDA here: {reason}"
+
+
+def test_nodes_that_a_device_left_to_the_cpu() -> None:
+    parts = [
+        SimpleNamespace(ep_name=f"{name}ExecutionProvider", get_nodes=lambda n=nodes: [None] * n)
+        for name, nodes in (("CUDA", 5), ("CPU", 2), ("CPU", 1))
+    ]
+    session = SimpleNamespace(get_provider_graph_assignment_info=lambda: parts)
+    assert CudaProvider(0).nodes_on_cpu(session) == 3
+
+
+def test_the_copies_of_the_cuda_runtime(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TENSOROPT_CUDART", str(tmp_path / "none.so"))
+    cudart._library.cache_clear()
+    with pytest.raises(UserError, match=r"the CUDA runtime cannot be loaded: .*none\.so"):
+        cudart.copy(1, 1, 1)
+    monkeypatch.setenv("TENSOROPT_CUDART", str(stand_ins() / "libcudart.so.13"))
+    cudart._library.cache_clear()
+    with pytest.raises(UserError, match=r"cudaSetDevice: .* \(CUDA error 101\)"):
+        cudart.use_device(100)
+    cudart._library.cache_clear()
