@@ -1,18 +1,17 @@
 #include "barrier.hpp"
 
 #include <cstring>
-#include <functional>
-#include <numeric>
 
-#include "custom_op.hpp"
-#include "element.hpp"
+#include "collective.hpp"
+#include "cuda_api.hpp"
 
 namespace tensoropt {
 namespace {
 
 struct Barrier {
   Api api;
-  std::string name;
+  Place place;
+  std::string node;
 };
 
 std::size_t one(const CustomOp *) { return 1; }
@@ -21,29 +20,30 @@ int any_type(const CustomOp *, std::size_t) { return kUndefined; }
 const char *name(const CustomOp *) { return "Barrier"; }
 void destroy(void *kernel) { delete static_cast<Barrier *>(kernel); }
 
+template <Place P>
 OrtStatus *create(const CustomOp *, const OrtApi *table, const OrtKernelInfo *info, void **kernel) {
   const Api api(table);
-  return guarded(api, [&] { *kernel = new Barrier{api, api.node_name(info)}; });
+  return guarded(api, [&] {
+    const std::string node = "Barrier node '" + api.node_name(info) + "'";
+    if (P == Place::Device) located(node, cuda_device_count);
+    *kernel = new Barrier{api, P, node};
+  });
 }
 
-std::size_t bytes_of(int type, const Shape &shape) {
-  return std::accumulate(shape.begin(), shape.end(), element_info(type).bytes, std::multiplies<>());
-}
-
-void copy(const Barrier &self, OrtKernelContext *context) try {
+void copy(const Barrier &self, OrtKernelContext *context) {
   const auto *x = self.api.input(context, 0);
   const auto [type, shape] = self.api.type_and_shape(x);
-  const auto bytes = bytes_of(type, shape);
+  const auto bytes = count_of(shape) * element_info(type).bytes;
   const void *from = self.api.data(x);
   void *to = self.api.output(context, 0, shape);
-  if (to != from && bytes) std::memcpy(to, from, bytes);
-} catch (const std::exception &error) {
-  throw Error("Barrier node '" + self.name + "': " + error.what());
+  if (to == from || !bytes) return;
+  if (self.place == Place::Host) std::memcpy(to, from, bytes);
+  else copy_on_device(from, to, bytes, self.api.stream(context));
 }
 
 OrtStatus *compute(void *kernel, OrtKernelContext *context) {
   const auto &self = *static_cast<Barrier *>(kernel);
-  return guarded(self.api, [&] { copy(self, context); });
+  return guarded(self.api, [&] { located(self.node, [&] { copy(self, context); }); });
 }
 
 OrtStatus *infer_shapes(const CustomOp *, OrtShapeInferContext *context) {
@@ -66,11 +66,11 @@ void release(int *, int *) {}
 
 }  // namespace
 
-CustomOp barrier_op() {
-  auto op = plain_op(two, one);
+CustomOp barrier_op(Place place) {
+  auto op = plain_op(place, two, one);
   op.GetName = name;
   op.GetInputType = op.GetOutputType = any_type;
-  op.CreateKernelV2 = create;
+  op.CreateKernelV2 = place == Place::Host ? create<Place::Host> : create<Place::Device>;
   op.KernelDestroy = destroy;
   op.KernelComputeV2 = compute;
   op.InferOutputShapeFn = infer_shapes;

@@ -2,11 +2,11 @@
 // `after` nor merged with what was computed from x.
 #pragma once
 
-#include "ort_api.hpp"
+#include "custom_op.hpp"
 
 namespace tensoropt {
 
 // Both inputs may have any element type and shape; y shares the memory of x where it can.
-CustomOp barrier_op();
+CustomOp barrier_op(Place place);
 
 }  // namespace tensoropt

@@ -24,18 +24,30 @@ CHECK_SLOT(GetTensorElementType);
 CHECK_SLOT(GetDimensionsCount);
 CHECK_SLOT(GetDimensions);
 CHECK_SLOT(GetTensorTypeAndShape);
+CHECK_SLOT(MemoryInfoGetId);
+CHECK_SLOT(AllocatorFree);
+CHECK_SLOT(AllocatorGetInfo);
 CHECK_SLOT(KernelInfoGetAttribute_int64);
 CHECK_SLOT(KernelInfoGetAttribute_string);
 CHECK_SLOT(KernelContext_GetInput);
 CHECK_SLOT(KernelContext_GetOutput);
 CHECK_SLOT(ReleaseStatus);
 CHECK_SLOT(ReleaseTensorTypeAndShapeInfo);
+CHECK_SLOT(ReleaseAllocator);
 CHECK_SLOT(KernelInfoGetAttributeArray_int64);
+CHECK_SLOT(KernelContext_GetGPUComputeStream);
+CHECK_SLOT(HasSessionConfigEntry);
+CHECK_SLOT(GetSessionConfigEntry);
 CHECK_SLOT(KernelInfo_GetNodeName);
 CHECK_SLOT(ShapeInferContext_GetInputTypeShape);
 CHECK_SLOT(ShapeInferContext_GetAttribute);
 CHECK_SLOT(ShapeInferContext_SetOutputTypeShape);
 CHECK_SLOT(ReadOpAttr);
+CHECK_SLOT(KernelContext_GetScratchBuffer);
+CHECK_SLOT(KernelInfoGetAllocator);
+CHECK_SLOT(GetKeyValue);
+CHECK_SLOT(ReleaseKeyValuePairs);
+CHECK_SLOT(AllocatorGetStats);
 
 #define CHECK_FIELD(name)                                                          \
   static_assert(offsetof(OrtCustomOp, name) == offsetof(tensoropt::CustomOp, name), \

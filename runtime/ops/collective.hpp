@@ -1,38 +1,52 @@
-// The four collectives: their attributes, the shapes they give, and their execution over MPI.
+// What a collective is: its attributes, the shapes it gives, and what its ranks must agree on.
+// Nothing here depends on what moves the data (transport.hpp).
 #pragma once
-
-#include <mpi.h>
 
 #include <string>
 
 #include "element.hpp"
-#include "reduction.hpp"
 
 namespace tensoropt {
 
-enum class Kind { AllReduce, AllGather, ReduceScatter, AllToAll };
+enum class Kind { AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Send, Recv };
 
 const char *kind_name(Kind kind);
 
-// A collective as its node says it. `dim`: AllGather and ReduceScatter; `split_dim` and
-// `concat_dim`: AllToAll; `reduction`: AllReduce and ReduceScatter.
+constexpr bool is_message(Kind kind) { return kind == Kind::Send || kind == Kind::Recv; }
+
+enum class Reduction { Sum, Max, Min };
+
+Reduction parse_reduction(const std::string &name);
+const char *reduction_name(Reduction reduction);
+
+// "[2, 3]"
+std::string text_of(const Shape &shape);
+
+std::size_t count_of(const Shape &shape);
+
+// A collective as its node says it. All ranks are ranks of the job, not places in the group.
 struct Collective {
   Kind kind;
-  Shape group;
-  std::int64_t dim = 0;
-  std::int64_t split_dim = 0;
-  std::int64_t concat_dim = 0;
-  Reduction reduction = Reduction::Sum;
+  Shape group = {};                      // of Send and Recv: the two, in ascending order
+  std::int64_t dim = 0;                  // AllGather, ReduceScatter
+  std::int64_t split_dim = 0;            // AllToAll
+  std::int64_t concat_dim = 0;           // AllToAll
+  Reduction reduction = Reduction::Sum;  // AllReduce, ReduceScatter
+  std::int64_t source = 0;               // Broadcast, Send, Recv: whose x it is
+  std::int64_t target = 0;               // Send, Recv
+  Shape shape = {};                      // Recv: of y
+  int type = 0;                          // Recv: of y, the ONNX number
 
   // The shape of y for x of `shape`. Throws where a dimension does not exist or does not divide by
   // the group's size.
   Shape output_shape(const Shape &shape) const;
 
-  // One line with all that the group's ranks must have in common.
+  // One line with all that the group's ranks must have in common; `shape` is that of x, of y where
+  // there is no x.
   std::string describe(const ElementInfo &element, const Shape &shape) const;
 
-  void run(MPI_Comm comm, const ElementInfo &element, const Shape &shape, const void *x,
-           void *y) const;
+  // The place of a rank in the group. Throws where it is not there.
+  int place_of(std::int64_t rank) const;
 };
 
 }  // namespace tensoropt

@@ -14,15 +14,18 @@ int last_version(const CustomOp *) { return kMaxVersion; }
 int required(const CustomOp *, std::size_t) { return kRequired; }
 int default_memory(const CustomOp *, std::size_t) { return kDefaultMemory; }
 const char *cpu_provider(const CustomOp *) { return nullptr; }
+const char *cuda_provider(const CustomOp *) { return "CUDAExecutionProvider"; }
 
 }  // namespace
 
 const OrtApi *registered_api = nullptr;
+const OrtApi *newer_api = nullptr;
 
-CustomOp plain_op(std::size_t (*inputs)(const CustomOp *), std::size_t (*outputs)(const CustomOp *)) {
+CustomOp plain_op(Place place, std::size_t (*inputs)(const CustomOp *),
+                  std::size_t (*outputs)(const CustomOp *)) {
   CustomOp op{};
   op.version = kApiVersion;
-  op.GetExecutionProviderType = cpu_provider;
+  op.GetExecutionProviderType = place == Place::Host ? cpu_provider : cuda_provider;
   op.GetInputTypeCount = inputs;
   op.GetOutputTypeCount = outputs;
   op.GetInputCharacteristic = op.GetOutputCharacteristic = required;

@@ -9,13 +9,7 @@
 namespace tensoropt {
 namespace {
 
-std::string text_of(const std::vector<std::int64_t> &group) {
-  std::string text = "[";
-  for (auto rank : group) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
-  return text + "]";
-}
-
-MPI_Comm make_communicator(const std::vector<std::int64_t> &group) {
+MPI_Comm make_communicator(const Shape &group) {
   const std::vector<int> ranks(group.begin(), group.end());
   MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
@@ -54,10 +48,20 @@ void require_mpi() {
                 "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, or to run on the main thread");
 }
 
-void check_group(const std::vector<std::int64_t> &group) {
-  int rank = 0, size = 0;
+int job_rank() {
+  int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+int job_size() {
+  int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+void check_group(const Shape &group) {
+  const int rank = job_rank(), size = job_size();
   auto sorted = group;
   std::sort(sorted.begin(), sorted.end());
   if (sorted.empty() || sorted.front() < 0 || sorted.back() >= size)
@@ -70,9 +74,9 @@ void check_group(const std::vector<std::int64_t> &group) {
                 " in it, got: " + text_of(group));
 }
 
-MPI_Comm communicator(const std::vector<std::int64_t> &group) {
+MPI_Comm communicator(const Shape &group) {
   static std::mutex mutex;
-  static std::map<std::vector<std::int64_t>, MPI_Comm> made;
+  static std::map<Shape, MPI_Comm> made;
   const std::lock_guard lock(mutex);
   const auto found = made.find(group);
   if (found != made.end()) return found->second;

@@ -3,21 +3,25 @@
 
 #include <mpi.h>
 
-#include <cstdint>
 #include <string>
-#include <vector>
+
+#include "collective.hpp"
 
 namespace tensoropt {
 
 // Throws unless MPI is initialised and may be called from this thread.
 void require_mpi();
 
+// This process among the ranks of the job; MPI is up.
+int job_rank();
+int job_size();
+
 // Throws unless `group` names distinct ranks of this job, this one among them.
-void check_group(const std::vector<std::int64_t> &group);
+void check_group(const Shape &group);
 
 // The communicator whose rank i is global rank group[i]. Made at first use, which every member
 // reaches at the same collective, and kept for the life of the process: sessions share it.
-MPI_Comm communicator(const std::vector<std::int64_t> &group);
+MPI_Comm communicator(const Shape &group);
 
 // Throws, on every member, unless all members of `comm` pass the same `description`.
 void check_agreement(MPI_Comm comm, const std::string &description);

@@ -1,60 +1,74 @@
 #include "kernel.hpp"
 
+#include "attributes.hpp"
 #include "group.hpp"
+#include "mpi_transport.hpp"
+#include "nccl_transport.hpp"
+#include "progress.hpp"
+#include "signature.hpp"
 
 namespace tensoropt {
-namespace {
 
-Collective read_collective(const Api &api, Kind kind, const OrtKernelInfo *info) {
-  Collective node{.kind = kind, .group = api.integers(info, "group")};
-  if (kind == Kind::AllReduce || kind == Kind::ReduceScatter)
-    node.reduction = parse_reduction(api.text(info, "reduction"));
-  if (kind == Kind::AllGather || kind == Kind::ReduceScatter) node.dim = api.integer(info, "dim");
-  if (kind == Kind::AllToAll) {
-    node.split_dim = api.integer(info, "split_dim");
-    node.concat_dim = api.integer(info, "concat_dim");
-  }
-  require_mpi();
-  check_group(node.group);
-  return node;
+Kernel::Kernel(const Api &api, Kind kind, Place place, const OrtKernelInfo *info)
+    : api_(api), place_(place),
+      node_(lasting(std::string(kind_name(kind)) + " node '" + api.node_name(info) + "'")),
+      collective_{.kind = kind} {
+  located(node_, [&] { prepare(info); });
 }
 
-}  // namespace
-
-Kernel::Kernel(const Api &api, Kind kind, const OrtKernelInfo *info)
-    : api_(api), name_(api.node_name(info)), collective_{.kind = kind, .group = {}} {
-  try {
-    collective_ = read_collective(api, kind, info);
-  } catch (const Error &error) {
-    throw Error(locate(error.what()));
-  }
+void Kernel::prepare(const OrtKernelInfo *info) {
+  collective_ = read_collective(api_, info, collective_.kind);
+  if (!on_device()) return;
+  cuda_device_count();
+  if (collective_.group.size() > 1) nccl();
+  arena_ = arena_of(api_, info);
 }
 
-std::string Kernel::locate(const std::string &message) const {
-  return std::string(kind_name(collective_.kind)) + " node '" + name_ + "': " + message;
-}
-
-void Kernel::compute(OrtKernelContext *context) try {
+Kernel::Input Kernel::input(OrtKernelContext *context) const {
+  if (!signature(collective_.kind).has_x)
+    return {element_info(collective_.type), collective_.shape, nullptr};
   const auto *x = api_.input(context, 0);
-  const auto [type, shape] = api_.type_and_shape(x);
-  void *y = api_.output(context, 0, collective_.output_shape(shape));
-  exchange(type, shape, api_.data(x), y);
-  auto *token = static_cast<std::int64_t *>(api_.output(context, 1, {1}));
-  if (token) *token = *static_cast<const std::int64_t *>(api_.data(api_.input(context, 1)));
-} catch (const std::exception &error) {
-  throw Error(locate(error.what()));
+  auto [type, shape] = api_.type_and_shape(x);
+  return {element_info(type), std::move(shape), api_.data(x)};
 }
 
-void Kernel::exchange(int type, const Shape &shape, const void *x, void *y) {
-  const auto &element = element_info(type);
+void Kernel::compute(OrtKernelContext *context) {
+  located(node_, [&] {
+    const InCollective now(node_, on_device());
+    const auto x = input(context);
+    if (comm_ == MPI_COMM_NULL) meet(x);
+    if (on_device()) {
+      NcclTransport transport(api_, context, *arena_, nccl_, x.element);
+      move(context, x, transport);
+    } else {
+      require_mpi();
+      MpiTransport transport(comm_, x.element);
+      move(context, x, transport);
+    }
+  });
+}
+
+// Only at a node's first run: a wrong plan is found there, and later steps stay free of it. On a
+// device they must: none of this could be captured into a CUDA graph.
+void Kernel::meet(const Input &x) {
   require_mpi();
-  if (comm_ == MPI_COMM_NULL) {
-    // Only at a node's first run: a wrong plan is found there, and later steps stay free of it.
-    auto comm = communicator(collective_.group);
-    check_agreement(comm, collective_.describe(element, shape));
-    comm_ = comm;
-  }
-  collective_.run(comm_, element, shape, x, y);
+  collective_.output_shape(x.shape);  // throws before anything is sent
+  const auto comm = communicator(collective_.group);
+  check_agreement(comm, collective_.describe(x.element, x.shape) +
+                            (on_device() ? " over NCCL" : " over MPI"));
+  if (on_device() && collective_.group.size() > 1)
+    nccl_ = &nccl_group(collective_.group, comm, arena_->device());
+  comm_ = comm;
+}
+
+void Kernel::move(OrtKernelContext *context, const Input &x, Transport &transport) const {
+  const auto ends = signature(collective_.kind);
+  void *y = nullptr;
+  if (ends.has_y) y = api_.output(context, 0, collective_.output_shape(x.shape));
+  run(collective_, x.element, x.shape, x.data, y, transport);
+  const void *token = api_.data(api_.input(context, ends.token_in()));
+  void *token_out = api_.output(context, ends.token_out(), {1});
+  if (token_out && token_out != token) transport.copy(token, token_out, sizeof(std::int64_t));
 }
 
 }  // namespace tensoropt

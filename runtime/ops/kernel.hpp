@@ -3,30 +3,48 @@
 
 #include <mpi.h>
 
-#include "collective.hpp"
+#include <memory>
+
+#include "arena.hpp"
+#include "custom_op.hpp"
+#include "nccl_group.hpp"
+#include "transport.hpp"
 
 namespace tensoropt {
 
 class Kernel {
  public:
-  // Reads and checks the node's attributes; nothing is sent yet.
-  Kernel(const Api &api, Kind kind, const OrtKernelInfo *info);
+  // Reads and checks the node's attributes, and that what its place needs is there; nothing is sent
+  // yet.
+  Kernel(const Api &api, Kind kind, Place place, const OrtKernelInfo *info);
 
-  // Inputs (x, token int64[1]), outputs (y, token_out).
+  // Inputs (x, token int64[1]), outputs (y, token_out); see Signature.
   void compute(OrtKernelContext *context);
-
-  // "AllReduce node 'name': message", for every error of this node.
-  std::string locate(const std::string &message) const;
 
   const Api &api() const { return api_; }
 
  private:
-  void exchange(int type, const Shape &shape, const void *x, void *y);
+  // A tensor on its way in: no data where the node has no x.
+  struct Input {
+    const ElementInfo &element;
+    Shape shape;
+    const void *data;
+  };
+
+  void prepare(const OrtKernelInfo *info);
+  Input input(OrtKernelContext *context) const;
+  void meet(const Input &x);
+  void move(OrtKernelContext *context, const Input &x, Transport &transport) const;
+
+  bool on_device() const { return place_ == Place::Device; }
 
   Api api_;
-  std::string name_;
+  Place place_;
+  const std::string &node_;  // "AllReduce node 'name'"
   Collective collective_;
+  std::shared_ptr<Arena> arena_;  // on the device
   MPI_Comm comm_ = MPI_COMM_NULL;
+  NcclGroup *nccl_ = nullptr;  // on the device, where the group is more than this rank
 };
 
 }  // namespace tensoropt

@@ -100,4 +100,23 @@ void *Api::output(OrtKernelContext *context, std::size_t index, const Shape &sha
   return value ? data(value) : nullptr;
 }
 
+void *Api::stream(OrtKernelContext *context) const {
+  void *stream = nullptr;
+  call(Slot::KernelContext_GetGPUComputeStream, static_cast<const OrtKernelContext *>(context),
+       &stream);
+  return stream;
+}
+
+std::string Api::config_entry(const OrtSessionOptions *options, const char *key) const {
+  int exists = 0;
+  call(Slot::HasSessionConfigEntry, options, key, &exists);
+  if (!exists) return {};
+  std::size_t size = 0;
+  call(Slot::GetSessionConfigEntry, options, key, static_cast<char *>(nullptr), &size);
+  std::string value(size, '\0');
+  call(Slot::GetSessionConfigEntry, options, key, value.data(), &size);
+  value.resize(size ? size - 1 : 0);
+  return value;
+}
+
 }  // namespace tensoropt

@@ -26,6 +26,9 @@ struct OrtShapeInferContext;
 struct OrtOpAttr;
 struct OrtValue;
 struct OrtTensorInfo;
+struct OrtAllocator;
+struct OrtMemoryInfo;
+struct OrtKeyValuePairs;
 
 inline constexpr int kFail = 1;       // OrtErrorCode ORT_FAIL
 inline constexpr int kAttrInt = 1;    // OrtOpAttrType ORT_OP_ATTR_INT
@@ -103,6 +106,12 @@ class Api {
   void *data(const OrtValue *value) const;
   const OrtValue *input(OrtKernelContext *context, std::size_t index) const;
   void *output(OrtKernelContext *context, std::size_t index, const Shape &shape) const;
+
+  // The stream on which this node's device does its work; null on the CPU.
+  void *stream(OrtKernelContext *context) const;
+
+  // A session's configuration entry; empty where there is none.
+  std::string config_entry(const OrtSessionOptions *options, const char *key) const;
 
  private:
   [[noreturn]] void fail(OrtStatus *status) const;

@@ -1,84 +1,65 @@
 // Entry point: registers domain `tensoropt` version 1 with a session's options.
 #include "barrier.hpp"
-#include "custom_op.hpp"
-#include "kernel.hpp"
+#include "collective_op.hpp"
 
 namespace tensoropt {
 namespace {
 
-constexpr int kRequired = 0, kOptional = 1;  // OrtCustomOpInputOutputCharacteristic
+// Whether a session's device kernels are to run on the CPU, with libraries that stand in for CUDA's
+// and NCCL's and take host memory: for machines without a GPU.
+constexpr const char *kStandIn = "tensoropt.stand_in";
 
-int type_at(const CustomOp *, std::size_t index) {
-  return index == 0 ? kUndefined : int(Element::Int64);
+constexpr Kind kKinds[] = {Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter, Kind::AllToAll,
+                           Kind::Broadcast, Kind::Send,      Kind::Recv};
+
+using Ops = std::vector<CustomOp>;
+
+void append(Ops &ops, Place place) {
+  for (const auto kind : kKinds) ops.push_back(collective_op(kind, place));
+  ops.push_back(barrier_op(place));
 }
 
-std::size_t two(const CustomOp *) { return 2; }
-int token_optional(const CustomOp *, std::size_t index) { return index ? kOptional : kRequired; }
-void destroy(void *kernel) { delete static_cast<Kernel *>(kernel); }
-
-OrtStatus *compute(void *kernel, OrtKernelContext *context) {
-  auto *self = static_cast<Kernel *>(kernel);
-  return guarded(self->api(), [&] { self->compute(context); });
+// The CPU's kernels and CUDA's, among which ONNX Runtime chooses by where it puts a node.
+Ops ops_of_both() {
+  Ops ops;
+  append(ops, Place::Host);
+  append(ops, Place::Device);
+  return ops;
 }
 
-template <Kind K>
-const char *name(const CustomOp *) {
-  return kind_name(K);
+Ops ops_standing_in() {
+  Ops ops;
+  append(ops, Place::Device);
+  const auto on_cpu = barrier_op(Place::Host).GetExecutionProviderType;
+  for (auto &op : ops) op.GetExecutionProviderType = on_cpu;
+  return ops;
 }
 
-template <Kind K>
-OrtStatus *create(const CustomOp *, const OrtApi *table, const OrtKernelInfo *info, void **kernel) {
-  const Api api(table);
-  return guarded(api, [&] { *kernel = new Kernel(api, K, info); });
-}
-
-template <Kind K>
-Collective shape_attributes(const Api &api, OrtShapeInferContext *context) {
-  Collective node{.kind = K, .group = {}};
-  if constexpr (K == Kind::AllReduce) return node;
-  node.group = api.integers(context, "group");
-  if constexpr (K == Kind::AllToAll) {
-    node.split_dim = api.integer(context, "split_dim");
-    node.concat_dim = api.integer(context, "concat_dim");
-  } else {
-    node.dim = api.integer(context, "dim");
-  }
-  return node;
-}
-
-template <Kind K>
-OrtStatus *infer_shapes(const CustomOp *, OrtShapeInferContext *context) {
-  const Api api(registered_api);
-  return guarded(api, [&] {
-    const auto [type, shape] = inferred_input(api, context, 0);
-    if (!is_known(shape)) return;
-    const auto node = shape_attributes<K>(api, context);
-    set_output(api, context, 0, type, node.output_shape(shape));
-    set_output(api, context, 1, int(Element::Int64), {1});
-  });
-}
-
-template <Kind K>
-CustomOp make_op() {
-  auto op = plain_op(two, two);
-  op.GetName = name<K>;
-  op.GetInputType = op.GetOutputType = type_at;
-  op.GetOutputCharacteristic = token_optional;
-  op.CreateKernelV2 = create<K>;
-  op.KernelDestroy = destroy;
-  op.KernelComputeV2 = compute;
-  op.InferOutputShapeFn = infer_shapes<K>;
-  return op;
-}
-
-// Never released: sessions made from any options refer to it until they end.
-OrtCustomOpDomain *make_domain(const Api &api) {
-  static CustomOp ops[] = {make_op<Kind::AllReduce>(), make_op<Kind::AllGather>(),
-                           make_op<Kind::ReduceScatter>(), make_op<Kind::AllToAll>(), barrier_op()};
+// Never released, nor `ops`: sessions made from any options refer to them until they end.
+OrtCustomOpDomain *make_domain(const Api &api, const Ops &ops) {
   OrtCustomOpDomain *domain = nullptr;
   api.call(Slot::CreateCustomOpDomain, "tensoropt", &domain);
-  for (auto &op : ops) api.call(Slot::CustomOpDomain_Add, domain, const_cast<const CustomOp *>(&op));
+  for (const auto &op : ops) api.call(Slot::CustomOpDomain_Add, domain, &op);
   return domain;
+}
+
+OrtCustomOpDomain *domain_of_both(const Api &api) {
+  static const Ops ops = ops_of_both();
+  static auto *domain = make_domain(api, ops);
+  return domain;
+}
+
+OrtCustomOpDomain *domain_standing_in(const Api &api) {
+  static const Ops ops = ops_standing_in();
+  static auto *domain = make_domain(api, ops);
+  return domain;
+}
+
+// ONNX Runtime complains on stderr when asked for a version that it does not have.
+bool has_version(const OrtApiBase *base, std::uint32_t minor) {
+  const std::string version = base->GetVersionString();  // "1.31.1"
+  const auto dot = version.find('.');
+  return dot != std::string::npos && std::uint32_t(std::atoi(version.c_str() + dot + 1)) >= minor;
 }
 
 }  // namespace
@@ -95,7 +76,10 @@ extern "C" __attribute__((visibility("default"))) tensoropt::OrtStatus *Register
   const Api api(table);
   return guarded(api, [&] {
     registered_api = table;
-    static OrtCustomOpDomain *domain = make_domain(api);
+    if (has_version(base, kStatsApiVersion)) newer_api = base->GetApi(kStatsApiVersion);
+    const bool stands_in =
+        api.config_entry(static_cast<const OrtSessionOptions *>(options), kStandIn) == "1";
+    auto *domain = stands_in ? domain_standing_in(api) : domain_of_both(api);
     api.call(Slot::AddCustomOpDomain, options, domain);
   });
 }

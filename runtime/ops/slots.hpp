@@ -13,6 +13,9 @@ namespace tensoropt {
 // The interface version asked for: the first with the whole of CustomOp below (ORT 1.18).
 inline constexpr std::uint32_t kApiVersion = 18;
 
+// The interface version with what an allocator has used, which is asked for where there is one.
+inline constexpr std::uint32_t kStatsApiVersion = 23;
+
 enum class Slot : std::size_t {
   CreateStatus = 0,
   GetErrorMessage = 2,
@@ -27,18 +30,30 @@ enum class Slot : std::size_t {
   GetDimensionsCount = 61,
   GetDimensions = 62,
   GetTensorTypeAndShape = 65,
+  MemoryInfoGetId = 72,
+  AllocatorFree = 76,
+  AllocatorGetInfo = 77,
   KernelInfoGetAttribute_int64 = 86,
   KernelInfoGetAttribute_string = 87,
   KernelContext_GetInput = 90,
   KernelContext_GetOutput = 91,
   ReleaseStatus = 93,
   ReleaseTensorTypeAndShapeInfo = 99,
+  ReleaseAllocator = 132,
   KernelInfoGetAttributeArray_int64 = 163,
+  KernelContext_GetGPUComputeStream = 193,
+  HasSessionConfigEntry = 237,
+  GetSessionConfigEntry = 238,
   KernelInfo_GetNodeName = 244,
   ShapeInferContext_GetInputTypeShape = 268,
   ShapeInferContext_GetAttribute = 269,
   ShapeInferContext_SetOutputTypeShape = 270,
   ReadOpAttr = 272,
+  KernelContext_GetScratchBuffer = 277,
+  KernelInfoGetAllocator = 278,
+  GetKeyValue = 297,
+  ReleaseKeyValuePairs = 300,
+  AllocatorGetStats = 319,
 };
 
 }  // namespace tensoropt

@@ -1,6 +1,7 @@
 #include "strided.hpp"
 
 #include <cstring>
+#include <memory>
 
 namespace tensoropt {
 namespace {
@@ -19,20 +20,6 @@ struct Fixed {
   constexpr operator std::size_t() const { return Bytes; }
 };
 
-void transpose_chunks(std::size_t rows, std::size_t columns, std::size_t bytes, const void *from,
-                      void *to) {
-  const auto *source = static_cast<const char *>(from);
-  auto *target = static_cast<char *>(to);
-  switch (bytes) {
-    case 1: return transpose(rows, columns, Fixed<1>{}, source, target);
-    case 2: return transpose(rows, columns, Fixed<2>{}, source, target);
-    case 4: return transpose(rows, columns, Fixed<4>{}, source, target);
-    case 8: return transpose(rows, columns, Fixed<8>{}, source, target);
-    case 16: return transpose(rows, columns, Fixed<16>{}, source, target);
-    default: return transpose(rows, columns, bytes, source, target);
-  }
-}
-
 struct Buffer {
   std::unique_ptr<std::byte[]> data;
   std::size_t bytes = 0;
@@ -47,15 +34,21 @@ Cut cut_of(const Shape &piece, std::size_t dim, std::size_t pieces, std::size_t 
   return cut;
 }
 
-void pack(const Cut &cut, const void *tensor, void *pieces) {
-  transpose_chunks(cut.outer, cut.pieces, cut.chunk_bytes, tensor, pieces);
+void transpose_chunks(std::size_t rows, std::size_t columns, std::size_t bytes, const void *from,
+                      void *to) {
+  const auto *source = static_cast<const char *>(from);
+  auto *target = static_cast<char *>(to);
+  switch (bytes) {
+    case 1: return transpose(rows, columns, Fixed<1>{}, source, target);
+    case 2: return transpose(rows, columns, Fixed<2>{}, source, target);
+    case 4: return transpose(rows, columns, Fixed<4>{}, source, target);
+    case 8: return transpose(rows, columns, Fixed<8>{}, source, target);
+    case 16: return transpose(rows, columns, Fixed<16>{}, source, target);
+    default: return transpose(rows, columns, bytes, source, target);
+  }
 }
 
-void unpack(const Cut &cut, const void *pieces, void *tensor) {
-  transpose_chunks(cut.pieces, cut.outer, cut.chunk_bytes, pieces, tensor);
-}
-
-void *scratch(std::size_t index, std::size_t bytes) {
+void *thread_scratch(std::size_t index, std::size_t bytes) {
   thread_local Buffer buffers[2];
   auto &buffer = buffers[index];
   if (buffer.bytes < bytes) {

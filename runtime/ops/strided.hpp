@@ -2,31 +2,28 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
 #include "ort_api.hpp"
 
 namespace tensoropt {
 
 // A contiguous tensor seen as [outer, pieces, chunk]: `chunk_bytes` covers the piece's share of the
-// cut dimension and everything inside it.
+// cut dimension and everything inside it. With outer = 1 the pieces lie one after another.
 struct Cut {
   std::size_t outer;
   std::size_t pieces;
   std::size_t chunk_bytes;
-
-  bool is_contiguous() const { return outer == 1 || pieces == 1; }
 };
 
 // How `pieces` tensors of shape `piece` lie in the tensor they make up along `dim`.
 Cut cut_of(const Shape &piece, std::size_t dim, std::size_t pieces, std::size_t element_bytes);
 
-// [outer, pieces, chunk] -> [pieces, outer, chunk], and back.
-void pack(const Cut &cut, const void *tensor, void *pieces);
-void unpack(const Cut &cut, const void *pieces, void *tensor);
+// [rows, columns] chunks of `bytes` to [columns, rows], on the host.
+void transpose_chunks(std::size_t rows, std::size_t columns, std::size_t bytes, const void *from,
+                      void *to);
 
-// Memory of at least `bytes` that the calling thread reuses from call to call; `index` tells
-// buffers apart that are needed at the same time.
-void *scratch(std::size_t index, std::size_t bytes);
+// Host memory of at least `bytes` that the calling thread reuses from call to call; `index` (0 or
+// 1) tells buffers apart that are needed at the same time.
+void *thread_scratch(std::size_t index, std::size_t bytes);
 
 }  // namespace tensoropt

@@ -3,16 +3,9 @@
 
 #include <mpi.h>
 
-#include <string>
-
-#include "element.hpp"
+#include "collective.hpp"
 
 namespace tensoropt {
-
-enum class Reduction { Sum, Max, Min };
-
-Reduction parse_reduction(const std::string &name);
-const char *reduction_name(Reduction reduction);
 
 struct MpiReduction {
   MPI_Datatype type;

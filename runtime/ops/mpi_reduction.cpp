@@ -1,4 +1,4 @@
-#include "reduction.hpp"
+#include "mpi_reduction.hpp"
 
 #include <concepts>
 #include <map>
@@ -88,17 +88,6 @@ MPI_Op make_op(Element element, Reduction reduction) {
 }
 
 }  // namespace
-
-Reduction parse_reduction(const std::string &name) {
-  for (auto reduction : {Reduction::Sum, Reduction::Max, Reduction::Min})
-    if (name == reduction_name(reduction)) return reduction;
-  throw Error("unknown reduction, expected sum, max or min, got: " + name);
-}
-
-const char *reduction_name(Reduction reduction) {
-  constexpr const char *names[] = {"sum", "max", "min"};
-  return names[int(reduction)];
-}
 
 MpiReduction mpi_reduction(Element element, Reduction reduction) {
   static std::mutex mutex;

@@ -1,0 +1,106 @@
+#include "collective_op.hpp"
+
+#include "attributes.hpp"
+#include "kernel.hpp"
+#include "signature.hpp"
+
+namespace tensoropt {
+namespace {
+
+constexpr int kRequired = 0, kOptional = 1;  // OrtCustomOpInputOutputCharacteristic
+
+void destroy(void *kernel) { delete static_cast<Kernel *>(kernel); }
+
+OrtStatus *compute(void *kernel, OrtKernelContext *context) {
+  auto *self = static_cast<Kernel *>(kernel);
+  return guarded(self->api(), [&] { self->compute(context); });
+}
+
+template <Kind K, Place P>
+OrtStatus *create(const CustomOp *, const OrtApi *table, const OrtKernelInfo *info, void **kernel) {
+  const Api api(table);
+  return guarded(api, [&] { *kernel = new Kernel(api, K, P, info); });
+}
+
+void infer_y(const Api &api, OrtShapeInferContext *context, Kind kind) {
+  if (kind == Kind::Recv) {
+    const auto node = read_shapes(api, context, kind);
+    return set_output(api, context, 0, node.type, node.shape);
+  }
+  const auto [type, shape] = inferred_input(api, context, 0);
+  if (is_known(shape))
+    set_output(api, context, 0, type, read_shapes(api, context, kind).output_shape(shape));
+}
+
+// What differs from kind to kind, as functions without arguments of their own.
+template <Kind K>
+struct Ends {
+  static constexpr auto kEnds = signature(K);
+
+  static const char *name(const CustomOp *) { return kind_name(K); }
+  static std::size_t inputs(const CustomOp *) { return kEnds.inputs(); }
+  static std::size_t outputs(const CustomOp *) { return kEnds.outputs(); }
+
+  static int input_type(const CustomOp *, std::size_t index) {
+    return index == kEnds.token_in() ? int(Element::Int64) : kUndefined;
+  }
+
+  static int output_type(const CustomOp *, std::size_t index) {
+    return index == kEnds.token_out() ? int(Element::Int64) : kUndefined;
+  }
+
+  // A token that nobody takes may be left out, but not a node's only output.
+  static int output_need(const CustomOp *, std::size_t index) {
+    return kEnds.has_y && index == kEnds.token_out() ? kOptional : kRequired;
+  }
+
+  // The token that comes out is the one that went in. ONNX Runtime gives both lists to `release`.
+  static std::size_t aliases(int **inputs, int **outputs) {
+    static int in = int(kEnds.token_in()), out = int(kEnds.token_out());
+    *inputs = &in;
+    *outputs = &out;
+    return 1;
+  }
+
+  static OrtStatus *infer_shapes(const CustomOp *, OrtShapeInferContext *context) {
+    const Api api(registered_api);
+    return guarded(api, [&] {
+      if (kEnds.has_y) infer_y(api, context, K);
+      set_output(api, context, kEnds.token_out(), int(Element::Int64), {1});
+    });
+  }
+};
+
+void release(int *, int *) {}
+
+template <Kind K>
+CustomOp op_of(Place place) {
+  auto op = plain_op(place, Ends<K>::inputs, Ends<K>::outputs);
+  op.GetName = Ends<K>::name;
+  op.GetInputType = Ends<K>::input_type;
+  op.GetOutputType = Ends<K>::output_type;
+  op.GetOutputCharacteristic = Ends<K>::output_need;
+  op.CreateKernelV2 = place == Place::Host ? create<K, Place::Host> : create<K, Place::Device>;
+  op.KernelDestroy = destroy;
+  op.KernelComputeV2 = compute;
+  op.InferOutputShapeFn = Ends<K>::infer_shapes;
+  op.GetAliasMap = Ends<K>::aliases;
+  op.ReleaseAliasMap = release;
+  return op;
+}
+
+}  // namespace
+
+CustomOp collective_op(Kind kind, Place place) {
+  switch (kind) {
+    case Kind::AllReduce: return op_of<Kind::AllReduce>(place);
+    case Kind::AllGather: return op_of<Kind::AllGather>(place);
+    case Kind::ReduceScatter: return op_of<Kind::ReduceScatter>(place);
+    case Kind::AllToAll: return op_of<Kind::AllToAll>(place);
+    case Kind::Broadcast: return op_of<Kind::Broadcast>(place);
+    case Kind::Send: return op_of<Kind::Send>(place);
+    default: return op_of<Kind::Recv>(place);
+  }
+}
+
+}  // namespace tensoropt

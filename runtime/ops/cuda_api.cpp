@@ -1,0 +1,45 @@
+#include "cuda_api.hpp"
+
+#include "ort_api.hpp"
+#include "shared_library.hpp"
+
+namespace tensoropt {
+
+CudaApi::CudaApi() {
+  const SharedLibrary library("the CUDA runtime", "TENSOROPT_CUDART",
+                              {"libcudart.so.13", "libcudart.so.12"});
+#define TENSOROPT_FIND(name, ...) library.find(name, #name);
+  TENSOROPT_CUDA_FUNCTIONS(TENSOROPT_FIND)
+#undef TENSOROPT_FIND
+  library.find(cudaGetErrorString, "cudaGetErrorString");
+}
+
+const CudaApi &cuda() {
+  static const CudaApi api;
+  return api;
+}
+
+int cuda_device_count() {
+  int count = 0;
+  check_cuda("cudaGetDeviceCount", cuda().cudaGetDeviceCount(&count));
+  if (count == 0) throw Error("no GPU, cudaGetDeviceCount gives 0");
+  return count;
+}
+
+void check_cuda(const char *function, int error) {
+  if (error == 0) return;
+  cuda().cudaGetLastError();  // else the next check of somebody else reports it
+  throw Error(std::string(function) + " failed: " + cuda().cudaGetErrorString(error));
+}
+
+void copy_on_device(const void *from, void *to, std::size_t bytes, CudaStream stream) {
+  check_cuda("cudaMemcpyAsync", cuda().cudaMemcpyAsync(to, from, bytes, kDeviceToDevice, stream));
+}
+
+void copy_rows_on_device(const void *from, std::size_t from_pitch, void *to, std::size_t to_pitch,
+                         std::size_t width, std::size_t rows, CudaStream stream) {
+  check_cuda("cudaMemcpy2DAsync", cuda().cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width,
+                                                           rows, kDeviceToDevice, stream));
+}
+
+}  // namespace tensoropt

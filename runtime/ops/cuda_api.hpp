@@ -1,0 +1,59 @@
+// Our own minimal declaration of the CUDA runtime: the functions called, enumerations as int.
+// Where a real header is at hand, check_nccl.cpp compares.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace tensoropt {
+
+using CudaStream = void *;  // cudaStream_t
+
+inline constexpr int kDeviceToDevice = 3;  // cudaMemcpyDeviceToDevice
+
+// The start of cudaDeviceProp, which all versions share, and room for the rest.
+struct CudaDeviceProperties {
+  char name[256];
+  char ids[32];
+  std::size_t total_memory;
+  char rest[8192];
+};
+
+#define TENSOROPT_CUDA_FUNCTIONS(f)                                                               \
+  f(cudaGetDeviceCount, int *count)                                                               \
+  f(cudaGetDeviceProperties, CudaDeviceProperties *properties, int device)                        \
+  f(cudaSetDevice, int device)                                                                    \
+  f(cudaGetDevice, int *device)                                                                   \
+  f(cudaMemcpyAsync, void *to, const void *from, std::size_t bytes, int kind, CudaStream stream)  \
+  f(cudaMemcpy2DAsync, void *to, std::size_t to_pitch, const void *from, std::size_t from_pitch,  \
+    std::size_t width, std::size_t height, int kind, CudaStream stream)                           \
+  f(cudaMemGetInfo, std::size_t *free, std::size_t *total)                                        \
+  f(cudaRuntimeGetVersion, int *version)                                                          \
+  f(cudaDriverGetVersion, int *version)                                                           \
+  f(cudaGetLastError)
+
+struct CudaApi {
+  CudaApi();
+
+#define TENSOROPT_DECLARE(name, ...) int (*name)(__VA_ARGS__);
+  TENSOROPT_CUDA_FUNCTIONS(TENSOROPT_DECLARE)
+#undef TENSOROPT_DECLARE
+  const char *(*cudaGetErrorString)(int error);
+};
+
+// The runtime, loaded at first use. Throws where there is none.
+const CudaApi &cuda();
+
+// How many devices there are. Throws where there is none, or no driver for them.
+int cuda_device_count();
+
+void check_cuda(const char *function, int error);
+
+// Copies within a device, in the order of `stream`.
+void copy_on_device(const void *from, void *to, std::size_t bytes, CudaStream stream);
+
+// Copies `rows` rows of `width` bytes, which begin each `pitch` bytes.
+void copy_rows_on_device(const void *from, std::size_t from_pitch, void *to, std::size_t to_pitch,
+                         std::size_t width, std::size_t rows, CudaStream stream);
+
+}  // namespace tensoropt

@@ -1,0 +1,51 @@
+#include "progress.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <set>
+
+namespace tensoropt {
+namespace {
+
+// Collectives of a rank run one after another: a single writer. A reader who meets it in between
+// tries again.
+std::atomic<const std::string *> current = nullptr;
+std::atomic<bool> enqueues = false;
+std::atomic<std::uint64_t> entered = 0, left = 0;
+
+std::string text_of(const std::string &node, bool on_device, std::uint64_t number, bool inside) {
+  const auto count = std::to_string(number);
+  if (inside) return "in " + node + " (collective " + count + ")";
+  if (on_device) return "after enqueueing " + node + " (" + count + " collectives)";
+  return "after " + node + " (" + count + " collectives done)";
+}
+
+}  // namespace
+
+const std::string &lasting(const std::string &node) {
+  static std::mutex mutex;
+  static auto &nodes = *new std::set<std::string>;  // outlives the destructors of other statics
+  const std::lock_guard lock(mutex);
+  return *nodes.insert(node).first;
+}
+
+InCollective::InCollective(const std::string &node, bool on_device) {
+  current = &node;
+  enqueues = on_device;
+  ++entered;
+}
+
+InCollective::~InCollective() { ++left; }
+
+std::string where() {
+  for (;;) {
+    const auto number = entered.load();
+    const auto *node = current.load();
+    const bool on_device = enqueues, inside = left != number;
+    if (entered != number) continue;
+    return node && number ? text_of(*node, on_device, number, inside) : "before its first collective";
+  }
+}
+
+}  // namespace tensoropt
