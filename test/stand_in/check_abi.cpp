@@ -2,7 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <cstring>
+#include <cstddef>
 #include <type_traits>
 
 #include "cudart_abi.hpp"
@@ -53,6 +53,8 @@ SAME(CudaError::InvalidMemcpyDirection, cudaErrorInvalidMemcpyDirection);
 SAME(CudaError::InsufficientDriver, cudaErrorInsufficientDriver);
 SAME(CudaError::NoDevice, cudaErrorNoDevice);
 SAME(CudaError::InvalidDevice, cudaErrorInvalidDevice);
+static_assert(offsetof(DeviceProperties, total_memory) ==
+              offsetof(cudaDeviceProp, totalGlobalMem));
 SAME(kMemcpyDeviceToDevice, cudaMemcpyDeviceToDevice);
 SAME(kMemcpyKinds - 1, cudaMemcpyDefault);
 

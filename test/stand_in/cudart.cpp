@@ -28,6 +28,11 @@ CudaError ended(CudaError error) {
   return error;
 }
 
+std::size_t memory() {
+  constexpr long long kDefault = 16LL << 30;
+  return std::size_t(setting("TENSOROPT_STAND_IN_MEMORY", kDefault));
+}
+
 int devices() { return int(setting("TENSOROPT_STAND_IN_GPUS", 8)); }
 int driver() { return int(setting("TENSOROPT_STAND_IN_DRIVER", kVersion)); }
 
@@ -84,6 +89,13 @@ EXPORT CudaError cudaGetDeviceCount(int *count) {
   return ended(error);
 }
 
+EXPORT CudaError cudaGetDeviceProperties(DeviceProperties *properties, int device) {
+  if (device < 0 || device >= devices()) return ended(CudaError::InvalidDevice);
+  std::strcpy(properties->name, "stand-in");
+  properties->total_memory = memory();
+  return CudaError::Success;
+}
+
 EXPORT CudaError cudaSetDevice(int device) {
   Line("cudaSetDevice").add("device", device);
   if (device < 0 || device >= devices()) return ended(CudaError::InvalidDevice);
@@ -97,8 +109,7 @@ EXPORT CudaError cudaGetDevice(int *device) {
 }
 
 EXPORT CudaError cudaMemGetInfo(std::size_t *free, std::size_t *total) {
-  constexpr long long kDefault = 16LL << 30;
-  *total = std::size_t(setting("TENSOROPT_STAND_IN_MEMORY", kDefault));
+  *total = memory();
   const auto used = resident_bytes();
   *free = used < *total ? *total - used : 0;
   return ended(no_device());

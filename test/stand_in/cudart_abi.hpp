@@ -2,7 +2,16 @@
 // (cuda_runtime_api.h, 13).
 #pragma once
 
+#include <cstddef>
+
 namespace stand_in {
+
+// The start of cudaDeviceProp.
+struct DeviceProperties {
+  char name[256];
+  char ids[32];
+  std::size_t total_memory;
+};
 
 enum class CudaError : int {
   Success = 0,
