@@ -124,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--version", action="version", version=TOOL)
     add("--train", action="store_true", help="train a plan made with tensoropt-opt --train")
     add("--check", metavar="MODEL", help="compare every output with MODEL on one device")
-    wider = "; float16 1e-2, bfloat16 5e-2)"
+    wider = "; float16, and float32 on CUDA, 1e-2; bfloat16 5e-2)"
     add("--rtol", type=number(0.0), help=f"relative tolerance (default 1e-3{wider}")
     add("--atol", type=number(0.0), help=f"absolute tolerance (default 1e-4{wider}")
     add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first one")

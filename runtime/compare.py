@@ -19,6 +19,8 @@ _TOLERANCES = {
     "float16": (1e-2, 1e-2),
     "bfloat16": (5e-2, 5e-2),
 }
+# On CUDA products of float32 are TF32's, which rounds operands to float16's 10 bits.
+_AS_ON_CUDA = {"float32": "float16"}
 _COARSE = (2e-1, 2e-1)  # the float8 types
 
 # Of a model that rounds to 8 bits on the way: a sum in another order, or in integers, may round to
@@ -39,9 +41,10 @@ def compare(
     """Compare one output with the one-device run's.
 
     It passes where |found - expected| <= atol + rtol |expected| for every element; tolerances that
-    the job leaves open are those of the type. Integers and booleans must be equal; a NaN or an
-    infinity only passes against the same. Where the model ``is_quantised``, 4 of 255 steps of the
-    largest value are let pass, 4 steps of 8-bit integers, and said in the note.
+    the job leaves open are those of the type, of float32 on CUDA float16's. Integers and booleans
+    must be equal; a NaN or an infinity only passes against the same. Where the model
+    ``is_quantised``, 4 of 255 steps of the largest value are let pass, 4 steps of 8-bit integers,
+    and said in the note.
     """
     if found.dtype != expected.dtype or found.shape != expected.shape:
         note = f"expected {expected.dtype} {_text(expected.shape)}"
@@ -68,6 +71,8 @@ def _within_steps(result: OutputResult, expected: Array) -> OutputResult:
 
 
 def _tolerances(dtype: str, job: Job) -> tuple[float, float]:
+    if job.provider == "cuda":
+        dtype = _AS_ON_CUDA.get(dtype, dtype)
     rtol, atol = _TOLERANCES.get(dtype, _COARSE)
     return rtol if job.rtol is None else job.rtol, atol if job.atol is None else job.atol
 

@@ -7,6 +7,7 @@ write arrays that it made with ``place``, ``empty`` and ``zeros``.
 from __future__ import annotations
 
 import ctypes
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -225,11 +226,16 @@ CPU = CpuProvider()
 
 
 def check_provider(job: Launched) -> None:
-    """Raise `UserError` for what a job's provider lacks, before ranks start."""
+    """Raise `UserError` for what a job's provider lacks, before ranks start.
+
+    Says so on stderr where stand-ins take the place of a GPU.
+    """
     if job.provider == "cuda":
-        from tensoropt.runtime.cuda import check_cuda
+        from tensoropt.runtime.cuda import check_cuda, stand_in
 
         check_cuda()
+        if stand_in() is not None:
+            print(f"stand-ins of {stand_in()}: nothing runs on a GPU", file=sys.stderr)
     elif job.share_gpus or job.cuda_graphs:
         flag = "--share-gpus" if job.share_gpus else "--cuda-graphs"
         raise UserError(f"{flag}: expected --provider cuda")

@@ -57,6 +57,14 @@ def test_tolerances_follow_the_type(dtype: str, passing: float, failing: float) 
     assert not compare("y", np.array([passing], kind), one, strict).passed
 
 
+def test_products_on_cuda_are_those_of_ten_bits() -> None:
+    one, near = np.array([1.0], np.float32), np.array([1.015], np.float32)
+    assert compare("y", near, one, Job((), provider="cuda")).passed
+    assert not compare("y", near, one, JOB).passed
+    assert not compare("y", near * 2, one, Job((), provider="cuda")).passed
+    assert not compare("y", near, one.astype(np.float64), Job((), provider="cuda")).passed
+
+
 STEP = 8.0 / 255
 
 
