@@ -41,7 +41,8 @@ class Device:
 
     ``peaks`` holds (NumPy type name, FLOP/s); ``contraction_efficiency`` is the part of the peak
     that large products reach. Ranks ``[k * devices_per_node, (k + 1) * devices_per_node)`` share a
-    node and talk over ``intra_node``; others over ``network``. ``operators`` and ``collectives``
+    node and talk over ``intra_node``; others over ``network``. ``step_overhead_s``
+    is what running a graph takes besides its nodes. ``operators`` and ``collectives``
     hold what was measured, by (ONNX name, NumPy type) and by (kind, ranks of a group).
     """
 
@@ -54,6 +55,7 @@ class Device:
     devices_per_node: int
     intra_node: Link
     network: Link
+    step_overhead_s: float = 0.0
     operators: Operators = field(default_factory=dict, hash=False)
     collectives: Collectives = field(default_factory=dict, hash=False)
 
@@ -125,6 +127,7 @@ def _device(table: Table) -> Device:
         devices_per_node=table.count("devices_per_node"),
         intra_node=_link(links.table("intra_node")),
         network=_link(links.table("network")),
+        step_overhead_s=table.amount("step_overhead_s"),
         operators=read_operators(table.optional("operator")),
         collectives=read_collectives(table.optional("collective")),
     )

@@ -207,7 +207,9 @@ class _Evaluation:
         self.present: set[tuple[int, int]] = set()
         self.updated: set[tuple[int, int]] = set()
         self.same: dict[tuple[int, int], tuple[int, int]] = {}
-        self.compute_s = self.communication_s = 0.0
+        graphs = 2 if owner.graph.trains else 1  # a training step is two graphs (decision 12)
+        self.compute_s = graphs * owner.tables.device.step_overhead_s
+        self.communication_s = 0.0
         self.static_bytes = 0
         self.constants: dict[_Constant, int] = {}
 

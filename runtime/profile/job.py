@@ -32,7 +32,6 @@ class ProfileJob(Launched):
     kind: ClassVar[str] = "profile"
     tasks: tuple[Task, ...]
     traced: bool = False
-    provider: str = "cpu"
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> ProfileJob:
@@ -45,7 +44,7 @@ class ProfileJob(Launched):
 class Measured:
     """What one task gave.
 
-    ``step_s``: the slowest rank's time of a run; of its runs the lower quartile, as other work on
+    ``step_s``: the slowest rank's time of a run; of its runs the 5th percentile, as other work on
     the machine only adds to a time. ``nodes``: of a traced task, by
     the name of a node that ONNX Runtime ran on rank 0, the mean time of its kernel on all ranks;
     of a collective the least, which has no waiting for others in it. ``graph`` is the file with the

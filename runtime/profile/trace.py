@@ -14,7 +14,7 @@ COLLECTIVES = frozenset({"AllGather", "AllReduce", "AllToAll", "ReduceScatter"})
 
 _KERNEL = "_kernel_time"
 _TRUNCATED_US = 0.5  # times are cut to whole microseconds
-_KEPT = 0.5  # the part of the runs, from the fastest, that counts: others were disturbed
+_KEPT = 0.1  # the part of the runs, from the fastest, that counts: others were disturbed
 
 Times = dict[str, tuple[str, float]]
 """By the name of a node its operator and its time in seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,21 @@ from tensoropt.runtime.link import Link
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
+from tensoropt.runtime.provider import Provider, provider_of
 from tensoropt.runtime.ranks import share_of_cores, wait_idle
 from tensoropt.runtime.session import Session, rank_session
 
 __all__ = ["run_profile"]
 
 _WARM_UP, _LEAST_RUNS, _MOST_RUNS, _MOST_TRACED = 3, 5, 300, 30
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a rank computes, and on how many threads."""
+
+    threads: int
+    provider: Provider
 
 
 def run_profile(job: ProfileJob, comm: Any, link: Link) -> list[Measured]:
@@ -34,20 +44,21 @@ def run_profile(job: ProfileJob, comm: Any, link: Link) -> list[Measured]:
 
 
 def _all(job: ProfileJob, comm: Any, link: Link) -> Iterator[Measured]:
+    provider = provider_of(job, comm)
     threads = job.threads or share_of_cores(comm)
     what = "tracing" if job.traced else "timing"
     for number, task in enumerate(job.tasks):
         if comm.rank == 0:
             link.show(f"{what} on {comm.size} ranks: {number + 1} of {len(job.tasks)}")
-        yield _task(job, task, comm, threads)
+        yield _task(job, task, comm, _Place(threads, provider))
         if comm.bcast(link.stop_asked() if comm.rank == 0 else None):
             return
 
 
-def _task(job: ProfileJob, task: Task, comm: Any, threads: int) -> Measured:
+def _task(job: ProfileJob, task: Task, comm: Any, place: _Place) -> Measured:
     path = Path(task.path(comm.rank))
     trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
-    session, error = _open(path, threads, trace)
+    session, error = _open(path, place, trace)
     wait_idle(comm)
     errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
     if session is None or errors:
@@ -55,7 +66,7 @@ def _task(job: ProfileJob, task: Task, comm: Any, threads: int) -> Measured:
     runs = _warm_up(session, comm, task.seconds)
     if trace is None:
         times = sorted(_timed(session, comm) for _ in range(runs))
-        return Measured(times[len(times) // 4], runs)
+        return Measured(times[len(times) // 20], runs)
     for _ in range(min(runs, _MOST_TRACED)):
         comm.Barrier()
         session.run()
@@ -63,9 +74,9 @@ def _task(job: ProfileJob, task: Task, comm: Any, threads: int) -> Measured:
     return Measured(0.0, runs, merged(ranks) if ranks else None, f"{trace}.onnx")
 
 
-def _open(path: Path, threads: int, trace: Path | None) -> tuple[Session | None, str | None]:
+def _open(path: Path, place: _Place, trace: Path | None) -> tuple[Session | None, str | None]:
     try:
-        session = rank_session(path, threads, trace)
+        session = rank_session(path, place.threads, trace, provider=place.provider)
         for number, (name, kind, shape) in enumerate(session.signature()):
             session.feed(name, drawn_input(name, kind, shape, number))
     except UserError as error:

@@ -88,8 +88,8 @@ def test_minor_axes_stay_within_a_node(
 
 def test_unknown_name() -> None:
     expected = (
-        "--device: expected one of a100, cpu, gtx1080ti, h100, h200, v100 or the path of a .toml file, "
-        "got: 'h20', did you mean 'h200'?"
+        "--device: expected one of a100, cpu, gtx1080ti, h100, h200, v100 or the path of a .toml "
+        "file, got: 'h20', did you mean 'h200'?"
     )
     with pytest.raises(UserError, match=re.escape(expected)):
         load_device("h20")
@@ -123,8 +123,8 @@ def test_missing_file(tmp_path: Path) -> None:
             'name = "toy"',
             'name = "toy"\nefficency = 1',
             ": unknown key, expected one of memory, efficiency, link, name, peak_flop_per_s, "
-            "launch_overhead_s, devices_per_node, operator, collective, got: 'efficency', "
-            "did you mean 'efficiency'?",
+            "launch_overhead_s, devices_per_node, step_overhead_s, operator, collective, "
+            "got: 'efficency', did you mean 'efficiency'?",
         ),
         ("[efficiency]\ncontraction = 0.5", "", ": 'efficiency': expected a table, got: nothing"),
         (

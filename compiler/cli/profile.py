@@ -1,0 +1,158 @@
+"""tensoropt-profile: measure this machine, and write a device description of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.choices import whole_number
+from tensoropt.compiler.cli.arguments import Parser
+from tensoropt.compiler.cli.guard import guarded
+from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.request import parse_dims
+from tensoropt.compiler.version import TOOL
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.profile.run import Profile, ProfileRequest
+
+__all__ = ["main"]
+
+MAX_RANKS = 64
+_BASES = {"cpu": "cpu", "cuda": "h200"}
+_BUDGET_S, _QUICK_S = 60.0, 6.0
+
+_DESCRIPTION = """\
+Measure this machine and write a device description, which tensoropt-opt takes as --device FILE.
+
+Ranks are started here, as tensoropt-run starts them, and all run the same at the same time:
+products of matrices, common operators, memory, and collectives by size and number of ranks. With
+models, the graphs of some of their plans are run as well, whole and traced node by node, so that
+operators are measured where they stand: in the sizes of a rank, and after what ONNX Runtime has
+made of them. How well the fit says what was measured goes to stdout, with the description to -o;
+without -o the description goes to stdout and the table to stderr."""
+
+_EPILOG = """\
+exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr says which),
+130 interrupted; nothing is written then.
+
+  tensoropt-profile -o here.toml                      common operators and collectives
+  tensoropt-profile model.onnx -o here.toml           and the operators of a model as it runs
+  tensoropt-opt model.onnx --device here.toml --pareto
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run tensoropt-profile and return its exit status."""
+    return guarded(lambda: _run(_parser().parse(argv)))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="tensoropt-profile",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("models", nargs="*", type=Path, metavar="MODEL", help="an .onnx model to measure")
+    add("-o", dest="output", type=Path, metavar="FILE.toml", help="where the description goes")
+    add("--version", action="version", version=TOOL)
+    add("--provider", choices=sorted(_BASES), default="cpu", help="what ranks run on (default cpu)")
+    add("--ranks", metavar="N", help="ranks of this machine (default for cpu: cores / threads)")
+    add("--threads", metavar="T", default="1", help="of each rank (default 1)")
+    add("--name", metavar="NAME", help="of the device (default: this machine's)")
+    add("--base", metavar="NAME|FILE.toml",
+        help="description for what is not measured (default cpu, for GPUs h200)")  # fmt: skip
+    add("--dim", action="append", default=[], metavar="NAME=SIZE",
+        help="fix a symbolic dimension of the models' inputs (repeatable)")  # fmt: skip
+    add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
+    add("--budget", metavar="S", help=f"seconds of measuring, about (default {_BUDGET_S:g})")
+    add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    _check_output(args.output)
+    say = Progress()
+    try:
+        request = _request(args)
+        from tensoropt.compiler.profile.run import run
+
+        with tempfile.TemporaryDirectory(prefix="tensoropt-profile-") as folder:
+            profile = run(request, Path(folder), say)
+    finally:
+        say.clear()
+    _print(args, profile)
+    return 0
+
+
+def _check_output(path: Path | None) -> None:
+    """Refuse what could not be written in the end, before any time is spent."""
+    if path is None or str(path) == "-":
+        return
+    if path.suffix != ".toml":
+        raise UserError(f"-o {path}: expected a file that ends in .toml, which --device takes")
+    if not path.parent.is_dir():
+        raise UserError(f"-o {path}: expected an existing folder, got: '{path.parent}'")
+
+
+def _request(args: argparse.Namespace) -> ProfileRequest:
+    from tensoropt.compiler.cost.device import load_device
+    from tensoropt.compiler.profile.plans import prepared
+    from tensoropt.compiler.profile.run import ProfileRequest
+
+    threads = whole_number("--threads", args.threads, 1, 1024)
+    base = args.base or _BASES[args.provider]
+    load_device(base)
+    ranks = _ranks(args, threads)
+    dims = parse_dims(args.dim)
+    return ProfileRequest(
+        [prepared(path, dims) for path in args.models],
+        ranks,
+        threads,
+        args.provider,
+        args.name or platform.node() or args.provider,
+        base,
+        args.quick,
+        _budget(args),
+    )
+
+
+def _ranks(args: argparse.Namespace, threads: int) -> int:
+    if args.ranks is not None:
+        return whole_number("--ranks", args.ranks, 1, MAX_RANKS)
+    if args.provider == "cuda":
+        raise UserError("--provider cuda: expected --ranks, the number of GPUs to measure")
+    return min(max(len(os.sched_getaffinity(0)) // threads, 1), MAX_RANKS)
+
+
+def _budget(args: argparse.Namespace) -> float:
+    if args.budget is None:
+        return _QUICK_S if args.quick else _BUDGET_S
+    try:
+        seconds = float(args.budget)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UserError(f"--budget: expected a positive number of seconds, got: '{args.budget}'")
+    return seconds
+
+
+def _print(args: argparse.Namespace, profile: Profile) -> None:
+    from tensoropt.compiler.profile.report import profile_json, profile_text
+
+    to_stdout = args.output is None or str(args.output) == "-"
+    stream = sys.stderr if to_stdout else sys.stdout
+    table = args.format == "table"
+    text = profile_text(profile, colour=stream.isatty()) if table else profile_json(profile)
+    write_text(args.output, profile.description.toml())
+    stream.write(text)
+    for line in profile.left_out:
+        print(f"left out: {line}", file=sys.stderr)

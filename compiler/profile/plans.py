@@ -1,0 +1,128 @@
+"""The graphs that ranks would run of a model: those of a few plans, on a few numbers of ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler import driver
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.profile.ranks import Graph
+from tensoropt.compiler.report.points import fastest, leanest
+from tensoropt.compiler.request import Chosen, Request
+from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult
+from tensoropt.compiler.training.cut import copy_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.passes.base import PassError
+
+__all__ = ["MeasuredPlan", "Model", "PlanFiles", "predicted_s", "prepared", "written_plans"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model to measure, ready for the search."""
+
+    path: Path
+    module: ir.Module
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """A plan directory: which plan of which model it is."""
+
+    model: Model
+    name: str
+    ranks: int
+    folder: Path
+
+    @property
+    def graph(self) -> Graph:
+        """The graphs of its ranks."""
+        name = f"{self.model.path.name}, {self.name} plan of {self.ranks} ranks"
+        return Graph(name, str(self.folder / "rank{rank}.onnx"), alone=self.ranks == 1)
+
+
+@dataclass(frozen=True)
+class MeasuredPlan:
+    """A plan, and the time of its step as measured and as predicted from the fit."""
+
+    model: str
+    name: str
+    ranks: int
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted_s / self.measured_s
+
+    @property
+    def error(self) -> float:
+        """The relative error of what was predicted."""
+        return abs(self.ratio - 1.0)
+
+
+def prepared(path: Path, dims: Mapping[str, int]) -> Model:
+    """Return the model in a file; raises :class:`UserError` for what is wrong with it."""
+    if path.suffix != ".onnx":
+        raise UserError(f"{path}: expected an .onnx model")
+    try:
+        module = driver.load(path, dims)
+        driver.run_phase(module, "prepare")
+    except PassError as error:
+        raise UserError(f"{path}: {error}") from error
+    return Model(path, module)
+
+
+def written_plans(
+    model: Model, ranks: int, device: Path, folder: Path, known: set[str]
+) -> Iterator[PlanFiles]:
+    """Write the fastest, the leanest and the data-parallel plan on ``ranks``; yield the new ones.
+
+    ``known`` collects what was written before: equal strategies are one plan.
+    """
+    request = Request(load_device(str(device)), str(device), ranks).extremes
+    for name, own, result, point in _points(model.module, request):
+        directory = folder / f"{model.path.stem}-{ranks}-{len(known)}"
+        driver.compile_plan(
+            copy_of(model.module), Chosen(model.path, own, result, point), directory, _silent
+        )
+        document = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
+        key = json.dumps([str(model.path), *(document[k] for k in ("mesh", "strategies"))])
+        if key not in known:
+            known.add(key)
+            yield PlanFiles(model, name, ranks, directory)
+
+
+def _points(
+    module: ir.Module, request: Request
+) -> Iterator[tuple[str, Request, FrontierResult, FrontierPoint]]:
+    result = driver.frontier(module, request)
+    yield "fastest", request, result, fastest(result.points)
+    if request.devices == 1:
+        return
+    yield "leanest", request, result, leanest(result.points)
+    own = replace(request, search="data-parallel")
+    result = driver.frontier(module, own)
+    yield "data-parallel", own, result, result.points[0]
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+def predicted_s(plans: Sequence[PlanFiles], device: Path) -> list[float]:
+    """Return the time of a step of each plan as ``device``, a description, has it."""
+    return [_predicted_s(plan, device) for plan in plans]
+
+
+def _predicted_s(plan: PlanFiles, device: Path) -> float:
+    document: Any = json.loads((plan.folder / "plan.json").read_text(encoding="utf-8"))
+    request = Request(load_device(str(device)), str(device), plan.ranks, pins=document)
+    [point] = driver.frontier(plan.model.module, request).points
+    return point.time_s

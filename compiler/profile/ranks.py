@@ -1,0 +1,134 @@
+"""Running graphs on ranks: what each took, and each of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.profile.attribution import Sample, attribute
+from tensoropt.compiler.profile.features import read_facts
+from tensoropt.runtime.errors import UserError as RunError
+from tensoropt.runtime.launcher import launch
+from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
+from tensoropt.runtime.workers import worker_of
+
+__all__ = ["Floor", "Graph", "Ranks", "Samples"]
+
+_HALVINGS = 40
+_MOST_TRACED = 4.0  # times what tracing a tiny node costs: more is no tracing but other work
+_TRACE_PART = 0.5  # of the time that timing takes
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph to run: ``{rank}`` in ``path`` is a rank's number; ``name`` is for messages.
+
+    One that is ``alone`` has no collectives: nothing in it waits for other ranks.
+    """
+
+    name: str
+    path: str
+    alone: bool = True
+
+    @property
+    def first(self) -> Path:
+        """The graph of rank 0."""
+        return Path(self.path.replace("{rank}", "0"))
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What running costs apart from the work: of a graph, of a node in it, of tracing a node."""
+
+    graph_s: float
+    node_s: float
+    traced_s: float
+
+    def agreeing(self, kernels_s: Iterable[float], step_s: float) -> Floor:
+        """Return the floor with which nodes traced so long add up to a step that took ``step_s``.
+
+        What tracing costs depends on the operands of a node, and so on the model; it is found
+        between nothing and the most that leaves a time to every node.
+        """
+        held = list(kernels_s)
+        low, high = 0.0, max(held, default=0.0)
+        for _ in range(_HALVINGS):
+            middle = replace(self, traced_s=(low + high) / 2)
+            if sum(map(middle.untraced_s, held)) > step_s - self.graph_s:
+                low = middle.traced_s
+            else:
+                high = middle.traced_s
+        return replace(self, traced_s=min(low, _MOST_TRACED * self.traced_s))
+
+    def untraced_s(self, kernel_s: float) -> float:
+        """Return what a node takes whose kernel took so long while it was traced."""
+        return max(kernel_s - self.traced_s, 0.0) + self.node_s
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A graph as measured: the time of one run, its nodes, and the floor that they agree with."""
+
+    step_s: float
+    nodes: list[Sample]
+    floor: Floor
+
+
+@dataclass
+class Ranks:
+    """Processes of this machine that measure; ``left_out`` collects what could not be run."""
+
+    provider: str
+    threads: int
+    say: Callable[[str], None]
+    left_out: list[str] = field(default_factory=list)
+
+    def times_s(self, graphs: Sequence[Graph], ranks: int, seconds: float) -> list[float | None]:
+        """Return the time of one run of each graph on all ``ranks`` at once, None if it fails."""
+        found = self._run(graphs, ranks, seconds, traced=False)
+        return [None if held.error else held.step_s for held in found]
+
+    def kernels(self, graphs: Sequence[Graph], ranks: int, seconds: float) -> list[Measured]:
+        """Return the traced nodes of each graph."""
+        return self._run(graphs, ranks, seconds * _TRACE_PART, traced=True)
+
+    def samples(
+        self, graphs: Sequence[Graph], ranks: int, seconds: float, floor: Floor
+    ) -> list[Samples | None]:
+        """Return what was measured of each graph, None where it does not run."""
+        timed = self._run(graphs, ranks, seconds, traced=False)
+        traced = self.kernels(graphs, ranks, seconds)
+        return [
+            None if whole.error or nodes.nodes is None else _samples(graph, whole, nodes, floor)
+            for graph, whole, nodes in zip(graphs, timed, traced, strict=True)
+        ]
+
+    def _run(
+        self, graphs: Sequence[Graph], ranks: int, seconds: float, *, traced: bool
+    ) -> list[Measured]:
+        if not graphs:
+            return []
+        self.say(f"{'tracing' if traced else 'timing'} {len(graphs)} graphs on {ranks} ranks")
+        tasks = tuple(Task(graph.path, seconds) for graph in graphs)
+        job = ProfileJob(tasks=tasks, traced=traced, provider=self.provider, threads=self.threads)
+        worker = worker_of(job.kind)
+        try:
+            found = worker.from_values(launch(job, ranks, stoppable=True))
+        except RunError as error:
+            raise UserError(str(error)) from None
+        if len(found) < len(graphs):
+            raise KeyboardInterrupt
+        for graph, held in zip(graphs, found, strict=True):
+            if held.error and not traced:
+                self.left_out.append(f"{graph.name}: {held.error}")
+        return list(found)
+
+
+def _samples(graph: Graph, whole: Measured, traced: Measured, floor: Floor) -> Samples:
+    assert traced.nodes is not None and traced.graph is not None
+    own = floor.agreeing(traced.nodes.values(), whole.step_s) if graph.alone else floor
+    times = {name: own.untraced_s(time_s) for name, time_s in traced.nodes.items()}
+    found = attribute(read_facts(graph.first), Path(traced.graph), times)
+    return Samples(whole.step_s, found, own)

@@ -1,0 +1,159 @@
+"""The whole of a profile: what to measure, in which order, and what comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.profile import basics
+from tensoropt.compiler.profile.attribution import Sample
+from tensoropt.compiler.profile.description import Description
+from tensoropt.compiler.profile.fit import FittedOperator, fit_operators
+from tensoropt.compiler.profile.plans import (
+    MeasuredPlan,
+    Model,
+    PlanFiles,
+    predicted_s,
+    written_plans,
+)
+from tensoropt.compiler.profile.ranks import Floor, Ranks
+from tensoropt.compiler.request import device_counts
+
+__all__ = ["Profile", "ProfileRequest", "run"]
+
+
+@dataclass(frozen=True)
+class ProfileRequest:
+    """What to measure, on how many ranks at most, and for how long about."""
+
+    models: Sequence[Model]
+    ranks: int
+    threads: int
+    provider: str
+    name: str
+    base: str
+    quick: bool
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A device description, the plans that show how far it holds, and what could not be run."""
+
+    description: Description
+    plans: Sequence[MeasuredPlan]
+    left_out: Sequence[str]
+
+
+_MOST_BYTES = 1 << 24
+_QUICK_BYTES = 1 << 20
+
+
+def run(request: ProfileRequest, folder: Path, say: Callable[[str], None]) -> Profile:
+    """Measure; ``folder`` takes graphs, plans and traces, and is not needed afterwards.
+
+    Common operators come first; then, round for round, the models' own: those of the plans that
+    the search finds with what is known so far. So the plans that it finds in the end were measured.
+    """
+    return _Run(request, folder, say).run()
+
+
+@dataclass
+class _Run:
+    request: ProfileRequest
+    folder: Path
+    say: Callable[[str], None]
+    common: list[Sample] = field(default_factory=list)
+    own: list[Sample] = field(default_factory=list)
+    plans: list[tuple[PlanFiles, float]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    floors: dict[Path, Floor] = field(default_factory=dict)
+
+    def run(self) -> Profile:
+        request = self.request
+        self.ranks = Ranks(request.provider, request.threads, self.say)
+        description, floor = self._basics()
+        for number in range(1 if request.quick else 2):
+            if request.models:
+                self._round(number, self._fitted(description), floor)
+        description = self._fitted(description)
+        return Profile(description, self._predictions(description), self.ranks.left_out)
+
+    @property
+    def seconds(self) -> float:
+        """What the runs of one graph may take."""
+        return self.request.budget_s / 200
+
+    def _basics(self) -> tuple[Description, Floor]:
+        request, seconds = self.request, self.seconds
+        where = self.ranks, request.ranks, self.folder
+        floor = basics.measure_floor(*where, seconds)
+        self.common = basics.measure_operators(*where, seconds, floor)
+        peaks = basics.measure_peaks(*where, seconds, floor)
+        most = _QUICK_BYTES if request.quick else _MOST_BYTES
+        return Description(
+            request.name,
+            load_device(request.base),
+            _source(request),
+            request.ranks,
+            floor,
+            peaks,
+            basics.measure_bandwidth(*where, seconds),
+            basics.capacity_bytes(request.provider, request.ranks),
+            collectives=basics.measure_collectives(*where, seconds, floor, most),
+        ), floor
+
+    def _fitted(self, description: Description) -> Description:
+        """Return the description with all operators measured so far: a model's own come first."""
+        return replace(description, operators=_united(self.own, self.common))
+
+    def _round(self, number: int, description: Description, floor: Floor) -> None:
+        device = self._written(f"round{number}", description)
+        for model in self.request.models:
+            for count in device_counts(self.request.ranks):
+                self.say(f"planning {model.path.name} for {count} ranks")
+                written = written_plans(model, count, device, self.folder, self.known)
+                self._measure(list(written), count, floor)
+
+    def _measure(self, written: Sequence[PlanFiles], count: int, floor: Floor) -> None:
+        graphs = [plan.graph for plan in written]
+        own = self.floors.get(written[0].model.path, floor) if written else floor
+        measured = self.ranks.samples(graphs, count, 4 * self.seconds, own)
+        for plan, found in zip(written, measured, strict=True):
+            if found is not None:
+                self.plans.append((plan, found.step_s))
+                self.own += found.nodes
+                self.floors[plan.model.path] = found.floor
+
+    def _written(self, name: str, description: Description) -> Path:
+        path = self.folder / f"{name}.toml"
+        path.write_text(description.toml(), encoding="utf-8")
+        return path
+
+    def _predictions(self, description: Description) -> list[MeasuredPlan]:
+        device = self._written("last", description)
+        predicted = predicted_s([plan for plan, _ in self.plans], device)
+        return [
+            MeasuredPlan(plan.model.path.name, plan.name, plan.ranks, measured, own)
+            for (plan, measured), own in zip(self.plans, predicted, strict=True)
+        ]
+
+
+def _united(own: Sequence[Sample], common: Sequence[Sample]) -> list[FittedOperator]:
+    """Return the operators of ``own``, and of ``common`` those that are not among them."""
+    first = fit_operators(own)
+    known = {(held.name, held.dtype) for held in first}
+    rest = (held for held in fit_operators(common) if (held.name, held.dtype) not in known)
+    return [*first, *rest]
+
+
+def _source(request: ProfileRequest) -> str:
+    models = ", ".join(model.path.name for model in request.models) or "common operators"
+    day = time.strftime("%Y-%m-%d")
+    return (
+        f"Measured by tensoropt-profile on {day}: {request.ranks} ranks of {request.threads} "
+        f"threads, provider {request.provider}, {models}."
+    )
