@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
 
+#include "cuda_api.hpp"
 #include "custom_op.hpp"
 
 namespace tensoropt {
@@ -59,7 +61,11 @@ Arena::~Arena() {
 
 int Arena::device() const {
   int id = 0;
-  api_.call(Slot::MemoryInfoGetId, memory_, &id);
+  const char *name = nullptr;
+  api_.call(Slot::MemoryInfoGetName, memory_, &name);
+  // The CPU's memory is no device's: where kernels stand in, it is the host that has chosen one.
+  if (std::strcmp(name, "Cpu") == 0) check_cuda("cudaGetDevice", cuda().cudaGetDevice(&id));
+  else api_.call(Slot::MemoryInfoGetId, memory_, &id);
   return id;
 }
 

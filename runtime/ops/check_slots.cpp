@@ -24,6 +24,7 @@ CHECK_SLOT(GetTensorElementType);
 CHECK_SLOT(GetDimensionsCount);
 CHECK_SLOT(GetDimensions);
 CHECK_SLOT(GetTensorTypeAndShape);
+CHECK_SLOT(MemoryInfoGetName);
 CHECK_SLOT(MemoryInfoGetId);
 CHECK_SLOT(AllocatorFree);
 CHECK_SLOT(AllocatorGetInfo);

@@ -30,6 +30,7 @@ enum class Slot : std::size_t {
   GetDimensionsCount = 61,
   GetDimensions = 62,
   GetTensorTypeAndShape = 65,
+  MemoryInfoGetName = 71,
   MemoryInfoGetId = 72,
   AllocatorFree = 76,
   AllocatorGetInfo = 77,
