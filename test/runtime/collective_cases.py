@@ -1,8 +1,8 @@
 """Run on every rank under mpiexec: every collective, element type, dimension and group.
 
-One session per element type holds all its collectives in one chain of tokens. The oracle is numpy
-over the inputs of all ranks, which every rank can make. Rank 0 prints a JSON object: how many
-outputs were compared on all ranks, and which differed.
+One session per element type holds all its collectives in one chain of tokens. With stand-ins for
+CUDA they run over NCCL. Rank 0 prints a JSON object: how many outputs were compared on all ranks,
+and which differed.
 """
 
 from __future__ import annotations
@@ -13,54 +13,28 @@ import sys
 import tempfile
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import onnx
-from handmade import collective, model_of, value_info
+from collective_oracle import DTYPES, REDUCE, SHAPE, data, dtype_of, oracle
+from handmade import collective, message, model_of, value_info
 from mpi4py import MPI
 
+from tensoropt.runtime.cuda import open_cuda, stand_in
+from tensoropt.runtime.provider import CPU
 from tensoropt.runtime.session import rank_session
 
 COMM = MPI.COMM_WORLD
-SHAPE = (12, 12, 12)  # divides by groups of 1, 2, 3 and 4
-DTYPES = ["float32", "float16", "bfloat16", "float64", "int32", "int64", "bool", "int8", "uint8"]
-REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+PROVIDER = open_cuda(COMM, share_gpus=False) if stand_in() else CPU
+# NCCL's float reductions are C's fmax and fmin.
+EXTREMES = {
+    "max": np.fmax if stand_in() else np.maximum,
+    "min": np.fmin if stand_in() else np.minimum,
+}
 GROUPS = {
     1: [[0]],
     2: [[0, 1], [1, 0], [0], [1]],
     4: [[0, 1, 2, 3], [3, 1, 0, 2], [0, 1], [2, 3], [2, 0], [1, 3], [3, 0, 1], [2]],
 }
-
-
-def dtype_of(name: str) -> np.dtype:
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
-
-def data(dtype: str, rank: int) -> np.ndarray:
-    """Small integers, whose sums every type holds exactly; int8 and uint8 sums wrap."""
-    random = np.random.default_rng([rank, len(dtype)])
-    if dtype == "bool":
-        return random.integers(0, 4, SHAPE) == 0
-    low, high = (100, 120) if dtype == "int8" else (100, 250) if dtype == "uint8" else (-20, 20)
-    return random.integers(low, high, SHAPE).astype(dtype_of(dtype))
-
-
-def reduced(parts: list[np.ndarray], reduction: str) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return functools.reduce(REDUCE[reduction], parts)  # ufunc.reduce would widen
-
-
-def oracle(op: str, attributes: dict, parts: list[np.ndarray], place: int) -> np.ndarray:
-    """The result at position ``place`` of a group whose inputs are ``parts``, in group order."""
-    if op == "AllReduce":
-        return reduced(parts, attributes["reduction"])
-    if op == "AllGather":
-        return np.concatenate(parts, attributes["dim"])
-    if op == "ReduceScatter":
-        whole = reduced(parts, attributes["reduction"])
-        return np.split(whole, len(parts), attributes["dim"])[place]
-    pieces = [np.split(part, len(parts), attributes["split_dim"])[place] for part in parts]
-    return np.concatenate(pieces, attributes["concat_dim"])
 
 
 def cases() -> list[tuple[str, dict]]:
@@ -70,7 +44,10 @@ def cases() -> list[tuple[str, dict]]:
         found.append(("AllReduce", {"reduction": reduction}))
         found += [("ReduceScatter", {"reduction": reduction, "dim": d}) for d in dims]
     found += [("AllToAll", {"split_dim": s, "concat_dim": c}) for s in dims for c in dims]
-    return [(op, {**a, "group": g}) for g in GROUPS[COMM.size] for op, a in found]
+    everywhere = [(op, {**a, "group": g}) for g in GROUPS[COMM.size] for op, a in found]
+    return everywhere + [
+        ("Broadcast", {"root": r, "group": g}) for g in GROUPS[COMM.size] for r in g
+    ]
 
 
 def differing(dtype: str, folder: Path) -> tuple[int, list[str]]:
@@ -80,7 +57,7 @@ def differing(dtype: str, folder: Path) -> tuple[int, list[str]]:
     outputs.append(value_info(f"t{len(mine)}", "int64", [1]))
     path = folder / f"{dtype}.onnx"
     onnx.save(model_of(nodes, [value_info("x", dtype, SHAPE)], outputs), path)
-    session = rank_session(path, 1)
+    session = rank_session(path, 1, provider=PROVIDER)
     session.feed("x", data(dtype, COMM.rank))
     session.run()
     session.run()
@@ -110,7 +87,7 @@ def rounding() -> list[str]:
         same = (got == expected) | (np.isnan(got) & np.isnan(expected))
         if not same.all():
             wrong.append(f"rank {COMM.rank}: rounding of {dtype}: {local[~same][:3]}")
-    return wrong + nan_wins()
+    return wrong + nans()
 
 
 def half_values(dtype: str, rank: int) -> np.ndarray:
@@ -122,16 +99,41 @@ def half_values(dtype: str, rank: int) -> np.ndarray:
     return np.concatenate([bits, close, tiny]).view(dtype_of(dtype))
 
 
-def nan_wins() -> list[str]:
+def nans() -> list[str]:
+    """The largest and the smallest of numbers and a NaN: that NaN, but over NCCL the number."""
     wrong = []
     group = list(range(COMM.size))
     for dtype in ("float32", "float64", "float16", "bfloat16"):
-        for reduction in ("max", "min"):
-            local = np.array([np.nan if COMM.rank == r else r for r in range(3)], dtype_of(dtype))
-            got = run_one("AllReduce", dtype, local, group=group, reduction=reduction)
-            if not np.isnan(got[: min(COMM.size, 3)]).all():
-                wrong.append(f"rank {COMM.rank}: {reduction} of {dtype} lost a NaN: {got}")
+        parts = [
+            np.array([np.nan if rank == r else r for r in range(3)], dtype_of(dtype))
+            for rank in group
+        ]
+        for reduction, function in EXTREMES.items():
+            expected = functools.reduce(function, parts)
+            got = run_one("AllReduce", dtype, parts[COMM.rank], group=group, reduction=reduction)
+            if not np.array_equal(got, expected, equal_nan=True):
+                wrong.append(f"rank {COMM.rank}: {reduction} of {dtype} and a NaN gave {got}")
     return wrong
+
+
+def messages() -> list[str]:
+    """Each rank sends to the next and receives from the one before; every second sends first."""
+    before, after = (COMM.rank - 1) % COMM.size, (COMM.rank + 1) % COMM.size
+    wrong = []
+    for dtype in DTYPES:
+        got = values_of(dtype, message_nodes(dtype, before, after), data(dtype, COMM.rank))["y"]
+        if got.dtype != dtype_of(dtype) or not (got == data(dtype, before)).all():
+            wrong.append(f"rank {COMM.rank}: message of {dtype}")
+    return wrong
+
+
+def message_nodes(dtype: str, before: int, after: int) -> list[onnx.NodeProto]:
+    first, second = (0, 1) if COMM.rank % 2 == 0 else (1, 0)
+    code = value_info("y", dtype, SHAPE).type.tensor_type.elem_type
+    send = message("Send", ["x", f"t{first}"], [f"t{first + 1}"], peer=after)
+    ends = [f"t{second}"], ["y", f"t{second + 1}"]
+    receive = message("Recv", *ends, peer=before, shape=SHAPE, dtype=code)
+    return [send, receive] if first == 0 else [receive, send]
 
 
 def odd_shapes() -> list[str]:
@@ -152,20 +154,22 @@ def odd_shapes() -> list[str]:
 
 
 def run_one(op: str, dtype: str, x, **attributes) -> np.ndarray:
-    x = np.asarray(x)
+    return values_of(dtype, [collective(op, "x", "y", 0, **attributes)], np.asarray(x))["y"]
+
+
+def values_of(dtype: str, nodes: list[onnx.NodeProto], x: np.ndarray) -> dict[str, np.ndarray]:
+    ends = [value_info("x", dtype, x.shape)], [value_info("y", dtype, None)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "one.onnx"
-        node = collective(op, "x", "y", 0, **attributes)
-        graph = model_of([node], [value_info("x", dtype, x.shape)], [value_info("y", dtype, None)])
-        onnx.save(graph, path)
-        session = rank_session(path, 1)
+        onnx.save(model_of(nodes, *ends), path)
+        session = rank_session(path, 1, provider=PROVIDER)
     session.feed("x", x)
     session.run()
-    return session.fetch()["y"]
+    return session.fetch()
 
 
 def main() -> None:
-    count, wrong = 0, rounding() + odd_shapes()
+    count, wrong = 0, rounding() + messages() + odd_shapes()
     with tempfile.TemporaryDirectory() as folder:
         for dtype in DTYPES:
             compared, differ = differing(dtype, Path(folder))

@@ -1,4 +1,7 @@
-"""Run on two ranks under mpiexec: what a wrong node says. Rank 0 prints name -> message as JSON."""
+"""Run on two ranks under mpiexec: what a wrong node says. Rank 0 prints name -> message as JSON.
+
+With stand-ins for CUDA the nodes run over NCCL.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,13 @@ import onnx
 from handmade import collective, model_of, value_info
 from mpi4py import MPI
 
+from tensoropt.runtime.cuda import open_cuda, stand_in
 from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.provider import CPU
 from tensoropt.runtime.session import rank_session
 
 RANK = MPI.COMM_WORLD.rank
+PROVIDER = open_cuda(MPI.COMM_WORLD, share_gpus=False) if stand_in() else CPU
 BOTH = [0, 1]
 
 
@@ -29,7 +35,7 @@ def message(op: str, x, **attributes) -> str:
         info = [value_info(name, x.dtype.name, shape) for name in "xy"]
         onnx.save(model_of([node], info[:1], [value_info("y", x.dtype.name, None)]), path)
         try:
-            session = rank_session(path, 1)
+            session = rank_session(path, 1, provider=PROVIDER)
             session.feed("x", x)
             session.run()
         except UserError as error:
@@ -51,6 +57,8 @@ def main() -> None:
         "type": message("AllReduce", x.astype(np.uint16), group=BOTH, reduction="sum"),
         "shape": message("AllReduce", np.ones(3 + RANK, np.float32), group=BOTH, reduction="sum"),
         "op": message("AllGather", x, group=BOTH, dim=RANK),
+        "root": message("Broadcast", x, group=[RANK], root=1 - RANK),
+        "roots": message("Broadcast", x, group=BOTH, root=RANK),
         "right": message("AllGather", x, group=BOTH, dim=0),
     }
     MPI.COMM_WORLD.Barrier()

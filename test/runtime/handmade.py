@@ -52,6 +52,11 @@ def collective(op: str, x: str, y: str, token: int, name: str = "", **attributes
     )
 
 
+def message(op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any):
+    """A Send (x, token) -> token or a Recv token -> (y, token)."""
+    return helper.make_node(op, inputs, outputs, name=f"{op}_node", domain=DOMAIN, **attributes)
+
+
 def model_of(nodes, inputs, outputs, weights: Mapping[str, np.ndarray] | None = None):
     initializers = [numpy_helper.from_array(np.asarray(w), n) for n, w in (weights or {}).items()]
     initializers.append(numpy_helper.from_array(np.zeros(1, np.int64), "t0"))

@@ -12,12 +12,15 @@ from mpi_ranks import under_mpi
 HERE = Path(__file__).parent
 
 
-# Per type and group: 3 gathers, 3 reductions, 9 scatters and 9 exchanges, on each of its ranks.
-@pytest.mark.parametrize(("ranks", "memberships"), [(2, 6), (4, 20)])
-def test_every_collective_type_dimension_and_group(ranks: int, memberships: int) -> None:
+# Per type and group: 3 gathers, 3 reductions, 9 scatters and 9 exchanges, on each of its ranks;
+# and a broadcast from each.
+@pytest.mark.parametrize(("ranks", "memberships", "broadcasts"), [(2, 6, 10), (4, 20, 58)])
+def test_every_collective_type_dimension_and_group(
+    ranks: int, memberships: int, broadcasts: int
+) -> None:
     found = under_mpi(ranks, HERE / "collective_cases.py")
     assert found["wrong"] == []
-    assert found["count"] == memberships * 24 * 9
+    assert found["count"] == (memberships * 24 + broadcasts) * 9
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,11 @@ def errors() -> dict:
         ("split", "dimension 0 of the input of shape [3, 4] does not divide by the group's"),
         ("type", "unsupported element type, expected one of float32, float16,"),
         ("shape", "the ranks of the group disagree here, this rank has: AllReduce of float32[3]"),
+        ("root", "root must be a rank of the group [0], got: 1"),
+        (
+            "roots",
+            "the ranks of the group disagree here, this rank has: Broadcast of float32[3, 4]",
+        ),
         ("op", "the ranks of the group disagree here, this rank has: AllGather of float32[3, 4]"),
     ],
 )

@@ -1,0 +1,49 @@
+"""Plans of real models, in layouts that differ much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import zoo
+
+from tensoropt.compiler import driver
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.report.points import fastest, leanest
+from tensoropt.compiler.request import Chosen, Request
+
+__all__ = ["compiled"]
+
+
+def compiled(path: Path, devices: int, randoms: int, folder: Path) -> list[Path]:
+    """Write plans of a model below ``folder``; return their directories.
+
+    The fastest, the leanest, the one that splits the batch alone, and ``randoms`` drawn ones.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    directories = []
+    for name, chosen in _chosen(path, devices, randoms):
+        directories.append(folder / name)
+        driver.compile_plan(_prepared(path), chosen, directories[-1], lambda text: None)
+    return directories
+
+
+def _chosen(path: Path, devices: int, randoms: int) -> Iterator[tuple[str, Chosen]]:
+    request = Request(load_device("cpu"), "cpu", devices).extremes
+    module = _prepared(path)
+    result = driver.frontier(module, request)
+    for name, pick in (("fastest", fastest), ("leanest", leanest)):
+        yield name, Chosen(path, request, result, pick(result.points))
+    searches = [("data-parallel", None), *(("random", seed) for seed in range(randoms))]
+    for search, seed in searches:
+        own = replace(request, search=search, seed=seed)
+        found = driver.frontier(module, own)
+        name = search if seed is None else f"random-{seed}"
+        yield name, Chosen(path, own, found, found.points[0])
+
+
+def _prepared(path: Path) -> driver.ir.Module:
+    module = driver.load(path, zoo.DIMS.get(path.stem, {}))
+    driver.run_phase(module, "prepare")
+    return module

@@ -1,0 +1,35 @@
+"""The collectives on the path of CUDA: every type, dimension and group, and what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mpi_ranks import under_mpi
+from stand_ins import calls, communication, environment
+
+RUNTIME = Path(__file__).parent.parent / "runtime"
+
+
+# As in test/runtime/test_collectives.py, whose script this is.
+@pytest.mark.parametrize(("ranks", "memberships", "broadcasts"), [(2, 6, 10), (4, 20, 58)])
+def test_every_collective_type_dimension_and_group(
+    ranks: int, memberships: int, broadcasts: int, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    found = under_mpi(ranks, RUNTIME / "collective_cases.py", env=environment(log))
+    assert found["wrong"] == []
+    assert found["count"] == (memberships * 24 + broadcasts) * 9
+    for rank in range(ranks):
+        made = [c["world"] for c in calls(log, rank) if c["call"] == "ncclCommInitRank"]
+        assert len({tuple(world) for world in made}) == len(made)
+        assert all(len(world) > 1 for world in made)
+        assert {c["type"] for c in communication(log, rank)} >= {"float16", "bfloat16", "uint8"}
+
+
+def test_a_wrong_node_is_told_as_over_mpi() -> None:
+    script = RUNTIME / "collective_errors.py"
+    over_mpi, over_nccl = (under_mpi(2, script, env=env) for env in (None, environment()))
+    assert over_nccl == {
+        case: text.replace("over MPI", "over NCCL") for case, text in over_mpi.items()
+    }

@@ -1,0 +1,44 @@
+"""Plans of real models over the stand-ins: right results, by the calls that the graphs ask for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import zoo
+from compiled import compiled
+from graphs.small import SMALL
+from stand_ins import calls, communication
+from wanted import Step, communicators, disagreement, steps
+
+from tensoropt.runtime.check import check_plans
+
+FULL = os.environ.get("TENSOROPT_NCCL_CHECK") == "1"
+SAMPLE = [("squeezenet", 2), ("gpt2_tiny", 4), ("mixture_small", 4)]
+MODELS = [*zoo.TRANSFORMERS, *SMALL, "squeezenet", "shufflenet", "resnet50"]
+ALL = [(name, devices) for name in MODELS for devices in (2, 4)]
+RUNS = 2  # after the first
+
+
+@pytest.mark.parametrize(("name", "devices"), ALL if FULL else SAMPLE)
+def test_plans_agree_with_one_device_and_with_their_graphs(
+    name: str, devices: int, log: Path, tmp_path: Path
+) -> None:
+    path = zoo.provide(name, tmp_path)
+    plans = compiled(path, devices, 5 if FULL else 2, tmp_path / "plans")
+    results = check_plans(plans, path, provider="cuda", runs=RUNS, int_range=(0, 200))
+    assert [(r.plan, r.error) for r in results if not r.passed] == []
+    ranks = [[steps(plan / f"rank{rank}.onnx") for plan in plans] for rank in range(devices)]
+    for rank, wanted in enumerate(ranks):
+        check_calls(log, rank, [step for plan in wanted for step in plan * (1 + RUNS)])
+
+
+def check_calls(log: Path, rank: int, wanted: list[Step]) -> None:
+    """Hold all that a rank called against what it ran."""
+    called = calls(log, rank)
+    assert disagreement(wanted, called, rank) == ""
+    made = [call["world"] for call in called if call["call"] == "ncclCommInitRank"]
+    assert made == communicators(wanted)
+    assert {call["stream"] for call in communication(log, rank)} <= {0}
+    assert not [call for call in called if call["call"] == "error"]
