@@ -6,12 +6,22 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from tensoropt.runtime.errors import printable
 from tensoropt.runtime.job import CheckResult, OutputResult
 
-__all__ = ["columns", "has_passed", "milliseconds", "size_text", "to_json", "to_text"]
+__all__ = [
+    "Measured",
+    "columns",
+    "device_lines",
+    "has_passed",
+    "milliseconds",
+    "predicted_time",
+    "size_text",
+    "to_json",
+    "to_text",
+]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -70,13 +80,13 @@ def _measured_lines(result: CheckResult) -> list[str]:
     """Return what was measured beside what was predicted, where steps were timed."""
     lines = []
     if result.step_times_s:
-        lines.append(f"step time: {_times(result.step_times_s)}{_predicted_time(result)}")
+        lines.append(f"step time: {_times(result.step_times_s)}{predicted_time(result)}")
     if result.one_device_times_s:
         lines.append(f"one device: {_times(result.one_device_times_s)}")
     if result.step_times_s and result.peak_bytes is not None:
         predicted = size_text(result.predicted_bytes)
         lines.append(f"peak memory: {size_text(result.peak_bytes)}, predicted {predicted}")
-    return lines + _device_lines(result)
+    return lines + device_lines(result)
 
 
 def _times(times: Sequence[float]) -> str:
@@ -84,12 +94,27 @@ def _times(times: Sequence[float]) -> str:
     return f"median {middle}, fastest {least}, slowest {most} of {len(times)}"
 
 
-def _predicted_time(result: CheckResult) -> str:
+class Measured(Protocol):
+    """What the results of all kinds of job have; see `CheckResult`."""
+
+    @property
+    def predicted_time_s(self) -> float | None: ...
+    @property
+    def used_bytes(self) -> int | None: ...
+    @property
+    def nodes_on_cpu(self) -> int | None: ...
+    @property
+    def cuda_graphs(self) -> str | None: ...
+
+
+def predicted_time(result: Measured) -> str:
+    """Return what follows a measured time, empty where nothing was predicted."""
     time_s = result.predicted_time_s
     return "" if time_s is None else f", predicted {milliseconds(time_s)}"
 
 
-def _device_lines(result: CheckResult) -> list[str]:
+def device_lines(result: Measured) -> list[str]:
+    """Return what was found on a device, if the job had one."""
     found = (
         ("device memory in use", result.used_bytes and size_text(result.used_bytes)),
         ("nodes on the CPU", result.nodes_on_cpu),
@@ -116,9 +141,7 @@ def size_text(size: float | None) -> str:
 def _plan_row(result: CheckResult) -> list[str]:
     verdict = "FAILED" if not has_passed([result]) else "ok" if result.passed is None else "PASSED"
     times = result.step_times_s
-    step = (
-        f"step {milliseconds(statistics.median(times))}{_predicted_time(result)}" if times else ""
-    )
+    step = f"step {milliseconds(statistics.median(times))}{predicted_time(result)}" if times else ""
     return [result.plan, f"mesh {_shape(result.mesh)}", verdict, step, _remark(result)]
 
 

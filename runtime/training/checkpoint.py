@@ -102,8 +102,9 @@ def write_checkpoint(
     states.sort(key=lambda s: (-dtype_of(s.tensor.dtype).itemsize, s.name))
     with _written(path, _header(held.plan, states, progress), states, comm) as places:
         for state in states:
-            place = places.get(state.name)
-            gather_into(place, held.state[state.name], state.tensor.layout, comm)
+            place, layout = places.get(state.name), state.tensor.layout
+            if comm.rank in layout.sources():
+                gather_into(place, held.state[state.name].get(), layout, comm)
 
 
 def _header(plan: TrainingPlan, states: Sequence[State], progress: Progress) -> bytes:

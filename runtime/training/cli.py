@@ -14,7 +14,8 @@ from tensoropt.runtime.training.job import SCHEDULES, TrainJob
 
 __all__ = ["add_training_flags", "check_modes", "is_training", "run_training_command"]
 
-_BOTH = ("plans", "train", "threads", "timeout", "format", "seed")
+_DEVICE = ("provider", "share_gpus", "cuda_graphs")
+_BOTH = ("plans", "train", "threads", "timeout", "format", "seed", *_DEVICE)
 _EXPORTING = ("resume", "export", "model")
 _RATE = ("learning_rate", "warmup", "schedule", "total_steps", "loss_scale")
 _CHECKPOINTS = ("checkpoint", "checkpoint_every", "keep")
@@ -94,7 +95,7 @@ def run_training_command(arguments: argparse.Namespace) -> int:
 
 
 def _job(arguments: argparse.Namespace) -> TrainJob:
-    names = (*_TRAINING, *_EXPORTING, "threads", "seed")
+    names = (*_TRAINING, *_EXPORTING, *_DEVICE, "threads", "seed")
     values = {name: getattr(arguments, name) for name in names}
     return TrainJob(arguments.plans[0], **{**values, "steps": arguments.steps or 0})
 

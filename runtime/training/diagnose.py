@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tensoropt.runtime.session import every_value_session
-from tensoropt.runtime.training.state import all_finite
+from tensoropt.runtime.provider import PlacedArray, Provider
+from tensoropt.runtime.session import Session, every_value_session
+from tensoropt.runtime.training.finite import all_finite
 from tensoropt.runtime.training.step import Step
 
 __all__ = ["first_not_finite"]
@@ -24,7 +25,8 @@ def first_not_finite(step: Step, threads: int, comm: Any) -> str | None:
     """Return what is NaN or infinite first, over all ranks, in the run that ``step`` is fed for.
 
     Every rank calls this. The graph runs once more, unoptimised, with every value an output: it
-    takes the memory of all of them. None where this run has no such value.
+    takes the memory of all of them where the rank computes, and of the largest on the host.
+    Gradients are lost. None where this run has no such value.
     """
     found = _fed(step, comm.rank)
     # All ranks have to run: their collectives wait for each other.
@@ -36,32 +38,40 @@ def first_not_finite(step: Step, threads: int, comm: Any) -> str | None:
 def _fed(step: Step, rank: int) -> _Place | None:
     for kind, arrays in (("input", step.batch), ("state", step.held.state)):
         for name, array in arrays.items():
-            if not all_finite(array):
+            if not all_finite(array.get()):
                 return _Place(-1, rank, f"{kind} '{name}'")
     return None
 
 
 def _computed(step: Step, threads: int, rank: int, fed: _Place | None) -> _Place | None:
-    graph = step.plan.plan.graph(rank)
-    nodes, session = _every_value(graph, threads)
-    arrays = {**step.batch, **step.scalars, **step.held.state}
-    for gradient in step.plan.gradients:
-        if gradient.accumulator is not None:
-            arrays[gradient.accumulator] = step.held.gradients[gradient.tensor.name] * 0
+    nodes, session = _every_value(step.plan.plan.graph(rank), threads, step.held.provider)
+    arrays = _read(step)
     for name in session.inputs:
-        session.feed(name, arrays[name])
+        session.read(name, arrays[name])
     session.run()
-    values = session.fetch()
     if fed is not None:
         return fed
+    wrong = {name for name, array in session.results() if not all_finite(array)}
     for order, (what, outputs) in enumerate(nodes):
         for name in outputs:
-            if name in values and not all_finite(values[name]):
+            if name in wrong:
                 return _Place(order, rank, f"'{name}' of {what}")
     return None
 
 
-def _every_value(graph: Path, threads: int) -> tuple[list[tuple[str, list[str]]], Any]:
+def _read(step: Step) -> dict[str, PlacedArray]:
+    """Return all that the graph may read; what gradients are added to is zeros."""
+    step.start()
+    arrays = {**step.batch, **step.scalars, **step.held.state}
+    for gradient in step.plan.gradients:
+        if gradient.accumulator is not None:
+            arrays[gradient.accumulator] = step.held.gradients[gradient.tensor.name]
+    return arrays
+
+
+def _every_value(
+    graph: Path, threads: int, provider: Provider
+) -> tuple[list[tuple[str, list[str]]], Session]:
     """Return the nodes with their outputs, and a session that returns all of these."""
     import onnx
 
@@ -75,4 +85,5 @@ def _every_value(graph: Path, threads: int) -> tuple[list[tuple[str, list[str]]]
         for name in outputs:
             if name not in held:
                 model.graph.output.append(onnx.ValueInfoProto(name=name))
-    return nodes, every_value_session(model.SerializeToString(), graph.parent, threads)
+    text = model.SerializeToString()
+    return nodes, every_value_session(text, graph.parent, threads, provider=provider)

@@ -49,9 +49,11 @@ class TrainJob(Launched):
 class TrainResult:
     """How training went; ``step`` is the last one, counted from the start of the first run.
 
-    ``held_bytes`` and ``predicted_bytes`` are per device, by what is held; ``peak_bytes`` is the
-    resident memory that training added at most on any rank, None where it could not be measured.
-    ``error`` says why training ended before its time, ``interrupted`` that it was asked to.
+    ``held_bytes`` and ``predicted_bytes`` are per device, by what is held. ``peak_bytes``,
+    ``used_bytes``, ``nodes_on_cpu`` and ``cuda_graphs`` are those of `CheckResult`, over both
+    graphs. ``predicted_time_s`` is that of a step of one micro-batch on the device that the plan
+    was made for. ``error`` says why training ended before its time, ``interrupted`` that it was
+    asked to.
     """
 
     plan: str
@@ -68,6 +70,11 @@ class TrainResult:
     predicted_bytes: dict[str, int] = field(default_factory=dict)
     peak_bytes: int | None = None
     predicted_peak_bytes: int | None = None
+    provider: str = "cpu"
+    predicted_time_s: float | None = None
+    used_bytes: int | None = None
+    nodes_on_cpu: int | None = None
+    cuda_graphs: str | None = None
     checkpoint: str | None = None
     export: str | None = None
     interrupted: bool = False

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.provider import check_provider
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,
@@ -23,10 +24,11 @@ __all__ = ["check_training"]
 
 
 def check_training(job: TrainJob) -> Plan:
-    """Return the job's plan after checking it, data, checkpoint and the places to write to.
+    """Return the job's plan after checking it, the provider, data, checkpoint and all places.
 
     Raises `UserError`.
     """
+    check_provider(job)
     plan = TrainingPlan.of(Plan.load(job.plan))
     if job.model is not None:
         plan.plan.check_model(Path(job.model))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 
-from tensoropt.runtime.report import columns, milliseconds
+from tensoropt.runtime.report import columns, device_lines, milliseconds, predicted_time, size_text
 from tensoropt.runtime.training.job import TrainResult
 
 __all__ = ["train_json", "train_text"]
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
 
 def train_text(result: TrainResult) -> str:
     """Return what was done, the time of a step, and what is held beside what was predicted."""
-    lines = [*_loss_lines(result), *_memory_lines(result), *_file_lines(result)]
+    lines = [*_loss_lines(result), *_memory_lines(result)]
+    lines += [*device_lines(result), *_file_lines(result)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -27,7 +26,8 @@ def _loss_lines(result: TrainResult) -> list[str]:
     if result.step_time_s:
         per_s = result.samples / result.steps / result.step_time_s
         time_text = milliseconds(result.step_time_s)
-        lines.append(f"step time: median {time_text}, {per_s:.4g} samples per second")
+        predicted = predicted_time(result)
+        lines.append(f"step time: median {time_text}{predicted}, {per_s:.4g} samples per second")
     return lines
 
 
@@ -37,25 +37,16 @@ def _memory_lines(result: TrainResult) -> list[str]:
     rows = [["memory per device", "held", "predicted"]]
     for kind, size in result.held_bytes.items():
         predicted = result.predicted_bytes.get(kind)
-        rows.append([kind.removesuffix("_bytes"), _size(size), _size(predicted)])
+        rows.append([kind.removesuffix("_bytes"), size_text(size), size_text(predicted)])
     static = sum(result.predicted_bytes.values()) if result.predicted_bytes else None
-    rows.append(["static", _size(sum(result.held_bytes.values())), _size(static)])
-    rows.append(["peak", _size(result.peak_bytes), _size(result.predicted_peak_bytes)])
+    rows.append(["static", size_text(sum(result.held_bytes.values())), size_text(static)])
+    rows.append(["peak", size_text(result.peak_bytes), size_text(result.predicted_peak_bytes)])
     return columns(rows)
 
 
 def _file_lines(result: TrainResult) -> list[str]:
     found = (("checkpoint", result.checkpoint), ("exported", result.export))
     return [f"{what}: {path}" for what, path in found if path is not None]
-
-
-def _size(value: float | None) -> str:
-    if value is None:
-        return "-"
-    unit = 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.4g} {_UNITS[unit]}"
 
 
 def train_json(result: TrainResult) -> str:

@@ -7,7 +7,7 @@ the compiler sees to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,17 @@ import numpy as np
 from tensoropt.runtime.dtypes import Array, dtype_of
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.plan import Tensor
-from tensoropt.runtime.provider import HostArray
+from tensoropt.runtime.provider import PlacedArray
 from tensoropt.runtime.session import Session, training_session
 from tensoropt.runtime.training.constants import constant_bytes
+from tensoropt.runtime.training.finite import FiniteCheck
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 
-__all__ = ["Feed", "Step"]
+__all__ = ["ROLES", "Feed", "Step"]
+
+ROLES = ("gradients", "update")
+"""The graphs of a step, in the order in which they run."""
 
 _LARGE = 1 << 26  # bytes
 
@@ -32,24 +36,42 @@ Feed = Callable[[Tensor, Array], None]
 class Step:
     """The sessions of one rank and all that they read and write; sessions are made at once.
 
-    The graphs as ONNX Runtime optimises them go to ``folder``, if given."""
+    ``batch``, ``scalars`` and ``loss`` are where the rank computes; ``staged`` holds the arrays of
+    the batch on the host, which are the same where the rank computes there. The graphs as ONNX
+    Runtime optimises them go to ``folder``, if given. Those of the roles ``captured`` are to run as
+    CUDA graphs; raises `UserError` where one cannot.
+    """
 
     def __init__(
-        self, plan: TrainingPlan, held: Held, threads: int, folder: Path | None = None
+        self,
+        plan: TrainingPlan,
+        held: Held,
+        threads: int,
+        folder: Path | None = None,
+        captured: Collection[str] = (),
     ) -> None:
         self.plan, self.held = plan, held
-        self.batch = {t.name: _empty(t) for t in plan.plan.inputs}
-        self.scalars = {h.name: np.zeros((), dtype_of(h.dtype)) for h in plan.hyper}
-        self.loss = np.zeros((), dtype_of(plan.plan.outputs[0].dtype))
+        make = held.provider.zeros
+        self.batch = {t.name: make(_local_shape(t), dtype_of(t.dtype)) for t in plan.plan.inputs}
+        self.staged = {name: array.get() for name, array in self.batch.items()}
+        self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
+        self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
         self._folder = folder
         graphs = (plan.plan.graph(held.rank), plan.update_graph(held.rank))
         self._files = [self._optimised(graph) or graph for graph in graphs]
         self.gradients, self.update = (
-            training_session(graph, threads, None if file == graph else file)
-            for graph, file in zip(graphs, self._files, strict=True)
+            training_session(
+                graph,
+                threads,
+                None if file == graph else file,
+                provider=held.provider,
+                graphs=role in captured,
+            )
+            for role, graph, file in zip(ROLES, graphs, self._files, strict=True)
         )
         self._bind("gradients", self.gradients, self._read_first(), {plan.loss_output: self.loss})
         self._bind("update", self.update, held.gradients, {})
+        self.gradients_are_finite = FiniteCheck(list(held.gradients.values()), held.provider)
 
     def _optimised(self, graph: Path) -> Path | None:
         """Return where the optimised graph goes, None where large weights would go with it."""
@@ -64,13 +86,22 @@ class Step:
         """
         return sum(map(constant_bytes, self._files))
 
-    def _read_first(self) -> dict[str, Array]:
+    def nodes_on_cpu(self) -> int | None:
+        """Return how many nodes a device left to the CPU, None where all are meant to be there."""
+        counts = self.gradients.nodes_on_cpu(), self.update.nodes_on_cpu()
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def _read_first(self) -> dict[str, PlacedArray]:
         """Return what the first graph reads beside state and scalars."""
         sums = {g.accumulator: self.held.gradients[g.tensor.name] for g in self.plan.gradients}
         return {**self.batch, **{name: array for name, array in sums.items() if name is not None}}
 
     def _bind(
-        self, role: str, graph: Session, read: Mapping[str, Array], written: Mapping[str, Array]
+        self,
+        role: str,
+        graph: Session,
+        read: Mapping[str, PlacedArray],
+        written: Mapping[str, PlacedArray],
     ) -> None:
         held, plan = self.held, self.plan
         read = {**read, **self.scalars, **held.state}
@@ -83,29 +114,42 @@ class Step:
             for name in names:
                 if name not in arrays:
                     raise UserError(f"{plan.folder}: {role} graph: unknown tensor '{name}'")
-                bind(name, HostArray(arrays[name]))
+                bind(name, arrays[name])
+
+    def capture(self) -> None:
+        """Run both graphs on what their arrays hold, so that CUDA graphs are there afterwards.
+
+        ONNX Runtime runs a graph several times to capture it, which a step must not be: the state
+        is to be loaded after this. Raises `UserError`.
+        """
+        self.gradients.run()
+        self.update.run()
 
     def set(self, role: str, value: float) -> None:
         """Set the scalars of a role for the runs to come."""
         for hyper in self.plan.hyper:
             if hyper.role == role:
-                self.scalars[hyper.name][...] = value
+                scalar = self.scalars[hyper.name]
+                scalar.put(np.array(value, scalar.dtype))
 
     def start(self) -> None:
         """Begin a step: sums of gradients become zeros."""
         for gradient in self.plan.gradients:
             if gradient.accumulator is not None:
-                self.held.gradients[gradient.tensor.name].fill(0)
+                self.held.gradients[gradient.tensor.name].zero()
 
-    def forward_backward(self, feed: Feed, seed: int) -> float:
-        """Run the first graph on one micro-batch; returns its loss. Raises `UserError`."""
+    def feed(self, fill: Feed) -> None:
+        """Set the batch that the first graph reads."""
         for tensor in self.plan.plan.inputs:
-            feed(tensor, self.batch[tensor.name])
-        self.set("seed", seed)
+            array = self.staged[tensor.name]
+            fill(tensor, array)
+            self.batch[tensor.name].put(array)
+
+    def forward_backward(self) -> float:
+        """Run the first graph on one micro-batch; returns its loss. Raises `UserError`."""
         self.gradients.run()
-        return float(self.loss)
+        return float(self.loss.get())
 
 
-def _empty(tensor: Tensor) -> Array:
-    shape = tensor.layout.local_shape([int(size) for size in tensor.shape])
-    return np.zeros(shape, dtype_of(tensor.dtype))
+def _local_shape(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.layout.local_shape([int(size) for size in tensor.shape])

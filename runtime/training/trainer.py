@@ -58,6 +58,9 @@ class Trainer:
     def constant_bytes(self) -> int:
         return self._step.constant_bytes()
 
+    def nodes_on_cpu(self) -> int | None:
+        return self._step.nodes_on_cpu()
+
     def _dataset(self) -> Dataset:
         place = Path(str(self.job.data))
         return open_dataset(place, self.plan.plan.inputs, self.plan.batch, self.job.shuffle)
@@ -108,15 +111,18 @@ class Trainer:
 
     def _run(self, number: int, micro: int) -> float:
         try:
-            return self._step.forward_backward(
-                lambda tensor, array: self._feed(tensor, array, micro),
-                seed_of(self.job.seed, number, micro),
-            )
+            self._feed(number, micro)
+            return self._step.forward_backward()
         except UserError as error:
-            hint = describe_integers(str(error), self._step.batch)
+            hint = describe_integers(str(error), self._step.staged)
             raise UserError(f"step {number}: {error}{hint}") from None
 
-    def _feed(self, tensor: Tensor, array: Array, micro: int) -> None:
+    def _feed(self, number: int, micro: int) -> None:
+        """Give the step what it reads of one micro-batch."""
+        self._step.set("seed", seed_of(self.job.seed, number, micro))
+        self._step.feed(lambda tensor, array: self._read(tensor, array, micro))
+
+    def _read(self, tensor: Tensor, array: Array, micro: int) -> None:
         position = self.progress.samples + micro * self.plan.batch
         shape = [int(size) for size in tensor.shape]
         part = tensor.layout.bounds(shape, self._comm.rank)
@@ -127,7 +133,7 @@ class Trainer:
         """Return whether the step is good on every rank."""
         from mpi4py import MPI
 
-        bad = not math.isfinite(loss) or not self.held.gradients_are_finite()
+        bad = not math.isfinite(loss) or not self._step.gradients_are_finite()
         flags = np.array([bad, stop], np.int32)
         self._comm.Allreduce(MPI.IN_PLACE, flags, MPI.MAX)
         self.stop_asked = bool(flags[1])
@@ -145,9 +151,7 @@ class Trainer:
 
     def _first_not_finite(self, number: int) -> str | None:
         for micro in range(self.plan.micro_batches):
-            for tensor in self.plan.plan.inputs:
-                self._feed(tensor, self._step.batch[tensor.name], micro)
-            self._step.set("seed", seed_of(self.job.seed, number, micro))
+            self._feed(number, micro)
             found = first_not_finite(self._step, self._threads, self._comm)
             if found is not None:
                 return found

@@ -8,9 +8,9 @@ from typing import Any
 
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.link import Link
-from tensoropt.runtime.memory import PeakMemory
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.ranks import share_of_cores, wait_idle
+from tensoropt.runtime.provider import Memory, provider_of
+from tensoropt.runtime.ranks import first_error, largest, share_of_cores, wait_idle
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,
@@ -23,8 +23,8 @@ from tensoropt.runtime.training.job import TrainJob, TrainResult
 from tensoropt.runtime.training.lock import alone_in
 from tensoropt.runtime.training.log import Log
 from tensoropt.runtime.training.plan import TrainingPlan
-from tensoropt.runtime.training.state import Held, hold
-from tensoropt.runtime.training.step import Step
+from tensoropt.runtime.training.state import Held
+from tensoropt.runtime.training.step import ROLES, Step
 from tensoropt.runtime.training.trainer import StoppedError, Trainer
 
 __all__ = ["run_training"]
@@ -39,33 +39,49 @@ def run_training(job: TrainJob, comm: Any, link: Link) -> TrainResult:
     plan = TrainingPlan.of(Plan.read(job.plan))
     resume = None if job.resume is None else find_checkpoint(Path(job.resume))
     progress = Progress() if resume is None else check_checkpoint(plan, resume)
-    import onnxruntime  # noqa: F401  # its code is no part of what training takes
+    import onnx  # noqa: F401  # the code of both is no part of what training takes
+    import onnxruntime  # noqa: F401
 
-    memory = PeakMemory()
-    held = hold(plan, comm.rank, resume)
+    provider = provider_of(job, comm)
+    memory = provider.measure()
+    held = Held(plan, comm.rank, provider)
     threads = job.threads or share_of_cores(comm)
     place = job.checkpoint if comm.rank == 0 else None
     with alone_in(place), tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
-        step, error = _open(plan, held, threads, Path(folder))
-        wait_idle(comm)
-        errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
-        if step is None or errors:
-            return _result(job, plan, progress, error=errors[0])
+        step, graphs, error = _open(job, held, threads, Path(folder), comm)
+        if step is None:
+            return _result(job, plan, progress, error=error)
+        held.load(resume)
         trainer = Trainer(job, step, progress, threads, comm)
-        return _trained(job, trainer, memory, link, comm)
+        return _trained(job, trainer, memory, link, comm, graphs)
 
 
 def _open(
-    plan: TrainingPlan, held: Held, threads: int, folder: Path
-) -> tuple[Step | None, str | None]:
-    try:
-        return Step(plan, held, threads, folder), None
-    except UserError as error:
-        return None, str(error)
+    job: TrainJob, held: Held, threads: int, folder: Path, comm: Any
+) -> tuple[Step | None, str | None, str | None]:
+    """Return the rank's step, what became of CUDA graphs if they were asked for, and an error.
+
+    All ranks go without where one has to; the graph without collectives is then tried alone.
+    """
+    text = "captured" if job.cuda_graphs else None
+    for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):
+        step, error = None, None
+        try:
+            step = Step(held.plan, held, threads, folder, captured)
+        except UserError as failure:
+            error = str(failure)
+        error = first_error(comm, error)
+        if error is None and step is not None:
+            if captured:
+                step.capture()
+            return step, text, None
+        kept = "the update captured" if captured == ROLES else "not captured"
+        text = f"{kept}: {error}"
+    return None, None, error
 
 
 def _trained(
-    job: TrainJob, trainer: Trainer, memory: PeakMemory, link: Link, comm: Any
+    job: TrainJob, trainer: Trainer, memory: Memory, link: Link, comm: Any, graphs: str | None
 ) -> TrainResult:
     start, plan = trainer.progress, trainer.plan
     log = Log(job, plan, start.step, link if comm.rank == 0 else None)
@@ -74,7 +90,6 @@ def _trained(
     finally:
         log.close()
     is_complete = error is None and not trainer.stop_asked
-    predicted = plan.plan.document["predicted"]
     return _result(
         job,
         plan,
@@ -86,15 +101,27 @@ def _trained(
         last_loss=log.last,
         step_time_s=log.median_s,
         # Before a checkpoint is written, whose pages are the system's.
-        peak_bytes=_largest(comm, memory.bytes()),
-        predicted_peak_bytes=predicted["memory_bytes"],
-        held_bytes=_held_bytes(trainer, comm),
-        predicted_bytes=dict(predicted.get("static_parts", {})),
+        **_measured(trainer, memory, comm),
+        cuda_graphs=graphs,
         checkpoint=_checkpoint(job, trainer, comm),
         export=_export(job, trainer, comm) if is_complete else None,
         interrupted=trainer.stop_asked,
         error=error,
     )
+
+
+def _measured(trainer: Trainer, memory: Memory, comm: Any) -> dict[str, Any]:
+    """Return what was measured beside times, of the rank that has most, and the prediction."""
+    predicted = trainer.plan.plan.document["predicted"]
+    return {
+        "peak_bytes": largest(comm, memory.bytes()),
+        "predicted_peak_bytes": predicted["memory_bytes"],
+        "used_bytes": largest(comm, trainer.held.provider.used_bytes()),
+        "nodes_on_cpu": largest(comm, trainer.nodes_on_cpu()),
+        "held_bytes": _held_bytes(trainer, comm),
+        "predicted_bytes": dict(predicted.get("static_parts", {})),
+        "predicted_time_s": predicted["time_s"],
+    }
 
 
 def _take_steps(job: TrainJob, trainer: Trainer, log: Log, link: Link, comm: Any) -> str | None:
@@ -112,7 +139,7 @@ def _take_steps(job: TrainJob, trainer: Trainer, log: Log, link: Link, comm: Any
 
 def _result(job: TrainJob, plan: TrainingPlan, progress: Progress, **facts: Any) -> TrainResult:
     counts = {"steps": 0, "samples": 0}
-    facts = {**counts, "step": progress.step, **facts}
+    facts = {**counts, "step": progress.step, "provider": job.provider, **facts}
     return TrainResult(job.plan, plan.plan.ranks, list(plan.plan.mesh), **facts)
 
 
@@ -157,9 +184,4 @@ def _held_bytes(trainer: Trainer, comm: Any) -> dict[str, int]:
     """Return what the rank that holds most of each kind holds."""
     mine = trainer.held.bytes_by_kind()
     mine["constants_bytes"] = trainer.constant_bytes()
-    return {kind: _largest(comm, size) or 0 for kind, size in mine.items()}
-
-
-def _largest(comm: Any, value: int | None) -> int | None:
-    found = [one for one in comm.allgather(value) if one is not None]
-    return max(found) if found else None
+    return {kind: largest(comm, size) or 0 for kind, size in mine.items()}

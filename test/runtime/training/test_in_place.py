@@ -12,7 +12,7 @@ from tensoropt.runtime.plan import Plan
 from tensoropt.runtime.session import rank_session
 from tensoropt.runtime.training.data import Dataset, open_dataset
 from tensoropt.runtime.training.plan import TrainingPlan
-from tensoropt.runtime.training.state import Held, hold
+from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import Step
 
 STEPS, RATE = 50, 0.01
@@ -25,8 +25,9 @@ def batch(plan: TrainingPlan, data: Dataset, micro: int) -> dict[str, np.ndarray
 
 
 def in_place(plan: TrainingPlan, data: Dataset) -> tuple[list[float], Held]:
-    held = hold(plan, 0, None)
+    held = Held(plan, 0)
     step = Step(plan, held, 1)
+    held.load()
     losses, micro = [], 0
     step.set("learning_rate", RATE)
     for number in range(1, STEPS + 1):
@@ -35,7 +36,9 @@ def in_place(plan: TrainingPlan, data: Dataset) -> tuple[list[float], Held]:
         for _ in range(plan.micro_batches):
             arrays = batch(plan, data, micro)
             feed = lambda tensor, array, held=arrays: np.copyto(array, held[tensor.name])  # noqa: E731
-            losses.append(step.forward_backward(feed, micro))
+            step.set("seed", micro)
+            step.feed(feed)
+            losses.append(step.forward_backward())
             micro += 1
         step.update.run()
     return losses, held
@@ -44,7 +47,9 @@ def in_place(plan: TrainingPlan, data: Dataset) -> tuple[list[float], Held]:
 def apart(plan: TrainingPlan, data: Dataset) -> tuple[list[float], dict[str, np.ndarray]]:
     """The same, every output an array that ONNX Runtime makes."""
     first, second = (rank_session(p, 1) for p in (plan.plan.graph(0), plan.update_graph(0)))
-    values = dict(hold(plan, 0, None).state)
+    held = Held(plan, 0)
+    held.load()
+    values = {name: array.get() for name, array in held.state.items()}
     losses, micro = [], 0
     for number in range(1, STEPS + 1):
         values |= {h.name: scalar(h, number) for h in plan.hyper}
@@ -86,4 +91,4 @@ def test_fifty_steps(classifier: Classifier, data: Path, tmp_path: Path, micro: 
     dataset = open_dataset(data, plan.plan.inputs, plan.batch)
     (losses, held), (expected, state) = in_place(plan, dataset), apart(plan, dataset)
     assert losses == expected
-    assert all(np.array_equal(held.state[name], state[name]) for name in held.state)
+    assert all(np.array_equal(held.state[name].get(), state[name]) for name in held.state)
