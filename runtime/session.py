@@ -10,7 +10,7 @@ from typing import Any
 from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.provider import CPU, PlacedArray, Provider
+from tensoropt.runtime.provider import CPU, HostArray, PlacedArray, Provider
 
 __all__ = [
     "Session",
@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 _FATAL = 4  # ONNX Runtime also raises its errors; printing them as well would tell them twice
+
+_CUDA_MEMORY = "Cuda"  # ONNX Runtime's name of it; "Cpu" and "CudaPinned" are the host's
 
 
 class Session:
@@ -56,18 +58,23 @@ class Session:
         self.read(name, self._provider.place(array))
 
     def read(self, name: str, array: PlacedArray) -> None:
-        """Let input ``name`` be read from ``array``, which is kept, not copied."""
+        """Let input ``name`` be read from ``array``, which is kept, not copied.
+
+        One that is on the host and read on the device, or the other way, is copied before each run:
+        a CUDA graph would not see that.
+        """
         self._binding.bind_ortvalue_input(name, array.value)
         self._is_fed = True
         self._elsewhere.pop(name, None)
-        if self._provider.device != "cpu" and name in self._read_on_host():
+        if self._is_elsewhere(name, array):
             self._elsewhere[name] = array
 
-    def _read_on_host(self) -> list[str]:
-        """Return the inputs that nodes on the CPU read."""
-        places = self._session.get_input_memory_infos()
-        pairs = zip(self.inputs, places, strict=True)
-        return [name for name, place in pairs if place.name == "Cpu"]
+    def _is_elsewhere(self, name: str, array: PlacedArray) -> bool:
+        """Say whether the nodes that read an input want it on the host, or off it."""
+        if self._provider.device == "cpu":
+            return False
+        place = self._session.get_input_memory_infos()[self.inputs.index(name)]
+        return isinstance(array, HostArray) == (place.name == _CUDA_MEMORY)
 
     def write(self, name: str, array: PlacedArray) -> None:
         """Let output ``name`` be written into ``array``, which may be that of an input."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,15 +25,18 @@ from tensoropt.runtime.session import Session, one_device_session
 TYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool", *ONNX_CODES]
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def provider(request, monkeypatch) -> Provider:
-    """The CPU, and device code over the stand-in for the CUDA runtime."""
-    if request.param == "cpu":
-        return CPU
+@pytest.fixture
+def device(monkeypatch) -> Iterator[StandInProvider]:
+    """Device code over the stand-in for the CUDA runtime."""
     monkeypatch.setenv("TENSOROPT_CUDART", str(stand_ins() / "libcudart.so.13"))
     cudart._library.cache_clear()
-    request.addfinalizer(cudart._library.cache_clear)
-    return StandInProvider(0)
+    yield StandInProvider(0)
+    cudart._library.cache_clear()
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def provider(request, device: StandInProvider) -> Provider:
+    return CPU if request.param == "cpu" else device
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (), (0, 2)])
@@ -117,21 +121,26 @@ class Binding:
         self.bound.append(name)
 
 
-def test_inputs_read_on_the_host_are_bound_before_each_run() -> None:
+PLACES = {"shape": "Cpu", "axes": "CudaPinned", "x": "Cuda"}
+
+
+def test_inputs_that_are_elsewhere_are_bound_before_each_run(device: StandInProvider) -> None:
     binding = Binding()
     fake = SimpleNamespace(
         io_binding=lambda: binding,
-        get_inputs=lambda: [SimpleNamespace(name=name) for name in ("shape", "x")],
+        get_inputs=lambda: [SimpleNamespace(name=name) for name in PLACES],
         get_outputs=lambda: [SimpleNamespace(name="y")],
-        get_input_memory_infos=lambda: [SimpleNamespace(name=name) for name in ("Cpu", "Cuda")],
+        get_input_memory_infos=lambda: [SimpleNamespace(name=name) for name in PLACES.values()],
         run_with_iobinding=lambda _: None,
     )
     session = Session(fake, CudaProvider(0))
-    for name in ("shape", "x"):
-        session.read(name, CPU.zeros((2,), np.dtype(np.int64)))
-    session.run()
-    session.run()
-    assert binding.bound == ["shape", "x", "shape", "shape"]
+    for provider in (device, CPU):
+        for name in PLACES:
+            session.read(name, provider.zeros((2,), np.dtype(np.int64)))
+        binding.bound.clear()
+        session.run()
+        session.run()
+        assert binding.bound == (["shape", "axes"] * 2 if provider is device else ["x"] * 2)
 
 
 @pytest.mark.parametrize(
