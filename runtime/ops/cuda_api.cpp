@@ -21,9 +21,20 @@ const CudaApi &cuda() {
 
 int cuda_device_count() {
   int count = 0;
-  check_cuda("cudaGetDeviceCount", cuda().cudaGetDeviceCount(&count));
-  if (count == 0) throw Error("no GPU, cudaGetDeviceCount gives 0");
-  return count;
+  const int error = cuda().cudaGetDeviceCount(&count);
+  if (error == 0 && count > 0) return count;
+  int runtime = 0, driver = 0;
+  cuda().cudaRuntimeGetVersion(&runtime);
+  cuda().cudaDriverGetVersion(&driver);
+  cuda().cudaGetLastError();  // else the next check of somebody else reports it
+  throw Error(std::string("no GPU can be used: ") + cuda().cudaGetErrorString(error) +
+              " (devices: " + std::to_string(count) + ", CUDA of the runtime: " +
+              cuda_version_text(runtime) + ", newest CUDA of the driver: " +
+              (driver ? cuda_version_text(driver) : "no driver") + ")");
+}
+
+std::string cuda_version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
 void check_cuda(const char *function, int error) {

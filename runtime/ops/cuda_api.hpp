@@ -47,6 +47,9 @@ const CudaApi &cuda();
 // How many devices there are. Throws where there is none, or no driver for them.
 int cuda_device_count();
 
+// "13.0" for CUDA's number of a version, 13000.
+std::string cuda_version_text(int version);
+
 void check_cuda(const char *function, int error);
 
 // Copies within a device, in the order of `stream`.

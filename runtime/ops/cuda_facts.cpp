@@ -15,11 +15,6 @@ std::string quoted(const std::string &text) {
   return json + "\"";
 }
 
-// 13000 is "13.0".
-std::string cuda_version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
 template <class Function>
 int version_from(const char *name, Function function) {
   int version = 0;
