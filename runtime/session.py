@@ -74,7 +74,7 @@ class Session:
         if self._provider.device == "cpu":
             return False
         place = self._session.get_input_memory_infos()[self.inputs.index(name)]
-        return isinstance(array, HostArray) == (place.name == _CUDA_MEMORY)
+        return isinstance(array, HostArray) is bool(place.name == _CUDA_MEMORY)
 
     def write(self, name: str, array: PlacedArray) -> None:
         """Let output ``name`` be written into ``array``, which may be that of an input."""
