@@ -1,0 +1,76 @@
+"""Sessions on arrays that stay where they are, on the CPU or on a device."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from tensoropt.runtime.dtypes import dtype_of
+from tensoropt.runtime.provider import CPU, PlacedArray, Provider
+from tensoropt.runtime.session import Session, rank_session
+
+__all__ = ["array_for", "bound", "drawn", "on_stream", "open_provider"]
+
+
+def open_provider(name: str, comm: Any) -> Provider:
+    """Return where this rank computes; ranks share GPUs where there are fewer of them."""
+    if name == "cpu":
+        return CPU
+    from tensoropt.runtime.cuda import open_cuda
+
+    return open_cuda(comm, share_gpus=True)
+
+
+def on_stream(provider: Provider, stream: int | None) -> Provider:
+    """Return ``provider`` with ONNX Runtime on a CUDA stream of the program, or as it was."""
+    if stream is None or provider.device == "cpu":
+        return provider
+    (name, options), *rest = provider.sessions()
+    moved: Any = copy.copy(provider)
+    given = [(name, {**options, "user_compute_stream": str(stream)}), *rest]
+    moved.sessions = lambda *, graphs=False: given
+    return moved
+
+
+def bound(path: Path, arrays: Mapping[str, PlacedArray], provider: Provider) -> Session:
+    """Return the session of a graph that reads and writes ``arrays``, by the names of its values.
+
+    One thread. Raises UserError.
+    """
+    session = rank_session(path, threads=1, provider=provider)
+    for name in session.inputs:
+        session.read(name, arrays[name])
+    for name in session.outputs:
+        session.write(name, arrays[name])
+    return session
+
+
+def array_for(value: onnx.ValueInfoProto, provider: Provider) -> PlacedArray:
+    """Return zeros of the static shape and type of a value."""
+    return provider.zeros(*_kind(value))
+
+
+def drawn(values: Iterable[onnx.ValueInfoProto], provider: Provider) -> dict[str, PlacedArray]:
+    """Return the inputs of a graph: normal numbers, and integers from 0 to 15."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for value in values:
+        shape, dtype = _kind(value)
+        whole = dtype.kind in "iub"
+        array = rng.integers(0, 16, shape) if whole else rng.standard_normal(shape)
+        found[value.name] = provider.place(np.asarray(array).astype(dtype))
+    return found
+
+
+def _kind(value: onnx.ValueInfoProto) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    held = value.type.tensor_type
+    if any(not dim.HasField("dim_value") for dim in held.shape.dim):
+        raise ValueError(f"value '{value.name}' has no static shape")
+    name = helper.tensor_dtype_to_np_dtype(held.elem_type).name
+    return tuple(dim.dim_value for dim in held.shape.dim), dtype_of(name)

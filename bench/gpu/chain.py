@@ -1,0 +1,143 @@
+"""Ranks that time one collective: in a graph of many of them, and called in a loop."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from gpu.bound import array_for, bound, on_stream, open_provider
+from gpu.cut import DOMAIN
+from gpu.direct import Direct, direct_for
+from tensoropt.runtime.provider import Provider
+
+__all__ = ["chain", "measure"]
+
+_ITEM_BYTES = 4
+_ROUNDS, _WARM_UP = 5, 1
+_ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "AllReduce": {"reduction": "sum"},
+    "AllGather": {"dim": 0},
+    "ReduceScatter": {"dim": 0, "reduction": "sum"},
+    "AllToAll": {"split_dim": 0, "concat_dim": 0},
+}
+
+
+def measure(
+    comm: Any, provider: str, kinds: Sequence[str], sizes: Sequence[int], budget_bytes: int
+) -> list[dict[str, Any]]:
+    """Return, per kind and size in bytes, the seconds of one collective in both ways.
+
+    The size is that of the larger of its input and output on one rank, as nccl-tests count. Of each
+    a round does as many as move ``budget_bytes``, 2 to 200, after which the host waits; ``graph_s``
+    and ``calls_s`` are of the best of the rounds, which take turns, and of the slowest rank in it.
+    ``correct`` says that both gave what was to be.
+    """
+    place = open_provider(provider, comm)
+    direct = direct_for(place, comm)
+    return [
+        _measured(comm, place, direct, kind, size, budget_bytes)
+        for kind in kinds
+        for size in sizes
+        if size >= _ITEM_BYTES * comm.size
+    ]
+
+
+def chain(kind: str, items: int, ranks: int, length: int) -> onnx.ModelProto:
+    """Return a graph of ``length`` equal collectives of x, [items], one after another."""
+    group = {"group": list(range(ranks))}
+    nodes = [
+        helper.make_node(
+            kind,
+            ["x", f"t{number}"],
+            [f"y{number}", f"t{number + 1}"],
+            name=f"{kind}_{number}",
+            domain=DOMAIN,
+            **group,
+            **_ATTRIBUTES[kind],
+        )
+        for number in range(length)
+    ]
+    produced = {"AllGather": items * ranks, "ReduceScatter": items // ranks}.get(kind, items)
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [items])],
+        [
+            helper.make_tensor_value_info(f"y{length - 1}", TensorProto.FLOAT, [produced]),
+            helper.make_tensor_value_info(f"t{length}", TensorProto.INT64, [1]),
+        ],
+        [helper.make_tensor("t0", TensorProto.INT64, [1], [0])],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def _measured(
+    comm: Any, place: Provider, direct: Direct, kind: str, size: int, budget_bytes: int
+) -> dict[str, Any]:
+    items = size // _ITEM_BYTES // (comm.size if kind == "AllGather" else 1)
+    length = int(np.clip(budget_bytes // size, 2, 200))
+    model = chain(kind, items, comm.size, length)
+    arrays = {value.name: array_for(value, place) for value in model.graph.output}
+    x = np.arange(items, dtype=np.float32) % 64 + comm.rank
+    arrays["x"] = place.place(x)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chain.onnx"
+        onnx.save(model, path)
+        session = bound(path, arrays, on_stream(place, direct.stream))
+    y = arrays[model.graph.output[0].name]
+    group = list(range(comm.size))
+
+    def calls() -> None:
+        for _ in range(length):
+            direct.call(kind, group, arrays["x"], y)
+        direct.wait()
+
+    ways = {"graph_s": session.run, "calls_s": calls}
+    correct = []
+    for way in ways.values():
+        y.zero()
+        way()
+        correct.append(np.array_equal(y.get(), _wanted(kind, items, comm)))
+    return {
+        "kind": kind,
+        "bytes": size,
+        "count": length,
+        "correct": comm.allreduce(int(all(correct))) == comm.size,
+        **_times(ways, length, comm),
+    }
+
+
+def _wanted(kind: str, items: int, comm: Any) -> Any:
+    """Return this rank's result."""
+    ranks, rank = comm.size, comm.rank
+    every = np.stack([np.arange(items, dtype=np.float32) % 64 + r for r in range(ranks)])
+    if kind == "AllReduce":
+        return every.sum(0)
+    if kind == "AllGather":
+        return every.reshape(-1)
+    part = slice(rank * items // ranks, (rank + 1) * items // ranks)
+    return every.sum(0)[part] if kind == "ReduceScatter" else every[:, part].reshape(-1)
+
+
+def _times(ways: dict[str, Callable[[], None]], length: int, comm: Any) -> dict[str, float]:
+    """Return the seconds of one collective in each way."""
+    from mpi4py import MPI
+
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(_WARM_UP + _ROUNDS):
+        for name, way in ways.items():
+            comm.Barrier()
+            start = time.perf_counter()
+            way()
+            seconds = comm.allreduce(time.perf_counter() - start, MPI.MAX) / length
+            if turn >= _WARM_UP:
+                found[name].append(seconds)
+    return {name: min(times) for name, times in found.items()}

@@ -1,0 +1,45 @@
+"""The commands of tensoropt, called as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpu.failure import RunError
+
+__all__ = ["tensoropt_opt", "tensoropt_profile", "tensoropt_run"]
+
+_LIMIT_S = 150.0
+
+
+def tensoropt_opt(*words: str | Path) -> str:
+    """Run the compiler; returns its stdout. Raises `RunError`."""
+    return _run("tensoropt-opt", words)
+
+
+def tensoropt_profile(*words: str | Path) -> str:
+    """Run the profiler; returns its stdout. Raises `RunError`."""
+    return _run("tensoropt-profile", words)
+
+
+def tensoropt_run(*words: str | Path) -> Any:
+    """Run plans; returns the report that they print as JSON, also where they did not agree.
+
+    Raises `RunError` where there is none.
+    """
+    return json.loads(_run("tensoropt-run", [*words, "--format", "json"], failed_is_report=True))
+
+
+def _run(name: str, words: Any, failed_is_report: bool = False) -> str:
+    command = [str(Path(sys.executable).with_name(name)), *map(str, words)]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RunError(f"{name}: no result in {_LIMIT_S:g} s") from None
+    if ended.returncode and not (failed_is_report and ended.stdout):
+        last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
+        raise RunError(f"{name}: {last.removeprefix('error: ')}")
+    return ended.stdout

@@ -1,0 +1,86 @@
+"""The models and plans that the check runs: ResNet-50, a GPT-2 and a LLaMA; tiny ones for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphs.catalog import Model
+from graphs.gpt import Gpt
+from graphs.llama import Llama
+from graphs.trained import LOSS, TRAINED
+from zoo import provide
+
+from gpu.commands import tensoropt_opt
+
+__all__ = ["SIZES", "Zoo", "write_plan", "write_training_plan"]
+
+# GPT-2 (Radford et al., 2019), the smallest; a LLaMA of about as many weights.
+_TEXT = {"sequence": 128, "batch": 4, "dtype": "float32"}
+_GPT2 = Gpt(layers=12, width=768, heads=12, vocabulary=50257, **_TEXT)  # type: ignore[arg-type]
+_LLAMA = Llama(
+    layers=6,
+    width=1024,
+    heads=16,
+    groups=4,
+    inner=2816,
+    vocabulary=32000,
+    **_TEXT,  # type: ignore[arg-type]
+)
+SIZES: Mapping[str, Mapping[str, Model | None]] = {
+    "full": {"resnet50": None, "gpt2": _GPT2, "llama": _LLAMA},
+    "tiny": {name: TRAINED[name] for name in ("cnn", "gpt2", "llama")},
+}
+"""By size and name; a None comes from `zoo`."""
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """Models of one of :data:`SIZES`, written to ``folder`` when they are first asked for."""
+
+    size: str
+    folder: Path
+
+    @property
+    def names(self) -> list[str]:
+        """The convolutional network first."""
+        return list(SIZES[self.size])
+
+    def path(self, name: str, dtype: str = "float32") -> Path:
+        """Return a model's file; other types than float32 have no convolutional network."""
+        path = self.folder / dtype / f"{name}.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            return path
+        model: Any = SIZES[self.size][name]
+        if model is None:
+            return provide(name, path.parent)
+        typed = model if dtype == "float32" else replace(model, dtype=dtype)
+        made: Path = typed.build(name).save(path.parent, seed=0)
+        return made
+
+
+def write_plan(model: Path, ranks: int, way: str, device: str, folder: Path) -> Path:
+    """Return the ``fastest`` or ``leanest`` plan, or an ``expert``'s, in ``folder``, made once."""
+    folder.mkdir(exist_ok=True)
+    plan = folder / f"{model.parent.name}-{model.stem}-{ranks}-{way}"
+    if plan.is_dir():
+        return plan
+    flags = {
+        "fastest": ["--epsilon", "0.05"],
+        "leanest": ["--epsilon", "0.05", "--pick", "memory"],
+        "expert": ["--search", "expert"],
+    }[way]
+    tensoropt_opt(model, "--devices", str(ranks), "--device", device, *flags, "-o", plan)
+    return plan
+
+
+def write_training_plan(model: Path, ranks: int, precision: str, device: str, folder: Path) -> Path:
+    """Write the leanest plan that trains ``model`` with AdamW without computing anew."""
+    plan = folder / f"train-{model.stem}-{ranks}-{precision}"
+    how = ["--loss", LOSS, "--precision", precision, "--recompute", "none"]
+    flags = ["--devices", str(ranks), "--device", device, "--pick", "memory"]
+    tensoropt_opt(model, "--train", *how, *flags, "-o", plan)
+    return plan

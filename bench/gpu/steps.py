@@ -1,0 +1,94 @@
+"""Times and memory of plans: beside what was predicted, and with CUDA graphs and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu.commands import tensoropt_profile, tensoropt_run
+from gpu.failure import RunError
+from gpu.models import write_plan
+from gpu.setting import Part, Setting, table
+
+__all__ = ["cuda_graphs", "prediction"]
+
+_RUNS = ["--runs", "30", "--timeout", "120"]
+
+Row = list[object]
+
+
+def prediction(setting: Setting) -> Part:
+    """Measure this machine, plan for what was measured, and run these plans."""
+    setting.say("measuring this machine")
+    ranks = setting.ranks[0]
+    device = setting.folder / "measured.toml"
+    models = [setting.zoo.path(name) for name in setting.zoo.names]
+    where = [flag for flag in setting.where if flag != "--share-gpus"]
+    quick = ["--quick"] if setting.zoo.size == "tiny" else []
+    tensoropt_profile(*models, "--ranks", str(ranks), *where, *quick, "-o", device)
+    rows, failures = list[Row](), list[str]()
+    for name, count, way in _plans(setting):
+        setting.say(f"predicted and measured: {name} on {count} ranks")
+        try:
+            rows.append([name, count, way, *_measured(setting, name, count, way, device)])
+        except RunError as error:
+            failures.append(f"{name}, {count} ranks, {way}: {error}")
+    head = ["model", "ranks", "plan", "predicted", "measured", "ratio", "memory predicted", "peak"]
+    return Part(table(head, rows), failures)
+
+
+def _plans(setting: Setting) -> Iterator[tuple[str, int, str]]:
+    """Yield models, numbers of ranks, and plans of which one has no collectives at all."""
+    for name in setting.zoo.names:
+        for ranks, way in ((1, "fastest"), (setting.ranks[0], "leanest")):
+            yield name, ranks, way
+
+
+def _measured(setting: Setting, name: str, count: int, way: str, device: Path) -> Row:
+    model = setting.zoo.path(name)
+    plan = write_plan(model, count, way, str(device), setting.folder / "measured")
+    found = tensoropt_run(plan, *setting.where, *_RUNS)
+    predicted, measured = found["predicted_time_s"], found["step_time_s"]["median"]
+    times = [_milliseconds(predicted), _milliseconds(measured), f"{predicted / measured:.2f}"]
+    return [*times, _mebibytes(found["predicted_bytes"]), _mebibytes(found["peak_bytes"])]
+
+
+def cuda_graphs(setting: Setting) -> Part:
+    """Time plans whose steps ONNX Runtime captures as CUDA graphs, and the same without."""
+    rows, failures = list[Row](), list[str]()
+    for name, count, way in _plans(setting):
+        setting.say(f"CUDA graphs: {name} on {count} ranks")
+        try:
+            rows.append([name, count, way, *_both(setting, name, count, way)])
+        except RunError as error:
+            failures.append(f"{name}, {count} ranks, {way}: {error}")
+    head = ["model", "ranks", "plan", "without", "with", "ratio", "CUDA graphs", "nodes on the CPU"]
+    return Part(table(head, rows), failures)
+
+
+def _both(setting: Setting, name: str, count: int, way: str) -> Row:
+    model = setting.zoo.path(name)
+    plan = write_plan(model, count, way, setting.device, setting.folder)
+    graphs = ["--cuda-graphs"] if setting.provider == "cuda" else []
+    plain, captured = (_run(setting, plan, flags) for flags in ([], graphs))
+    without, within = (found["step_time_s"]["median"] for found in (plain, captured))
+    times = [_milliseconds(without), _milliseconds(within), f"{within / without:.2f}"]
+    reason = (captured["cuda_graphs"] or "-").replace(f"{plan}/", "")
+    return [*times, reason, _text(plain["nodes_on_cpu"])]
+
+
+def _run(setting: Setting, plan: Path, flags: Sequence[str]) -> Any:
+    return tensoropt_run(plan, *setting.where, *flags, *_RUNS)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3f} ms"
+
+
+def _mebibytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 2**20:.1f} MiB"
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)

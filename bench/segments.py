@@ -1,0 +1,105 @@
+"""Time plans as they are, and cut into pieces at their collectives, which is how others run them.
+
+    python bench/segments.py                    a chain of 64 products, and three models, on the CPU
+    python bench/segments.py --provider cuda    on GPUs (--write is part of gpu_check.py there)
+
+Four ways to take a step on ranks of one thread each: the graph, with collectives in it; pieces
+between them as sessions, each collective a session too; the same with all-reduces called by the
+program in Python (MPI, or NCCL and a wait for it); and the pieces alone, without collectives, which
+is wrong but shows what cutting costs. All of them read and write arrays that stay where they are.
+The ways take turns; a figure is the best turn's median step of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu.failure import RunError
+from gpu.models import Zoo, write_plan
+from gpu.products import write_products
+from gpu.ranks import on_ranks
+from gpu.setting import table
+from sections import write_section
+
+__all__ = ["main", "measured", "rows_of"]
+
+HEAD = ["plan", "ranks", "collectives", "graph", "sessions", "calls", "without", "sessions / graph"]
+_TEXT = """\
+## Collectives in the graph, or between graphs, on CPUs
+
+`python bench/segments.py --write`: milliseconds per step on {ranks} ranks of one thread, over MPI.
+*graph*: the plan as it is; *sessions*: cut at its collectives, each of them a session; *calls*:
+all-reduces called from Python instead; *without*: the pieces alone. Largest difference of an
+output: {difference:.2g}.
+
+"""
+
+
+def measured(
+    zoo: Zoo, names: Sequence[str], provider: str, ranks: int, device: str, steps: int, rounds: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a plan's name and what `gpu.cutting.measure` says. Raises `RunError`."""
+    for name in names:
+        if name == "products":
+            plan, label = write_products(zoo.folder / name, ranks), "64 products"
+        else:
+            plan = write_plan(zoo.path(name), ranks, "expert", device, zoo.folder)
+            label = f"{name}, as experts split"
+        sizes = {"steps": steps, "rounds": rounds}
+        call = "gpu.cutting:measure"
+        yield label, on_ranks(call, ranks, plan=str(plan), provider=provider, **sizes)
+
+
+def rows_of(found: Sequence[tuple[str, dict[str, Any]]], ranks: int) -> list[list[object]]:
+    """Return the rows of the table under :data:`HEAD`."""
+    rows = list[list[object]]()
+    for name, held in found:
+        ways = held["ways"]
+        times = [f"{1e3 * ways[way]:.3f}" for way in ("graph", "sessions", "calls", "silent")]
+        ratio = f"{ways['sessions'] / ways['graph']:.2f}"
+        rows.append([name, ranks, held["collectives"], *times, ratio])
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a table; returns the exit status."""
+    given = _parser().parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        zoo = Zoo("tiny" if given.tiny else "full", Path(folder))
+        names = ["products", *zoo.names]
+        try:
+            where = (given.provider, given.ranks, given.device)
+            found = list(measured(zoo, names, *where, given.steps, given.rounds))
+        except RunError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+    difference = max(held["difference"] for _, held in found)
+    text = _TEXT.format(ranks=given.ranks, difference=difference)
+    text += table(HEAD, rows_of(found, given.ranks))
+    print(text)
+    if given.write:
+        write_section("segments", text)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--device", default="h200", help="what plans are made for")
+    parser.add_argument("--steps", type=int, default=20, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tiny", action="store_true", help="models that run in a moment")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
