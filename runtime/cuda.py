@@ -55,6 +55,7 @@ class CudaProvider(Provider):
 
     def prepare(self, options: Any) -> None:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        options.enable_mem_pattern = False  # a second block for all tensors (decision 14)
 
     def opened(self, make: Callable[[], Any]) -> Any:
         """Refuse a session that ONNX Runtime made without CUDA: it says so in its log only."""
