@@ -72,4 +72,5 @@ def all_finite(array: Array) -> bool:
         return True
     flat = array.reshape(-1)
     pieces = (flat[i : i + _CHUNK] for i in range(0, flat.size, _CHUNK))
-    return all(bool(np.isfinite(piece.astype(np.float64)).all()) for piece in pieces)
+    with np.errstate(invalid="ignore"):  # said of a NaN that becomes another type's
+        return all(bool(np.isfinite(piece.astype(np.float64)).all()) for piece in pieces)
