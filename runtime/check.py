@@ -34,7 +34,8 @@ def check_plans(
 ) -> list[CheckResult]:
     """Run plans of equal rank count in one launch and compare each with the one-device run.
 
-    ``options`` are the fields of `Job`: inputs, seed, int_range, dims, runs, rtol, atol, threads.
+    ``options`` are the fields of `Job`: inputs, seed, int_range, dims, runs, rtol, atol, threads,
+    provider, share_gpus, cuda_graphs.
     Raises `UserError` where the job cannot start or a rank fails while running; a plan whose
     sessions cannot be made, or that differs, is a result that did not pass.
     """

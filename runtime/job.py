@@ -89,7 +89,8 @@ class CheckResult:
     why the plan could not be run. ``passed`` is None without a comparison.
 
     ``peak_bytes`` is the most memory that a rank took: resident memory beyond what it had before,
-    on a device what ONNX Runtime's arenas and the inputs took; None where nothing says.
+    on a device what ONNX Runtime's arenas took, since ranks started, and the inputs; None where
+    nothing says.
     ``predicted_time_s`` and ``predicted_bytes`` are the plan's own, for the device that it was made
     for. Only on a device: ``used_bytes``, all that processes take of it after the last step, and
     ``nodes_on_cpu``, how many nodes ONNX Runtime left to the CPU, both of the rank with most;
