@@ -15,7 +15,7 @@ from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
 from tensoropt.runtime.provider import Provider, provider_of
-from tensoropt.runtime.ranks import share_of_cores, wait_idle
+from tensoropt.runtime.ranks import first_error, share_of_cores
 from tensoropt.runtime.session import Session, rank_session
 
 __all__ = ["run_profile"]
@@ -59,10 +59,9 @@ def _task(job: ProfileJob, task: Task, comm: Any, place: _Place) -> Measured:
     path = Path(task.path(comm.rank))
     trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
     session, error = _open(path, place, trace)
-    wait_idle(comm)
-    errors = [f"rank {r}: {e}" for r, e in enumerate(comm.allgather(error)) if e]
-    if session is None or errors:
-        return Measured(error=errors[0])
+    error = first_error(comm, error)
+    if session is None or error is not None:
+        return Measured(error=error)
     runs = _warm_up(session, comm, task.seconds)
     if trace is None:
         times = sorted(_timed(session, comm) for _ in range(runs))
