@@ -12,7 +12,15 @@ from tensoropt.compiler.search.methods.registry import COMPARED, takers
 from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
 from tensoropt.compiler.version import TOOL
 
-__all__ = ["DEFAULT_DEVICES", "EMIT", "MAX_DEVICES", "Parser", "build_parser", "wants_planning"]
+__all__ = [
+    "DEFAULT_DEVICES",
+    "EMIT",
+    "MAX_DEVICES",
+    "Parser",
+    "add_training",
+    "build_parser",
+    "wants_planning",
+]
 
 DEFAULT_DEVICES = 4
 MAX_DEVICES = 64
@@ -62,7 +70,7 @@ def build_parser() -> Parser:
     _add_general(parser)
     _add_compiler(parser.add_argument_group("compiler flags, as in mlir-opt"))
     _add_planning(parser.add_argument_group("planning"))
-    _add_training(parser.add_argument_group("training"))
+    add_training(parser.add_argument_group("training"))
     return parser
 
 
@@ -126,7 +134,7 @@ def _add_planning(group: Any) -> None:
     add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")
 
 
-def _add_training(group: Any) -> None:
+def add_training(group: Any) -> None:
     add, default = group.add_argument, Optimizer("adamw")
     add("--train", action="store_true",
         help="plan steps of training; tensoropt-run is given the learning rate")  # fmt: skip

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.choices import whole_number
-from tensoropt.compiler.cli.arguments import Parser
+from tensoropt.compiler.cli.arguments import Parser, add_training
 from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.cli.training_flags import check_training, read_training
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.request import parse_dims
 from tensoropt.compiler.version import TOOL
@@ -25,7 +26,7 @@ __all__ = ["main"]
 
 MAX_RANKS = 64
 _BASES = {"cpu": "cpu", "cuda": "h200"}
-_BUDGET_S, _QUICK_S = 60.0, 6.0
+_BUDGET_S, _QUICK_S = 60.0, 10.0
 
 _DESCRIPTION = """\
 Measure this machine and write a device description, which tensoropt-opt takes as --device FILE.
@@ -75,11 +76,14 @@ def _parser() -> Parser:
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
     add("--budget", metavar="S", help=f"seconds of measuring, about (default {_BUDGET_S:g})")
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
+    add_training(parser.add_argument_group("training: measure steps of training of the models"))
+    parser.set_defaults(compare=None, emit=None, recompute="none")
     return parser
 
 
 def _run(args: argparse.Namespace) -> int:
     _check_output(args.output)
+    _check_training(args)
     say = Progress()
     try:
         request = _request(args)
@@ -91,6 +95,12 @@ def _run(args: argparse.Namespace) -> int:
         say.clear()
     _print(args, profile)
     return 0
+
+
+def _check_training(args: argparse.Namespace) -> None:
+    if not args.train and args.recompute == "none":
+        args.recompute = None
+    check_training(args)
 
 
 def _check_output(path: Path | None) -> None:
@@ -108,13 +118,14 @@ def _request(args: argparse.Namespace) -> ProfileRequest:
     from tensoropt.compiler.profile.plans import prepared
     from tensoropt.compiler.profile.run import ProfileRequest
 
+    training = read_training(args)[0] if args.train else None
     threads = whole_number("--threads", args.threads, 1, 1024)
     base = args.base or _BASES[args.provider]
     load_device(base)
     ranks = _ranks(args, threads)
     dims = parse_dims(args.dim)
     return ProfileRequest(
-        [prepared(path, dims) for path in args.models],
+        [prepared(path, dims, training) for path in args.models],
         ranks,
         threads,
         args.provider,

@@ -6,12 +6,23 @@ import math
 from collections.abc import Iterator
 
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule import Rule, Strategy
 
-__all__ = ["FREE", "VIEWS", "computed_in", "local_bytes", "op_bytes", "op_flops", "op_time_s"]
+__all__ = [
+    "FREE",
+    "VIEWS",
+    "computed_in",
+    "local_bytes",
+    "measured",
+    "measured_as",
+    "op_bytes",
+    "op_flops",
+    "op_time_s",
+]
 
 FREE = frozenset({"Constant", "NoValue", "Identity"})
 """Ops that ONNX Runtime removes before it runs a graph."""
@@ -28,6 +39,32 @@ SELECTIONS = {
 """Ops that read of the operands listed only what they return."""
 
 
+VARIANTS: dict[str, tuple[str, int, str]] = {
+    "Conv": ("group", 1, "grouped"),
+    "ConvTranspose": ("group", 1, "grouped"),
+    "Gemm": ("transA", 0, "transA"),
+}
+"""Operators that run otherwise where an attribute is not its default: attribute, default, word."""
+
+
+def measured_as(info: OpInfo) -> str:
+    """Return the name that measurements of an op go by: ``Conv``, ``Conv:grouped``."""
+    attribute, default, word = VARIANTS.get(info.name, ("", None, ""))
+    special = bool(attribute) and info.attribute(attribute, default) != default
+    return f"{info.name}:{word}" if special else info.name
+
+
+def measured(info: OpInfo, device: Device) -> Operator | None:
+    """Return what was measured of an op's operator in its type, if it was; else of the plain one.
+
+    A few look-ups.
+    """
+    if not device.operators:
+        return None
+    dtype, name = computed_in(info), measured_as(info)
+    return device.operators.get((name, dtype)) or device.operators.get((info.name, dtype))
+
+
 def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
     """Return the time of the op on one rank under ``strategy``.
 
@@ -38,11 +75,11 @@ def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: 
     """
     if info.name in FREE:
         return 0.0
-    measured = device.operator(info.name, computed_in(info))
-    if measured is not None:
-        flops = op_flops(rule, strategy, mesh) if measured.s_per_flop else 0.0
-        moved = op_bytes(info, strategy, mesh) if measured.s_per_byte else 0.0
-        return measured.time_s(flops, moved)
+    known = measured(info, device)
+    if known is not None:
+        flops = op_flops(rule, strategy, mesh) if known.s_per_flop else 0.0
+        moved = op_bytes(info, strategy, mesh) if known.s_per_byte else 0.0
+        return known.time_s(flops, moved)
     if info.name in VIEWS:
         return device.launch_overhead_s
     rate = device.peak_flop_per_s(computed_in(info)) * device.contraction_efficiency

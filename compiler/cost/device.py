@@ -11,7 +11,6 @@ from typing import Any
 from tensoropt.compiler.cost.fields import Table
 from tensoropt.compiler.cost.measured import (
     Collectives,
-    Operator,
     Operators,
     read_collectives,
     read_operators,
@@ -58,10 +57,6 @@ class Device:
     step_overhead_s: float = 0.0
     operators: Operators = field(default_factory=dict, hash=False)
     collectives: Collectives = field(default_factory=dict, hash=False)
-
-    def operator(self, name: str, dtype: str) -> Operator | None:
-        """Return what was measured of an ONNX operator in a NumPy type, if it was."""
-        return self.operators.get((name, dtype))
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the peak rate of a NumPy type name; a type not listed runs at float32's rate."""

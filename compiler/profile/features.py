@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from tensoropt.compiler import driver
-from tensoropt.compiler.cost.compute import FREE, computed_in, op_bytes, op_flops
+from tensoropt.compiler.cost.compute import (
+    FREE,
+    computed_in,
+    measured_as,
+    op_bytes,
+    op_flops,
+)
 from tensoropt.compiler.cost.measured import Context, context_of
 from tensoropt.compiler.frontend.collectives import DOMAIN
 from tensoropt.compiler.layout.mesh import Mesh
@@ -26,8 +33,8 @@ _ALONE = Mesh((1,))
 
 @dataclass(frozen=True)
 class Work:
-    """What a node does: ``operator`` has its domain in front unless standard, ``dtype`` is the type
-    that it computes in, ``intensity`` is FLOPs per element of the results."""
+    """What a node does: ``operator`` is the name that measurements go by, ``dtype`` the type it
+    computes in, ``intensity`` FLOPs per element of the results."""
 
     operator: str
     dtype: str
@@ -40,7 +47,8 @@ class Work:
 class NodeFacts:
     """A node of a rank's graph and what the cost model says of it.
 
-    ``context`` names the operators that made the operands, empty for an input or a constant.
+    ``results`` has every name of a result; ``context`` names the operators that made the operands,
+    empty for an input or a constant.
     """
 
     name: str
@@ -67,16 +75,26 @@ def read_facts(path: Path) -> list[NodeFacts]:
     makers = {value: _name(node) for node, _ in running for value in node.output}
     own = [node for node in proto.graph.node if node.domain == DOMAIN]
     makers.update((value, _name(node)) for node in own for value in node.output)
+    aliases = _aliases(proto)
     return [
         NodeFacts(
             node.name,
             known,
             tuple(node.input),
-            tuple(node.output),
+            (*node.output, *(alias for value in node.output for alias in aliases[value])),
             context_of(makers.get(value, "") for value in node.input),
         )
         for node, known in running
     ]
+
+
+def _aliases(proto: onnx.ModelProto) -> Mapping[str, list[str]]:
+    """Return by value the names that it has besides its own: ONNX Runtime may keep only those."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in reversed(proto.graph.node):
+        if node.op_type == "Identity":
+            found[node.input[0]] += [node.output[0], *found[node.output[0]]]
+    return found
 
 
 def _name(node: onnx.NodeProto) -> str:
@@ -116,4 +134,6 @@ def _numbers(module: ir.Module) -> Iterator[Work | None]:
         whole = strategies(rule, _ALONE)[0]
         flops, size = op_flops(rule, whole, _ALONE), op_bytes(info, whole, _ALONE)
         elements = sum(result.elements for result in info.results if result is not None)
-        yield Work(info.name, computed_in(info), flops, float(size), flops / max(elements, 1))
+        yield Work(
+            measured_as(info), computed_in(info), flops, float(size), flops / max(elements, 1)
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = ["FittedOperator", "errors", "fit_lines", "fit_operators", "greatest",
 Floats = npt.NDArray[np.float64]
 
 _ROUNDS = 20  # of reweighting; the weights settle in a few
+_LEAST_GAIN = 1e-9  # in squares: a term that gains less is rounding
 _LEAST_PART = 1e-3  # of the mean time: smaller fitted times weigh no more
 
 
@@ -42,7 +43,7 @@ def non_negative(terms: Floats, times: Floats, weights: Floats) -> Floats:
             matrix = terms[:, chosen] / scale * root[:, None]
             solution = np.linalg.lstsq(matrix, times * root, rcond=None)[0]
             residue = float(((matrix @ solution - times * root) ** 2).sum())
-            if (solution >= 0).all() and residue < least:
+            if (solution >= 0).all() and residue < (1.0 - _LEAST_GAIN) * least:
                 best, least = np.zeros(terms.shape[1]), residue
                 best[chosen] = solution / scale
     return best
@@ -80,10 +81,23 @@ class FittedOperator:
 def fit_operators(samples: Iterable[Sample]) -> list[FittedOperator]:
     """Return the operators of ``samples``, each type apart, those that took longest first."""
     groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
-    for sample in samples:
+    for sample in _agreed(samples):
         groups[sample.facts.work.operator, sample.facts.work.dtype].append(sample)
     fitted = [_operator(*key, held) for key, held in groups.items()]
     return sorted(fitted, key=lambda held: (-held.time_s, held.name, held.dtype))
+
+
+def _agreed(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yield the samples with the median time of all that do the same in the same context.
+
+    So a node that other work on the machine disturbed counts for no more than one of them.
+    """
+    alike: dict[object, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        alike[sample.facts.work, sample.facts.context].append(sample)
+    for held in alike.values():
+        middle = float(np.median([sample.time_s for sample in held]))
+        yield from (replace(sample, time_s=middle) for sample in held)
 
 
 def _operator(name: str, dtype: str, samples: Sequence[Sample]) -> FittedOperator:

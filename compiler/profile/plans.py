@@ -11,11 +11,13 @@ from typing import Any
 from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.plan.reader import read_pins
 from tensoropt.compiler.profile.ranks import Graph
 from tensoropt.compiler.report.points import fastest, leanest
 from tensoropt.compiler.request import Chosen, Request
 from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult
 from tensoropt.compiler.training.cut import copy_of
+from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 
@@ -24,10 +26,17 @@ __all__ = ["MeasuredPlan", "Model", "PlanFiles", "predicted_s", "prepared", "wri
 
 @dataclass(frozen=True)
 class Model:
-    """A model to measure, ready for the search."""
+    """A model to measure, ready for the search; ``training`` is the step that it is trained by."""
 
     path: Path
     module: ir.Module
+    training: TrainingSpec | None = None
+
+    def request(self, device: Path, ranks: int, **more: Any) -> Request:
+        """Return the request for plans on so many ranks of ``device``, a description."""
+        steps = () if self.training is None else (self.training,)
+        spec = str(device)
+        return Request(load_device(spec), spec, ranks, training=steps, **more)
 
 
 @dataclass(frozen=True)
@@ -40,10 +49,17 @@ class PlanFiles:
     folder: Path
 
     @property
-    def graph(self) -> Graph:
-        """The graphs of its ranks."""
+    def graphs(self) -> list[Graph]:
+        """What its ranks run in a step: one graph, or for training gradients and update."""
         name = f"{self.model.path.name}, {self.name} plan of {self.ranks} ranks"
-        return Graph(name, str(self.folder / "rank{rank}.onnx"), alone=self.ranks == 1)
+        kinds = ("",) if self.model.training is None else ("", ".update")
+        paths = [self.folder / f"rank{{rank}}{kind}.onnx" for kind in kinds]
+        return [Graph(name, str(path), alone=self.ranks == 1) for path in paths]
+
+    def step_s(self, times_s: Sequence[float]) -> float:
+        """Return the time of a step from those of ``graphs``: gradients once per micro-batch."""
+        batches = 1 if self.model.training is None else self.model.training.micro_batches
+        return batches * times_s[0] + sum(times_s[1:])
 
 
 @dataclass(frozen=True)
@@ -67,16 +83,16 @@ class MeasuredPlan:
         return abs(self.ratio - 1.0)
 
 
-def prepared(path: Path, dims: Mapping[str, int]) -> Model:
+def prepared(path: Path, dims: Mapping[str, int], training: TrainingSpec | None = None) -> Model:
     """Return the model in a file; raises :class:`UserError` for what is wrong with it."""
     if path.suffix != ".onnx":
         raise UserError(f"{path}: expected an .onnx model")
     try:
-        module = driver.load(path, dims)
-        driver.run_phase(module, "prepare")
+        module = driver.load(path, dims, training=training is not None)
+        driver.run_phase(module, "prepare", training=training is not None)
     except PassError as error:
         raise UserError(f"{path}: {error}") from error
-    return Model(path, module)
+    return Model(path, module, training)
 
 
 def written_plans(
@@ -86,29 +102,29 @@ def written_plans(
 
     ``known`` collects what was written before: equal strategies are one plan.
     """
-    request = Request(load_device(str(device)), str(device), ranks).extremes
-    for name, own, result, point in _points(model.module, request):
+    request = model.request(device, ranks).extremes
+    for name, own, result, point in _points(model, request):
         directory = folder / f"{model.path.stem}-{ranks}-{len(known)}"
         driver.compile_plan(
             copy_of(model.module), Chosen(model.path, own, result, point), directory, _silent
         )
-        document = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
-        key = json.dumps([str(model.path), *(document[k] for k in ("mesh", "strategies"))])
+        pins = read_pins(directory / "plan.json")
+        key = json.dumps([str(model.path), *(pins[k] for k in ("mesh", "strategies"))])
         if key not in known:
             known.add(key)
             yield PlanFiles(model, name, ranks, directory)
 
 
 def _points(
-    module: ir.Module, request: Request
+    model: Model, request: Request
 ) -> Iterator[tuple[str, Request, FrontierResult, FrontierPoint]]:
-    result = driver.frontier(module, request)
+    result = driver.frontier(model.module, request)
     yield "fastest", request, result, fastest(result.points)
     if request.devices == 1:
         return
     yield "leanest", request, result, leanest(result.points)
     own = replace(request, search="data-parallel")
-    result = driver.frontier(module, own)
+    result = driver.frontier(model.module, own)
     yield "data-parallel", own, result, result.points[0]
 
 
@@ -122,7 +138,7 @@ def predicted_s(plans: Sequence[PlanFiles], device: Path) -> list[float]:
 
 
 def _predicted_s(plan: PlanFiles, device: Path) -> float:
-    document: Any = json.loads((plan.folder / "plan.json").read_text(encoding="utf-8"))
-    request = Request(load_device(str(device)), str(device), plan.ranks, pins=document)
+    pins = read_pins(plan.folder / "plan.json")
+    request = plan.model.request(device, plan.ranks, pins=pins)
     [point] = driver.frontier(plan.model.module, request).points
     return point.time_s

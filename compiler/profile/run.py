@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from tensoropt.compiler.cost.device import load_device
@@ -119,14 +120,15 @@ class _Run:
                 self._measure(list(written), count, floor)
 
     def _measure(self, written: Sequence[PlanFiles], count: int, floor: Floor) -> None:
-        graphs = [plan.graph for plan in written]
+        graphs = [graph for plan in written for graph in plan.graphs]
         own = self.floors.get(written[0].model.path, floor) if written else floor
-        measured = self.ranks.samples(graphs, count, 4 * self.seconds, own)
-        for plan, found in zip(written, measured, strict=True):
-            if found is not None:
-                self.plans.append((plan, found.step_s))
-                self.own += found.nodes
-                self.floors[plan.model.path] = found.floor
+        measured = iter(self.ranks.samples(graphs, count, 4 * self.seconds, own))
+        for plan in written:
+            found = [held for held in islice(measured, len(plan.graphs)) if held is not None]
+            if len(found) == len(plan.graphs):
+                self.plans.append((plan, plan.step_s([held.step_s for held in found])))
+            self.own += [sample for held in found for sample in held.nodes]
+            self.floors.update((plan.model.path, held.floor) for held in found[:1])
 
     def _written(self, name: str, description: Description) -> Path:
         path = self.folder / f"{name}.toml"

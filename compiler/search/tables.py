@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
-from tensoropt.compiler.cost.compute import computed_in, local_bytes, op_time_s
+from tensoropt.compiler.cost.compute import local_bytes, measured, op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
@@ -175,8 +175,8 @@ class MeshTables:
     def _was_fused(self, node: Node) -> bool:
         if node.info is None or not self.device.operators:
             return False
-        measured = self.device.operator(node.info.name, computed_in(node.info))
-        return measured is not None and self.graph.context(node) in measured.fused
+        known = measured(node.info, self.device)
+        return known is not None and self.graph.context(node) in known.fused
 
     def inner_time_s(self, node: Node, strategy: Strategy) -> float:
         """Return the time of the collectives inside the op of one rank, and of copies for them."""
