@@ -90,20 +90,35 @@ def convolve_back(
 ) -> Any:
     """Return ConvTranspose whose result has ``sizes`` along the spatial dimensions.
 
-    Every element of ``y`` adds its multiple of ``w`` where its window lies.
+    Every element of ``y`` adds its multiple of ``w`` where its window lies. As much is padded at
+    both ends, which ONNX Runtime's kernel for CUDA asks for: elements too many are cut off.
     """
     shape = sizes_of(y)
     pairs = zip(windows, sizes, strict=True)
     ends = [end_padding(window, size, shape[window.dim]) for window, size in pairs]
-    pads = [*(window.begin for window in windows), *(max(end, 0) for end in ends)]
-    result = tensor_type([shape[0], sizes_of(w)[1] * groups, *sizes], element_type(y))
-    return make.onnx(
+    evened = [_evened(window, end) for window, end in zip(windows, ends, strict=True)]
+    pads, extras, befores, behinds = zip(*evened, strict=True)
+    whole = [sum(held) for held in zip(sizes, befores, behinds, strict=True)]
+    result = make.onnx(
         "ConvTranspose",
         [y, w],
-        result,
-        output_padding=ints_attr([max(-end, 0) for end in ends]),
-        **_attributes(windows, pads, groups),
+        tensor_type([shape[0], sizes_of(w)[1] * groups, *whole], element_type(y)),
+        output_padding=ints_attr(extras),
+        **_attributes(windows, [*pads, *pads], groups),
     )
+    return strided(make, result, {w.dim: (befores[i], sizes[i], 1) for i, w in enumerate(windows)})
+
+
+def _evened(window: Window, end: int) -> tuple[int, int, int, int]:
+    """Return padding of both ends, of the output, and elements to cut off in front and behind.
+
+    They stand for padding by ``window.begin`` and ``end``, which may be negative. Padding of the
+    output is less than a stride, so that there are as many windows as before.
+    """
+    begin = window.begin
+    if begin - end < window.stride:
+        return begin, max(0, begin - end), 0, max(0, end - begin)
+    return max(0, end), max(0, -end), begin - max(0, end), 0
 
 
 def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str, Any]:
