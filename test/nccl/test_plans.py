@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 import zoo
 from compiled import compiled
 from graphs.small import SMALL
-from stand_ins import calls, communication
-from wanted import Step, communicators, disagreement, steps
+from recorded import FULL, check_calls
+from wanted import steps
 
 from tensoropt.runtime.check import check_plans
 
-FULL = os.environ.get("TENSOROPT_NCCL_CHECK") == "1"
 SAMPLE = [("squeezenet", 2), ("gpt2_tiny", 4), ("mixture_small", 4)]
 MODELS = [*zoo.TRANSFORMERS, *SMALL, "squeezenet", "shufflenet", "resnet50"]
 ALL = [(name, devices) for name in MODELS for devices in (2, 4)]
@@ -32,13 +30,3 @@ def test_plans_agree_with_one_device_and_with_their_graphs(
     ranks = [[steps(plan / f"rank{rank}.onnx") for plan in plans] for rank in range(devices)]
     for rank, wanted in enumerate(ranks):
         check_calls(log, rank, [step for plan in wanted for step in plan * (1 + RUNS)])
-
-
-def check_calls(log: Path, rank: int, wanted: list[Step]) -> None:
-    """Hold all that a rank called against what it ran."""
-    called = calls(log, rank)
-    assert disagreement(wanted, called, rank) == ""
-    made = [call["world"] for call in called if call["call"] == "ncclCommInitRank"]
-    assert made == communicators(wanted)
-    assert {call["stream"] for call in communication(log, rank)} <= {0}
-    assert not [call for call in called if call["call"] == "error"]

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mpi_ranks import under_mpi
+from recorded import FULL
 from stand_ins import communication, environment
-from test_plans import FULL
 
 RANKS = 4
 SHAPE = [8, 4, 8]
