@@ -31,6 +31,7 @@ __all__ = ["CudaProvider", "StandInProvider", "check_cuda", "device_of", "open_c
 
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _SHARING_NCCL = (2, 30)  # the first that lets ranks share a device
+_SHARING_BLOCKS = "4"  # a rank's: kernels that wait for one another must all fit on the device
 
 
 class CudaProvider(Provider):
@@ -187,10 +188,9 @@ def check_cuda() -> None:
 
 def open_cuda(comm: Any, *, share_gpus: bool) -> Provider:
     """Return this rank's device; ``comm`` is that of all ranks. Raises `UserError`."""
+    rank, shown = _neighbours(comm)  # of all ranks, before one can fail
     check_cuda()
     folder = stand_in()
-    if share_gpus:
-        os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
     if folder is not None:
         os.environ["TENSOROPT_NCCL"] = str(folder / "libnccl.so.2")
         os.environ["TENSOROPT_CUDART"] = str(folder / "libcudart.so.13")
@@ -199,9 +199,10 @@ def open_cuda(comm: Any, *, share_gpus: bool) -> Provider:
     facts = library.cuda()
     if "error" in facts:
         raise UserError(f"--provider cuda: {facts['error']}")
+    devices = len(facts["gpus"])
+    number = device_of(rank, shown, devices, share_gpus=share_gpus)
     if share_gpus:
-        _check_sharing(facts["nccl"])
-    number = _own_device(comm, len(facts["gpus"]), share_gpus=share_gpus)
+        _allow_sharing(facts["nccl"], len(shown), devices)
     cudart.use_device(number)
     return CudaProvider(number) if folder is None else StandInProvider(number)
 
@@ -219,21 +220,25 @@ def _preload() -> None:
             ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
 
 
-def _check_sharing(version: str) -> None:
+def _allow_sharing(version: str, ranks: int, devices: int) -> None:
+    """Tell NCCL, which has not started yet, that ranks share devices. Raises `UserError`."""
     if tuple(map(int, version.split(".")[:2])) < _SHARING_NCCL:
         needed = ".".join(map(str, _SHARING_NCCL))
         raise UserError(f"--share-gpus: expected NCCL {needed} or newer, got: {version}")
+    os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
+    if ranks > devices:
+        os.environ.setdefault("NCCL_MAX_CTAS", _SHARING_BLOCKS)
 
 
-def _own_device(comm: Any, devices: int, *, share_gpus: bool) -> int:
-    """Return the number of this rank's device among the ``devices`` that it sees."""
+def _neighbours(comm: Any) -> tuple[int, list[str | None]]:
+    """Return this rank's number on its machine, and which devices each rank there is shown."""
     from mpi4py import MPI
 
     here = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
     shown = here.allgather(os.environ.get("CUDA_VISIBLE_DEVICES"))
-    rank = here.rank
+    rank = int(here.rank)
     here.Free()
-    return device_of(rank, shown, devices, share_gpus=share_gpus)
+    return rank, shown
 
 
 def device_of(

@@ -166,10 +166,17 @@ def test_more_ranks_than_devices() -> None:
         assert found == ([0, 1, 0] if devices == 2 else [0, 0, 0])
 
 
-def test_sharing_needs_a_recent_nccl() -> None:
-    cuda._check_sharing("2.30.3")
+def test_sharing_needs_a_recent_nccl(monkeypatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
     with pytest.raises(UserError, match=r"--share-gpus: expected NCCL 2.30 or newer, got: 2.28.9"):
-        cuda._check_sharing("2.28.9")
+        cuda._allow_sharing("2.28.9", 2, 1)
+    cuda._allow_sharing("2.30.3", 2, 2)
+    assert os.environ == {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    cuda._allow_sharing("2.30.3", 3, 2)
+    assert os.environ["NCCL_MAX_CTAS"] == "4"
+    os.environ["NCCL_MAX_CTAS"] = "2"
+    cuda._allow_sharing("2.30.3", 3, 2)
+    assert os.environ["NCCL_MAX_CTAS"] == "2"
 
 
 def test_onnx_runtime_without_cuda(monkeypatch) -> None:
