@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tensoropt.compiler.training.kernels import is_lacking
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, int_attr, ints_attr
 from tensoropt.dialects.mlir import ir
@@ -80,7 +81,13 @@ class Marking(Build):
     def onnx_many(
         self, op_type: str, operands: Sequence[Any], results: Sequence[ir.Type], **attributes: Any
     ) -> list[Any]:
-        """Return the results of a new, marked ``onnx.<op_type>``."""
+        """Return the results of a new, marked ``onnx.<op_type>``.
+
+        It computes in float32 what no kernel of ONNX Runtime computes in bfloat16.
+        """
+        types = [value.type for value in operands]
+        if is_lacking(op_type, self.opset, types, results, attributes):
+            return self._widened(op_type, operands, results, **attributes)
         held = {
             "topt.id": int_attr(self.marker.number()),
             "topt.phase": ir.StringAttr.get(self.phase),
@@ -93,9 +100,27 @@ class Marking(Build):
         self.marker.made.append(values[0].owner)
         return values
 
+    def _widened(
+        self, op_type: str, operands: Sequence[Any], results: Sequence[ir.Type], **attributes: Any
+    ) -> list[Any]:
+        wide = [self.cast(v, ir.F32Type.get()) if _is_narrow(v.type) else v for v in operands]
+        kinds = [_wide(kind) if _is_narrow(kind) else kind for kind in results]
+        found = self.onnx_many(op_type, wide, kinds, **attributes)
+        pairs = zip(found, results, strict=True)
+        return [self.cast(v, ir.BF16Type.get()) if _is_narrow(kind) else v for v, kind in pairs]
+
     def following(self, leader: int | None) -> Marking:
         """Return the same, for ops that follow ``leader``."""
         return dataclasses.replace(self, follows=leader)
+
+
+def _is_narrow(kind: ir.Type) -> bool:
+    ranked = isinstance(kind, ir.RankedTensorType)
+    return ranked and isinstance(ir.RankedTensorType(kind).element_type, ir.BF16Type)
+
+
+def _wide(kind: ir.Type) -> ir.Type:
+    return ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.F32Type.get())
 
 
 def follow(op: ir.Operation, leader: ir.Operation) -> None:

@@ -1,9 +1,10 @@
 """Mixed precision: which forward ops compute in float16 or bfloat16, and the casts between.
 
 After torch.autocast: products run narrow, what needs range or adds up many terms in float32, and
-every other op in the widest type of what it reads that was computed. Weights and literals have no
-say in that; they are cast to what their reader computes in, once per type. Parameters, moments and
-gradients stay in float32, as the gradient of a Cast is a Cast.
+every other op in the widest type of what it reads that was computed; in bfloat16 only what ONNX
+Runtime has a kernel for. Weights and literals have no say in that; they are cast to what their
+reader computes in, once per type. Parameters, moments and gradients stay in float32, as the
+gradient of a Cast is a Cast.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
+from tensoropt.compiler.training.kernels import computes_in
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import element_type, shape_of, tensor_type
@@ -92,7 +94,10 @@ class _Walk:
         domain, name = onnx.split_name(op.name)
         if len(op.regions) or not self._typed(op)[0]:
             return False
-        return bool(domain) or f"tensor({_TEXT[str(self.narrow)]})" in _allowed(name, self.opset)
+        text = _TEXT[str(self.narrow)]
+        if text == "bfloat16" and not computes_in(op.name.removeprefix("onnx."), self.opset, text):
+            return False
+        return bool(domain) or f"tensor({text})" in _allowed(name, self.opset)
 
     def _typed(self, op: ir.Operation) -> tuple[list[int], list[int]]:
         """Return which operands and results have the element type that the op computes in."""

@@ -1,0 +1,117 @@
+"""For which operators and types ONNX Runtime has CUDA kernels; `cuda_kernels.txt` lists them.
+
+A narrow type that an operator lacks is computed in float32, with casts around it: ONNX Runtime has
+no bfloat16 kernels on CPUs either, so that a graph with such a node could not be loaded at all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["binding", "computes_in", "has_kernel", "is_lacking"]
+
+_TABLE = Path(__file__).with_name("cuda_kernels.txt")
+
+_NAMES = {"f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "i1": "bool"}
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """``last`` is None where later versions of the operator are not known to it."""
+
+    first: int
+    last: int | None
+    types: Mapping[str, frozenset[str]]
+
+    def fits(self, version: int, types: Mapping[str, str]) -> bool:
+        """ONNX Runtime takes an open-ended kernel for the version that it begins with only."""
+        if self.first != version and not (self.first < version <= (self.last or 0)):
+            return False
+        return all(types[p] in held for p, held in self.types.items() if p in types)
+
+
+@cache
+def _kernels() -> Mapping[str, Sequence[_Kernel]]:
+    found: dict[str, list[_Kernel]] = defaultdict(list)
+    for line in _TABLE.read_text(encoding="utf-8").splitlines()[1:]:
+        name, versions, *types = line.split()
+        first, last = versions.split("-")
+        pairs = (text.split("=") for text in types)
+        held = {parameter: frozenset(names.split(",")) for parameter, names in pairs}
+        found[name].append(_Kernel(int(first), int(last) if last else None, held))
+    return found
+
+
+def has_kernel(name: str, version: int, types: Mapping[str, str]) -> bool:
+    """Say whether version ``version`` of an operator has a kernel for ``types``.
+
+    ``name`` has its domain in front, if any; ``types`` are such as ``float16``, by the operator's
+    type parameters. One that is not given may be anything.
+    """
+    return any(kernel.fits(version, types) for kernel in _kernels().get(name, ()))
+
+
+def computes_in(name: str, opset: int, kind: str) -> bool:
+    """Say whether an operator of ``opset`` has a kernel whose results are of type ``kind``.
+
+    Of a domain of ONNX Runtime it is enough that some kernel knows the type.
+    """
+    if "." in name:
+        kernels = _kernels().get(name, ())
+        return any(kind in types for kernel in kernels for types in kernel.types.values())
+    import onnx.defs
+
+    held = onnx.defs.get_schema(name, opset)
+    return has_kernel(name, held.since_version, {held.outputs[0].type_str: kind})
+
+
+def binding(held: Any, operands: Sequence[str], results: Sequence[str]) -> dict[str, str]:
+    """Return the types by parameter of an ONNX schema; an empty one is of a value left out."""
+    found = {}
+    for formals, names in ((held.inputs, operands), (held.outputs, results)):
+        for i, name in enumerate(names):
+            if name:
+                found[formals[min(i, len(formals) - 1)].type_str] = name
+    return found
+
+
+def is_lacking(
+    op_type: str,
+    opset: int,
+    operands: Sequence[ir.Type],
+    results: Sequence[ir.Type],
+    attributes: Mapping[str, Any],
+) -> bool:
+    """Say whether a standard op has a bfloat16 operand or result but no kernel for that."""
+    types = [[_name(kind) for kind in kinds] for kinds in (operands, results)]
+    is_standard = op_type != "Constant" and "." not in op_type
+    if not is_standard or not any("bfloat16" in names for names in types):
+        return False
+    if op_type == "ScatterElements" and "reduction" in attributes:
+        return True  # its kernel takes elements of 16 bits for float16, and adds them so
+    return not _has_kernel(op_type, opset, *map(tuple, types))
+
+
+@cache
+def _has_kernel(
+    op_type: str, opset: int, operands: tuple[str, ...], results: tuple[str, ...]
+) -> bool:
+    import onnx.defs
+
+    held = onnx.defs.get_schema(op_type, opset)
+    return has_kernel(op_type, held.since_version, binding(held, operands, results))
+
+
+def _name(kind: ir.Type) -> str:
+    """Return ONNX's name of the elements of a tensor, empty where there is none."""
+    if not isinstance(kind, ir.RankedTensorType):
+        return ""
+    text = str(ir.RankedTensorType(kind).element_type)
+    return _NAMES.get(text, text.replace("ui", "uint") if text[0] == "u" else f"int{text[1:]}")
