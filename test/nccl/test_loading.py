@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import onnx
 import pytest
+from handmade import collective, model_of, value_info
 from stand_ins import environment, stand_ins
 
 FACTS = "import json; from tensoropt.runtime.ops import library; print(json.dumps(library.cuda()))"
@@ -63,3 +66,31 @@ def test_a_nccl_that_is_too_old(version: int, text: str) -> None:
 )
 def test_no_gpu_and_an_old_driver(variable: str, value: int, text: str) -> None:
     assert text in facts(**{variable: value})["error"]
+
+
+HOST = """
+import sys
+from pathlib import Path
+import onnxruntime
+from mpi4py import MPI
+from tensoropt.runtime.ops import library_path
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 4
+options.add_session_config_entry("tensoropt.stand_in", "1")
+options.register_custom_ops_library(str(library_path()))
+try:
+    onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_host_that_asks_for_nothing_before(tmp_path: Path) -> None:
+    """Any program that loads the graph is told by the node."""
+    node = collective("AllReduce", "x", "y", 0, "total", group=[0], reduction="sum")
+    ends = [[value_info(name, "float32", [2])] for name in "xy"]
+    onnx.save(model_of([node], *ends), tmp_path / "g.onnx")
+    env = environment() | {"TENSOROPT_CUDART": "/no/such/file.so"}
+    command = [sys.executable, "-c", HOST, str(tmp_path / "g.onnx")]
+    said = subprocess.run(command, capture_output=True, text=True, env=env, check=True).stdout
+    assert "AllReduce node 'total': the CUDA runtime cannot be loaded from TENSOROPT_CUDART" in said
