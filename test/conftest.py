@@ -10,9 +10,22 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path[:0] = sorted(str(path) for path in Path(__file__).parent.iterdir() if path.is_dir())
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the stand-ins for NCCL and CUDA write, which take their place in this test."""
+    from stand_ins import environment
+
+    folder = tmp_path / "calls"
+    for name, value in environment(folder).items():
+        monkeypatch.setenv(name, value)
+    return folder

@@ -17,15 +17,6 @@ from tensoropt.runtime.check import check_plan
 _DEFAULT = 4  # cudaMemcpyDefault: what Python copies, as the collectives do not
 
 
-@pytest.fixture
-def log(monkeypatch, tmp_path: Path) -> Path:
-    """Where the stand-ins write, which take the place of the libraries meanwhile."""
-    folder = tmp_path / "log"
-    for name, value in environment(folder).items():
-        monkeypatch.setenv(name, value)
-    return folder
-
-
 def test_a_plan_runs_over_nccl(capsys, perceptron: Perceptron, tmp_path: Path, log: Path) -> None:
     four = perceptron.plan(tmp_path / "four", (2, 2))
     arguments = [four, "--check", perceptron.model, "--provider", "cuda", "--atol", 1e-5]

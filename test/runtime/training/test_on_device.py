@@ -9,18 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from stand_ins import calls, communication, environment
+from stand_ins import calls, communication
 
 _ACROSS = 4  # cudaMemcpyDefault: the copies of the runtime in Python; those of collectives are not
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where the stand-ins write, which take the place of the libraries meanwhile."""
-    folder = tmp_path / "calls"
-    for name, value in environment(folder).items():
-        monkeypatch.setenv(name, value)
-    return folder
 
 
 def same(found: Path, expected: Path) -> None:
