@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from tensoropt.compiler.training.kernels import without_kernels
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
@@ -28,7 +29,11 @@ def training_notes(module: ir.Module, step: ir.Module, precision: str) -> Iterat
     yield from _suspects(module, trained, weights)
     yield from _exporter(module)
     if precision == "bfloat16":
-        yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: tensoropt-run cannot run this"
+        yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
+    left = sorted(without_kernels(step).items())
+    if left:
+        counted = ", ".join(f"{name} ({count})" for name, count in left)
+        yield f"note: without CUDA kernels, and so on the CPU with --provider cuda too: {counted}"
 
 
 _Arguments = dict[str, tuple[ir.Value, ir.DictAttr]]

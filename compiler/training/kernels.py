@@ -6,18 +6,26 @@ no bfloat16 kernels on CPUs either, so that a graph with such a node could not b
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["binding", "computes_in", "has_kernel", "is_lacking"]
+__all__ = ["binding", "computes_in", "has_kernel", "is_lacking", "without_kernels"]
 
 _TABLE = Path(__file__).with_name("cuda_kernels.txt")
+
+_FUNCTIONS = """
+    CastLike CenterCropPad GroupNormalization Mish NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
+    Swish
+"""
+_TAKEN_APART = frozenset(_FUNCTIONS.split())
+"""Functions of the standard without any kernel, which ONNX Runtime replaces by their nodes."""
 
 _NAMES = {"f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "i1": "bool"}
 
@@ -66,9 +74,9 @@ def computes_in(name: str, opset: int, kind: str) -> bool:
     if "." in name:
         kernels = _kernels().get(name, ())
         return any(kind in types for kernel in kernels for types in kernel.types.values())
-    import onnx.defs
+    from onnx.defs import get_schema
 
-    held = onnx.defs.get_schema(name, opset)
+    held = get_schema(name, opset)
     return has_kernel(name, held.since_version, {held.outputs[0].type_str: kind})
 
 
@@ -103,10 +111,44 @@ def is_lacking(
 def _has_kernel(
     op_type: str, opset: int, operands: tuple[str, ...], results: tuple[str, ...]
 ) -> bool:
-    import onnx.defs
+    from onnx.defs import SchemaError, get_schema
 
-    held = onnx.defs.get_schema(op_type, opset)
+    try:
+        held = get_schema(op_type, opset)
+    except SchemaError:  # of ONNX Runtime, in the domain of the standard
+        return op_type in _kernels()
     return has_kernel(op_type, held.since_version, binding(held, operands, results))
+
+
+def without_kernels(module: ir.Module) -> Counter[str]:
+    """Return how many ops of each operator ONNX Runtime leaves to the CPU. Linear in the ops.
+
+    Those of other domains count where no kernel knows the type of the first result.
+    """
+    opset = onnx.opsets(module)[""]
+    block = onnx.function(module).regions[0].blocks[0]
+    ops = [op.operation for op in block if onnx.is_onnx(op.operation)]
+    return Counter(op.name.removeprefix("onnx.") for op in ops if _stays_behind(op, opset))
+
+
+def _stays_behind(op: ir.Operation, opset: int) -> bool:
+    name = op.name.removeprefix("onnx.")
+    is_own = name.startswith(onnx.OWN_DOMAIN) or name in ("Constant", "NoValue")
+    if is_own or name in _TAKEN_APART or len(op.regions):
+        return False
+    if "." in name:
+        return not computes_in(name, opset, _name(op.results[0].type))
+    kinds = [tuple(_name(v.type) for v in held) for held in (op.operands, op.results)]
+    return _pads_unevenly(op) or not _has_kernel(name, opset, *kinds)
+
+
+def _pads_unevenly(op: ir.Operation) -> bool:
+    """Say whether this is a transposed convolution that cuDNN has no padding for."""
+    if op.name != "onnx.ConvTranspose":
+        return False
+    pads = list(onnx.attribute(op, "pads", ()))
+    is_even = pads[: len(pads) // 2] == pads[len(pads) // 2 :]
+    return not is_even or str(onnx.attribute(op, "auto_pad", "NOTSET")).startswith("SAME")
 
 
 def _name(kind: ir.Type) -> str:

@@ -85,4 +85,15 @@ def test_a_model_with_nothing_to_train_is_refused(refused, mlp: Path) -> None:
 
 
 def test_a_precision_that_does_not_run_is_said(opt, mlp: Path) -> None:
-    assert "no bfloat16 kernels" in opt(mlp, *FLAGS, "--precision", "bfloat16").err
+    noted = opt(mlp, *FLAGS, "--precision", "bfloat16").err
+    assert "no bfloat16 kernels for CPUs: run this with --provider cuda" in noted
+
+
+def test_what_has_no_cuda_kernel_is_said(noted) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Tan", ["a"], ["z"]),
+    ]
+    *_, last = noted(nodes, {"w": [16, 16]})
+    text = "note: without CUDA kernels, and so on the CPU with --provider cuda too: Tan (1)"
+    assert last == text

@@ -18,6 +18,7 @@ from tensoropt.compiler.driver import load
 from tensoropt.compiler.frontend.exporter import export_model
 from tensoropt.compiler.frontend.weights import ParameterSource
 from tensoropt.compiler.training.gradients.registry import Training
+from tensoropt.compiler.training.kernels import without_kernels
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.compiler.training.reverse import Reverse, is_float, tape
 from tensoropt.compiler.training.signature import Signature
@@ -114,10 +115,17 @@ class Vjp:
                 self._differentiate(module)
             self._run("dce", module)
             self.text = str(module)
+            self._check_kernels(module)
             export_model(module, target, ParameterSource(source))
             nodes = onnx.load(target).graph.node
             self.ops = [node.op_type for node in nodes if not node.name.startswith("loss.")]
             self.session = session_of(str(target))
+
+    def _check_kernels(self, module: ir.Module) -> None:
+        """Fail where what is made for the model has no CUDA kernels, but what it has itself."""
+        own = {node.op_type for node in self.model.graph.node}
+        left = without_kernels(module).keys() - own
+        assert not left, f"{sorted(left)} have no CUDA kernels"
 
     def _run(self, passes: str, module: ir.Module) -> None:
         Pipeline(parse_pipeline(passes, module.context)).run(module)
