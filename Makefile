@@ -6,11 +6,16 @@
 #   make sweep   every model, many plans, run on ranks (long)
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
+#   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA: many plans (up to 5 minutes)
+#   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
+#                    ARGS=--write puts its report into docs/benchmarks.md
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+GPU_VENV ?= .venv-gpu
+GPU    ?= $(wildcard /dev/nvidiactl /dev/dxg)
 TYPES  := build/typecheck/tensoropt
 ROOMS  := compiler dialects passes runtime
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtime/ops/*.?pp runtime/ops/CMakeLists.txt)
@@ -19,7 +24,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance sweep sweep-train bench-train clean
+.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance sweep sweep-train bench-train nccl-check gpu-check clean
 
 all: build
 
@@ -75,6 +80,24 @@ sweep-train: build
 bench-train: build
 	$(BIN)/python bench/train_step.py
 
+# `test` has a sample of it.
+nccl-check: build
+	TENSOROPT_NCCL_CHECK=1 $(BIN)/python -m pytest -v -n 2 test/nccl
+
+# An environment of its own: ONNX Runtime for GPUs and that for CPUs cannot be in one.
+ifneq ($(GPU),)
+gpu-check: $(GPU_VENV)/.installed
+	$(GPU_VENV)/bin/python bench/gpu_check.py $(ARGS)
+else
+gpu-check: build
+	$(BIN)/python bench/gpu_check.py $(ARGS)
+endif
+
+$(GPU_VENV)/.installed: $(NATIVE)
+	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv $(GPU_VENV)
+	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda,tools]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(ROOMS) test -name '__pycache__' -o -name '*.so' -o -name Output | xargs rm -rf

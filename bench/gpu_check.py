@@ -119,9 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     share_gpus()
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         zoo = Zoo("tiny" if given.tiny else "full", Path(folder))
-        setting = Setting(given.provider, host, zoo, given.ranks, _DEVICE, _say)
+        held, gpus = facts(given.provider, given.stand_in is not None)
+        setting = Setting(given.provider, host, gpus, zoo, given.ranks, _DEVICE, _say)
         text, failures = check(setting, given.only)
-    report = _report(facts(given.provider, given.stand_in is not None), text)
+    report = _report(held, text)
     print(report)
     if given.write:
         write_section("gpu", report)

@@ -12,7 +12,7 @@ from gpu.failure import RunError
 
 __all__ = ["tensoropt_opt", "tensoropt_profile", "tensoropt_run"]
 
-_LIMIT_S = 150.0
+_LIMIT_S, _PROFILE_LIMIT_S = 150.0, 300.0
 
 
 def tensoropt_opt(*words: str | Path) -> str:
@@ -22,7 +22,7 @@ def tensoropt_opt(*words: str | Path) -> str:
 
 def tensoropt_profile(*words: str | Path) -> str:
     """Run the profiler; returns its stdout. Raises `RunError`."""
-    return _run("tensoropt-profile", words)
+    return _run("tensoropt-profile", words, _PROFILE_LIMIT_S)
 
 
 def tensoropt_run(*words: str | Path) -> Any:
@@ -33,12 +33,14 @@ def tensoropt_run(*words: str | Path) -> Any:
     return json.loads(_run("tensoropt-run", [*words, "--format", "json"], failed_is_report=True))
 
 
-def _run(name: str, words: Any, failed_is_report: bool = False) -> str:
+def _run(
+    name: str, words: Any, limit_s: float = _LIMIT_S, *, failed_is_report: bool = False
+) -> str:
     command = [str(Path(sys.executable).with_name(name)), *map(str, words)]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        raise RunError(f"{name}: no result in {_LIMIT_S:g} s") from None
+        raise RunError(f"{name}: no result in {limit_s:g} s") from None
     if ended.returncode and not (failed_is_report and ended.stdout):
         last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
         raise RunError(f"{name}: {last.removeprefix('error: ')}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,20 @@ from tensoropt.runtime.onnx_runtime import installation_fault, installed_builds
 
 __all__ = ["facts", "missing", "probe", "share_gpus"]
 
+_DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
+
 
 def missing() -> str | None:
     """Return what a check on GPUs lacks here, None if nothing: looked for on a rank of its own."""
+    if not any(Path(place).exists() for place in _DRIVER):
+        return "no GPU: there is no NVIDIA driver on this machine"
     fault = installation_fault(gpu=True)
     if fault is not None:
         return fault
     try:
         on_ranks("gpu.machine:probe", 1)
     except RunError as error:
-        return str(error).removeprefix("rank0: UserError: ")
+        return str(error).removeprefix("rank0: UserError: ").removeprefix("--provider cuda: ")
     return None
 
 
@@ -47,38 +50,35 @@ def share_gpus(environment: Any = os.environ) -> None:
     environment.setdefault("NCCL_MAX_CTAS", "4")
 
 
-def facts(provider: str, stand_in: bool) -> Mapping[str, str]:
-    """Return what the figures depend on, by what it is called."""
+def facts(provider: str, stand_in: bool) -> tuple[dict[str, str], int]:
+    """Return what the figures depend on, by what it is called, and the number of GPUs."""
     build = " ".join(f"{name} {version}" for name, version in installed_builds().items())
     held = {"processor": f"{_processor()}, {os.cpu_count()} cores", "ONNX Runtime": build}
     if provider == "cpu":
-        return {**held, "communication": "MPI"}
-    try:
-        found = on_ranks("gpu.machine:probe", 1)
-    except RunError as error:
-        return {**held, "CUDA": str(error)}
-    versions = {name: str(found[key]) for name, key in (("NCCL", "nccl"), ("CUDA", "cuda"))}
+        return {**held, "communication": "MPI"}, 0
+    found = on_ranks("gpu.machine:probe", 1)
+    held |= {"CUDA": found["cuda"], "NCCL": found["nccl"]}
     if stand_in:
-        return {**held, **versions, "GPU": "none: stand-ins for NCCL and CUDA on host memory"}
-    return {"GPU": _gpus(), **held, **versions}
+        return {"GPU": "none: stand-ins for NCCL and CUDA on host memory", **held}, 0
+    count = len(found["gpus"])
+    gpu = f"{count} x {found['names'][0]}, {found['gpus'][0] / 2**30:.0f} GiB"
+    return {"GPU": gpu, "driver": f"{_driver()}, for CUDA {found['driver']}", **held}, count
 
 
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
     except OSError:
-        names = []
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
     return names[0] if names else platform.machine()
 
 
-def _gpus() -> str:
-    """Return name, memory and driver as the driver's own tool gives them."""
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+def _driver() -> str:
+    """Return the driver's version, as its own tool gives it."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         said = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return f"unknown ({type(error).__name__} of nvidia-smi)"
-    lines = said.strip().splitlines()
-    name, memory, driver = (part.strip() for part in lines[0].split(","))
-    return f"{len(lines)} x {name}, {memory}, driver {driver}"
+    return said.splitlines()[0].strip()

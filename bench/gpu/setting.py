@@ -15,11 +15,13 @@ __all__ = ["Part", "Setting", "table"]
 class Setting:
     """``host`` says that nothing runs on a GPU: the provider is the CPU, or a stand-in.
 
-    ``device`` is the description that plans are made for, ``say`` takes a line of progress.
+    ``gpus`` is how many there are; ``device`` is the description that plans are made for, ``say``
+    takes a line of progress.
     """
 
     provider: str
     host: bool
+    gpus: int
     zoo: Zoo
     ranks: Sequence[int]
     device: str

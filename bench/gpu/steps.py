@@ -19,16 +19,18 @@ Row = list[object]
 
 
 def prediction(setting: Setting) -> Part:
-    """Measure this machine, plan for what was measured, and run these plans."""
+    """Measure this machine, plan for what was measured, and run these plans.
+
+    On as many ranks as there are GPUs: those that share one do not take the time of several.
+    """
     setting.say("measuring this machine")
-    ranks = setting.ranks[0]
+    ranks = setting.ranks[0] if setting.host else min(setting.ranks[0], setting.gpus)
     device = setting.folder / "measured.toml"
-    models = [setting.zoo.path(name) for name in setting.zoo.names]
-    where = [flag for flag in setting.where if flag != "--share-gpus"]
-    quick = ["--quick"] if setting.zoo.size == "tiny" else []
-    tensoropt_profile(*models, "--ranks", str(ranks), *where, *quick, "-o", device)
+    tensoropt_profile(
+        *_measures(setting), "--provider", setting.provider, "--ranks", str(ranks), "-o", device
+    )
     rows, failures = list[Row](), list[str]()
-    for name, count, way in _plans(setting):
+    for name, count, way in _plans(setting, ranks):
         setting.say(f"predicted and measured: {name} on {count} ranks")
         try:
             rows.append([name, count, way, *_measured(setting, name, count, way, device)])
@@ -38,11 +40,19 @@ def prediction(setting: Setting) -> Part:
     return Part(table(head, rows), failures)
 
 
-def _plans(setting: Setting) -> Iterator[tuple[str, int, str]]:
-    """Yield models, numbers of ranks, and plans of which one has no collectives at all."""
+def _measures(setting: Setting) -> list[Path | str]:
+    """Return what is measured: the models' own operators too, unless it has to be quick."""
+    if setting.zoo.size == "tiny":
+        return ["--quick", "--budget", "3"]
+    return [*map(setting.zoo.path, setting.zoo.names), "--budget", "30"]
+
+
+def _plans(setting: Setting, ranks: int) -> Iterator[tuple[str, int, str]]:
+    """Yield models, numbers of ranks, and plans: those of one rank have no collectives at all."""
     for name in setting.zoo.names:
-        for ranks, way in ((1, "fastest"), (setting.ranks[0], "leanest")):
-            yield name, ranks, way
+        yield name, 1, "fastest"
+        if ranks > 1:
+            yield name, ranks, "leanest"
 
 
 def _measured(setting: Setting, name: str, count: int, way: str, device: Path) -> Row:
@@ -57,7 +67,7 @@ def _measured(setting: Setting, name: str, count: int, way: str, device: Path) -
 def cuda_graphs(setting: Setting) -> Part:
     """Time plans whose steps ONNX Runtime captures as CUDA graphs, and the same without."""
     rows, failures = list[Row](), list[str]()
-    for name, count, way in _plans(setting):
+    for name, count, way in _plans(setting, setting.ranks[0]):
         setting.say(f"CUDA graphs: {name} on {count} ranks")
         try:
             rows.append([name, count, way, *_both(setting, name, count, way)])
