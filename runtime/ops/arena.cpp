@@ -54,7 +54,8 @@ Arena::~Arena() {
     const std::lock_guard lock(mutex);
     look();
     alive.erase(this);
-    if (const auto found = by_memory.find(memory_); found->second.expired()) by_memory.erase(found);
+    const auto found = by_memory.find(memory_);
+    if (found != by_memory.end() && found->second.expired()) by_memory.erase(found);
   }
   api_.raw<void>(Slot::ReleaseAllocator, allocator_);
 }
@@ -79,17 +80,17 @@ void *Arena::take(OrtKernelContext *context, std::size_t bytes) const {
 }
 
 void Arena::give_back(void *memory) const {
-  auto *status = api_.raw<OrtStatus *>(Slot::AllocatorFree, allocator_, memory);
-  if (status) api_.raw<void>(Slot::ReleaseStatus, status);
+  api_.tries(Slot::AllocatorFree, allocator_, memory);
 }
 
 long long Arena::most_used() const {
   if (!newer_api) return -1;
   const Api api(newer_api);
   OrtKeyValuePairs *pairs = nullptr;
-  api.call(Slot::AllocatorGetStats, static_cast<const OrtAllocator *>(allocator_), &pairs);
-  const char *text = api.raw<const char *>(Slot::GetKeyValue,
-                                           static_cast<const OrtKeyValuePairs *>(pairs), "MaxInUse");
+  if (!api.tries(Slot::AllocatorGetStats, static_cast<const OrtAllocator *>(allocator_), &pairs))
+    return -1;
+  const OrtKeyValuePairs *found = pairs;
+  const auto *text = api.raw<const char *>(Slot::GetKeyValue, found, "MaxInUse");
   const long long most = text ? std::atoll(text) : -1;
   api.raw<void>(Slot::ReleaseKeyValuePairs, pairs);
   return most;

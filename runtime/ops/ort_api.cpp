@@ -55,9 +55,8 @@ Shape Api::integers(OrtShapeInferContext *context, const char *name) const {
   call(Slot::ShapeInferContext_GetAttribute, context, name, &attribute);
   std::size_t bytes = 0;
   // Asked with no room, the call fails and tells the size it needs.
-  if (auto *status = raw<OrtStatus *>(Slot::ReadOpAttr, attribute, kAttrInts,
-                                      static_cast<void *>(nullptr), std::size_t{0}, &bytes))
-    raw<void>(Slot::ReleaseStatus, status);
+  void *no_room = nullptr;
+  tries(Slot::ReadOpAttr, attribute, kAttrInts, no_room, std::size_t{0}, &bytes);
   Shape values(bytes / sizeof(std::int64_t));
   if (!values.empty())
     call(Slot::ReadOpAttr, attribute, kAttrInts, static_cast<void *>(values.data()), bytes, &bytes);

@@ -88,6 +88,14 @@ class Api {
     if (auto *status = raw<OrtStatus *>(slot, args...)) fail(status);
   }
 
+  // Whether the call succeeds.
+  template <class... Args>
+  bool tries(Slot slot, Args... args) const {
+    auto *status = raw<OrtStatus *>(slot, args...);
+    if (status) raw<void>(Slot::ReleaseStatus, status);
+    return !status;
+  }
+
   OrtStatus *status(const std::string &message) const {
     return raw<OrtStatus *>(Slot::CreateStatus, kFail, message.c_str());
   }

@@ -44,7 +44,8 @@ std::string where() {
     const auto *node = current.load();
     const bool on_device = enqueues, inside = left != number;
     if (entered != number) continue;
-    return node && number ? text_of(*node, on_device, number, inside) : "before its first collective";
+    if (!node || !number) return "before its first collective";
+    return text_of(*node, on_device, number, inside);
   }
 }
 

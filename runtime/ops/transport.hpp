@@ -22,7 +22,8 @@ class Transport {
   // Row i of y, [rows, ranks, count], holds row i of each rank's x, [rows, count].
   virtual void all_gather(const void *x, void *y, std::size_t count, std::size_t rows) = 0;
 
-  // Row i of y, [rows, count], is this rank's piece of the reduced row i of x, [rows, ranks, count].
+  // Row i of y, [rows, count], is this rank's piece of the combined row i of x, [rows, ranks,
+  // count].
   virtual void reduce_scatter(const void *x, void *y, std::size_t count, std::size_t rows,
                               Reduction reduction) = 0;
 
