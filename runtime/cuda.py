@@ -13,7 +13,7 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -30,6 +30,8 @@ from tensoropt.runtime.provider import DeviceArray, Memory, Provider
 __all__ = ["CudaProvider", "StandInProvider", "check_cuda", "device_of", "open_cuda", "stand_in"]
 
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+_SILENT, _WARNINGS = 4, 2  # severities of ONNX Runtime's log; the second is its default
+_GRAIN = 256  # bytes: what ONNX Runtime's arenas round sizes up to
 _SHARING_NCCL = (2, 30)  # the first that lets ranks share a device
 _SHARING_BLOCKS = "4"  # a rank's: kernels that wait for one another must all fit on the device
 
@@ -80,6 +82,18 @@ class CudaProvider(Provider):
     def placed_bytes(self) -> int:
         """Return the size of the arrays that are held on the device."""
         return sum(array.nbytes for array in self._placed)
+
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Take one block, and give it to the arena that arrays come from.
+
+        One block each would be rounded up to pages of the device, of megabytes.
+        """
+        total = sum(-(-size // _GRAIN) * _GRAIN for size in sizes)
+        if total:
+            self.empty((total,), np.dtype(np.uint8))
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        return cudart.together()
 
     def place(self, array: Array) -> DeviceArray:
         placed = self.empty(array.shape, array.dtype)
@@ -196,6 +210,7 @@ def open_cuda(comm: Any, *, share_gpus: bool) -> Provider:
         os.environ["TENSOROPT_CUDART"] = str(folder / "libcudart.so.13")
     else:
         _preload()
+        _allocate_as_asked()
     facts = library.cuda()
     if "error" in facts:
         raise UserError(f"--provider cuda: {facts['error']}")
@@ -218,6 +233,20 @@ def _preload() -> None:
         path = Path(folder) / "nccl" / "lib" / "libnccl.so.2"
         if path.is_file() and "TENSOROPT_NCCL" not in os.environ:
             ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+
+
+def _allocate_as_asked() -> None:
+    """Let the arena that arrays come from grow by what is asked for, not by powers of two.
+
+    It is that of ONNX Runtime's Python module, not of a session, and has no other setting.
+    """
+    import onnxruntime
+    from onnxruntime.capi import _pybind_state as state
+
+    if hasattr(state, "set_arena_extend_strategy"):
+        onnxruntime.set_default_logger_severity(_SILENT)  # it warns that there is a newer setting
+        state.set_arena_extend_strategy(state.ArenaExtendStrategy.kSameAsRequested)
+        onnxruntime.set_default_logger_severity(_WARNINGS)
 
 
 def _allow_sharing(version: str, ranks: int, devices: int) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from tensoropt.runtime.errors import UserError
 
-__all__ = ["clear", "copy", "use_device"]
+__all__ = ["clear", "copy", "together", "use_device"]
 
 _NAMES = ("libcudart.so.13", "libcudart.so.12")
 _ANY = 4  # cudaMemcpyDefault: the addresses say which memory is whose
@@ -25,13 +27,32 @@ def copy(to: int, source: int, size: int) -> None:
     if size:
         addresses = ctypes.c_void_p(to), ctypes.c_void_p(source)
         _call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), _ANY, _LEGACY)
-        _call("cudaStreamSynchronize", _LEGACY)
+        _wait()
 
 
 def clear(to: int, size: int) -> None:
     """Set ``size`` bytes at a device's address to zero, and wait."""
     if size:
         _call("cudaMemsetAsync", ctypes.c_void_p(to), 0, ctypes.c_size_t(size), _LEGACY)
+        _wait()
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Wait in the end for all that is done meanwhile, which must not touch the host's memory."""
+    _later.append(True)
+    try:
+        yield
+    finally:
+        _later.pop()
+    _wait()
+
+
+_later: list[bool] = []
+
+
+def _wait() -> None:
+    if not _later:
         _call("cudaStreamSynchronize", _LEGACY)
 
 

@@ -38,6 +38,10 @@ class Tensor:
     shape: tuple[int | str, ...]
     layout: Layout
 
+    def local_shape(self) -> tuple[int, ...]:
+        """Return the shape of a rank's part; all sizes are known."""
+        return self.layout.local_shape([int(size) for size in self.shape])
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -167,6 +168,14 @@ class Provider(ABC):
         return None
 
     @abstractmethod
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Make room for arrays of these sizes in bytes, which are made right after this."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return a context in which copies and zeros of arrays need not be done one by one."""
+        return nullcontext()
+
+    @abstractmethod
     def place(self, array: Array) -> PlacedArray:
         """Return ``array`` where the rank computes: on the CPU itself, elsewhere a copy."""
 
@@ -203,6 +212,9 @@ class CpuProvider(Provider):
         import onnxruntime  # noqa: F401  # its code is no part of what sessions take
 
         return PeakMemory()
+
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Nothing to do: the system gives what is asked for."""
 
     def place(self, array: Array) -> HostArray:
         return HostArray(array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,36 @@ class Held:
 
     def __init__(self, plan: TrainingPlan, rank: int, provider: Provider = CPU) -> None:
         self.plan, self.rank, self.provider = plan, rank, provider
+        changed = [s.tensor for s in plan.state if s.graph == "gradients"]
+        tensors = [*(s.tensor for s in plan.state), *(g.tensor for g in plan.gradients), *changed]
+        provider.reserve(map(self._size, tensors))
         self.state = {s.name: self._empty(s.tensor) for s in plan.state}
         self.gradients = {g.tensor.name: self._empty(g.tensor) for g in plan.gradients}
-        changed = (s.tensor for s in plan.state if s.graph == "gradients")
         self._before = {tensor.name: self._empty(tensor) for tensor in changed}
 
     def _empty(self, tensor: Tensor) -> PlacedArray:
-        shape = tensor.layout.local_shape([int(size) for size in tensor.shape])
-        return self.provider.empty(shape, dtype_of(tensor.dtype))
+        return self.provider.empty(tensor.local_shape(), dtype_of(tensor.dtype))
+
+    def _size(self, tensor: Tensor) -> int:
+        return math.prod(tensor.local_shape()) * dtype_of(tensor.dtype).itemsize
 
     def remember(self) -> None:
         """Copy what the first graph changes (running statistics), in case the step is dropped."""
-        for name, copy in self._before.items():
-            copy.copy(self.state[name])
+        with self.provider.together():
+            for name, copy in self._before.items():
+                copy.copy(self.state[name])
 
     def restore(self) -> None:
         """Take back what the first graph changed since `remember`."""
-        for name, copy in self._before.items():
-            self.state[name].copy(copy)
+        with self.provider.together():
+            for name, copy in self._before.items():
+                self.state[name].copy(copy)
+
+    def clear_gradients(self) -> None:
+        """Set all gradients to zero."""
+        with self.provider.together():
+            for array in self.gradients.values():
+                array.zero()
 
     def load(self, resume: Path | None = None) -> None:
         """Set the state to the values of the plan, or to the rank's slices of a checkpoint.
@@ -47,8 +60,7 @@ class Held:
         Only those slices are read, one tensor at a time; gradients become zeros. Raises
         `UserError` where the file holds another tensor.
         """
-        for array in self.gradients.values():
-            array.zero()
+        self.clear_gradients()
         path = self.plan.initial(self.rank) if resume is None else resume
         from safetensors import SafetensorError, safe_open
 

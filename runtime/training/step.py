@@ -52,7 +52,7 @@ class Step:
     ) -> None:
         self.plan, self.held = plan, held
         make = held.provider.zeros
-        self.batch = {t.name: make(_local_shape(t), dtype_of(t.dtype)) for t in plan.plan.inputs}
+        self.batch = {t.name: make(t.local_shape(), dtype_of(t.dtype)) for t in plan.plan.inputs}
         self.staged = {name: array.get() for name, array in self.batch.items()}
         self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
@@ -134,9 +134,8 @@ class Step:
 
     def start(self) -> None:
         """Begin a step: sums of gradients become zeros."""
-        for gradient in self.plan.gradients:
-            if gradient.accumulator is not None:
-                self.held.gradients[gradient.tensor.name].zero()
+        if any(gradient.accumulator is not None for gradient in self.plan.gradients):
+            self.held.clear_gradients()
 
     def feed(self, fill: Feed) -> None:
         """Set the batch that the first graph reads."""
@@ -149,7 +148,3 @@ class Step:
         """Run the first graph on one micro-batch; returns its loss. Raises `UserError`."""
         self.gradients.run()
         return float(self.loss.get())
-
-
-def _local_shape(tensor: Tensor) -> tuple[int, ...]:
-    return tensor.layout.local_shape([int(size) for size in tensor.shape])
