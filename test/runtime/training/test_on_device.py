@@ -11,6 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 from stand_ins import calls, communication
 
+from tensoropt.runtime import cudart
+
 _ACROSS = 4  # cudaMemcpyDefault: the copies of the runtime in Python; those of collectives are not
 
 
@@ -99,3 +101,14 @@ def test_cuda_graphs_that_cannot_be(train, plans, log) -> None:
     assert result.cuda_graphs.startswith("not captured: rank 0: ")
     assert result.cuda_graphs.endswith(reason)
     assert len(entries) == 2
+
+
+def test_copies_together_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(cudart, "_call", lambda name, *_: made.append(name))
+    with cudart.together():
+        cudart.copy(1, 2, 3)
+        cudart.clear(1, 3)
+    cudart.clear(1, 3)
+    wait = "cudaStreamSynchronize"
+    assert made == ["cudaMemcpyAsync", "cudaMemsetAsync", wait, "cudaMemsetAsync", wait]
