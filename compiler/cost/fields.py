@@ -75,10 +75,14 @@ class Table:
         return tuple(map(tuple, value))
 
     def lines(self, key: str) -> tuple[tuple[float, float], ...]:
-        """Return the pairs of numbers, none negative, under ``key``; there is at least one."""
-        value = self._value(key, "a list of pairs of numbers")
-        if not isinstance(value, list) or not value or not all(map(_is_pair, value)):
-            raise self._wrong(key, "a list of pairs of numbers", value)
+        """Return the pairs (start, slope) under ``key``: at least one, the first start positive, no
+        slope negative."""
+        wanted = "a list of pairs [start, slope], the first start positive, no slope negative"
+        value = self._value(key, wanted)
+        if not isinstance(value, list) or not value or not all(map(_is_line, value)):
+            raise self._wrong(key, wanted, value)
+        if value[0][0] <= 0:
+            raise self._wrong(key, wanted, value)
         return tuple((float(a), float(b)) for a, b in value)
 
     def count(self, key: str) -> int:
@@ -121,11 +125,13 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_amount, value))
+def _is_line(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != 2 or not all(map(_is_number, value)):
+        return False
+    return bool(value[1] >= 0)
 
 
-def _is_amount(value: object) -> bool:
+def _is_number(value: object) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return 0 <= value < math.inf
+    return math.isfinite(value)

@@ -26,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 _ROUNDS = 20  # of reweighting; the weights settle in a few
 _LEAST_GAIN = 1e-9  # in squares: a term that gains less is rounding
+_LEAST_FIXED_S = 1e-9  # no message takes no time
 _LEAST_PART = 1e-3  # of the mean time: smaller fitted times weigh no more
 
 
@@ -141,14 +142,17 @@ def fit_lines(sizes: Floats, times: Floats) -> tuple[tuple[float, float], ...]:
     """Return up to three lines (seconds, seconds per byte); the greatest of them is the time.
 
     Each goes through a run of consecutive ``sizes``, ascending; more lines are taken where they
-    are nearer. What does not fit a cache takes longer per byte, so that times bend upwards.
+    are nearer. What does not fit a cache takes longer per byte, so that times bend upwards, and
+    only the first line starts at 0 or above.
     """
-    best: tuple[tuple[float, float], ...] = (_line(sizes, times),)
+    best: tuple[tuple[float, float], ...] = (_line(sizes, times, start=True),)
     least = np.inf
     for ends in _cuts(len(sizes)):
-        lines = tuple(_line(sizes[a:b], times[a:b]) for a, b in pairwise((0, *ends, len(sizes))))
+        lines = tuple(
+            _line(sizes[a:b], times[a:b], start=a == 0) for a, b in pairwise((0, *ends, len(sizes)))
+        )
         error = float(((greatest(lines, sizes) / times - 1.0) ** 2).mean()) * len(lines)
-        if error < least:
+        if error + _LEAST_GAIN < least:
             best, least = lines, error
     return best
 
@@ -160,9 +164,14 @@ def _cuts(count: int) -> Iterator[tuple[int, ...]]:
     yield from ((a, b) for a in places for b in places if b >= a + 2)
 
 
-def _line(sizes: Floats, times: Floats) -> tuple[float, float]:
-    factors = non_negative(np.stack([np.ones_like(sizes), sizes], axis=1), times, times**-2.0)
-    return float(factors[0]), float(factors[1])
+def _line(sizes: Floats, times: Floats, *, start: bool) -> tuple[float, float]:
+    """Return the line nearest to the times, relatively; at ``start`` one that is never negative."""
+    terms = np.stack([np.ones_like(sizes), sizes], axis=1)
+    if start:
+        fixed, slope = non_negative(terms, times, times**-2.0)
+        return max(float(fixed), _LEAST_FIXED_S), float(slope)
+    fixed, slope = np.linalg.lstsq(terms / times[:, None], np.ones_like(times), rcond=None)[0]
+    return (float(fixed), float(slope)) if slope > 0 else (0.0, 0.0)
 
 
 def greatest(lines: Sequence[tuple[float, float]], sizes: Floats) -> Floats:

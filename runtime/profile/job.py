@@ -44,9 +44,9 @@ class ProfileJob(Launched):
 class Measured:
     """What one task gave.
 
-    ``step_s``: the slowest rank's time of a run; of its runs the 5th percentile, as other work on
-    the machine only adds to a time. ``nodes``: of a traced task, by
-    the name of a node that ONNX Runtime ran on rank 0, the mean time of its kernel on all ranks;
+    ``step_s``: the slowest rank's time of a run; of its runs the fastest, as other work on the
+    machine only adds to a time. ``nodes``: of a traced task, by the name of a node that ONNX
+    Runtime ran on rank 0, the mean time of its kernel on all ranks, in the fastest of its runs;
     of a collective the least, which has no waiting for others in it. ``graph`` is the file with the
     graph that those nodes are of. ``error`` says why the task could not be run.
     """

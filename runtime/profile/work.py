@@ -21,6 +21,7 @@ from tensoropt.runtime.session import Session, rank_session
 __all__ = ["run_profile"]
 
 _WARM_UP, _LEAST_RUNS, _MOST_RUNS, _MOST_TRACED = 3, 5, 300, 30
+_PATIENCE = 3.0  # times the seconds of a task: other work on the machine slows runs down
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ def _task(job: ProfileJob, task: Task, comm: Any, place: _Place) -> Measured:
         return Measured(error=error)
     runs = _warm_up(session, comm, task.seconds)
     if trace is None:
-        times = sorted(_timed(session, comm) for _ in range(runs))
-        return Measured(times[len(times) // 20], runs)
+        times = _times(session, comm, runs, task.seconds)
+        return Measured(min(times), len(times))
     for _ in range(min(runs, _MOST_TRACED)):
         comm.Barrier()
         session.run()
@@ -88,6 +89,17 @@ def _warm_up(session: Session, comm: Any, seconds: float) -> int:
     times = [_timed(session, comm) for _ in range(_WARM_UP)]
     fits = int(seconds / max(min(times), 1e-6))
     return int(comm.bcast(min(max(fits, _LEAST_RUNS), _MOST_RUNS)))
+
+
+def _times(session: Session, comm: Any, runs: int, seconds: float) -> list[float]:
+    """Return the times of ``runs`` runs, or of fewer where those take far more than ``seconds``.
+
+    They are the same on all ranks, so all of them end together.
+    """
+    times: list[float] = []
+    while len(times) < runs and (len(times) < _LEAST_RUNS or sum(times) < _PATIENCE * seconds):
+        times.append(_timed(session, comm))
+    return times
 
 
 def _timed(session: Session, comm: Any) -> float:

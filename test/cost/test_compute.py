@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tensoropt.compiler.cost.compute import op_bytes, op_flops, op_time_s
-from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.compute import (
+    measured,
+    measured_as,
+    op_bytes,
+    op_flops,
+    op_time_s,
+)
+from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule import Factor, Rule, Strategy, strategies
@@ -86,3 +95,42 @@ def test_a_lookup_of_quantized_rows_reads_their_scales_only() -> None:
     table = (TensorInfo((1 << 20, 32), "uint8", 1), TensorInfo((4,), "int64", 8), f32(1 << 20, 2))
     moved = op("com.microsoft.GatherBlockQuantized", *table) - DEVICE.launch_overhead_s
     assert moved == pytest.approx((3 * 4 * 64 * 4 + 4 * 8) / 4.8e12)
+
+
+def with_measured(**operators: Operator) -> Device:
+    return replace(DEVICE, operators={(name, "float32"): own for name, own in operators.items()})
+
+
+def test_a_measured_operator_has_a_line_of_its_own() -> None:
+    info, rule = matmul(64, 32, 16)
+    device = with_measured(MatMul=Operator(1e-6, 2e-12, 3e-11))
+    for choices, parts in (((None, None), (1, 1, 1)), ((0, 0), (4, 1, 4)), ((None, 2), (1, 2, 2))):
+        strategy = pick(rule, *choices)
+        sizes = zip((64 * 32, 32 * 16, 64 * 16), parts, strict=True)
+        a, b, c = (size / part for size, part in sizes)
+        flops = 2 * 64 * 32 * 16 / max(parts)
+        expected = 1e-6 + 2e-12 * flops + 3e-11 * 4 * (a + b + c)
+        assert op_time_s(info, rule, strategy, MESH, device) == pytest.approx(expected)
+
+
+def test_what_was_measured_in_another_type_does_not_count() -> None:
+    info, rule = matmul(64, 32, 16, "float16")
+    device, strategy = with_measured(MatMul=Operator(1.0)), pick(rule, None, None)
+    plain = op_time_s(info, rule, strategy, MESH, DEVICE)
+    assert op_time_s(info, rule, strategy, MESH, device) == plain
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name"),
+    [((), "Gemm"), ((("transA", 0),), "Gemm"), ((("transA", 1),), "Gemm:transA")],
+)
+def test_an_attribute_may_part_measurements(
+    attributes: tuple[tuple[str, int], ...], name: str
+) -> None:
+    info = OpInfo("Gemm", 13, (f32(8, 8), f32(8, 8)), (f32(8, 8),), attributes)
+    assert measured_as(info) == name
+    plain, special = Operator(1e-6), Operator(2e-6)
+    both = with_measured(**{"Gemm": plain, "Gemm:transA": special})
+    assert measured(info, both) is (plain if name == "Gemm" else special)
+    assert measured(info, with_measured(Gemm=plain)) is plain  # better than nothing
+    assert measured(info, DEVICE) is None

@@ -154,3 +154,52 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=r"binary\.toml: expected TOML, got: "):
         load_device(str(path))
+
+
+MEASURED = """
+step_overhead_s = 2e-6
+[operator.Add.float32]
+launch_s = 1e-6
+bytes_per_s = 7e9
+fused = [["Conv"], ["", "Mul"]]
+[operator."com.microsoft.Gelu".float16]
+[collective.all_reduce]
+2 = [[2e-6, 1e-10], [-1e-4, 3e-10]]
+"""
+
+
+def measured(folder: Path, old: str = "", new: str = "") -> Device:
+    first, rest = GOOD.split("\n[", 1)
+    start, parts = MEASURED.split("[operator", 1)
+    return load(folder, f"{first}{start}\n[{rest}\n[operator{parts}".replace(old, new, 1))
+
+
+def test_what_was_measured_is_read(tmp_path: Path) -> None:
+    device = measured(tmp_path)
+    assert device.step_overhead_s == 2e-6
+    own = device.operators["Add", "float32"]
+    assert own.time_s(1e12, 1e6) == pytest.approx(1e-6 + 1e6 / 7e9)
+    assert own.fused == {("Conv",), ("", "Mul")}
+    assert device.operators["com.microsoft.Gelu", "float16"].time_s(1e12, 1e12) == 0.0
+    assert device.collectives == {("all_reduce", 2): ((2e-6, 1e-10), (-1e-4, 3e-10))}
+    assert hash(device) is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("launch_s", "launch", "unknown key, expected one of launch_s, flop_per_s, bytes_per_s, "),
+        ("7e9", "-7e9", "'operator.Add.float32.bytes_per_s': expected a positive number, got: -"),
+        ('["Conv"]', '"Conv"', "'operator.Add.float32.fused': expected a list of lists of texts"),
+        ("all_reduce", "allreduce", "unknown collective, expected one of all_reduce, all_gather, "),
+        ("\n2 =", "\n1 =", "'collective.all_reduce.1': expected a number of ranks from 2 on"),
+        ("[2e-6, 1e-10]", "[2e-6]", "'collective.all_reduce.2': expected a list of pairs"),
+        ("[2e-6, 1e-10]", "[0, 1e-10]", "'collective.all_reduce.2': expected a list of pairs"),
+        ("3e-10", "-3e-10", "'collective.all_reduce.2': expected a list of pairs"),
+    ],
+)
+def test_wrong_measurements(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        measured(tmp_path, old, new)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)

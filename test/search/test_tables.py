@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from graphs.gpt import Gpt
 
 from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.reshard import Resharder
@@ -108,3 +110,22 @@ def test_tables_of_tuples_that_are_gone_are_not_mixed_up() -> None:
         times.append(tables.table(INFO, _layouts(text), targets, constant=False)[0][0, 0])
     assert len(set(times[::2])) == len(set(times[1::2])) == 1
     assert times[0] < times[1]
+
+
+def test_an_op_that_was_measured_to_be_part_of_another_is_free_there() -> None:
+    text = """module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+      func.func @main(%x: tensor<8xf32> {topt.name = "x"}) -> (tensor<8xf32> {topt.name = "y"}) {
+        %0 = "onnx.Exp"(%x) : (tensor<8xf32>) -> tensor<8xf32>
+        %1 = "onnx.Relu"(%0) : (tensor<8xf32>) -> tensor<8xf32>
+        %2 = "onnx.Relu"(%1) : (tensor<8xf32>) -> tensor<8xf32>
+        return %2 : tensor<8xf32>
+      }
+    }"""
+    relu = Operator(1e-6, fused=frozenset({("Exp",)}))
+    device = replace(load_device("cpu"), operators={("Relu", "float32"): relu})
+    with driver.new_context():
+        tables = MeshTables(read_graph(driver.parse_text(text)), Mesh((1,)), device)
+    ops = [index for index, node in enumerate(tables.graph.nodes) if node.kind == "op"]
+    times = [float(tables.node_table(index).time_s[0]) for index in ops]
+    assert times[0] > 0
+    assert times[1:] == [0.0, 1e-6]  # equal ops, but not after the same

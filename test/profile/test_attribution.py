@@ -1,0 +1,115 @@
+"""Whose time it was: graphs as given, and as ONNX Runtime runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tensoropt.compiler.profile.attribution import attribute
+from tensoropt.compiler.profile.features import NodeFacts, read_facts
+
+IMAGE = [1, 8, 6, 6]
+
+
+def node(op_type: str, name: str, reads: str, makes: str, domain: str = "") -> onnx.NodeProto:
+    operands, results = reads.split(), makes.split()
+    return helper.make_node(op_type, operands, results, name=name, domain=domain)
+
+
+def saved(path: Path, nodes: Sequence[onnx.NodeProto], *outputs: str) -> Path:
+    """Write a graph that reads x of [1, 8, 6, 6] and weights w of [8, 8, 1, 1] and s of [8]."""
+    weights = [("w", (8, 8, 1, 1)), ("s", (8,))]
+    graph = helper.make_graph(
+        nodes,
+        "main",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, IMAGE)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, IMAGE) for name in outputs],
+        [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in weights],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("tensoropt", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    own = all(held.domain in ("", "tensoropt") for held in nodes)  # of others nothing is known
+    onnx.save(onnx.shape_inference.infer_shapes(model) if own else model, path)
+    return path
+
+
+BLOCK = [
+    node("Conv", "conv", "x w", "c"),
+    node("BatchNormalization", "norm", "c s s s s", "b"),
+    node("Relu", "relu", "b", "r"),
+    node("Add", "add", "r x", "y"),
+]
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> list[NodeFacts]:
+    return read_facts(saved(tmp_path / "given.onnx", BLOCK, "y"))
+
+
+def shares(facts: Sequence[NodeFacts], ran: Path, **times: float) -> dict[str, float]:
+    return {held.facts.name: held.time_s for held in attribute(facts, ran, times) if held.time_s}
+
+
+def test_facts_say_what_the_cost_model_knows(facts: list[NodeFacts]) -> None:
+    assert [held.work.operator for held in facts] == [own.op_type for own in BLOCK]
+    assert [held.context for held in facts] == [(), ("Conv",), ("BatchNormalization",), ("Relu",)]
+    assert facts[0].work.flops == 2 * 8 * 8 * 36
+    assert facts[0].work.bytes == 4 * (2 * 8 * 36 + 64)
+
+
+def test_one_node_of_several_is_the_time_of_what_computes(
+    facts: list[NodeFacts], tmp_path: Path
+) -> None:
+    fused = node("FusedConv", "one", "x w s", "r", "com.microsoft")
+    ran = saved(tmp_path / "ran.onnx", [fused, node("Add", "add", "r x", "y")], "y")
+    assert shares(facts, ran, one=5.0, add=1.0) == {"conv": 5.0, "add": 1.0}
+
+
+def test_a_blocked_node_is_known_by_its_name(facts: list[NodeFacts], tmp_path: Path) -> None:
+    nodes = [
+        node("ReorderInput", "", "x", "blocked", "com.microsoft.nchwc"),
+        node("Conv", "r_nchwc", "blocked w s", "reorder_token_1", "com.microsoft.nchwc"),
+        node("ReorderOutput", "", "reorder_token_1", "r", "com.microsoft.nchwc"),
+        node("Add", "add", "r x", "y"),
+    ]
+    ran = saved(tmp_path / "ran.onnx", nodes, "y")
+    times = {"ReorderInput_7": 0.25, "r_nchwc": 5.0, "ReorderOutput_9": 0.5, "add": 1.0}
+    assert shares(facts, ran, **times) == {"conv": 5.25, "add": 1.5}
+
+
+def test_what_is_only_returned_keeps_its_owner(tmp_path: Path) -> None:
+    given = [node("Relu", "relu", "x", "inner"), node("Identity", "named", "inner", "y")]
+    facts = read_facts(saved(tmp_path / "given.onnx", given, "y"))
+    ran = saved(tmp_path / "ran.onnx", [node("Relu", "relu", "x", "y")], "y")
+    assert shares(facts, ran, relu=2.0) == {"relu": 2.0}
+
+
+def test_a_group_without_a_product_is_the_time_of_its_last(
+    facts: list[NodeFacts], tmp_path: Path
+) -> None:
+    nodes = [
+        node("Conv", "conv", "x w", "c"),
+        node("Anything", "rest", "c x s", "y", "com.microsoft"),
+    ]
+    ran = saved(tmp_path / "ran.onnx", nodes, "y")
+    assert shares(facts, ran, conv=5.0, rest=2.0) == {"conv": 5.0, "add": 2.0}
+
+
+def test_collectives_are_context_but_no_samples(tmp_path: Path) -> None:
+    reduce = node("AllReduce", "sum", "c t0", "a t1", "tensoropt")
+    reduce.attribute.append(helper.make_attribute("group", [0, 1]))
+    nodes = [node("Conv", "conv", "x w", "c"), reduce, node("Relu", "relu", "a", "y")]
+    path = saved(tmp_path / "given.onnx", nodes, "y")
+    model = onnx.load(path)
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.int64), "t0"))
+    for name, kind, shape in (("a", TensorProto.FLOAT, IMAGE), ("t1", TensorProto.INT64, [1])):
+        model.graph.value_info.append(helper.make_tensor_value_info(name, kind, shape))
+    onnx.save(model, path)
+    facts = read_facts(path)
+    assert [held.name for held in facts] == ["conv", "relu"]
+    assert facts[1].context == ("tensoropt.AllReduce",)

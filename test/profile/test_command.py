@@ -1,0 +1,95 @@
+"""tensoropt-profile from end to end, on ranks of this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tensoropt.compiler.cli.opt import main as opt
+from tensoropt.compiler.cli.profile import main
+from tensoropt.compiler.cost.device import load_device
+
+MODEL = Path(__file__).parent.parent / "models" / "gpt2_tiny.onnx"
+SHORT = ["--quick", "--budget", "1"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_model_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ranks: int
+) -> None:
+    path = tmp_path / "here.toml"
+    flags = ["--ranks", str(ranks), "--name", "here", "--format", "json", "-o", str(path)]
+    assert main([str(MODEL), *SHORT, *flags]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert not err
+    assert found["left_out"] == []
+    assert {plan["ranks"] for plan in found["plans"]} == set(range(1, ranks + 1))
+    assert {held["ranks"] for held in found["collectives"]} == set(range(2, ranks + 1))
+    assert all(plan["measured_s"] > 0 and plan["predicted_s"] > 0 for plan in found["plans"])
+    device = load_device(str(path))
+    assert device.operators["Gemm", "float32"].time_s(1e6, 1e5) > 0
+    assert ("Conv", "float32") in device.operators  # from the common ones
+    assert opt([str(MODEL), "--device", str(path), "--devices", "2"]) == 0
+    assert "here" in capsys.readouterr().out
+
+
+def test_without_a_file_the_description_is_the_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--ranks", "1", *SHORT]) == 0
+    out, err = capsys.readouterr()
+    path = tmp_path / "piped.toml"
+    path.write_text(out, encoding="utf-8")
+    assert ("MatMul", "float32") in load_device(str(path)).operators
+    assert "operator" in err and "median" in err
+
+
+def test_a_step_of_training_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loss = ["--train", "--loss", "softmax-cross-entropy:linear,y", "--optimizer", "sgd"]
+    path = tmp_path / "here.toml"
+    given = [str(MODEL), *loss, *SHORT, "--ranks", "1", "-o", str(path), "--format", "json"]
+    assert main(given) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert ("Gemm:transA", "float32") in load_device(str(path)).operators
+    assert len(found["plans"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["-o", "here.json"], "-o here.json: expected a file that ends in .toml"),
+        (["-o", "/nowhere/here.toml"], "-o /nowhere/here.toml: expected an existing folder"),
+        (["--ranks", "0"], "--ranks: expected a whole number from 1 to 64, got: '0'"),
+        (["--threads", "none"], "--threads: expected a whole number from 1 to 1024, got: 'none'"),
+        (["--budget", "-1"], "--budget: expected a positive number of seconds, got: '-1'"),
+        (["--base", "h20"], "did you mean 'h200'?"),
+        (["--dim", "batch"], "--dim: expected NAME=SIZE such as batch=8, got: 'batch'"),
+        (["model.mlir"], "model.mlir: expected an .onnx model"),
+        (["none.onnx"], "none.onnx"),
+        (["--loss", "mse:a,b"], "--loss belongs to training, expected --train as well"),
+        (["--train"], "--train needs --loss"),
+        (["--rank", "2"], "unknown argument '--rank', did you mean '--ranks'?"),
+        (["--provider", "cuda"], "--provider cuda: expected --ranks"),
+    ],
+)
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert main(flags) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert message in err
+
+
+def test_a_file_stays_as_it_was_when_measuring_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "here.toml"
+    path.write_text("before")
+    assert main([str(tmp_path / "none.onnx"), "-o", str(path)]) == 1
+    assert path.read_text() == "before"
+    assert [held.name for held in tmp_path.iterdir()] == ["here.toml"]

@@ -1,0 +1,116 @@
+"""Fits recover what made the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.compiler.profile.attribution import Sample
+from tensoropt.compiler.profile.features import NodeFacts, Work
+from tensoropt.compiler.profile.fit import (
+    errors,
+    fit_lines,
+    fit_operators,
+    greatest,
+    non_negative,
+)
+
+RATES = st.floats(1e-12, 1e-9)
+SIZES = np.array([4.0 * 4**power for power in range(5, 14)])
+
+
+def sample(
+    time_s: float, flops: float = 0.0, moved: float = 0.0, operator: str = "MatMul", *made: str
+) -> Sample:
+    work = Work(operator, "float32", flops, moved, 1.0)
+    return Sample(NodeFacts("n", work, (), (), made), time_s)
+
+
+@given(st.lists(st.lists(st.floats(-1, 1), min_size=4, max_size=4), min_size=6, max_size=12))
+def test_the_best_factors_are_where_no_step_leads_down(rows: list[list[float]]) -> None:
+    matrix = np.array(rows)
+    terms, times = np.abs(matrix[:, :3]) + 0.01, matrix[:, 3]
+    weights = 1.0 + np.arange(len(rows))
+    found = non_negative(terms, times, weights)
+    slope = terms.T @ (weights * (terms @ found - times))
+    assert (found >= 0).all()
+    assert (slope >= -1e-6).all()  # growing any factor makes it worse
+    assert np.abs(slope[found > 1e-9]).max(initial=0.0) < 1e-6  # so does shrinking one
+
+
+@given(st.floats(1e-7, 1e-4), RATES, RATES)
+def test_an_operator_is_recovered(launch_s: float, per_flop: float, per_byte: float) -> None:
+    sizes = [(4.0**a, 3.0 * 4.0**b) for a in range(5, 12) for b in range(5, 12)]
+    held = [sample(launch_s + per_flop * f + per_byte * b, f, b) for f, b in sizes]
+    [fitted] = fit_operators(held)
+    assert fitted.samples == len(sizes)
+    assert fitted.worst < 1e-6
+    assert fitted.operator.time_s(1e9, 1e9) == pytest.approx(
+        launch_s + (per_flop + per_byte) * 1e9, rel=1e-6
+    )
+
+
+@given(st.lists(st.tuples(st.floats(1e-6, 1e-3), st.integers(1, 40)), min_size=1, max_size=30))
+def test_the_sum_of_the_times_is_kept(pairs: list[tuple[float, int]]) -> None:
+    distinct = {size: time_s for time_s, size in pairs}
+    held = [sample(time_s, moved=1e4 * size) for size, time_s in distinct.items()]
+    [fitted] = fit_operators(held)
+    predicted = sum(fitted.operator.time_s(0, own.facts.work.bytes) for own in held)
+    assert predicted == pytest.approx(sum(distinct.values()), rel=0.01)
+
+
+def test_nodes_that_do_the_same_agree() -> None:
+    [fitted] = fit_operators([sample(1e-6), sample(1e-6), sample(1e-3)])  # one was disturbed
+    assert fitted.operator.launch_s == pytest.approx(1e-6)
+
+
+def test_a_node_that_became_part_of_another_takes_no_time_there() -> None:
+    apart = [sample(1e-5, 0, 1e5, "Relu", "Add"), sample(2e-5, 0, 2e5, "Relu", "Add")]
+    parts = [sample(0.0, 0, 1e5, "Relu", "Conv"), sample(0.0, 0, 2e5, "Relu", "Conv")]
+    [fitted] = fit_operators([*apart, *parts])
+    assert fitted.operator.fused == {("Conv",)}
+    assert (fitted.samples, fitted.parts) == (2, 2)
+    assert fitted.operator.time_s(0, 3e5) == pytest.approx(3e-5)
+
+
+def test_an_operator_that_is_always_part_of_another_is_free() -> None:
+    [fitted] = fit_operators([sample(0.0, 10, 10, "Relu", "Conv")])
+    assert fitted.samples == 0
+    assert fitted.operator.time_s(1e9, 1e9) == 0.0
+
+
+def test_views_move_no_bytes() -> None:
+    held = [sample(1e-6, 0, 10.0**size, "Reshape") for size in range(3, 8)]
+    [fitted] = fit_operators(held)
+    assert (fitted.operator.s_per_flop, fitted.operator.s_per_byte) == (0.0, 0.0)
+
+
+def lines_of(*slopes: float) -> list[tuple[float, float]]:
+    """Return lines that start at 2 us and turn upwards at 100 kB, 200 kB, ..."""
+    found = [(2e-6, slopes[0])]
+    for number, slope in enumerate(slopes[1:], 1):
+        fixed, before = found[-1]
+        found.append((fixed - (slope - before) * 1e5 * number, slope))
+    return found
+
+
+@pytest.mark.parametrize("slopes", [[1e-10], [1e-10, 4e-10]])
+def test_lines_are_recovered(slopes: Sequence[float]) -> None:
+    times = greatest(lines_of(*slopes), SIZES)
+    found = fit_lines(SIZES, times)
+    assert errors(greatest(found, SIZES), times)[1] < 0.1
+
+
+def test_a_straight_line_stays_one() -> None:
+    [(fixed, slope)] = fit_lines(SIZES, 2e-6 + 1e-10 * SIZES)
+    assert (fixed, slope) == (pytest.approx(2e-6), pytest.approx(1e-10))
+
+
+def test_errors_leave_out_what_took_no_time() -> None:
+    fitted, times = np.array([1.1, 2.0, 5.0]), np.array([1.0, 2.0, 0.0])
+    assert errors(fitted, times) == (pytest.approx(0.05), pytest.approx(0.09))
+    assert errors(fitted, np.zeros(3)) == (0.0, 0.0)

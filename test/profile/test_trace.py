@@ -1,0 +1,56 @@
+"""Times of nodes, from what ONNX Runtime writes down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensoropt.runtime.profile.trace import kernel_times_s, merged
+
+
+def kernel(name: str, start: int, duration: int, operator: str = "Add") -> dict[str, Any]:
+    named = {"name": f"{name}_kernel_time", "args": {"op_name": operator}}
+    return {"cat": "Node", "ts": start, "dur": duration, **named}
+
+
+def run(start: int, *durations: tuple[str, int]) -> list[dict[str, Any]]:
+    """Return the events of one run, the run itself last, as it is written when it ends."""
+    events, now = [], start
+    for name, duration in durations:
+        events.append(kernel(name, now, duration))
+        now += duration
+    return [*events, {"cat": "Session", "name": "model_run", "ts": start, "dur": now - start}]
+
+
+def written(folder: Path, *runs: list[dict[str, Any]]) -> Path:
+    path = folder / "trace.json"
+    other = {"cat": "Session", "name": "session_initialization", "ts": 0, "dur": 5}
+    path.write_text(json.dumps([other, *(event for events in runs for event in events)]))
+    return path
+
+
+def test_the_fastest_runs_after_the_first_ones_count(tmp_path: Path) -> None:
+    runs = [run(100 * number, ("a", 10 + number), ("b", 3)) for number in range(12)]
+    found = kernel_times_s(written(tmp_path, *runs), warm_up=2)
+    assert found["a"] == ("Add", pytest.approx(12.5e-6))  # cut to whole microseconds
+    assert found["b"] == ("Add", pytest.approx(3.5e-6))
+
+
+def test_a_node_in_a_loop_counts_each_time(tmp_path: Path) -> None:
+    found = kernel_times_s(written(tmp_path, run(0, ("a", 2), ("a", 3))), warm_up=0)
+    assert found["a"][1] == pytest.approx(6e-6)
+
+
+def test_ranks_agree_on_a_mean_but_on_the_shortest_wait() -> None:
+    ranks = [
+        {"a": ("Add", 1.0), "c": ("AllReduce", 9.0)},
+        {"a": ("Add", 3.0), "c": ("AllReduce", 4.0)},
+    ]
+    assert merged(ranks) == {"a": 2.0, "c": 4.0}
+
+
+def test_a_node_of_one_rank_alone_has_its_time() -> None:
+    assert merged([{"a": ("Add", 1.0)}, {}]) == {"a": 1.0}
