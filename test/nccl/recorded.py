@@ -1,15 +1,16 @@
-"""Recorded calls held against graphs; and whether to hold those of many plans or of a sample."""
+"""Recorded calls held against graphs and each other, of many plans or of a sample."""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from stand_ins import calls, communication
 from wanted import Step, communicators, disagreement
 
-__all__ = ["FULL", "check_calls"]
+__all__ = ["FULL", "check_calls", "check_together"]
 
 FULL = os.environ.get("TENSOROPT_NCCL_CHECK") == "1"
 """Set by `make nccl-check`."""
@@ -23,3 +24,26 @@ def check_calls(log: Path, rank: int, wanted: Sequence[Step]) -> None:
     assert made == communicators(wanted)
     assert len({call["stream"] for call in communication(log, rank)}) <= 1
     assert not [call for call in called if call["call"] == "error"]
+
+
+def check_together(log: Path, ranks: int) -> None:
+    """Assert that the members of a communicator call the same collectives in the same order.
+
+    What one sends, the other awaits, in the same order and size.
+    """
+    alike = defaultdict(list)
+    messages = defaultdict(list)
+    for rank in range(ranks):
+        for call in communication(log, rank):
+            world = tuple(call["world"])
+            what = call["call"], call["count"], call["type"], call.get("op")
+            if call["call"] in ("ncclSend", "ncclRecv"):
+                pair = rank, world[call["peer"]]
+                ends = pair if call["call"] == "ncclSend" else pair[::-1]
+                messages[world, ends, call["call"]].append(what[1:])
+            else:
+                alike[world, rank].append(what)
+    for (world, _), own in alike.items():
+        assert own == alike[world, world[0]]
+    for (world, ends, _), sizes in messages.items():
+        assert sizes == messages[world, ends, "ncclSend"] == messages[world, ends, "ncclRecv"]

@@ -8,7 +8,7 @@ import pytest
 import zoo
 from compiled import compiled
 from graphs.small import SMALL
-from recorded import FULL, check_calls
+from recorded import FULL, check_calls, check_together
 from wanted import steps
 
 from tensoropt.runtime.check import check_plans
@@ -30,3 +30,4 @@ def test_plans_agree_with_one_device_and_with_their_graphs(
     ranks = [[steps(plan / f"rank{rank}.onnx") for plan in plans] for rank in range(devices)]
     for rank, wanted in enumerate(ranks):
         check_calls(log, rank, [step for plan in wanted for step in plan * (1 + RUNS)])
+    check_together(log, devices)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mpi_ranks import under_mpi
-from recorded import FULL
-from stand_ins import communication, environment
+from recorded import FULL, check_together
+from stand_ins import environment
 
 RANKS = 4
 SHAPE = [8, 4, 8]
@@ -78,27 +77,4 @@ def test_results_and_what_ranks_call_together(drawn: list[dict[str, Any]]) -> No
         log = folder / "log"
         wrong = under_mpi(RANKS, script, folder / "programs.json", env=environment(log))
         assert wrong == []
-        check_together([communication(log, rank) for rank in range(RANKS)])
-
-
-def check_together(called: list[list[dict[str, Any]]]) -> None:
-    """The members of a communicator call the same collectives in the same order.
-
-    What one sends, the other awaits, in the same order and size.
-    """
-    alike = defaultdict(list)
-    messages = defaultdict(list)
-    for rank, calls in enumerate(called):
-        for call in calls:
-            world = tuple(call["world"])
-            what = call["call"], call["count"], call["type"], call.get("op")
-            if call["call"] in ("ncclSend", "ncclRecv"):
-                pair = rank, world[call["peer"]]
-                ends = pair if call["call"] == "ncclSend" else pair[::-1]
-                messages[world, ends, call["call"]].append(what[1:])
-            else:
-                alike[world, rank].append(what)
-    for (world, _), calls in alike.items():
-        assert calls == alike[world, world[0]]
-    for (world, ends, _), sizes in messages.items():
-        assert sizes == messages[world, ends, "ncclSend"] == messages[world, ends, "ncclRecv"]
+        check_together(log, RANKS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from graphs.trained import TRAINED
-from recorded import FULL, check_calls
+from recorded import FULL, check_calls, check_together
 from sweep_train import TOLERANCE, Case
 from train_plans import plans, write_plan
 from train_runs import difference, run_plan
@@ -31,6 +31,7 @@ def test_losses_are_those_of_one_device(name: str, devices: int, log: Path, tmp_
             for rank in range(devices):
                 graphs = folder / f"rank{rank}.onnx", folder / f"rank{rank}.update.onnx"
                 check_calls(here, rank, [s for graph in graphs for s in steps(graph)] * STEPS)
+            check_together(here, devices)
 
 
 def trained(case: Case, folder: Path, log: Path) -> list[float]:
