@@ -18,35 +18,31 @@ from tensoropt.runtime.work import check_job
 __all__ = ["check_plan", "check_plans", "run"]
 
 
-def check_plan(
-    plan_dir: Path | str, model_path: Path | str, *, timeout_s: float | None = None, **options: Any
-) -> CheckResult:
+def check_plan(plan_dir: Path | str, model_path: Path | str, **options: Any) -> CheckResult:
     """Run one plan and compare it with the one-device run of its model; see `check_plans`."""
-    return check_plans([plan_dir], model_path, timeout_s=timeout_s, **options)[0]
+    return check_plans([plan_dir], model_path, **options)[0]
 
 
 def check_plans(
     plan_dirs: Sequence[Path | str],
     model_path: Path | str,
-    *,
-    timeout_s: float | None = None,
     **options: Any,
 ) -> list[CheckResult]:
     """Run plans of equal rank count in one launch and compare each with the one-device run.
 
     ``options`` are the fields of `Job`: inputs, seed, int_range, dims, runs, rtol, atol, threads,
-    provider, share_gpus, cuda_graphs.
+    provider, share_gpus, cuda_graphs, timeout_s, stall_s.
     Raises `UserError` where the job cannot start or a rank fails while running; a plan whose
     sessions cannot be made, or that differs, is a result that did not pass.
     """
     job = Job(tuple(map(str, plan_dirs)), model=str(model_path), **options)
-    return results_from(launch(job, check_job(job)[0].ranks, timeout_s))
+    return results_from(launch(job, check_job(job)[0].ranks))
 
 
-def run(job: Job, timeout_s: float | None = None) -> list[CheckResult]:
-    """Run the job in the ranks that mpiexec or srun started, or else in new ones.
+def run(job: Job) -> list[CheckResult]:
+    """Run the job in the ranks that another launcher started, or else in new ones.
 
     In ranks already present, only rank 0 gets whole results. Raises `UserError`.
     """
-    results: list[CheckResult] = start(job, timeout_s)
+    results: list[CheckResult] = start(job)
     return results

@@ -25,7 +25,8 @@ __all__ = ["main"]
 
 _DESCRIPTION = """\
 Run a plan directory: one process per rank, inputs cut by layout, outputs put together again.
-Ranks are started here with mpiexec, unless mpiexec or srun has started this command already.
+Ranks are started here with mpiexec, unless mpiexec, srun, torchrun or another launcher that sets
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT has started this command already.
 Several plans of equal rank count run one after another in the same processes.
 With --train the plan is one for training: its steps run on batches of --data. --check is for
 inference: tests compare the losses of training plans with those of one device.
@@ -71,7 +72,7 @@ def _refuse(message: str) -> int:
 
 
 def _silence_other_ranks() -> None:
-    """Under mpiexec every rank comes here; one of them talks."""
+    """Under another launcher every rank comes here; one of them talks."""
     from tensoropt.runtime.launcher import ranks_present
 
     present = ranks_present()
@@ -85,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from tensoropt.runtime.check import run
     from tensoropt.runtime.report import has_passed, to_json, to_text
 
-    results = run(_job(arguments), arguments.timeout)
+    results = run(_job(arguments))
     if len(results) == 1 and results[0].error is not None:
         raise UserError(f"{results[0].plan}: {results[0].error}")
     sys.stdout.write(to_json(results) if arguments.format == "json" else to_text(results))
@@ -109,6 +110,8 @@ def _job(arguments: argparse.Namespace) -> Job:
         provider=arguments.provider,
         share_gpus=arguments.share_gpus,
         cuda_graphs=arguments.cuda_graphs,
+        timeout_s=arguments.timeout,
+        stall_s=arguments.stall,
     )
 
 
@@ -130,6 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first one")
     add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
     add("--timeout", type=number(1e-3), metavar="S", help="end all ranks after S seconds")
+    add("--stall", type=number(1e-3), metavar="S",
+        help="end all ranks where none has come to another collective for S seconds")  # fmt: skip
     add("--format", choices=["text", "json"], default="text", help="default: text")
     _add_provider_flags(parser)
     _add_data_flags(parser)

@@ -19,8 +19,9 @@ class Launched:
 
     ``threads`` per rank: None divides the machine's cores. ``provider`` says where ranks compute,
     one of `PROVIDERS`; on CUDA ``share_gpus`` allows more ranks on a machine than GPUs, and
-    ``cuda_graphs`` asks for CUDA graphs. ``launcher_pid`` is set where a launcher started the
-    ranks.
+    ``cuda_graphs`` asks for CUDA graphs. The job has failed after ``timeout_s``, or where no rank
+    has come to another collective for ``stall_s`` (None: never). A launcher that started the ranks
+    sets ``launcher_pid`` and ``started_at``, by the clock that does not jump.
     """
 
     kind: ClassVar[str]
@@ -28,6 +29,9 @@ class Launched:
     provider: str = "cpu"
     share_gpus: bool = False
     cuda_graphs: bool = False
+    timeout_s: float | None = None
+    stall_s: float | None = None
+    started_at: float | None = None
     launcher_pid: int | None = None
 
     def write(self, path: Path) -> None:

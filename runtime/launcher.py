@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,43 +25,44 @@ from typing import Any
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.job import Launched
 from tensoropt.runtime.link import ask_to_stop, clear_line, show_line, shown
+from tensoropt.runtime.oversight import ANSWER_S, PATIENCE_S
 
 __all__ = ["launch", "ranks_present"]
 
 _LOOK_S = 0.1  # between two looks at what the ranks say
 
+_RANKS_END_S = PATIENCE_S + 2 * ANSWER_S  # for the ranks to end a job that is late
+
 _GRACE_S = 5.0  # for mpiexec to end its ranks before they are killed one by one
 
 
-def ranks_present(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return (rank, ranks) where mpiexec or srun started this process, else None."""
-    for rank, size in (
-        ("PMI_RANK", "PMI_SIZE"),
-        ("PMIX_RANK", "PMIX_SIZE"),
-        ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
-        ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ):
-        if rank in environment and size in environment:
-            return int(environment[rank]), int(environment[size])
-    if int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
-        raise UserError(
-            "srun started several tasks without MPI, expected: srun --mpi=pmi2 or --mpi=pmix"
-        )
-    return None
+_STARTED = ("PMI_RANK", "PMI_ID", "PMIX_RANK", "RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
-def launch(
-    job: Launched, ranks: int, timeout_s: float | None = None, *, stoppable: bool = False
-) -> Any:
+def ranks_present() -> tuple[int, int] | None:
+    """Return (rank, ranks) where another launcher started this process, else None.
+
+    The number of ranks is 0 where only MPI knows it. Raises `UserError`.
+    """
+    if not any(name in os.environ for name in _STARTED):
+        return None  # as nearly always, and without loading the library
+    from tensoropt.runtime.ops import library
+
+    return library.ranks()
+
+
+def launch(job: Launched, ranks: int, *, stoppable: bool = False) -> Any:
     """Run the job on ``ranks`` new processes of this machine; returns rank 0's results, as JSON.
 
     The first Ctrl-C asks the ranks of a ``stoppable`` job to end in order. Raises `UserError`
-    saying which rank failed and why, or that ``timeout_s`` passed; by then every rank has ended.
+    saying which rank failed and why, or which is where when a limit of the job has passed; by then
+    every rank has ended.
     """
     with tempfile.TemporaryDirectory(prefix="tensoropt-run-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        replace(job, launcher_pid=os.getpid()).write(folder / "job.json")
-        code = _run_ranks(folder, ranks, timeout_s, stoppable)
+        job = replace(job, launcher_pid=os.getpid(), started_at=time.monotonic())
+        job.write(folder / "job.json")
+        code = _run_ranks(folder, ranks, job.timeout_s, stoppable)
         results = folder / "results.json"
         if code == 0 and results.is_file():
             return json.loads(results.read_text(encoding="utf-8"))
@@ -81,16 +82,23 @@ def _run_ranks(folder: Path, ranks: int, timeout_s: float | None, stoppable: boo
             env={**os.environ, "TMPDIR": str(folder)},
             start_new_session=True,  # a Ctrl-C reaches this process only, which then ends the ranks
         )
+        # The ranks themselves know where they are; what they are late with, they never began.
+        limit = None if timeout_s is None else timeout_s + _RANKS_END_S
         try:
             if stoppable:
-                return _watch(process, folder, timeout_s)
-            return process.wait(timeout_s)
+                return _watch(process, folder, limit)
+            return process.wait(limit)
         except subprocess.TimeoutExpired:
-            raise UserError(
-                f"no result within --timeout {timeout_s:g} s, the {ranks} ranks were ended"
-            ) from None
+            raise UserError(_too_late(folder, ranks, timeout_s)) from None
         finally:
             _end(process, folder)
+
+
+def _too_late(folder: Path, ranks: int, timeout_s: float | None) -> str:
+    up = set(_pids(folder).values())
+    missing = ", ".join(str(rank) for rank in range(ranks) if rank not in up)
+    which = f"rank {missing} did not come up" if missing else "not all ranks came up"
+    return f"no result within --timeout {timeout_s or 0:g} s: {which}, the {ranks} ranks were ended"
 
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, timeout_s: float | None) -> int:
@@ -189,6 +197,9 @@ def _command_line(pid: int) -> str:
 
 def _reason(folder: Path, ranks: int, code: int) -> str:
     """Return why a job failed: the first rank's own words, else what mpiexec saw."""
+    ended = folder / "ended"
+    if ended.is_file():
+        return ended.read_text(encoding="utf-8")
     errors = sorted(folder.glob("rank*.error"), key=lambda path: path.stat().st_mtime_ns)
     if errors:
         rank = errors[0].stem.removeprefix("rank")

@@ -1,7 +1,7 @@
 """The program of one rank process: ``python -m tensoropt.runtime.rank FOLDER``.
 
-FOLDER holds ``job.json`` and takes ``rank<r>.pid``, ``rank<r>.error`` and, from rank 0,
-``results.json``. The launcher makes it and removes it.
+FOLDER holds ``job.json`` and takes ``rank<r>.pid``, ``rank<r>.error``, ``ended`` where a limit of
+the job was passed and, from rank 0, ``results.json``. The launcher makes it and removes it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,21 @@ def _work(folder: Path) -> None:
     worker = worker_of(values.pop("kind"))
     job = worker.job_from(values)
     _end_with_launcher(job.launcher_pid, folder)
-    from mpi4py import MPI
+    from tensoropt.runtime.oversight import oversee
+    from tensoropt.runtime.place import world
 
-    results = worker.run(job, MPI.COMM_WORLD, FolderLink(folder))
-    if MPI.COMM_WORLD.rank == 0:
+    comm = world()
+    with oversee(job, comm, lambda why: _end(folder, why)):
+        results = worker.run(job, comm, FolderLink(folder))
+    if comm.rank == 0:
         (folder / "results.json").write_text(json.dumps(worker.to_values(results)))
+
+
+def _end(folder: Path, why: str) -> None:
+    from tensoropt.runtime.oversight import abort_and_exit
+
+    _write(folder / "ended", why)
+    abort_and_exit()
 
 
 def _abort() -> None:

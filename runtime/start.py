@@ -1,55 +1,67 @@
-"""Starting a job: in the ranks that mpiexec or srun started, or else in new ones."""
+"""Starting a job: in the ranks that another launcher started, or else in new ones."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
-from typing import Any
+from typing import Any, NoReturn
 
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.job import Launched
 from tensoropt.runtime.launcher import launch, ranks_present
 from tensoropt.runtime.link import Link, TerminalLink, clear_line
-from tensoropt.runtime.workers import worker_of
+from tensoropt.runtime.workers import Worker, worker_of
 
 __all__ = ["start"]
 
 
-def start(job: Launched, timeout_s: float | None = None) -> Any:
+def start(job: Launched) -> Any:
     """Check the job, run it and return its results; of ranks already present, whole on rank 0.
 
     Raises `UserError`.
     """
+    worker = worker_of(job.kind)
     present = ranks_present()
     if present is not None:
-        return _run_here(job, *present, timeout_s)
-    worker = worker_of(job.kind)
+        return _run_here(job, worker, present[0])
     ranks = worker.check(job).ranks
-    return worker.from_values(launch(job, ranks, timeout_s, stoppable=worker.stoppable))
+    return worker.from_values(launch(job, ranks, stoppable=worker.stoppable))
 
 
-def _run_here(job: Launched, rank: int, ranks: int, timeout_s: float | None) -> Any:
-    from mpi4py import MPI
+def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
+    from tensoropt.runtime.oversight import oversee
+    from tensoropt.runtime.place import world
 
-    worker = worker_of(job.kind)
-
-    comm = MPI.COMM_WORLD
-    # One rank checks for all: the others would read every file once more.
-    error = comm.bcast(_why_not(job, ranks) if rank == 0 else None)
+    try:
+        comm = world()
+    except UserError as failure:
+        if rank > 0:  # whose errors nobody would see
+            _say(f"rank {rank}: {failure}")
+        raise
+    with oversee(job, comm, lambda why: _end(why, talks=comm.rank == 0)):
+        # One rank checks for all: the others would read every file once more.
+        error = comm.bcast(_why_not(job, comm.size) if comm.rank == 0 else None)
+        results = None if error is not None else _work(job, worker, comm)
+    _finish()
     if error is not None:
         raise UserError(error)
-    timer = _end_after(timeout_s, rank)
+    return results
+
+
+def _work(job: Launched, worker: Worker, comm: Any) -> Any:
     try:
         results = worker.run(job, comm, TerminalLink() if worker.stoppable else Link())
     except BaseException as failure:
-        _say(f"rank {rank} of {ranks}: {one_line(failure)}")
-        comm.Abort(1)
-        raise
+        _fail(one_line(failure), comm)
     clear_line()
-    if timer is not None:
-        timer.cancel()
     return results
+
+
+def _finish() -> None:
+    """End the job in order: whatever status this process exits with, no rank has failed."""
+    from mpi4py import MPI
+
+    MPI.Finalize()
 
 
 def _why_not(job: Launched, ranks: int) -> str | None:
@@ -58,27 +70,37 @@ def _why_not(job: Launched, ranks: int) -> str | None:
     except UserError as error:
         return str(error)
     if plan.ranks != ranks:
-        return (
-            f"{plan.folder}: needs {plan.ranks} ranks, "
-            f"expected mpiexec -n {plan.ranks}, got: {ranks} ranks"
-        )
+        wanted = f"mpiexec -n {plan.ranks}" if _ends_with_one() else f"WORLD_SIZE {plan.ranks}"
+        return f"{plan.folder}: needs {plan.ranks} ranks, expected {wanted}, got: {ranks} ranks"
     return None
 
 
-def _end_after(timeout_s: float | None, rank: int) -> threading.Timer | None:
-    """End this process when the time has passed; mpiexec then ends the other ranks."""
-    if timeout_s is None:
-        return None
+def _ends_with_one() -> bool:
+    """Say whether the launcher ends all ranks as soon as one ends badly: those of MPI do."""
+    return "PMI_RANK" in os.environ or "PMIX_RANK" in os.environ
 
-    def end() -> None:
-        if rank == 0:
-            _say(f"no result within --timeout {timeout_s:g} s")
-        os._exit(1)
 
-    timer = threading.Timer(timeout_s, end)
-    timer.daemon = True
-    timer.start()
-    return timer
+def _fail(why: str, comm: Any) -> NoReturn:
+    """End all ranks: the others would wait for this one."""
+    from tensoropt.runtime.ops import library
+
+    _say(f"rank {comm.rank} of {comm.size}: {why}")
+    if _ends_with_one():
+        comm.Abort(1)
+    library.fail(why)
+    os._exit(1)
+
+
+def _end(why: str, *, talks: bool) -> None:
+    """End all ranks, from another thread than the one that works."""
+    from tensoropt.runtime.ops import library
+    from tensoropt.runtime.oversight import abort_and_exit
+
+    if talks or not _ends_with_one():
+        _say(why)
+    if not _ends_with_one():
+        library.fail(why)
+    abort_and_exit()
 
 
 def _say(text: str) -> None:

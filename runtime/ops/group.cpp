@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "mpi_call.hpp"
+#include "start.hpp"
 
 namespace tensoropt {
 namespace {
@@ -34,11 +35,8 @@ std::uint64_t hash_of(const std::string &text) {
 }  // namespace
 
 void require_mpi() {
-  int initialized = 0, finalized = 0, provided = 0, is_main = 0;
-  MPI_Initialized(&initialized);
-  if (!initialized)
-    throw Error("MPI is not initialised, call MPI_Init_thread (in Python: from mpi4py import MPI) "
-                "before making the session");
+  int finalized = 0, provided = 0, is_main = 0;
+  start();
   MPI_Finalized(&finalized);
   if (finalized) throw Error("MPI is already finalised");
   MPI_Query_thread(&provided);

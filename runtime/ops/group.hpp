@@ -9,7 +9,8 @@
 
 namespace tensoropt {
 
-// Throws unless MPI is initialised and may be called from this thread.
+// Brings MPI up where the program around has not (start.hpp). Throws unless it may be called from this
+// thread.
 void require_mpi();
 
 // This process among the ranks of the job; MPI is up.

@@ -10,7 +10,18 @@ from typing import Any
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.ops import library_path
 
-__all__ = ["abort", "arena_peak_bytes", "cuda", "device_used_bytes", "where"]
+__all__ = [
+    "abort",
+    "arena_peak_bytes",
+    "ask",
+    "cuda",
+    "device_used_bytes",
+    "fail",
+    "ranks",
+    "start",
+    "watch",
+    "where",
+]
 
 
 def where() -> str:
@@ -48,6 +59,52 @@ def arena_peak_bytes() -> int:
     such sessions.
     """
     return int(_function("tensoropt_arena_peak_bytes", ctypes.c_longlong)())
+
+
+def start() -> None:
+    """Bring MPI up under any launcher, unless it is; before ``mpi4py.MPI`` is imported.
+
+    Raises `UserError`.
+    """
+    _check(_function("tensoropt_start", ctypes.c_char_p)())
+
+
+def ranks() -> tuple[int, int] | None:
+    """Return this process's rank and how many there are, as its environment says.
+
+    None where nobody started it as one of several; the number is 0 where only MPI knows it. Raises
+    `UserError`.
+    """
+    found = [ctypes.c_int() for _ in range(3)]
+    pointers = [ctypes.POINTER(ctypes.c_int)] * 3
+    _check(_function("tensoropt_ranks", ctypes.c_char_p, *pointers)(*map(ctypes.byref, found)))
+    rank, size, is_launched = (number.value for number in found)
+    return (rank, size) if is_launched else None
+
+
+def watch() -> None:
+    """Connect all ranks with rank 0, so that `ask` and `fail` reach them; MPI is up.
+
+    All ranks call this. Raises `UserError`.
+    """
+    _check(_function("tensoropt_watch", ctypes.c_char_p)())
+
+
+def fail(why: str) -> None:
+    """End all other ranks that are connected; they say that this one failed, and why."""
+    _function("tensoropt_fail", None, ctypes.c_char_p)(why.encode())
+
+
+def ask(seconds: float) -> dict[int, str]:
+    """Return, on rank 0, what each rank is doing, of those that answer within ``seconds``."""
+    answers: bytes = _function("tensoropt_ask", ctypes.c_char_p, ctypes.c_double)(seconds)
+    lines = (line.partition(" ") for line in answers.decode(errors="replace").splitlines())
+    return {int(rank): what for rank, _, what in lines}
+
+
+def _check(error: bytes | None) -> None:
+    if error is not None:
+        raise UserError(error.decode(errors="replace"))
 
 
 def _text(name: str) -> str:

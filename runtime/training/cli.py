@@ -15,7 +15,7 @@ from tensoropt.runtime.training.job import SCHEDULES, TrainJob
 __all__ = ["add_training_flags", "check_modes", "is_training", "run_training_command"]
 
 _DEVICE = ("provider", "share_gpus", "cuda_graphs")
-_BOTH = ("plans", "train", "threads", "timeout", "format", "seed", *_DEVICE)
+_BOTH = ("plans", "train", "threads", "timeout", "stall", "format", "seed", *_DEVICE)
 _EXPORTING = ("resume", "export", "model")
 _RATE = ("learning_rate", "warmup", "schedule", "total_steps", "loss_scale")
 _CHECKPOINTS = ("checkpoint", "checkpoint_every", "keep")
@@ -97,7 +97,8 @@ def run_training_command(arguments: argparse.Namespace) -> int:
 def _job(arguments: argparse.Namespace) -> TrainJob:
     names = (*_TRAINING, *_EXPORTING, *_DEVICE, "threads", "seed")
     values = {name: getattr(arguments, name) for name in names}
-    return TrainJob(arguments.plans[0], **{**values, "steps": arguments.steps or 0})
+    limits = {"timeout_s": arguments.timeout, "stall_s": arguments.stall}
+    return TrainJob(arguments.plans[0], **{**values, **limits, "steps": arguments.steps or 0})
 
 
 def _train(job: TrainJob, arguments: argparse.Namespace) -> int:
@@ -105,7 +106,7 @@ def _train(job: TrainJob, arguments: argparse.Namespace) -> int:
     from tensoropt.runtime.training.job import TrainResult
     from tensoropt.runtime.training.report import train_json, train_text
 
-    result: TrainResult = start(job, arguments.timeout)
+    result: TrainResult = start(job)
     if result.error is not None:
         kept = f" (the state before it is in {result.checkpoint})" if result.checkpoint else ""
         raise UserError(f"{result.plan}: {result.error}{kept}")

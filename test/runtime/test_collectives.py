@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,26 +61,3 @@ def test_an_attribute_that_is_missing(errors: dict) -> None:
 
 def test_errors_leave_the_ranks_usable(errors: dict) -> None:
     assert errors["right"] == "no error"
-
-
-def test_mpi_must_be_initialised(tmp_path: Path) -> None:
-    script = tmp_path / "uninitialised.py"
-    script.write_text(
-        "import sys, mpi4py\n"
-        "mpi4py.rc.initialize = False\n"
-        "from mpi4py import MPI\n"
-        f"sys.path.insert(0, {str(HERE)!r})\n"
-        "import onnx\n"
-        "from pathlib import Path\n"
-        "from handmade import *\n"
-        "from tensoropt.runtime.session import rank_session\n"
-        "path = Path(sys.argv[1])\n"
-        "node = collective('AllReduce', 'x', 'y', 0, group=[0], reduction='sum')\n"
-        "info = [value_info(n, 'float32', [2]) for n in 'xy']\n"
-        "onnx.save(model_of([node], info[:1], info[1:]), path)\n"
-        "rank_session(path, 1)\n"
-    )
-    command = [sys.executable, script, tmp_path / "g.onnx"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert "MPI is not initialised, call MPI_Init_thread" in done.stderr

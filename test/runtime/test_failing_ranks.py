@@ -15,10 +15,10 @@ import pytest
 from handmade import Perceptron, collective, model_of, tensor, value_info, write_plan
 from onnx import helper
 
+from tensoropt.runtime import launcher
 from tensoropt.runtime.check import check_plans
 from tensoropt.runtime.cli import main
 from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.launcher import ranks_present
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,50 @@ def test_a_rank_is_killed(hanging: Path, temporary: Path, number: int, text: str
 def test_a_timeout(capsys, hanging: Path) -> None:
     assert main([str(hanging), "--timeout", "1.5"]) == 1
     err = capsys.readouterr().err
-    assert err == "error: no result within --timeout 1.5 s, the 2 ranks were ended\n"
+    assert err == (
+        "error: no result within --timeout 1.5 s: rank 1 of 2 is before its first collective; "
+        "rank 0 is in AllReduce node 'AllReduce_0' (collective 1)\n"
+    )
+
+
+def test_a_job_that_stands_still(capsys, hanging: Path) -> None:
+    assert main([str(hanging), "--stall", "0.5"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: no rank has come to another collective within --stall 0.5 s: ")
+    assert "rank 1 of 2 is before its first collective; rank 0 is in AllReduce node" in err
+
+
+def test_a_job_that_does_not_stand_still(capsys, plan: Path) -> None:
+    assert main([str(plan), "--runs", "400", "--stall", "2", "--timeout", "60"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("stopped", "where"),
+    [
+        (
+            1,
+            "rank 1 of 2 does not answer; rank 0 is in AllReduce node 'AllReduce_0' (collective 1)",
+        ),
+        (0, "rank 0 does not answer"),
+    ],
+)
+def test_a_rank_that_is_stopped(hanging: Path, temporary: Path, stopped: int, where: str) -> None:
+    job = start(hanging, "--timeout", "2.5")
+    os.kill(ranks_wait(temporary)[stopped], signal.SIGSTOP)
+    out, err = job.communicate(timeout=30)
+    assert (job.returncode, out) == (1, "")
+    assert err.startswith(f"error: no result within --timeout 2.5 s: {where}")
+
+
+def test_ranks_that_do_not_come_up(capsys, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "_RANKS_END_S", 0.0)
+    assert main([str(plan), "--timeout", "0.001"]) == 1
+    err = capsys.readouterr().err
+    assert err == (
+        "error: no result within --timeout 0.001 s: rank 0, 1 did not come up, "
+        "the 2 ranks were ended\n"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -156,12 +199,3 @@ def test_no_library(capsys, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ops, "_NAME", "libnone.so")
     with pytest.raises(UserError, match=r"libnone\.so: not built, expected it after: pip install"):
         ops.library_path()
-
-
-def test_which_ranks_are_present() -> None:
-    assert ranks_present({}) is None
-    assert ranks_present({"PMI_RANK": "1", "PMI_SIZE": "4"}) == (1, 4)
-    assert ranks_present({"PMIX_RANK": "3", "SLURM_STEP_NUM_TASKS": "8"}) == (3, 8)
-    assert ranks_present({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}) is None
-    with pytest.raises(UserError, match="srun started several tasks without MPI, expected: srun"):
-        ranks_present({"SLURM_STEP_NUM_TASKS": "2"})

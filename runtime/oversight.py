@@ -1,0 +1,140 @@
+"""Ending a job that takes too long or stands still, with a line that says which rank is where."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from tensoropt.runtime.job import Launched
+from tensoropt.runtime.ops import library
+
+__all__ = ["ANSWER_S", "PATIENCE_S", "abort_and_exit", "oversee", "whereabouts"]
+
+ANSWER_S = 2.0
+"""How long a rank may take to say where it is."""
+
+PATIENCE_S = 2 * ANSWER_S
+"""How much longer the other ranks wait for rank 0 to end the job."""
+
+_LOOKS = 10  # in the time that a job may stand still
+
+
+@contextmanager
+def oversee(job: Launched, comm: Any, end: Callable[[str], None]) -> Iterator[None]:
+    """Watch over the job's limits meanwhile; all ranks of ``comm`` come here together.
+
+    Rank 0 calls ``end`` with what is wrong, from another thread; where it does not, another rank
+    does. Raises `UserError`.
+    """
+    if job.timeout_s is None and job.stall_s is None:
+        yield
+        return
+    library.watch()
+    done = threading.Event()
+    watcher = _Watcher(job, comm.rank, comm.size, done, end)
+    threading.Thread(target=watcher.run, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def abort_and_exit() -> NoReturn:
+    """End this process with status 1 from any thread, devices let go of where that can be."""
+    aborting = threading.Thread(target=library.abort, daemon=True)
+    aborting.start()
+    aborting.join(ANSWER_S)
+    os._exit(1)
+
+
+class _Watcher:
+    def __init__(
+        self,
+        job: Launched,
+        rank: int,
+        ranks: int,
+        done: threading.Event,
+        end: Callable[[str], None],
+    ) -> None:
+        self._timeout, self._stall = job.timeout_s, job.stall_s
+        self._rank, self._ranks, self._done, self._end = rank, ranks, done, end
+        self._patience = PATIENCE_S if rank else 0.0
+        start = job.started_at if job.started_at is not None else time.monotonic()
+        self._ends_at = start + (math.inf if job.timeout_s is None else job.timeout_s)
+        self._ends_at += self._patience
+        self._seen: dict[int, str] = {}
+        self._moved_at = start
+
+    def run(self) -> None:
+        while not self._done.wait(self._pause()):
+            if (what := self._passed()) is not None:
+                self._tell(what)
+                return
+
+    def _passed(self) -> str | None:
+        """Return which limit has passed."""
+        now = time.monotonic()
+        if now >= self._ends_at:
+            return f"no result within --timeout {self._timeout:g} s"
+        if self._stall is None:
+            return None
+        found = self._look()
+        if found != self._seen or not _has_begun(found):
+            self._seen, self._moved_at = found, now
+        if now - self._moved_at < self._stall + self._patience:
+            return None
+        return f"no rank has come to another collective within --stall {self._stall:g} s"
+
+    def _pause(self) -> float:
+        look = math.inf if self._stall is None else self._stall / _LOOKS
+        return max(0.0, min(look, self._ends_at - time.monotonic(), threading.TIMEOUT_MAX))
+
+    def _look(self) -> dict[int, str]:
+        return {self._rank: library.where()} if self._rank else library.ask(ANSWER_S)
+
+    def _tell(self, what: str) -> None:
+        where = "rank 0 does not answer"
+        if self._rank == 0:
+            where = whereabouts(library.ask(ANSWER_S), self._ranks)
+        if not self._done.is_set():
+            self._end(f"{what}: {where}")
+
+
+def _has_begun(places: Mapping[int, str]) -> bool:
+    return any(_collectives(place) for place in places.values())
+
+
+def _collectives(place: str) -> int:
+    """Return how many collectives a rank has come to, as the library's text says."""
+    found = re.search(r"\((?:collective )?(\d+)[^()]*\)$", place)
+    return int(found[1]) if found else 0
+
+
+def whereabouts(places: Mapping[int, str], ranks: int) -> str:
+    """Return where all ranks are, those that are furthest behind first.
+
+    "rank 2 of 4 does not answer; ranks 0, 1, 3 are in AllReduce node 'a' (collective 7)".
+    """
+    groups: dict[str, list[int]] = {}
+    for rank in range(ranks):
+        groups.setdefault(places.get(rank, ""), []).append(rank)
+    ordered = sorted(groups.items(), key=lambda group: (group[0] != "", _collectives(group[0])))
+    sentences = [_sentence(place, members) for place, members in ordered]
+    head, _, rest = sentences[0].partition("\0")
+    return "; ".join([f"{head} of {ranks}{rest}", *(s.replace("\0", "") for s in sentences[1:])])
+
+
+def _sentence(place: str, ranks: list[int]) -> str:
+    many = len(ranks) > 1
+    names = ", ".join(map(str, ranks))
+    if not place:
+        return f"rank{'s' if many else ''} {names}\0 {'do' if many else 'does'} not answer"
+    if many:
+        return f"ranks {names}\0 are {place.replace(' its ', ' their ')}"
+    return f"rank {names}\0 is {place}"
