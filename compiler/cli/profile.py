@@ -8,7 +8,7 @@ import platform
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tensoropt.compiler.choices import whole_number
 from tensoropt.compiler.cli.arguments import Parser, add_training
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 MAX_RANKS = 64
-_BASES = {"cpu": "cpu", "cuda": "h200"}
+_PROVIDERS = ("cpu", "cuda")
 _BUDGET_S, _QUICK_S = 60.0, 10.0
 
 _DESCRIPTION = """\
@@ -65,12 +65,13 @@ def _parser() -> Parser:
     add("models", nargs="*", type=Path, metavar="MODEL", help="an .onnx model to measure")
     add("-o", dest="output", type=Path, metavar="FILE.toml", help="where the description goes")
     add("--version", action="version", version=TOOL)
-    add("--provider", choices=sorted(_BASES), default="cpu", help="what ranks run on (default cpu)")
-    add("--ranks", metavar="N", help="ranks of this machine (default for cpu: cores / threads)")
+    add("--provider", choices=_PROVIDERS, default="cpu", help="what ranks run on (default cpu)")
+    add("--ranks", metavar="N", help="ranks of this machine (default: cores / threads, or GPUs)")
     add("--threads", metavar="T", default="1", help="of each rank (default 1)")
-    add("--name", metavar="NAME", help="of the device (default: this machine's)")
+    add("--name", metavar="NAME", help="of the device (default: the GPU's, or this machine's)")
     add("--base", metavar="NAME|FILE.toml",
-        help="description for what is not measured (default cpu, for GPUs h200)")  # fmt: skip
+        help="description for what is not measured (default: cpu, or the GPU's)")  # fmt: skip
+    add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the models' inputs (repeatable)")  # fmt: skip
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
@@ -86,7 +87,7 @@ def _run(args: argparse.Namespace) -> int:
     _check_training(args)
     say = Progress()
     try:
-        request = _request(args)
+        request = _request(args, say)
         from tensoropt.compiler.profile.run import run
 
         with tempfile.TemporaryDirectory(prefix="tensoropt-profile-") as folder:
@@ -113,35 +114,63 @@ def _check_output(path: Path | None) -> None:
         raise UserError(f"-o {path}: expected an existing folder, got: '{path.parent}'")
 
 
-def _request(args: argparse.Namespace) -> ProfileRequest:
+def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     from tensoropt.compiler.cost.device import load_device
     from tensoropt.compiler.profile.plans import prepared
     from tensoropt.compiler.profile.run import ProfileRequest
 
     training = read_training(args)[0] if args.train else None
     threads = whole_number("--threads", args.threads, 1, 1024)
-    base = args.base or _BASES[args.provider]
-    load_device(base)
-    ranks = _ranks(args, threads)
-    dims = parse_dims(args.dim)
+    ranks = None if args.ranks is None else whole_number("--ranks", args.ranks, 1, MAX_RANKS)
+    budget_s, dims = _budget(args), parse_dims(args.dim)
+    load_device(args.base or "cpu")
+    models = [prepared(path, dims, training) for path in args.models]
+    machine = _machine(args, threads, say)
     return ProfileRequest(
-        [prepared(path, dims, training) for path in args.models],
-        ranks,
+        models,
+        ranks or machine.ranks,
         threads,
         args.provider,
-        args.name or platform.node() or args.provider,
-        base,
+        args.name or machine.name,
+        args.base or machine.base,
         args.quick,
-        _budget(args),
+        budget_s,
+        args.share_gpus,
     )
 
 
-def _ranks(args: argparse.Namespace, threads: int) -> int:
-    if args.ranks is not None:
-        return whole_number("--ranks", args.ranks, 1, MAX_RANKS)
-    if args.provider == "cuda":
-        raise UserError("--provider cuda: expected --ranks, the number of GPUs to measure")
-    return min(max(len(os.sched_getaffinity(0)) // threads, 1), MAX_RANKS)
+def _check_provider(args: argparse.Namespace) -> None:
+    """Refuse a provider that is not there, and sharing where there are no GPUs to share."""
+    from tensoropt.runtime import provider
+    from tensoropt.runtime.errors import UserError as RunError
+    from tensoropt.runtime.job import Launched
+
+    try:
+        provider.check_provider(Launched(provider=args.provider, share_gpus=args.share_gpus))
+    except RunError as error:
+        raise UserError(str(error)) from None
+
+
+class _Machine(NamedTuple):
+    """What this machine is, where the flags do not say."""
+
+    ranks: int
+    name: str
+    base: str
+
+
+def _machine(args: argparse.Namespace, threads: int, say: Progress) -> _Machine:
+    _check_provider(args)
+    if args.provider == "cpu":
+        ranks = min(max(len(os.sched_getaffinity(0)) // threads, 1), MAX_RANKS)
+        return _Machine(ranks, platform.node() or "cpu", "cpu")
+    from tensoropt.compiler.cost.device import device_names
+    from tensoropt.compiler.profile.ranks import Ranks
+
+    gpus = Ranks("cuda", threads, say).gpus()
+    name = gpus.gpu_names[0]
+    like = (known for known in device_names() if known in name.lower().replace(" ", ""))
+    return _Machine(min(len(gpus.gpu_names), MAX_RANKS), name, next(like, "h200"))
 
 
 def _budget(args: argparse.Namespace) -> float:

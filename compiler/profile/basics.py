@@ -169,8 +169,9 @@ def _fitted(kind: str, size: int, ran: list[tuple[float, float]], floor: Floor) 
     return FittedCollective(kind, size, lines, len(ran), *errors(greatest(lines, sizes), times))
 
 
-def capacity_bytes(provider: str, ranks: int) -> int | None:
-    """Return the memory of one rank: the machine's divided by ``ranks``; None where unknown."""
-    if provider != "cpu":
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // ranks
+def capacity_bytes(ranks: Ranks, count: int) -> int:
+    """Return the memory of one rank: of the smallest GPU, or the machine's shared out."""
+    if ranks.provider == "cuda":
+        shared = -(-count // len(ranks.gpus().gpu_bytes)) if ranks.share_gpus else 1
+        return min(ranks.gpus().gpu_bytes) // shared
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count

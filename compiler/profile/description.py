@@ -33,7 +33,7 @@ class Description:
     floor: Floor
     peaks: Mapping[str, Peak]
     bandwidth_bytes_per_s: float
-    capacity_bytes: int | None
+    capacity_bytes: int
     operators: Sequence[FittedOperator] = ()
     collectives: Sequence[FittedCollective] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class Description:
         yield f"contraction = {_number(part)}"
         yield "\n[memory]"
         yield f"bandwidth_bytes_per_s = {_number(self.bandwidth_bytes_per_s)}"
-        yield f"capacity_bytes = {self.capacity_bytes or self.base.memory_capacity_bytes}"
+        yield f"capacity_bytes = {self.capacity_bytes}"
         yield from self._links()
 
     def _peaks(self) -> Iterable[str]:

@@ -83,6 +83,7 @@ class Ranks:
     provider: str
     threads: int
     say: Callable[[str], None]
+    share_gpus: bool = False
     left_out: list[str] = field(default_factory=list)
 
     def times_s(self, graphs: Sequence[Graph], ranks: int, seconds: float) -> list[float | None]:
@@ -112,18 +113,25 @@ class Ranks:
             return []
         self.say(f"{'tracing' if traced else 'timing'} {len(graphs)} graphs on {ranks} ranks")
         tasks = tuple(Task(graph.path, seconds) for graph in graphs)
-        job = ProfileJob(tasks=tasks, traced=traced, provider=self.provider, threads=self.threads)
-        worker = worker_of(job.kind)
-        try:
-            found = worker.from_values(launch(job, ranks, stoppable=True))
-        except RunError as error:
-            raise UserError(str(error)) from None
+        found = self._launched(ProfileJob(tasks=tasks, traced=traced), ranks)
         if len(found) < len(graphs):
             raise KeyboardInterrupt
         for graph, held in zip(graphs, found, strict=True):
             if held.error and not traced:
                 self.left_out.append(f"{graph.name}: {held.error}")
-        return list(found)
+        return found
+
+    def gpus(self) -> Measured:
+        """Return memory and names of the GPUs of this machine, none for the CPU."""
+        return self._launched(ProfileJob(tasks=()), 1)[0]
+
+    def _launched(self, job: ProfileJob, ranks: int) -> list[Measured]:
+        worker = worker_of(job.kind)
+        own = replace(job, provider=self.provider, threads=self.threads, share_gpus=self.share_gpus)
+        try:
+            return list(worker.from_values(launch(own, ranks, stoppable=True)))
+        except RunError as error:
+            raise UserError(str(error)) from None
 
 
 def _samples(graph: Graph, whole: Measured, traced: Measured, floor: Floor) -> Samples:

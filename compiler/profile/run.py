@@ -38,6 +38,7 @@ class ProfileRequest:
     base: str
     quick: bool
     budget_s: float
+    share_gpus: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class _Run:
 
     def run(self) -> Profile:
         request = self.request
-        self.ranks = Ranks(request.provider, request.threads, self.say)
+        self.ranks = Ranks(request.provider, request.threads, self.say, request.share_gpus)
         description, floor = self._basics()
         for number in range(1 if request.quick else 2):
             if request.models:
@@ -103,7 +104,7 @@ class _Run:
             floor,
             peaks,
             basics.measure_bandwidth(*where, seconds),
-            basics.capacity_bytes(request.provider, request.ranks),
+            basics.capacity_bytes(self.ranks, request.ranks),
             collectives=basics.measure_collectives(*where, seconds, floor, most),
         ), floor
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tensoropt.runtime.job import Launched
@@ -48,7 +48,8 @@ class Measured:
     machine only adds to a time. ``nodes``: of a traced task, by the name of a node that ONNX
     Runtime ran on rank 0, the mean time of its kernel on all ranks, in the fastest of its runs;
     of a collective the least, which has no waiting for others in it. ``graph`` is the file with the
-    graph that those nodes are of. ``error`` says why the task could not be run.
+    graph that those nodes are of. ``error`` says why the task could not be run. A job without tasks
+    has one result, with the bytes of memory of each GPU by its number, and their names.
     """
 
     step_s: float = 0.0
@@ -56,3 +57,5 @@ class Measured:
     nodes: dict[str, float] | None = None
     graph: str | None = None
     error: str | None = None
+    gpu_bytes: list[int] = field(default_factory=list)
+    gpu_names: list[str] = field(default_factory=list)

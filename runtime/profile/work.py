@@ -11,6 +11,7 @@ from typing import Any
 
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.link import Link
+from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
@@ -46,6 +47,8 @@ def run_profile(job: ProfileJob, comm: Any, link: Link) -> list[Measured]:
 
 def _all(job: ProfileJob, comm: Any, link: Link) -> Iterator[Measured]:
     provider = provider_of(job, comm)
+    if not job.tasks:
+        yield _gpus(provider)
     threads = job.threads or share_of_cores(comm)
     what = "tracing" if job.traced else "timing"
     for number, task in enumerate(job.tasks):
@@ -54,6 +57,13 @@ def _all(job: ProfileJob, comm: Any, link: Link) -> Iterator[Measured]:
         yield _task(job, task, comm, _Place(threads, provider))
         if comm.bcast(link.stop_asked() if comm.rank == 0 else None):
             return
+
+
+def _gpus(provider: Provider) -> Measured:
+    if provider.name == "cpu":
+        return Measured()
+    facts = library.cuda()
+    return Measured(gpu_bytes=facts["gpus"], gpu_names=facts["names"])
 
 
 def _task(job: ProfileJob, task: Task, comm: Any, place: _Place) -> Measured:
