@@ -9,7 +9,13 @@ import textwrap
 from pathlib import Path
 
 from tensoropt.compiler.driver import PHASES
-from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, registered
+from tensoropt.compiler.training.gradients.registry import (
+    TRAINING_OPSET,
+    decomposition_of,
+    forward_form_of,
+    registered,
+)
+from tensoropt.compiler.training.kernels import on_cuda
 from tensoropt.passes.base import Pass, option_fields
 from tensoropt.passes.registry import PASSES, UPSTREAM, pass_class
 
@@ -41,6 +47,8 @@ converted. An operator without a gradient is no obstacle where no parameter is b
 its shape or its indices count. Elsewhere it is an error that names the node.
 """
 
+_NEWER = 22  # an opset that some CUDA kernels stay behind
+
 _DOMAINS = {"": "Of the standard domain", "com.microsoft": "Of `com.microsoft`"}
 
 
@@ -54,8 +62,30 @@ def gradient_page() -> str:
     sections = [
         f"{_DOMAINS[key]}, {len(names)}: {', '.join(names)}." for key, names in held.items()
     ]
-    wrapped = [textwrap.fill(section, 100, break_on_hyphens=False) for section in sections]
+    wrapped = [
+        textwrap.fill(section, 100, break_on_hyphens=False) for section in [*sections, _on_cpu()]
+    ]
     return "\n".join([_GRADIENTS % TRAINING_OPSET, "\n\n".join(wrapped), ""])
+
+
+def _on_cpu() -> str:
+    """Return what is said of operators without CUDA kernels."""
+    names = [name for name in registered() if not _is_replaced(name)]
+    never, later = (
+        [name for name in names if not on_cuda(name, opset)] for opset in (TRAINING_OPSET, _NEWER)
+    )
+    lists = [[f"`{name}`" for name in held] for held in (never, sorted({*later} - {*never}))]
+    return (
+        f"On CUDA, ONNX Runtime has kernels for all of these, and for all that their gradients are "
+        f"made of, but: {', '.join(lists[0])}; and in models of opset {_NEWER} and later "
+        f"{', '.join(lists[1])}. Those stay on the CPU (compiler/training/cuda_kernels.txt)."
+    )
+
+
+def _is_replaced(name: str) -> bool:
+    """Say whether training computes other operators in place of this one."""
+    replaced = decomposition_of(name) or forward_form_of(name)
+    return replaced is not None or name.startswith("tensoropt.")
 
 
 def pass_page() -> str:

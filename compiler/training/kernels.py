@@ -16,7 +16,7 @@ from typing import Any
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["binding", "computes_in", "has_kernel", "is_lacking", "without_kernels"]
+__all__ = ["binding", "computes_in", "has_kernel", "is_lacking", "on_cuda", "without_kernels"]
 
 _TABLE = Path(__file__).with_name("cuda_kernels.txt")
 
@@ -69,15 +69,28 @@ def has_kernel(name: str, version: int, types: Mapping[str, str]) -> bool:
 def computes_in(name: str, opset: int, kind: str) -> bool:
     """Say whether an operator of ``opset`` has a kernel whose results are of type ``kind``.
 
-    Of a domain of ONNX Runtime it is enough that some kernel knows the type.
+    Of an operator that only ONNX Runtime knows that is its parameter T, or any.
     """
-    if "." in name:
-        kernels = _kernels().get(name, ())
-        return any(kind in types for kernel in kernels for types in kernel.types.values())
-    from onnx.defs import get_schema
+    held = None if "." in name else _schema(name, opset)
+    if held is not None:
+        return has_kernel(name, held.since_version, {held.outputs[0].type_str: kind})
+    held_types = (kernel.types for kernel in _kernels().get(name, ()))
+    return any(kind in types.get("T", {kind}) for types in held_types)
 
-    held = get_schema(name, opset)
-    return has_kernel(name, held.since_version, {held.outputs[0].type_str: kind})
+
+def on_cuda(name: str, opset: int) -> bool:
+    """Say whether ONNX Runtime computes an operator of ``opset`` in float32 on CUDA."""
+    return name in _TAKEN_APART or computes_in(name, opset, "float")
+
+
+def _schema(op_type: str, opset: int) -> Any:
+    """Return ONNX's schema, None where it has none: ONNX Runtime's own are in its domain too."""
+    from onnx.defs import SchemaError, get_schema
+
+    try:
+        return get_schema(op_type, opset)
+    except SchemaError:
+        return None
 
 
 def binding(held: Any, operands: Sequence[str], results: Sequence[str]) -> dict[str, str]:
@@ -111,11 +124,8 @@ def is_lacking(
 def _has_kernel(
     op_type: str, opset: int, operands: tuple[str, ...], results: tuple[str, ...]
 ) -> bool:
-    from onnx.defs import SchemaError, get_schema
-
-    try:
-        held = get_schema(op_type, opset)
-    except SchemaError:  # of ONNX Runtime, in the domain of the standard
+    held = _schema(op_type, opset)
+    if held is None:
         return op_type in _kernels()
     return has_kernel(op_type, held.since_version, binding(held, operands, results))
 
