@@ -72,7 +72,7 @@ def test_a_step_of_training_is_measured(tmp_path: Path, capsys: pytest.CaptureFi
         (["--loss", "mse:a,b"], "--loss belongs to training, expected --train as well"),
         (["--train"], "--train needs --loss"),
         (["--rank", "2"], "unknown argument '--rank', did you mean '--ranks'?"),
-        (["--share-gpus"], "--share-gpus and --cuda-graphs: expected --provider cuda"),
+        (["--share-gpus"], "--share-gpus: expected --provider cuda"),
     ],
 )
 def test_mistakes_are_one_line(
