@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,11 @@ class Session:
         """Return the outputs of the last run as arrays of their own, by name."""
         return dict(self.results())
 
-    def results(self) -> Iterator[tuple[str, Array]]:
-        """Yield names and values of the outputs of the last run, one at a time on the host."""
+    def results(self, names: Collection[str] | None = None) -> Iterator[tuple[str, Array]]:
+        """Yield ``names`` among the outputs, or all, with the last run's values, one at a time."""
         for name, value in zip(self.outputs, self._binding.get_outputs(), strict=True):
-            yield name, self._fetched(name, value)
+            if names is None or name in names:
+                yield name, self._fetched(name, value)
 
     def _fetched(self, name: str, value: Any) -> Array:
         if not value.is_tensor():

@@ -12,6 +12,8 @@ from tensoropt.runtime.training.step import Step
 
 __all__ = ["first_not_finite"]
 
+_RUNS = 8
+
 
 class _Place(NamedTuple):
     """``order`` counts nodes of the graph; what is fed comes before them."""
@@ -24,14 +26,17 @@ class _Place(NamedTuple):
 def first_not_finite(step: Step, threads: int, comm: Any) -> str | None:
     """Return what is NaN or infinite first, over all ranks, in the run that ``step`` is fed for.
 
-    Every rank calls this. The graph runs once more, unoptimised, with every value an output: it
-    takes the memory of all of them where the rank computes, and of the largest on the host.
-    Gradients are lost. None where this run has no such value.
+    Every rank calls this. The graph runs again, unoptimised, with values as outputs: those of an
+    eighth of the nodes in each run, until some are not finite, so as to take little memory where
+    the rank computes. Gradients are lost. None where this run has no such value.
     """
-    found = _fed(step, comm.rank)
-    # All ranks have to run: their collectives wait for each other.
-    found = _computed(step, threads, comm.rank, found)
-    places = sorted(place for place in comm.allgather(found) if place is not None)
+    found = comm.allgather(_fed(step, comm.rank))
+    for part in range(_RUNS):
+        if any(found):
+            break
+        # All ranks have to run: their collectives wait for each other.
+        found = comm.allgather(_computed(step, threads, comm.rank, part))
+    places = sorted(place for place in found if place is not None)
     return f"{places[0].what} on rank {places[0].rank}" if places else None
 
 
@@ -43,16 +48,19 @@ def _fed(step: Step, rank: int) -> _Place | None:
     return None
 
 
-def _computed(step: Step, threads: int, rank: int, fed: _Place | None) -> _Place | None:
-    nodes, session = _every_value(step.plan.plan.graph(rank), threads, step.held.provider)
+def _computed(step: Step, threads: int, rank: int, part: int) -> _Place | None:
+    """Return the first place among the nodes of one part of the graph."""
+    graph = step.plan.plan.graph(rank)
+    nodes, session = _returning(graph, part, threads, step.held.provider)
     arrays = _read(step)
     for name in session.inputs:
         session.read(name, arrays[name])
+    for name, array in step.held.gradients.items():
+        session.write(name, array)
     session.run()
-    if fed is not None:
-        return fed
-    wrong = {name for name, array in session.results() if not all_finite(array)}
-    for order, (what, outputs) in enumerate(nodes):
+    names = {name for _, _, outputs in nodes for name in outputs}
+    wrong = {name for name, array in session.results(names) if not all_finite(array)}
+    for order, what, outputs in nodes:
         for name in outputs:
             if name in wrong:
                 return _Place(order, rank, f"'{name}' of {what}")
@@ -69,21 +77,25 @@ def _read(step: Step) -> dict[str, PlacedArray]:
     return arrays
 
 
-def _every_value(
-    graph: Path, threads: int, provider: Provider
-) -> tuple[list[tuple[str, list[str]]], Session]:
-    """Return the nodes with their outputs, and a session that returns all of these."""
+def _returning(
+    graph: Path, part: int, threads: int, provider: Provider
+) -> tuple[list[tuple[int, str, list[str]]], Session]:
+    """Return the nodes of a part, and a session that returns all that they make.
+
+    A node is its number, what it is called, and the names of its outputs. The graph returns what
+    it does anyhow, too, so that all ranks run all of it.
+    """
     import onnx
 
     model = onnx.load(graph, load_external_data=False)
     nodes = [
-        (f"{node.op_type} node '{node.name}'", [name for name in node.output if name])
-        for node in model.graph.node
+        (order, f"{node.op_type} node '{node.name}'", [name for name in node.output if name])
+        for order, node in enumerate(model.graph.node)
     ]
+    size = -(-len(nodes) // _RUNS)
+    chosen = nodes[part * size : (part + 1) * size]
     held = {output.name for output in model.graph.output}
-    for _, outputs in nodes:
-        for name in outputs:
-            if name not in held:
-                model.graph.output.append(onnx.ValueInfoProto(name=name))
+    names = (name for _, _, outputs in chosen for name in outputs)
+    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in held)
     text = model.SerializeToString()
-    return nodes, every_value_session(text, graph.parent, threads, provider=provider)
+    return chosen, every_value_session(text, graph.parent, threads, provider=provider)

@@ -146,16 +146,16 @@ class Trainer:
             self.skipped += 1
             return
         what = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
-        where = self._first_not_finite(number) or "nothing in a run of the graph unoptimised"
-        raise StoppedError(f"step {number}: {what}, first not finite: {where}")
+        raise StoppedError(f"step {number}: {what}")
 
-    def _first_not_finite(self, number: int) -> str | None:
+    def first_not_finite(self) -> str:
+        """Return which value of the next step is the first that is not finite; all ranks ask."""
         for micro in range(self.plan.micro_batches):
-            self._feed(number, micro)
+            self._feed(self.progress.step + 1, micro)
             found = first_not_finite(self._step, self._threads, self._comm)
             if found is not None:
                 return found
-        return None
+        return "nothing in a run of the graph unoptimised"
 
     def _advance(self, is_good: bool) -> None:
         if is_good and self._scale is not None:

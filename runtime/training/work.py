@@ -133,7 +133,8 @@ def _take_steps(job: TrainJob, trainer: Trainer, log: Log, link: Link, comm: Any
             if _is_due(job, trainer.progress.step):
                 _checkpoint(job, trainer, comm)
     except StoppedError as stopped:
-        return str(stopped)
+        _checkpoint(job, trainer, comm)  # before more memory is asked for
+        return f"{stopped}, first not finite: {trainer.first_not_finite()}"
     return None
 
 

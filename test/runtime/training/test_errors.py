@@ -210,7 +210,7 @@ def test_ctrl_c_finishes_the_step(plans, data, tmp_path: Path) -> None:
 def test_a_timeout(capsys, plans, data) -> None:
     flags = ["--train", "--data", data, "--steps", 10**7, "--timeout", 2]
     found = refused(capsys, plans["data2"], *flags)
-    assert found == "no result within --timeout 2 s, the 2 ranks were ended"
+    assert found.startswith("no result within --timeout 2 s")
 
 
 def test_an_index_that_onnx_runtime_refuses() -> None:
