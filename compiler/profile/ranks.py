@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tensoropt.runtime.workers import worker_of
 
 __all__ = ["Floor", "Graph", "Ranks", "Samples"]
 
+_PATH = re.compile(r"\S*/\S+\.onnx:? ?")  # in a folder that is gone by then
 _HALVINGS = 40
 _MOST_TRACED = 4.0  # times what tracing a tiny node costs: more is no tracing but other work
 _TRACE_PART = 0.5  # of the time that timing takes
@@ -118,7 +120,7 @@ class Ranks:
             raise KeyboardInterrupt
         for graph, held in zip(graphs, found, strict=True):
             if held.error and not traced:
-                self.left_out.append(f"{graph.name}: {held.error}")
+                self.left_out.append(f"{graph.name}: {_PATH.sub('', held.error)}")
         return found
 
     def gpus(self) -> Measured:

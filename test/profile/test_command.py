@@ -10,6 +10,8 @@ import pytest
 from tensoropt.compiler.cli.opt import main as opt
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.measured import KINDS
+from tensoropt.compiler.profile import basics
 
 MODEL = Path(__file__).parent.parent / "models" / "gpt2_tiny.onnx"
 SHORT = ["--quick", "--budget", "1"]
@@ -55,6 +57,30 @@ def test_a_step_of_training_is_measured(tmp_path: Path, capsys: pytest.CaptureFi
     found = json.loads(capsys.readouterr().out)
     assert ("Gemm:transA", "float32") in load_device(str(path)).operators
     assert len(found["plans"]) == 1
+
+
+def test_gpus_are_measured(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    log: Path,
+) -> None:
+    """On stand-ins, which run on the host: so in sizes for it."""
+    for name, sizes in (("_SIDES", (64, 128)), ("_ROWS", (16,)), ("_STREAM_ELEMENTS", 1 << 16)):
+        monkeypatch.setitem(getattr(basics, name), "cuda", sizes)
+    monkeypatch.setitem(basics.DTYPES, "cuda", ("float32", "bfloat16"))
+    path = tmp_path / "here.toml"
+    flags = ["--provider", "cuda", "--ranks", "2", "--base", "h200", "-o", str(path)]
+    assert main([str(MODEL), *SHORT, *flags, "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["name"] == "stand-in"
+    assert load_device(str(path)).memory_capacity_bytes == 16 << 30
+    assert {held["kind"] for held in found["collectives"]} == set(KINDS)
+    said = [line for line in err.splitlines() if not line.startswith("stand-ins of ")]
+    assert said and all(line.startswith("left out: ") for line in said)  # bfloat16, on a CPU
+    assert ".onnx" not in err
+    assert "ncclAllGather" in "".join(file.read_text() for file in log.iterdir())
 
 
 @pytest.mark.parametrize(
