@@ -130,7 +130,7 @@ def main() -> None:
     """Print the table."""
     given = _parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
-        flags = ["--quick"] if given.quick else []
+        flags = ["--quick"] if given.quick else ["--budget", str(given.budget)]
         rows = measure(Path(folder), given.ranks, given.rounds, given.steps, *flags)
     print("\n".join(table(rows)))
 
@@ -142,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--budget", type=float, default=60.0, help="tensoropt-profile --budget")
     parser.add_argument("--quick", action="store_true", help="tensoropt-profile --quick")
     return parser
 
