@@ -26,7 +26,8 @@ __all__ = ["BUDGET_BYTES", "HEAD", "KINDS", "SIZES", "main", "measured", "rows_o
 
 HEAD = ["collective", "ranks", "size", "graph", "bus, GB/s", "calls", "bus, GB/s", "graph / calls"]
 SIZES = tuple(8 * 32**power for power in range(6))  # 8 B to 256 MiB
-BUDGET_BYTES = 1 << 28
+BUDGET_BYTES = 1 << 27
+_LIMIT_S = 600.0
 _TEXT = """\
 ## Collectives in a graph, and called in a loop, on CPUs
 
@@ -41,7 +42,9 @@ def measured(
 ) -> list[dict[str, Any]]:
     """Return what `gpu.chain.measure` says. Raises `RunError`."""
     asked = {"kinds": list(kinds), "sizes": list(sizes), "budget_bytes": budget_bytes}
-    found: list[dict[str, Any]] = on_ranks("gpu.chain:measure", ranks, provider=provider, **asked)
+    found: list[dict[str, Any]] = on_ranks(
+        "gpu.chain:measure", ranks, _LIMIT_S, provider=provider, **asked
+    )
     return found
 
 

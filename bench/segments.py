@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,12 @@ from gpu.ranks import on_ranks
 from gpu.setting import table
 from sections import write_section
 
-__all__ = ["main", "measured", "rows_of"]
+__all__ = ["HEAD", "PRODUCTS", "Found", "main", "measured", "rows_of"]
+
+PRODUCTS = "products"
+"""A chain of small matrix products; the other names are a zoo's."""
+
+Found = tuple[str, dict[str, Any]]
 
 HEAD = ["plan", "ranks", "collectives", "graph", "sessions", "calls", "without", "sessions / graph"]
 _TEXT = """\
@@ -41,21 +46,19 @@ output: {difference:.2g}.
 
 
 def measured(
-    zoo: Zoo, names: Sequence[str], provider: str, ranks: int, device: str, steps: int, rounds: int
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a plan's name and what `gpu.cutting.measure` says. Raises `RunError`."""
-    for name in names:
-        if name == "products":
-            plan, label = write_products(zoo.folder / name, ranks), "64 products"
-        else:
-            plan = write_plan(zoo.path(name), ranks, "expert", device, zoo.folder)
-            label = f"{name}, as experts split"
-        sizes = {"steps": steps, "rounds": rounds}
-        call = "gpu.cutting:measure"
-        yield label, on_ranks(call, ranks, plan=str(plan), provider=provider, **sizes)
+    zoo: Zoo, name: str, provider: str, ranks: int, device: str, steps: int, rounds: int
+) -> Found:
+    """Return a plan's name and what `gpu.cutting.measure` says of it. Raises `RunError`."""
+    if name == PRODUCTS:
+        plan, label = write_products(zoo.folder / name, ranks), "64 products"
+    else:
+        plan = write_plan(zoo.path(name), ranks, "expert", device, zoo.folder)
+        label = f"{name}, as experts split"
+    asked = {"plan": str(plan), "provider": provider, "steps": steps, "rounds": rounds}
+    return label, on_ranks("gpu.cutting:measure", ranks, **asked)
 
 
-def rows_of(found: Sequence[tuple[str, dict[str, Any]]], ranks: int) -> list[list[object]]:
+def rows_of(found: Sequence[Found], ranks: int) -> list[list[object]]:
     """Return the rows of the table under :data:`HEAD`."""
     rows = list[list[object]]()
     for name, held in found:
@@ -71,10 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         zoo = Zoo("tiny" if given.tiny else "full", Path(folder))
-        names = ["products", *zoo.names]
+        names = [PRODUCTS, *zoo.names]
         try:
             where = (given.provider, given.ranks, given.device)
-            found = list(measured(zoo, names, *where, given.steps, given.rounds))
+            turns = given.steps, given.rounds
+            found = [measured(zoo, name, *where, *turns) for name in names]
         except RunError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1

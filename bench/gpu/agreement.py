@@ -39,9 +39,13 @@ def inference(setting: Setting) -> Part:
             rows.append([name, dtype, ranks, "-", "-", str(error)])
             continue
         rows += found
-        failures += [f"{name}, {dtype}: {row}" for row in found if row[-1] != "agrees"]
+        failures += [_line(row) for row in found if row[-1] != "agrees"]
     head = ["model", "type", "ranks", "plan", "largest difference", ""]
     return Part(table(head, rows), failures)
+
+
+def _line(row: Row) -> str:
+    return ", ".join(map(str, row))
 
 
 def _cases(setting: Setting) -> Iterator[tuple[str, str, int]]:
@@ -85,7 +89,7 @@ def training(setting: Setting) -> Part:
         except RunError as error:
             failures.append(f"training in {precision}: {error}")
             found = [[precision, "-", "-", "-", "-", str(error)]]
-        failures += [f"training: {row}" for row in found if row[-1] == "differs"]
+        failures += [f"training in {_line(row)}" for row in found if row[-1] == "differs"]
         rows += found
     head = ["precision", "ranks", "first loss", f"loss of step {_STEPS}", "largest difference", ""]
     return Part(table(head, rows), failures)

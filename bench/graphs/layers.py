@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from graphs.builder import Builder
@@ -92,7 +93,7 @@ def attend(
 
 def mask_scores(g: Builder, scores: str, mask: str) -> str:
     """Put the lowest number where ``mask`` is not."""
-    return g.op("Where", mask, scores, g.constant(np.finfo(g.dtype).min), name="mask")
+    return g.op("Where", mask, scores, g.constant(ml_dtypes.finfo(g.dtype).min), name="mask")
 
 
 def causal_mask(g: Builder, sequence: int) -> str:
