@@ -37,7 +37,7 @@ def _work(folder: Path) -> None:
     job = worker.job_from(values)
     _end_with_launcher(job.launcher_pid, folder)
     from tensoropt.runtime.oversight import oversee
-    from tensoropt.runtime.place import world
+    from tensoropt.runtime.world import world
 
     comm = world()
     with oversee(job, comm, lambda why: _end(folder, why)):

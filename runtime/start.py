@@ -30,7 +30,7 @@ def start(job: Launched) -> Any:
 
 def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
     from tensoropt.runtime.oversight import oversee
-    from tensoropt.runtime.place import world
+    from tensoropt.runtime.world import world
 
     try:
         comm = world()

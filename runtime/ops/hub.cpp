@@ -14,6 +14,7 @@ namespace {
 const std::string kVersion = "1";
 constexpr std::size_t kMostHello = 512, kMostLine = 8192, kMostWaiting = 1 << 20;
 constexpr std::size_t kMostUnknown = 64;  // connections that have not said who they are
+const std::string kNoLine = " sends what is no line, or reads nothing";
 constexpr double kHelloTimeout = 10, kFlushTimeout = 1;
 
 // What a stranger sent, fit to be shown.
@@ -89,7 +90,7 @@ void Hub::serve(Guest &guest) {
   if (guest.is_leaving)
     guest.in.clear();
   else if (guest.in.size() > most || guest.out.size() > kMostWaiting)
-    refuse(guest, "sends what is no line");
+    is_ready_ ? end(name(guest.rank) + kNoLine) : refuse(guest, "a first line that does not end");
   if (!is_open) lost(guest);
 }
 

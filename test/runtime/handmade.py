@@ -150,3 +150,19 @@ class Perceptron:
         inputs = [tensor("x", [self.batch, 6], layout)]
         outputs = [tensor("y", [self.batch, 5], layout)]
         return write_plan(folder, self.model, mesh, graphs, inputs, outputs)
+
+
+def failing_plan(folder: Path, model: Path, shape: int, group: list[int]) -> Path:
+    """Rank 1 reshapes two elements to ``shape``; rank 0 has ``group`` in its collective."""
+    graphs = []
+    for rank in (0, 1):
+        nodes = [
+            helper.make_node("Reshape", ["x", "s"], ["r"], name="fold"),
+            collective(
+                "AllReduce", "r", "y", 0, "total", group=[0, 1] if rank else group, reduction="sum"
+            ),
+        ]
+        ends = [value_info("x", "float32", [2])], [value_info("y", "float32", None)]
+        graphs.append(model_of(nodes, *ends, {"s": np.array([shape if rank else 2])}))
+    x, y = tensor("x", [2], ["R"]), tensor("y", [2], ["R"])
+    return write_plan(folder, model, (2,), graphs, [x], [y])

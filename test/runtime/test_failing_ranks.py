@@ -10,10 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from handmade import Perceptron, collective, model_of, tensor, value_info, write_plan
-from onnx import helper
+from handmade import Perceptron, failing_plan
 
 from tensoropt.runtime import launcher
 from tensoropt.runtime.check import check_plans
@@ -143,22 +141,6 @@ def test_the_launcher_is_ended(hanging: Path, temporary: Path, number: int) -> N
     assert (out, err) == ("", "")
     assert job.returncode in (130, 143, -signal.SIGKILL)
     wait_until(lambda: not rank_processes(temporary) and not list(temporary.iterdir()))
-
-
-def failing_plan(folder: Path, model: Path, shape: int, group: list[int]) -> Path:
-    """Rank 1 reshapes two elements to ``shape``; rank 0 has ``group`` in its collective."""
-    graphs = []
-    for rank in (0, 1):
-        nodes = [
-            helper.make_node("Reshape", ["x", "s"], ["r"], name="fold"),
-            collective(
-                "AllReduce", "r", "y", 0, "total", group=[0, 1] if rank else group, reduction="sum"
-            ),
-        ]
-        ends = [value_info("x", "float32", [2])], [value_info("y", "float32", None)]
-        graphs.append(model_of(nodes, *ends, {"s": np.array([shape if rank else 2])}))
-    x, y = tensor("x", [2], ["R"]), tensor("y", [2], ["R"])
-    return write_plan(folder, model, (2,), graphs, [x], [y])
 
 
 def test_a_rank_raises(capsys, perceptron: Perceptron, tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Ranks started as torchrun, Kubernetes or a person in several shells start them: by variables."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+RUN = [sys.executable, "-m", "tensoropt.runtime.cli"]
+LIMIT_S = 30.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def variables(rank: int, ranks: int, port: int, **others: str) -> dict[str, str]:
+    """The environment of one rank."""
+    facts = {"RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    facts["TENSOROPT_START_TIMEOUT_S"] = 20
+    return {**os.environ, **{name: str(value) for name, value in facts.items()}, **others}
+
+
+def start_rank(command: Sequence[object], environment: dict[str, str]) -> subprocess.Popen[str]:
+    words = [str(word) for word in command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(words, env=environment, **pipes)
+
+
+@contextmanager
+def started(ranks: int, command: Sequence[object], **others: str):
+    """The processes of a job's ranks, none of which is left over at the end."""
+    port = free_port()
+    found = [start_rank(command, variables(rank, ranks, port, **others)) for rank in range(ranks)]
+    try:
+        yield found
+    finally:
+        for process in found:
+            process.kill()
+            process.communicate()
+
+
+def ends(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """Wait for all; the exit status, stdout and stderr of each."""
+    texts = [process.communicate(timeout=LIMIT_S) for process in processes]
+    return [(p.returncode, *text) for p, text in zip(processes, texts, strict=True)]
+
+
+def run(ranks: int, command: Sequence[object], **others: str) -> list[tuple[int, str, str]]:
+    with started(ranks, command, **others) as processes:
+        return ends(processes)
+
+
+def wait_for_sessions(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Wait until ranks of ``tensoropt-run`` have met and are at work."""
+    end = time.monotonic() + LIMIT_S
+    for process in processes:
+        maps = Path(f"/proc/{process.pid}/maps")
+        while "onnxruntime" not in maps.read_text():
+            assert time.monotonic() < end, "a rank did not come up"
+            time.sleep(0.02)
+    time.sleep(1.0)

@@ -1,0 +1,70 @@
+"""Ranks of another launcher that raise, hang or do not answer: every rank says why it ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from handmade import Perceptron, failing_plan
+from launched import RUN, ends, run, started, wait_for_sessions
+
+from tensoropt.runtime.oversight import whereabouts
+
+HANGS = "rank 1 of 2 is before its first collective; rank 0 is in AllReduce node 'AllReduce_0'"
+
+
+def test_a_rank_raises(perceptron: Perceptron, tmp_path: Path) -> None:
+    plan = failing_plan(tmp_path / "failing", perceptron.model, 3, [0, 1])
+    first, second = run(2, [*RUN, plan])
+    text = f"error: rank 1 of 2: {plan}: Non-zero status code returned while"
+    for status, out, err in (first, second):
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert err.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("flag", "what"),
+    [
+        ("--timeout", "no result within --timeout 2 s"),
+        ("--stall", "no rank has come to another collective within --stall 2 s"),
+    ],
+)
+def test_a_job_hangs(hanging: Path, flag: str, what: str) -> None:
+    first, second = run(2, [*RUN, hanging, flag, "2"])
+    assert first == (1, "", f"error: {what}: {HANGS} (collective 1)\n")
+    assert second == (1, "", f"error: rank 0 of 2: {what}: {HANGS} (collective 1)\n")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_is_killed(hanging: Path, rank: int) -> None:
+    with started(2, [*RUN, hanging]) as processes:
+        wait_for_sessions(processes)
+        processes[rank].kill()
+        before = time.monotonic()
+        other = ends([processes[1 - rank]])[0]
+        assert time.monotonic() - before < 5
+    assert other == (1, "", f"error: rank {rank} of 2 ended\n")
+
+
+def test_a_rank_is_stopped(hanging: Path) -> None:
+    with started(2, [*RUN, hanging, "--timeout", "5"]) as processes:
+        wait_for_sessions(processes)
+        processes[1].send_signal(signal.SIGSTOP)
+        status, out, err = ends(processes[:1])[0]
+    assert (status, out) == (1, "")
+    text = "error: no result within --timeout 5 s: rank 1 of 2 does not answer; rank 0 is in AllR"
+    assert err.startswith(text)
+
+
+def test_where_ranks_are() -> None:
+    ahead, behind = (
+        "in AllGather node 'b' (collective 4)",
+        "after AllReduce node 'a' (3 collectives done)",
+    )
+    places = {0: ahead, 1: behind, 2: ahead, 3: ahead}
+    assert whereabouts(places, 4) == f"rank 1 of 4 is {behind}; ranks 0, 2, 3 are {ahead}"
+    assert whereabouts({0: ahead}, 3) == f"ranks 1, 2 of 3 do not answer; rank 0 is {ahead}"
+    early = dict.fromkeys((0, 1), "before its first collective")
+    assert whereabouts(early, 2) == "ranks 0, 1 of 2 are before their first collective"
