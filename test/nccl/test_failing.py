@@ -38,7 +38,8 @@ def test_a_rank_that_hangs(
     assert main([str(plan), "--provider", "cuda", "--timeout", "3"]) == 1
     assert time.monotonic() - before < 10
     err = capsys.readouterr().err.splitlines()[-1]
-    assert err.startswith("error: no result within --timeout 3 s")
+    where = "ranks 0, 1 of 2 are in AllReduce node 'fc2_reduce' (collective 1)"
+    assert err == f"error: no result within --timeout 3 s: {where}"
 
 
 def test_abort_brings_both_ranks_back(tmp_path: Path) -> None:

@@ -127,10 +127,11 @@ MPI_Comm communicator_of(const std::vector<int> &world, int tag) {
 Communicator *make(const std::vector<Member> &members, const Member &self, int tag) {
   std::vector<int> world(members.size());
   for (const auto &member : members) world[std::size_t(member.rank)] = member.world;
+  const auto mpi = communicator_of(world, tag);
   const std::lock_guard lock(mutex);
   static int made = 0;
   auto *comm = new Communicator{.index = made++, .rank = self.rank, .device = self.device,
-                                .world = world, .mpi = communicator_of(world, tag)};
+                                .world = world, .mpi = mpi};
   living.insert(comm);
   return comm;
 }

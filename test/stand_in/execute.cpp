@@ -23,13 +23,17 @@ std::uint64_t signature(const Operation &call) {
 
 // What NCCL leaves undefined: members whose calls do not go together.
 void check_agreement(const Operation &call) {
+  // The largest complement is the smallest's complement. Lost where the communicator is aborted:
+  // MPI may still write there.
   const auto mine = signature(call);
-  std::uint64_t bounds[2] = {mine, ~mine};  // the largest complement is the smallest's complement
+  auto *bounds = new std::uint64_t[2]{mine, ~mine};
   MPI_Request request;
   check_mpi("MPI_Iallreduce", MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MAX,
                                              call.comm->mpi, &request));
   wait(*call.comm, request);
-  if (bounds[0] != ~bounds[1])
+  const bool agree = bounds[0] == ~bounds[1];
+  delete[] bounds;
+  if (!agree)
     throw Failure(Result::InvalidUsage, std::string(call_name(call.kind)) +
                                             " : the ranks of the communicator call different "
                                             "things here, this one with " +
@@ -90,9 +94,10 @@ MPI_Request started(const Operation &call, std::vector<char> &copy) {
 
 void collective(const Operation &call) {
   check_agreement(call);
-  std::vector<char> copy;
-  auto request = started(call, copy);
+  auto *copy = new std::vector<char>;  // lost, too, where the communicator is aborted
+  auto request = started(call, *copy);
   wait(*call.comm, request);
+  delete copy;
 }
 
 MPI_Request posted(const Operation &call) {
