@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
@@ -24,7 +25,10 @@ from tensoropt.runtime.inputs import as_dtype, check_dtype
 from tensoropt.runtime.npz import NpzArray, npz_headers
 from tensoropt.runtime.plan import Tensor
 
-__all__ = ["Dataset", "open_dataset"]
+__all__ = ["Ahead", "Dataset", "open_dataset"]
+
+Batch = dict[str, Array]
+"""Arrays by input."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,26 @@ class Dataset:
     @cached_property
     def _unpacked(self) -> _Unpacked:
         return _Unpacked()
+
+
+class Ahead:
+    """Reads batches, and the one that follows while the one that was asked for is computed."""
+
+    def __init__(self, read: Callable[[int], Batch]) -> None:
+        self._read = read
+        self._pool = ThreadPoolExecutor(1)
+        self._found: tuple[int, Future[Batch]] | None = None
+
+    def get(self, position: int, following: int) -> Batch:
+        """Return what ``read`` gives for ``position``; ``following`` is asked for next."""
+        held, self._found = self._found, None
+        is_there = held is not None and held[0] == position
+        future = (
+            held[1] if held is not None and is_there else self._pool.submit(self._read, position)
+        )
+        batch = future.result()
+        self._found = following, self._pool.submit(self._read, following)
+        return batch
 
 
 def _mapped(path: Path, held: NpzArray, offset: int) -> Array:

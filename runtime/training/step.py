@@ -7,14 +7,13 @@ the compiler sees to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from tensoropt.runtime.dtypes import Array, dtype_of
 from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.plan import Tensor
 from tensoropt.runtime.provider import PlacedArray
 from tensoropt.runtime.session import Session, training_session
 from tensoropt.runtime.training.constants import constant_bytes
@@ -22,24 +21,20 @@ from tensoropt.runtime.training.finite import FiniteCheck
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 
-__all__ = ["ROLES", "Feed", "Step"]
+__all__ = ["ROLES", "Step"]
 
 ROLES = ("gradients", "update")
 """The graphs of a step, in the order in which they run."""
 
 _LARGE = 1 << 26  # bytes
 
-Feed = Callable[[Tensor, Array], None]
-"""Fills the rank's array of an input (one micro-batch)."""
-
 
 class Step:
     """The sessions of one rank and all that they read and write; sessions are made at once.
 
-    ``batch``, ``scalars`` and ``loss`` are where the rank computes; ``staged`` holds the arrays of
-    the batch on the host, which are the same where the rank computes there. The graphs as ONNX
-    Runtime optimises them go to ``folder``, if given. Those of the roles ``captured`` are to run as
-    CUDA graphs; raises `UserError` where one cannot.
+    ``batch``, ``scalars`` and ``loss`` are where the rank computes. The graphs as ONNX Runtime
+    optimises them go to ``folder``, if given. Those of the roles ``captured`` are to run as CUDA
+    graphs; raises `UserError` where one cannot.
     """
 
     def __init__(
@@ -53,7 +48,6 @@ class Step:
         self.plan, self.held = plan, held
         make = held.provider.zeros
         self.batch = {t.name: make(t.local_shape(), dtype_of(t.dtype)) for t in plan.plan.inputs}
-        self.staged = {name: array.get() for name, array in self.batch.items()}
         self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
         self._folder = folder
@@ -137,12 +131,10 @@ class Step:
         if any(gradient.accumulator is not None for gradient in self.plan.gradients):
             self.held.clear_gradients()
 
-    def feed(self, fill: Feed) -> None:
-        """Set the batch that the first graph reads."""
-        for tensor in self.plan.plan.inputs:
-            array = self.staged[tensor.name]
-            fill(tensor, array)
-            self.batch[tensor.name].put(array)
+    def feed(self, batch: Mapping[str, Array]) -> None:
+        """Set what the first graph reads: the rank's part of one micro-batch, by input."""
+        for name, array in batch.items():
+            self.batch[name].put(array)
 
     def forward_backward(self) -> float:
         """Run the first graph on one micro-batch; returns its loss. Raises `UserError`."""

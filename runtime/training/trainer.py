@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,8 @@ import numpy as np
 
 from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.plan import Tensor
 from tensoropt.runtime.training.checkpoint import Progress
-from tensoropt.runtime.training.data import Dataset, open_dataset
+from tensoropt.runtime.training.data import Ahead, Dataset, open_dataset
 from tensoropt.runtime.training.diagnose import first_not_finite
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.labels import check_labels, describe_integers
@@ -54,6 +54,7 @@ class Trainer:
         self._threads, self._comm = threads, comm
         self._scale = self._loss_scale()
         self._data = self._dataset()
+        self._ahead = Ahead(self._read) if job.provider != "cpu" else None
 
     def constant_bytes(self) -> int:
         return self._step.constant_bytes()
@@ -110,24 +111,33 @@ class Trainer:
         return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
 
     def _run(self, number: int, micro: int) -> float:
+        batch: Mapping[str, Array] = {}
         try:
-            self._feed(number, micro)
+            batch = self._batch(micro)
+            self._feed(number, micro, batch)
             return self._step.forward_backward()
         except UserError as error:
-            hint = describe_integers(str(error), self._step.staged)
+            hint = describe_integers(str(error), batch)
             raise UserError(f"step {number}: {error}{hint}") from None
 
-    def _feed(self, number: int, micro: int) -> None:
+    def _feed(self, number: int, micro: int, batch: Mapping[str, Array]) -> None:
         """Give the step what it reads of one micro-batch."""
+        for name, array in batch.items():
+            check_labels(self.plan, name, array)
         self._step.set("seed", seed_of(self.job.seed, number, micro))
-        self._step.feed(lambda tensor, array: self._read(tensor, array, micro))
+        self._step.feed(batch)
 
-    def _read(self, tensor: Tensor, array: Array, micro: int) -> None:
+    def _batch(self, micro: int) -> Mapping[str, Array]:
+        """Return the rank's part of one micro-batch; a device computes while the next is read."""
         position = self.progress.samples + micro * self.plan.batch
-        shape = [int(size) for size in tensor.shape]
-        part = tensor.layout.bounds(shape, self._comm.rank)
-        array[...] = self._data.read(tensor, position, part)
-        check_labels(self.plan, tensor.name, array)
+        if self._ahead is None:
+            return self._read(position)
+        return self._ahead.get(position, position + self.plan.batch)
+
+    def _read(self, position: int) -> dict[str, Array]:
+        rank = self._comm.rank
+        parts = {t: t.layout.bounds([int(n) for n in t.shape], rank) for t in self.plan.plan.inputs}
+        return {t.name: self._data.read(t, position, part) for t, part in parts.items()}
 
     def _agree(self, loss: float, stop: bool) -> bool:
         """Return whether the step is good on every rank."""
@@ -151,7 +161,7 @@ class Trainer:
     def first_not_finite(self) -> str:
         """Return which value of the next step is the first that is not finite; all ranks ask."""
         for micro in range(self.plan.micro_batches):
-            self._feed(self.progress.step + 1, micro)
+            self._feed(self.progress.step + 1, micro, self._batch(micro))
             found = first_not_finite(self._step, self._threads, self._comm)
             if found is not None:
                 return found

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.layout import parse_layout
 from tensoropt.runtime.plan import Tensor
-from tensoropt.runtime.training.data import open_dataset
+from tensoropt.runtime.training.data import Ahead, open_dataset
 
 X = Tensor("x", "float32", (4, 3), parse_layout(["S(0)"], [2]))
 LABELS = Tensor("labels", "int64", (4,), parse_layout(["R"], [2]))
@@ -134,3 +134,21 @@ def test_an_array_that_ends_too_soon(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.npz: array '(x|labels)' is damaged: "):
         for tensor in INPUTS:
             dataset.read(tensor, 0, tuple(slice(0, n) for n in tensor.shape))
+
+
+def test_batches_read_ahead() -> None:
+    read: list[int] = []
+
+    def batch(position: int) -> dict[str, np.ndarray]:
+        read.append(position)
+        if position == 12:
+            raise UserError("data.npz: damaged")
+        return {"x": np.array(position)}
+
+    ahead = Ahead(batch)
+    assert [int(ahead.get(n, n + 4)["x"]) for n in (0, 4)] == [0, 4]
+    assert int(ahead.get(2, 12)["x"]) == 2  # another one than was said
+    assert sorted(read[:4]) == [0, 2, 4, 8]
+    with pytest.raises(UserError, match="damaged"):
+        ahead.get(12, 16)
+    assert int(ahead.get(16, 20)["x"]) == 16
