@@ -12,6 +12,7 @@ from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.plan.reader import read_pins
+from tensoropt.compiler.plan.writer import PLAN_FILE
 from tensoropt.compiler.profile.ranks import Graph
 from tensoropt.compiler.report.points import fastest, leanest
 from tensoropt.compiler.request import Chosen, Request
@@ -60,6 +61,12 @@ class PlanFiles:
         """Return the time of a step from those of ``graphs``: gradients once per micro-batch."""
         batches = 1 if self.model.training is None else self.model.training.micro_batches
         return batches * times_s[0] + sum(times_s[1:])
+
+    def drop_graphs(self) -> None:
+        """Remove all but plan.json: weights of many plans would fill a disk."""
+        for path in self.folder.rglob("*"):
+            if path.is_file() and path.name != PLAN_FILE:
+                path.unlink()
 
 
 @dataclass(frozen=True)
@@ -110,9 +117,12 @@ def written_plans(
         )
         pins = read_pins(directory / "plan.json")
         key = json.dumps([str(model.path), *(pins[k] for k in ("mesh", "strategies"))])
-        if key not in known:
-            known.add(key)
-            yield PlanFiles(model, name, ranks, directory)
+        files = PlanFiles(model, name, ranks, directory)
+        if key in known:
+            files.drop_graphs()
+            continue
+        known.add(key)
+        yield files
 
 
 def _points(

@@ -130,6 +130,7 @@ class _Run:
                 self.plans.append((plan, plan.step_s([held.step_s for held in found])))
             self.own += [sample for held in found for sample in held.nodes]
             self.floors.update((plan.model.path, held.floor) for held in found[:1])
+            plan.drop_graphs()
 
     def _written(self, name: str, description: Description) -> Path:
         path = self.folder / f"{name}.toml"
