@@ -15,6 +15,7 @@
 #include "nccl_group.hpp"
 #include "ort_api.hpp"
 #include "progress.hpp"
+#include "shared_memory.hpp"
 
 namespace tensoropt {
 namespace {
@@ -106,6 +107,7 @@ void abort_communicators() {
 
 [[noreturn]] void end_process(const std::string &why) {
   abort_communicators();
+  forget_shared_memory();
   const auto text = "error: " + why + "\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
   _exit(1);
@@ -161,9 +163,10 @@ void leave(const std::string &line) {
   state->is_leaving = true;
   if (state->is_over) return;
   send_line(line);
-  if (line != "bye")
-    state->changed.wait_for(lock, std::chrono::duration<double>(kEndTimeout),
-                            [] { return state->is_over; });
+  if (line == "bye") return;
+  forget_shared_memory();
+  state->changed.wait_for(lock, std::chrono::duration<double>(kEndTimeout),
+                          [] { return state->is_over; });
 }
 
 }  // namespace

@@ -41,11 +41,20 @@ def test_a_job_hangs(hanging: Path, flag: str, what: str) -> None:
 def test_a_rank_is_killed(hanging: Path, rank: int) -> None:
     with started(2, [*RUN, hanging]) as processes:
         wait_for_sessions(processes)
+        shared = shared_memory(processes[rank].pid)
         processes[rank].kill()
         before = time.monotonic()
         other = ends([processes[1 - rank]])[0]
         assert time.monotonic() - before < 5
     assert other == (1, "", f"error: rank {rank} of 2 ended\n")
+    assert shared
+    assert not any(path.exists() for path in shared)
+
+
+def shared_memory(pid: int) -> list[Path]:
+    """What MPICH would leave behind."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return [Path(line.split()[-1]) for line in lines if "/mpich_shm_" in line]
 
 
 def test_a_rank_is_stopped(hanging: Path) -> None:
