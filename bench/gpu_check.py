@@ -28,6 +28,7 @@ from pathlib import Path
 import latency
 import segments
 from gpu.agreement import inference, training
+from gpu.cut import KINDS
 from gpu.failure import RunError
 from gpu.machine import facts, missing, share_gpus
 from gpu.models import Zoo
@@ -75,8 +76,8 @@ def _latency(setting: Setting) -> Part:
     sizes = [size for size in latency.SIZES if not tiny or size <= _TINY_BYTES]
     for ranks in setting.ranks:
         setting.say(f"collectives on {ranks} ranks")
-        budget = _TINY_BYTES if tiny else latency.BUDGET_BYTES
-        found = latency.measured(setting.provider, ranks, latency.KINDS, sizes, budget)
+        effort = {"budget_bytes": _TINY_BYTES, "rounds": 1} if tiny else {}
+        found = latency.measured(setting.provider, ranks, KINDS, sizes, **effort)
         rows += latency.rows_of(found, ranks)
         wrong = [f"{held['kind']} of {held['bytes']} B" for held in found if not held["correct"]]
         failures += [f"{what} on {ranks} ranks gives a wrong result" for what in wrong]

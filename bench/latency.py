@@ -22,11 +22,11 @@ from gpu.ranks import on_ranks
 from gpu.setting import table
 from sections import write_section
 
-__all__ = ["BUDGET_BYTES", "HEAD", "KINDS", "SIZES", "main", "measured", "rows_of"]
+__all__ = ["HEAD", "SIZES", "main", "measured", "rows_of"]
 
 HEAD = ["collective", "ranks", "size", "graph", "bus, GB/s", "calls", "bus, GB/s", "graph / calls"]
 SIZES = tuple(8 * 32**power for power in range(6))  # 8 B to 256 MiB
-BUDGET_BYTES = 1 << 27
+BUDGET_BYTES, ROUNDS = 1 << 27, 300
 _LIMIT_S = 600.0
 _TEXT = """\
 ## Collectives in a graph, and called in a loop, on CPUs
@@ -38,12 +38,18 @@ MPI, in a graph of 2 to 200 of them, and in a loop of mpi4py's calls into the sa
 
 
 def measured(
-    provider: str, ranks: int, kinds: Sequence[str], sizes: Sequence[int], budget_bytes: int
+    provider: str,
+    ranks: int,
+    kinds: Sequence[str],
+    sizes: Sequence[int],
+    budget_bytes: int = BUDGET_BYTES,
+    rounds: int = ROUNDS,
 ) -> list[dict[str, Any]]:
     """Return what `gpu.chain.measure` says. Raises `RunError`."""
-    asked = {"kinds": list(kinds), "sizes": list(sizes), "budget_bytes": budget_bytes}
+    asked = {"kinds": list(kinds), "sizes": list(sizes)}
+    effort = {"budget_bytes": budget_bytes, "rounds": rounds}
     found: list[dict[str, Any]] = on_ranks(
-        "gpu.chain:measure", ranks, _LIMIT_S, provider=provider, **asked
+        "gpu.chain:measure", ranks, _LIMIT_S, provider=provider, **asked, **effort
     )
     return found
 
@@ -76,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     sizes = [size for size in SIZES if size <= given.largest]
     try:
-        found = measured(given.provider, given.ranks, given.kinds, sizes, BUDGET_BYTES)
+        found = measured(given.provider, given.ranks, given.kinds, sizes)
     except RunError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -20,7 +20,7 @@ from tensoropt.runtime.provider import Provider
 __all__ = ["chain", "measure"]
 
 _ITEM_BYTES = 4
-_ROUNDS, _WARM_UP = 5, 1
+_LEAST_ROUNDS, _ROUNDS_S = 3, 2.0
 _ATTRIBUTES: dict[str, dict[str, Any]] = {
     "AllReduce": {"reduction": "sum"},
     "AllGather": {"dim": 0},
@@ -30,19 +30,24 @@ _ATTRIBUTES: dict[str, dict[str, Any]] = {
 
 
 def measure(
-    comm: Any, provider: str, kinds: Sequence[str], sizes: Sequence[int], budget_bytes: int
+    comm: Any,
+    provider: str,
+    kinds: Sequence[str],
+    sizes: Sequence[int],
+    budget_bytes: int,
+    rounds: int,
 ) -> list[dict[str, Any]]:
     """Return, per kind and size in bytes, the seconds of one collective in both ways.
 
     The size is that of the larger of its input and output on one rank, as nccl-tests count. Of each
     a round does as many as move ``budget_bytes``, 2 to 200, after which the host waits; ``graph_s``
-    and ``calls_s`` are of the best of the rounds, which take turns, and of the slowest rank in it.
-    ``correct`` says that both gave what was to be.
+    and ``calls_s`` are of the best of the ``rounds`` (or what fits into two seconds), which take
+    turns, and of the slowest rank in it. ``correct`` says that both gave what was to be.
     """
     place = open_provider(provider, comm)
     direct = direct_for(place, comm)
     return [
-        _measured(comm, place, direct, kind, size, budget_bytes)
+        _measured(comm, place, direct, kind, size, budget_bytes, rounds)
         for kind in kinds
         for size in sizes
         if size >= _ITEM_BYTES * comm.size
@@ -80,7 +85,13 @@ def chain(kind: str, items: int, ranks: int, length: int) -> onnx.ModelProto:
 
 
 def _measured(
-    comm: Any, place: Provider, direct: Direct, kind: str, size: int, budget_bytes: int
+    comm: Any,
+    place: Provider,
+    direct: Direct,
+    kind: str,
+    size: int,
+    budget_bytes: int,
+    rounds: int,
 ) -> dict[str, Any]:
     items = size // _ITEM_BYTES // (comm.size if kind == "AllGather" else 1)
     length = int(np.clip(budget_bytes // size, 2, 200))
@@ -111,7 +122,7 @@ def _measured(
         "bytes": size,
         "count": length,
         "correct": comm.allreduce(int(all(correct))) == comm.size,
-        **_times(ways, length, comm),
+        **_times(ways, length, rounds, comm),
     }
 
 
@@ -127,17 +138,24 @@ def _wanted(kind: str, items: int, comm: Any) -> Any:
     return every.sum(0)[part] if kind == "ReduceScatter" else every[:, part].reshape(-1)
 
 
-def _times(ways: dict[str, Callable[[], None]], length: int, comm: Any) -> dict[str, float]:
+def _times(
+    ways: dict[str, Callable[[], None]], length: int, rounds: int, comm: Any
+) -> dict[str, float]:
     """Return the seconds of one collective in each way."""
+    first = sum(_timed(way, comm) for way in ways.values())
+    fit = max(_LEAST_ROUNDS, min(rounds, int(_ROUNDS_S / first)))
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(fit):
+        for name, way in ways.items():
+            found[name].append(_timed(way, comm) / length)
+    return {name: min(times) for name, times in found.items()}
+
+
+def _timed(way: Callable[[], None], comm: Any) -> float:
+    """Return the slowest rank's seconds."""
     from mpi4py import MPI
 
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(_WARM_UP + _ROUNDS):
-        for name, way in ways.items():
-            comm.Barrier()
-            start = time.perf_counter()
-            way()
-            seconds = comm.allreduce(time.perf_counter() - start, MPI.MAX) / length
-            if turn >= _WARM_UP:
-                found[name].append(seconds)
-    return {name: min(times) for name, times in found.items()}
+    comm.Barrier()
+    start = time.perf_counter()
+    way()
+    return float(comm.allreduce(time.perf_counter() - start, MPI.MAX))

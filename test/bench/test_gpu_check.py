@@ -112,7 +112,7 @@ def test_pieces_give_what_the_graph_gives(tmp_path: Path) -> None:
 
 
 def test_collectives_in_a_graph_and_called() -> None:
-    found = latency.measured("cpu", 2, KINDS, [8, 256], 1 << 10)
+    found = latency.measured("cpu", 2, KINDS, [8, 256], 1 << 10, 1)
     assert [(held["kind"], held["bytes"]) for held in found] == [
         (kind, size) for kind in KINDS for size in (8, 256)
     ]
