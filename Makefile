@@ -6,6 +6,7 @@
 #   make sweep   every model, many plans, run on ranks (long)
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
+#   make bench-profile   predicted against measured steps, before and after tensoropt-profile
 #   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA: many plans (up to 5 minutes)
 #   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
 #                    ARGS=--write puts its report into docs/benchmarks.md
@@ -24,7 +25,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance sweep sweep-train bench-train nccl-check gpu-check clean
+.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance sweep sweep-train bench-train bench-profile nccl-check gpu-check clean
 
 all: build
 
@@ -79,6 +80,9 @@ sweep-train: build
 
 bench-train: build
 	$(BIN)/python bench/train_step.py
+
+bench-profile: build
+	$(BIN)/python bench/profile_accuracy.py
 
 # `test` has a sample of it.
 nccl-check: build

@@ -6,16 +6,20 @@
 Plans of light ResNet-50 and SqueezeNet, of a GPT-2 of 3 M parameters, and of a training step of
 that: the fastest on each number of ranks. Each is predicted from three descriptions: ``cpu``, which
 comes with tensoropt; ``common``, from tensoropt-profile without a model; ``own``, from it with the
-models. The steps are run by tensoropt-run's own code, in ``--rounds`` turns; measured is the median
-of the steps of the quietest turn, and ``spread`` the median of the slowest over that of it.
+models. The steps are run by tensoropt-run's own code, in ``--rounds`` turns, each of which waits at
+most ``--wait`` seconds for the machine to have nothing else to do; measured is the median of the
+steps of the quietest turn, and ``spread`` the median of the slowest over that of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,15 +32,37 @@ from train_runs import run_plan
 from training_data import batch_size, draw
 
 from tensoropt.compiler.cli.profile import main as profile
+from tensoropt.compiler.profile.busy import busy_part
 from tensoropt.compiler.profile.plans import Model, PlanFiles, predicted_s, prepared, written_plans
-from tensoropt.runtime.check import check_plans
+from tensoropt.runtime.check import run
+from tensoropt.runtime.job import Job
 
-__all__ = ["CNNS", "GPT", "Row", "measure", "table"]
+__all__ = ["CNNS", "GPT", "Row", "Turns", "measure", "table"]
 
 CNNS = ("resnet50", "squeezenet")
 GPT = Gpt(layers=4, width=256, heads=4, vocabulary=512, sequence=64, batch=4, dtype="float32")
 _DESCRIPTIONS = ("cpu", "common", "own")
 _WARM_UP = 3
+_LOOK_S, _QUIET = 0.3, 0.2  # a look at the cores, and the part of them that may be busy
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How plans are run: so many turns, of so many steps, each after a wait of at most so long."""
+
+    rounds: int
+    steps: int
+    wait_s: float
+
+    def medians_s(self, run: Callable[[], Sequence[float]]) -> list[float]:
+        """Return the median of the steps of each turn."""
+        return [self._median_s(run) for _ in range(self.rounds)]
+
+    def _median_s(self, run: Callable[[], Sequence[float]]) -> float:
+        end = time.monotonic() + self.wait_s
+        while time.monotonic() < end and (busy_part(_LOOK_S) or 0.0) > _QUIET:
+            pass
+        return statistics.median(run())
 
 
 @dataclass(frozen=True)
@@ -55,7 +81,7 @@ class Row:
         return [own / self.measured_s for own in self.predicted_s]
 
 
-def measure(folder: Path, counts: Sequence[int], rounds: int, steps: int, *flags: str) -> list[Row]:
+def measure(folder: Path, counts: Sequence[int], turns: Turns, *flags: str) -> list[Row]:
     """Return a row per model and number of ranks; ``flags`` are those of tensoropt-profile."""
     most = ["--ranks", str(max(counts)), *flags]
     paths = [zoo.provide(name, folder) for name in CNNS]
@@ -66,14 +92,15 @@ def measure(folder: Path, counts: Sequence[int], rounds: int, steps: int, *flags
     trained = _described(folder / "trained.toml", str(gpt), *step, *most)
     rows = []
     for path in [*paths, gpt]:
-        rows += _rows(prepared(path, {}), [common, own], folder, counts, rounds, steps)
+        rows += _rows(prepared(path, {}), [common, own], folder, counts, turns)
     model = prepared(gpt, {}, training_spec())
-    return rows + _rows(model, [common, trained], folder, counts, rounds, steps)
+    return rows + _rows(model, [common, trained], folder, counts, turns)
 
 
 def _described(path: Path, *flags: str) -> Path:
-    if profile([*flags, "-o", str(path)]) != 0:
-        raise SystemExit("tensoropt-profile failed")
+    with redirect_stdout(sys.stderr):
+        if profile([*flags, "-o", str(path)]) != 0:
+            raise SystemExit("tensoropt-profile failed")
     return path
 
 
@@ -82,24 +109,23 @@ def _rows(
     descriptions: Sequence[Path],
     folder: Path,
     counts: Sequence[int],
-    rounds: int,
-    steps: int,
+    turns: Turns,
 ) -> list[Row]:
     kind = "" if model.training is None else ", training"
     rows = []
     for count in counts:
         plan = next(written_plans(model, count, descriptions[-1], folder, {kind}))
-        run = _inference(plan, steps) if model.training is None else _training(plan, steps)
-        turns = [statistics.median(run()) for _ in range(rounds)]
+        way = _inference if model.training is None else _training
+        medians = turns.medians_s(way(plan, turns.steps))
         predicted = [predicted_s([plan], path)[0] for path in (Path("cpu"), *descriptions)]
-        spread = max(turns) / min(turns)
-        rows.append(Row(f"{model.path.stem}{kind}", count, min(turns), spread, predicted))
+        spread = max(medians) / min(medians)
+        rows.append(Row(f"{model.path.stem}{kind}", count, min(medians), spread, predicted))
     return rows
 
 
 def _inference(plan: PlanFiles, steps: int) -> Callable[[], Sequence[float]]:
-    options = {"runs": steps, "threads": 1}
-    return lambda: check_plans([plan.folder], plan.model.path, **options)[0].step_times_s
+    job = Job((str(plan.folder),), runs=steps, threads=1)
+    return lambda: run(job)[0].step_times_s
 
 
 def _training(plan: PlanFiles, steps: int) -> Callable[[], Sequence[float]]:
@@ -131,7 +157,8 @@ def main() -> None:
     given = _parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         flags = ["--quick"] if given.quick else ["--budget", str(given.budget)]
-        rows = measure(Path(folder), given.ranks, given.rounds, given.steps, *flags)
+        turns = Turns(given.rounds, given.steps, given.wait)
+        rows = measure(Path(folder), given.ranks, turns, *flags)
     print("\n".join(table(rows)))
 
 
@@ -142,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--wait", type=float, default=5.0, help="seconds for a quiet machine")
     parser.add_argument("--budget", type=float, default=60.0, help="tensoropt-profile --budget")
     parser.add_argument("--quick", action="store_true", help="tensoropt-profile --quick")
     return parser

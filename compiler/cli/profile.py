@@ -27,6 +27,7 @@ __all__ = ["main"]
 MAX_RANKS = 64
 _PROVIDERS = ("cpu", "cuda")
 _BUDGET_S, _QUICK_S = 60.0, 10.0
+_BUSY = 0.2  # the part of the cores that other work may have
 
 _DESCRIPTION = """\
 Measure this machine and write a device description, which tensoropt-opt takes as --device FILE.
@@ -196,3 +197,9 @@ def _print(args: argparse.Namespace, profile: Profile) -> None:
     stream.write(text)
     for line in profile.left_out:
         print(f"left out: {line}", file=sys.stderr)
+    if (profile.busy or 0.0) > _BUSY:
+        print(
+            f"note: other work had {profile.busy:.0%} of the cores when this began, expected a "
+            "machine that does nothing else: times are too long",
+            file=sys.stderr,
+        )

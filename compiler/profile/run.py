@@ -11,6 +11,7 @@ from pathlib import Path
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.profile import basics
 from tensoropt.compiler.profile.attribution import Sample
+from tensoropt.compiler.profile.busy import busy_part
 from tensoropt.compiler.profile.description import Description
 from tensoropt.compiler.profile.fit import FittedOperator, fit_operators
 from tensoropt.compiler.profile.plans import (
@@ -43,13 +44,18 @@ class ProfileRequest:
 
 @dataclass(frozen=True)
 class Profile:
-    """A device description, the plans that show how far it holds, and what could not be run."""
+    """A device description, the plans that show how far it holds, and what could not be run.
+
+    ``busy`` is the part of the machine that other work took before anything was measured.
+    """
 
     description: Description
     plans: Sequence[MeasuredPlan]
     left_out: Sequence[str]
+    busy: float | None = None
 
 
+_LOOK_S = 0.5
 _MOST_BYTES = 1 << 24
 _QUICK_BYTES = 1 << 20
 
@@ -75,14 +81,14 @@ class _Run:
     floors: dict[Path, Floor] = field(default_factory=dict)
 
     def run(self) -> Profile:
-        request = self.request
+        request, busy = self.request, busy_part(_LOOK_S)
         self.ranks = Ranks(request.provider, request.threads, self.say, request.share_gpus)
         description, floor = self._basics()
         for number in range(1 if request.quick else 2):
             if request.models:
                 self._round(number, self._fitted(description), floor)
         description = self._fitted(description)
-        return Profile(description, self._predictions(description), self.ranks.left_out)
+        return Profile(description, self._predictions(description), self.ranks.left_out, busy)
 
     @property
     def seconds(self) -> float:
