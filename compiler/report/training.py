@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from tensoropt.compiler.training.kernels import without_kernels
+from tensoropt.compiler.training.kernels import on_cuda, without_kernels
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["training_notes"]
 
 _SHOWN = 4
+_WIDELY_KNOWN = 21  # the last opset that all CUDA kernels are for
 # What reads a mask or a table of positions, and what moves it there.
 _USES = "Add And Div Equal Greater Less Max Min Mul Not Or Pow Sub Where"
 _MOVES = "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze"
@@ -32,8 +33,16 @@ def training_notes(module: ir.Module, step: ir.Module, precision: str) -> Iterat
         yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
     left = sorted(without_kernels(step).items())
     if left:
-        counted = ", ".join(f"{name} ({count})" for name, count in left)
+        counted = ", ".join(_left(name, count, onnx.opsets(step)[""]) for name, count in left)
         yield f"note: without CUDA kernels, and so on the CPU with --provider cuda too: {counted}"
+
+
+def _left(name: str, count: int, opset: int) -> str:
+    """Return how many ops there are, and whether an older version of them has a kernel."""
+    older = opset > _WIDELY_KNOWN and on_cuda(name, _WIDELY_KNOWN) and not on_cuda(name, opset)
+    return (
+        f"{name} ({count}; there is one in opset {_WIDELY_KNOWN})" if older else f"{name} ({count})"
+    )
 
 
 _Arguments = dict[str, tuple[ir.Value, ir.DictAttr]]

@@ -16,8 +16,11 @@ FLAGS = ("--train", "--loss", "mse:y,t", "--optimizer", "sgd", "--devices", "2",
 def noted(opt, mlp: Path, tmp_path: Path) -> Callable[..., list[str]]:
     """Plan ``mlp`` with nodes and initializers in front; return the lines on stderr."""
 
-    def run(nodes: list[onnx.NodeProto], shapes: dict[str, list[int]], *flags: str) -> list[str]:
+    def run(
+        nodes: list[onnx.NodeProto], shapes: dict[str, list[int]], *flags: str, opset: int = 0
+    ) -> list[str]:
         model = onnx.load(mlp)
+        model.opset_import[0].version = opset or model.opset_import[0].version
         model.producer_name = "pytorch"
         model.graph.node[0].input[0] = "z"
         for place, made in enumerate(nodes):
@@ -97,3 +100,14 @@ def test_what_has_no_cuda_kernel_is_said(noted) -> None:
     *_, last = noted(nodes, {"w": [16, 16]})
     text = "note: without CUDA kernels, and so on the CPU with --provider cuda too: Tan (1)"
     assert last == text
+
+
+def test_a_kernel_of_an_older_version_is_pointed_at(noted) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Elu", ["a"], ["z"]),
+    ]
+    assert noted(nodes, {"w": [16, 16]}, opset=22)[-1].endswith(
+        ": Elu (1; there is one in opset 21)"
+    )
+    assert "Elu" not in noted(nodes, {"w": [16, 16]}, opset=21)[-1]
