@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import importlib.util
 import io
+import math
 import os
 import re
 import tempfile
@@ -22,7 +23,7 @@ import numpy as np
 
 from tensoropt.runtime import cudart
 from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of_code
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.onnx_runtime import installation_fault
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.provider import DeviceArray, Memory, Provider
@@ -105,7 +106,12 @@ class CudaProvider(Provider):
 
         kind = ONNX_CODES.get(dtype.name, dtype)
         make = OrtValue.ortvalue_from_shape_and_type
-        array = DeviceArray(make(list(shape), kind, self.device, self.number), dtype)
+        try:
+            value = make(list(shape), kind, self.device, self.number)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            size = dtype.itemsize * math.prod(shape)
+            raise UserError(f"GPU {self.number}: no {size} bytes: {one_line(error)}") from None
+        array = DeviceArray(value, dtype)
         self._placed.add(array)
         return array
 

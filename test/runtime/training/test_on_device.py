@@ -12,6 +12,8 @@ from safetensors.numpy import load_file
 from stand_ins import calls, communication
 
 from tensoropt.runtime import cudart
+from tensoropt.runtime.cuda import StandInProvider
+from tensoropt.runtime.errors import UserError
 
 _ACROSS = 4  # cudaMemcpyDefault: the copies of the runtime in Python; those of collectives are not
 
@@ -112,3 +114,8 @@ def test_copies_together_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cudart.clear(1, 3)
     wait = "cudaStreamSynchronize"
     assert made == ["cudaMemcpyAsync", "cudaMemsetAsync", wait, "cudaMemsetAsync", wait]
+
+
+def test_state_that_does_not_fit(log: Path) -> None:
+    with pytest.raises(UserError, match=rf"^GPU 0: no {1 << 60} bytes: .*[Aa]lloc"):
+        StandInProvider(0).reserve([1 << 59, 1 << 59])
