@@ -1,4 +1,4 @@
-"""Run a plan in processes of your own: stock ONNX Runtime and mpi4py, one rank each.
+"""Run a plan in processes of your own: stock ONNX Runtime, one rank each, under any launcher.
 
     mpiexec -n 2 python examples/own_process.py plan/ inputs.npz outputs.npz
 
@@ -12,19 +12,19 @@ import sys
 
 import numpy as np
 import onnxruntime
-from mpi4py import MPI  # first: the collectives need an initialised MPI
 
 from tensoropt.runtime.layout import gather_global
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.world import world
 
 
 def main(folder: str, inputs_path: str, outputs_path: str) -> None:
     """Run one step on this rank."""
-    comm = MPI.COMM_WORLD
+    comm = world()
     plan = Plan.load(folder)
     if comm.size != plan.ranks:
-        sys.exit(f"error: {folder}: expected mpiexec -n {plan.ranks}, got: {comm.size} ranks")
+        sys.exit(f"error: {folder}: expected {plan.ranks} ranks, got: {comm.size}")
 
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(str(library_path()))

@@ -52,5 +52,5 @@ def test_own_process_agrees_with_one_device(plan: Path, tmp_path: Path) -> None:
 def test_own_process_says_how_many_ranks_it_needs(plan: Path, tmp_path: Path) -> None:
     ended = _own_process(3, plan, tmp_path / "in.npz", tmp_path / "out.npz")
     assert ended.returncode != 0
-    assert f"error: {plan}: expected mpiexec -n 2, got: 3 ranks" in ended.stderr
+    assert f"error: {plan}: expected 2 ranks, got: 3" in ended.stderr
     assert not (tmp_path / "out.npz").exists()
