@@ -32,6 +32,8 @@ def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
     from tensoropt.runtime.oversight import oversee
     from tensoropt.runtime.world import world
 
+    if job.timeout_s is not None:  # as long as ranks may wait for each other at most
+        os.environ.setdefault("TENSOROPT_START_TIMEOUT_S", str(job.timeout_s))
     try:
         comm = world()
     except UserError as failure:

@@ -95,7 +95,11 @@ struct State {
 
 State *state = nullptr;  // never freed: the thread reads it until the process ends
 
-void send_line(const std::string &line) { send_all(state->socket, line + "\n", after(kEndTimeout)); }
+void send_line(const std::string &line) {
+  static std::mutex mutex;  // lines of two threads must not mix
+  const std::lock_guard lock(mutex);
+  send_all(state->socket, line + "\n", after(kEndTimeout));
+}
 
 // Aborting may itself wait for a device that no longer answers.
 void abort_communicators() {

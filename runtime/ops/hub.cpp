@@ -11,10 +11,10 @@
 namespace tensoropt {
 namespace {
 
-const std::string kVersion = "1";
+constexpr const char *kVersion = "1";
 constexpr std::size_t kMostHello = 512, kMostLine = 8192, kMostWaiting = 1 << 20;
 constexpr std::size_t kMostUnknown = 64;  // connections that have not said who they are
-const std::string kNoLine = " sends what is no line, or reads nothing";
+constexpr const char *kNoLine = " sends what is no line, or reads nothing";
 constexpr double kHelloTimeout = 10, kFlushTimeout = 1;
 
 // What a stranger sent, fit to be shown.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
@@ -127,6 +128,17 @@ def test_silent_strangers_do_not_disturb(call, first: subprocess.Popen[str], por
     callers = [call(port) for _ in range(20)]
     for caller in callers[::2]:
         caller.hang_up()
+    whole(first, port)
+
+
+def test_noise_does_not_disturb(call, first: subprocess.Popen[str], port: int) -> None:
+    noise = random.Random(0)
+    for _ in range(300):
+        caller = call(port)
+        start = noise.choice((b"", b"tensoropt 1 ", b"tensoropt 1 control 9 2 "))
+        caller.say(start + noise.randbytes(noise.randrange(200)) + noise.choice((b"", b"\n")))
+        if noise.random() < 0.5:
+            caller.hang_up()
     whole(first, port)
 
 
