@@ -32,7 +32,10 @@ _TEXT = """\
 ## Collectives in a graph, and called in a loop, on CPUs
 
 `python bench/latency.py --write`: microseconds of one collective of float32 on {ranks} ranks over
-MPI, in a graph of 2 to 200 of them, and in a loop of mpi4py's calls into the same arrays.
+MPI, in a graph of 2 to 200 of them, and in a loop of mpi4py's calls into the same arrays. Two
+cores, shared with other work: the best of what fits into two seconds. A large output inside a graph
+is memory that ONNX Runtime takes anew in every run, whose pages the system clears first; the loop
+writes into one array.
 
 """
 

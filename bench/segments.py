@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu.failure import RunError
-from gpu.models import Zoo, write_plan
+from gpu.models import SIZES, Zoo, write_plan
 from gpu.products import write_products
 from gpu.ranks import on_ranks
 from gpu.setting import table
@@ -39,8 +39,8 @@ _TEXT = """\
 
 `python bench/segments.py --write`: milliseconds per step on {ranks} ranks of one thread, over MPI.
 *graph*: the plan as it is; *sessions*: cut at its collectives, each of them a session; *calls*:
-all-reduces called from Python instead; *without*: the pieces alone. Largest difference of an
-output: {difference:.2g}.
+all-reduces called from Python instead; *without*: the pieces alone. Two cores, shared with other
+work: the best of {rounds} turns. Largest difference of an output: {difference:.2g}.
 
 """
 
@@ -52,8 +52,9 @@ def measured(
     if name == PRODUCTS:
         plan, label = write_products(zoo.folder / name, ranks), "64 products"
     else:
-        plan = write_plan(zoo.path(name), ranks, "expert", device, zoo.folder)
-        label = f"{name}, as experts split"
+        # Experts split the text models only.
+        way = "leanest" if name == zoo.names[0] else "expert"
+        plan, label = write_plan(zoo.path(name), ranks, way, device, zoo.folder), f"{name}, {way}"
     asked = {"plan": str(plan), "provider": provider, "steps": steps, "rounds": rounds}
     return label, on_ranks("gpu.cutting:measure", ranks, **asked)
 
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print a table; returns the exit status."""
     given = _parser().parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
-        zoo = Zoo("tiny" if given.tiny else "full", Path(folder))
+        zoo = Zoo(given.size, Path(folder))
         names = [PRODUCTS, *zoo.names]
         try:
             where = (given.provider, given.ranks, given.device)
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 1
     difference = max(held["difference"] for _, held in found)
-    text = _TEXT.format(ranks=given.ranks, difference=difference)
+    text = _TEXT.format(ranks=given.ranks, rounds=given.rounds, difference=difference)
     text += table(HEAD, rows_of(found, given.ranks))
     print(text)
     if given.write:
@@ -98,9 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--device", default="h200", help="what plans are made for")
-    parser.add_argument("--steps", type=int, default=20, help="of one turn")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tiny", action="store_true", help="models that run in a moment")
+    parser.add_argument("--steps", type=int, default=4, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--size", choices=SIZES, default="half", help="of the models")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     return parser
 

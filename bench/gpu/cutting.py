@@ -19,7 +19,7 @@ from tensoropt.runtime.provider import PlacedArray, Provider
 
 __all__ = ["measure"]
 
-_WARM_UP = 3
+_WARM_UP = 1
 
 Step = Callable[[], None]
 

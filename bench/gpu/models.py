@@ -1,4 +1,7 @@
-"""The models and plans that the check runs: ResNet-50, a GPT-2 and a LLaMA; tiny ones for tests."""
+"""The models and plans that the check runs: ResNet-50, a GPT-2 and a LLaMA, in three sizes.
+
+``full`` is for GPUs, ``half`` for measuring on CPUs, ``tiny`` for tests.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,16 @@ _LLAMA = Llama(
     vocabulary=32000,
     **_TEXT,  # type: ignore[arg-type]
 )
+# What two cores compute in some milliseconds.
+_SHORT = {"layers": 6, "width": 256, "heads": 8, "vocabulary": 2048, "sequence": 64, "batch": 1}
+_HALF = {
+    "resnet50": None,
+    "gpt2": Gpt(**_SHORT, dtype="float32"),  # type: ignore[arg-type]
+    "llama": Llama(**_SHORT, groups=4, inner=704, dtype="float32"),  # type: ignore[arg-type]
+}
 SIZES: Mapping[str, Mapping[str, Model | None]] = {
     "full": {"resnet50": None, "gpt2": _GPT2, "llama": _LLAMA},
+    "half": _HALF,
     "tiny": {name: TRAINED[name] for name in ("cnn", "gpt2", "llama")},
 }
 """By size and name; a None comes from `zoo`."""
