@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from typing import Any, NoReturn
 
 from tensoropt.runtime.errors import UserError, one_line
@@ -13,6 +15,11 @@ from tensoropt.runtime.link import Link, TerminalLink, clear_line
 from tensoropt.runtime.workers import Worker, worker_of
 
 __all__ = ["start"]
+
+_ending = threading.Event()
+"""Another thread than the one that works has found the job to have failed."""
+
+_ENDING_S = 10.0
 
 
 def start(job: Launched) -> Any:
@@ -86,10 +93,13 @@ def _fail(why: str, comm: Any) -> NoReturn:
     """End all ranks: the others would wait for this one."""
     from tensoropt.runtime.ops import library
 
+    if _ending.is_set():
+        time.sleep(_ENDING_S)  # the other thread, which made this one fail, ends the process
+    if not _ends_with_one():
+        library.fail(why)  # where the others have failed before, this rank ends in here
     _say(f"rank {comm.rank} of {comm.size}: {why}")
     if _ends_with_one():
         comm.Abort(1)
-    library.fail(why)
     os._exit(1)
 
 
@@ -98,6 +108,7 @@ def _end(why: str, *, talks: bool) -> None:
     from tensoropt.runtime.ops import library
     from tensoropt.runtime.oversight import abort_and_exit
 
+    _ending.set()
     if talks or not _ends_with_one():
         _say(why)
     if not _ends_with_one():

@@ -90,7 +90,8 @@ struct State {
   std::mutex mutex{};  // of what follows
   std::condition_variable changed{};
   std::map<int, std::string> answers{};
-  bool is_leaving = false, is_over = false;
+  bool is_leaving = false;  // a thread has said so to the hub
+  bool is_over = false;     // the job is
 };
 
 State *state = nullptr;  // never freed: the thread reads it until the process ends
@@ -109,11 +110,12 @@ void abort_communicators() {
   while (!is_done && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
+// Says why first: aborting brings threads back that then have errors of their own to tell.
 [[noreturn]] void end_process(const std::string &why) {
-  abort_communicators();
-  forget_shared_memory();
   const auto text = "error: " + why + "\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+  abort_communicators();
+  forget_shared_memory();
   _exit(1);
 }
 
@@ -162,10 +164,17 @@ void read_lines(std::string read) {
   }
 }
 
+// Where another thread is ending the process because the job has failed, that one goes on.
 void leave(const std::string &line) {
   std::unique_lock lock(state->mutex);
+  const bool is_first = !state->is_leaving && !state->is_over;
+  if (!is_first && line != "bye") {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::duration<double>(2 * kEndTimeout));
+    return;
+  }
+  if (!is_first) return;
   state->is_leaving = true;
-  if (state->is_over) return;
   send_line(line);
   if (line == "bye") return;
   forget_shared_memory();

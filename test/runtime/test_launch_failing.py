@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from handmade import Perceptron, failing_plan
 from launched import RUN, ends, run, started, wait_for_sessions
+from stand_ins import environment
 
 from tensoropt.runtime.oversight import whereabouts
 
@@ -65,6 +66,18 @@ def test_a_rank_is_stopped(hanging: Path) -> None:
     assert (status, out) == (1, "")
     text = "error: no result within --timeout 5 s: rank 1 of 2 does not answer; rank 0 is in AllR"
     assert err.startswith(text)
+
+
+def test_nccl_hangs(plan: Path) -> None:
+    settings = environment(fault="1:1:hang")
+    stand_ins = {name: text for name, text in settings.items() if "STAND_IN" in name}
+    found = run(2, [*RUN, plan, "--provider", "cuda", "--timeout", "4"], **stand_ins)
+    where = "ranks 0, 1 of 2 are in AllReduce node 'fc2_reduce' (collective 1)"
+    what = f"no result within --timeout 4 s: {where}\n"
+    for rank, (status, out, err) in enumerate(found):
+        lines = [line for line in err.splitlines(keepends=True) if line.startswith("error: ")]
+        assert (status, out) == (1, "")
+        assert lines == [f"error: rank 0 of 2: {what}" if rank else f"error: {what}"]
 
 
 def test_where_ranks_are() -> None:
