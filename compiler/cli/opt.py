@@ -6,6 +6,7 @@ import argparse
 
 from tensoropt.compiler.cli.arguments import build_parser, wants_planning
 from tensoropt.compiler.cli.guard import guarded
+from tensoropt.compiler.cli.installation import check_installation
 from tensoropt.compiler.cli.training_flags import check_training
 from tensoropt.compiler.errors import UserError
 
@@ -23,7 +24,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.input is None:
         raise UserError("expected an .onnx model, an .mlir file, or - for stdin, got: no input")
     _check_combination(args)
-    _check_installation()
+    check_installation()
     if args.emit:
         from tensoropt.compiler.cli.emit_mode import run_emit
 
@@ -60,14 +61,6 @@ def _check_combination(args: argparse.Namespace) -> None:
             raise UserError(f"{name} needs MLIR text and passes, got: '{args.input}'")
     if args.format is not None and not planning:
         raise UserError("--format needs a report, expected --pareto or --objective profile as well")
-
-
-def _check_installation() -> None:
-    from tensoropt.runtime.onnx_runtime import installation_fault
-
-    fault = installation_fault()
-    if fault is not None:
-        raise UserError(fault)
 
 
 def _list_passes() -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tensoropt.compiler.choices import whole_number
 from tensoropt.compiler.cli.arguments import Parser, add_training
 from tensoropt.compiler.cli.guard import guarded
+from tensoropt.compiler.cli.installation import check_installation
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.training_flags import check_training, read_training
 from tensoropt.compiler.errors import UserError
@@ -86,6 +87,7 @@ def _parser() -> Parser:
 def _run(args: argparse.Namespace) -> int:
     _check_output(args.output)
     _check_training(args)
+    check_installation()
     say = Progress()
     try:
         request = _request(args, say)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.cli.opt import main as opt
+from tensoropt.compiler.cli.profile import main as profile
 from tensoropt.runtime import onnx_runtime
 from tensoropt.runtime.cli import main as run
 from tensoropt.runtime.onnx_runtime import CPU, GPU, installation_fault, installed_builds
@@ -80,7 +81,8 @@ def test_every_command_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(onnx_runtime, "installation_fault", lambda: NONE)
-    for command, flags in ((opt, ["model.onnx", "--pareto"]), (run, [str(tmp_path)])):
+    commands = ((opt, ["model.onnx", "--pareto"]), (profile, []), (run, [str(tmp_path)]))
+    for command, flags in commands:
         assert command(flags) == 1
         assert capsys.readouterr() == ("", f"error: {NONE}\n")
 

@@ -1,0 +1,16 @@
+"""Whether ONNX Runtime is there, asked once by each command that needs it."""
+
+from __future__ import annotations
+
+from tensoropt.compiler.errors import UserError
+
+__all__ = ["check_installation"]
+
+
+def check_installation() -> None:
+    """Raise :class:`UserError`, saying what to type, unless one ONNX Runtime is installed."""
+    from tensoropt.runtime.onnx_runtime import installation_fault
+
+    fault = installation_fault()
+    if fault is not None:
+        raise UserError(fault)
