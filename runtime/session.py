@@ -129,7 +129,7 @@ def rank_session(
     provider: Provider = CPU,
     graphs: bool = False,
 ) -> Session:
-    """Return the session of one rank's graph, with the collectives; MPI must be initialised.
+    """Return the session of one rank's graph, with the collectives, which bring MPI up.
 
     ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
     no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
@@ -151,7 +151,7 @@ def training_session(
     provider: Provider = CPU,
     graphs: bool = False,
 ) -> Session:
-    """Return the session of one rank's graph of a training step; MPI must be initialised.
+    """Return the session of one rank's graph of a training step, whose collectives bring MPI up.
 
     What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` is as for
     `rank_session`. Raises `UserError`.
