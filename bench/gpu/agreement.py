@@ -20,8 +20,8 @@ from gpu.setting import Part, Setting, table
 __all__ = ["inference", "training"]
 
 _STEPS = 10
-# Of the losses: what rounding to the type may make of sums in another order, over ten steps. On GPUs
-# products of float32 are TF32's, which rounds operands to float16's 10 bits.
+# Of the losses: what rounding to the type may make of sums in another order, over ten steps. On
+# GPUs products of float32 are TF32's, which rounds operands to float16's 10 bits.
 _TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
 _LIMIT = ["--timeout", "120"]
 
