@@ -23,8 +23,6 @@ def is_literal(tensor: onnx.TensorProto, *, setting: bool) -> bool:
     element = element_of(tensor.data_type)
     if element is None or element.is_complex:
         return False
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return False
     elements = math.prod(tensor.dims)
     return elements == 1 or ((element.is_integer or setting) and elements <= _ELEMENTS)
 

@@ -17,6 +17,7 @@ from tensoropt.compiler.frontend.graph_checks import check_graph
 from tensoropt.compiler.frontend.literals import is_literal, settings
 from tensoropt.compiler.frontend.names import Namer
 from tensoropt.compiler.frontend.sparse import densify
+from tensoropt.compiler.frontend.stored import Folder, fetch
 from tensoropt.compiler.frontend.text_fields import undecoded_text
 from tensoropt.compiler.frontend.wire import MalformedError, model_without_weights
 from tensoropt.runtime.dims import bound, terms
@@ -82,6 +83,7 @@ def load_model(
         densify(path, graph)
     _bind(path, proto, dims or {})
     check_graph(path, proto)
+    _fetch_literals(path, proto)
     known = declared(proto) if training else Declared()
     if training:
         proto = converted(path, proto)
@@ -121,6 +123,15 @@ def _read(path: Path) -> onnx.ModelProto:
         field, text = found
         raise UserError(f"{path}: field '{field}' is damaged, expected UTF-8 text, got: {text!r}")
     return proto
+
+
+def _fetch_literals(path: Path, proto: onnx.ModelProto) -> None:
+    folder = Folder(path)
+    for graph, _ in subgraphs(proto.graph):
+        own = settings(graph)
+        for tensor in _tensors(graph):
+            if is_literal(tensor, setting=tensor.name in own):
+                fetch(folder, tensor)
 
 
 def _what_is(path: Path, error: Exception) -> str:

@@ -13,7 +13,7 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.wire import INLINE_KEY
 from tensoropt.dialects.elements import Element, element_of
 
-__all__ = ["Folder", "Stored", "check_stored", "locate"]
+__all__ = ["Folder", "Stored", "check_stored", "fetch", "locate"]
 
 _MOST_DIGITS = 19  # of a number of bytes in 64 bits
 
@@ -87,6 +87,21 @@ def locate(folder: Folder, tensor: onnx.TensorProto) -> Stored:
         raise UserError(f"{what}: has the wrong length, expected {nbytes} bytes, got: {length}")
     _check_size(what, path, folder.size_bytes(path), offset + nbytes)
     return Stored(element, shape, nbytes, path, offset, tensor)
+
+
+def fetch(folder: Folder, tensor: onnx.TensorProto) -> None:
+    """Read the external data of ``tensor`` into it, as if the model file held it all.
+
+    For tensors that say how an operation works: shapes follow from them. Raises as `locate` does.
+    """
+    stored = locate(folder, tensor)
+    if stored.path is None:
+        return
+    with stored.path.open("rb") as file:
+        file.seek(stored.offset)
+        tensor.raw_data = file.read(stored.nbytes)
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
 
 
 def check_stored(folder: Folder, tensor: onnx.TensorProto) -> None:

@@ -546,3 +546,21 @@ def test_sparse_tensors_are_dense(indices: Any, tmp_path: Path) -> None:
     proto = model(nodes, [X], [Y])
     proto.graph.sparse_initializer.append(sparse("s"))
     round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32))
+
+
+def test_values_beside_the_model_are_known(tmp_path: Path) -> None:
+    """The shapes that external literals say are those that they say in the model."""
+    nodes = [node("Reshape", ["x", "to"], ["z"]), node("Add", ["z", "w"], ["y"])]
+    held = [tensor(np.int64([3, 2]), "to"), tensor(np.float32([1, 2]), "w")]
+    proto = model(nodes, [X], [Y], held)
+    inside = text(import_model(saved(proto, tmp_path)))
+    (tmp_path / "beside").mkdir()
+    path = tmp_path / "beside" / "model.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    kept = {
+        t.name: len(t.external_data)
+        for t in onnx.load(path, load_external_data=False).graph.initializer
+    }
+    assert min(kept.values()) > 0
+    assert text(import_model(path)) == inside
+    round_trip(onnx.load(path), tmp_path, x=np.float32([[1, 2, 3], [4, 5, 6]]))
