@@ -140,6 +140,9 @@ def rank_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(trace)
         options.optimized_model_filepath = f"{trace}.onnx"
+        # Weights beside the graph: one file of more than 2 GB would be refused.
+        weights = "session.optimized_model_external_initializers_file_name"
+        options.add_session_config_entry(weights, f"{trace.name}.weights")
     return _rank_opened(graph, options, provider, graphs=graphs)
 
 
