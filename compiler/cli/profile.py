@@ -88,6 +88,7 @@ def _run(args: argparse.Namespace) -> int:
     _check_output(args.output)
     _check_training(args)
     check_installation()
+    _check_started()
     say = Progress()
     try:
         request = _request(args, say)
@@ -105,6 +106,21 @@ def _check_training(args: argparse.Namespace) -> None:
     if not args.train and args.recompute == "none":
         args.recompute = None
     check_training(args)
+
+
+def _check_started() -> None:
+    """Refuse to be one of several: ranks are started and ended many times over."""
+    from tensoropt.runtime.errors import UserError as RunError
+    from tensoropt.runtime.launcher import ranks_present
+
+    try:
+        present = ranks_present()
+    except RunError as error:
+        raise UserError(str(error)) from None
+    if present is not None:
+        raise UserError(
+            "tensoropt-profile starts ranks itself, expected it without mpiexec, srun or torchrun"
+        )
 
 
 def _check_output(path: Path | None) -> None:

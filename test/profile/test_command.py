@@ -112,6 +112,17 @@ def test_mistakes_are_one_line(
     assert message in err
 
 
+def test_it_is_not_one_of_several(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29400")
+    assert main(["--quick"]) == 1
+    assert "expected it without mpiexec, srun or torchrun" in capsys.readouterr().err
+
+
 def test_a_file_stays_as_it_was_when_measuring_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
