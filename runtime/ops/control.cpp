@@ -15,7 +15,6 @@
 #include "nccl_group.hpp"
 #include "ort_api.hpp"
 #include "progress.hpp"
-#include "shared_memory.hpp"
 
 namespace tensoropt {
 namespace {
@@ -115,7 +114,6 @@ void abort_communicators() {
   const auto text = "error: " + why + "\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
   abort_communicators();
-  forget_shared_memory();
   _exit(1);
 }
 
@@ -177,7 +175,6 @@ void leave(const std::string &line) {
   state->is_leaving = true;
   send_line(line);
   if (line == "bye") return;
-  forget_shared_memory();
   state->changed.wait_for(lock, std::chrono::duration<double>(kEndTimeout),
                           [] { return state->is_over; });
 }

@@ -15,6 +15,7 @@
 #include "hub.hpp"
 #include "launch_environment.hpp"
 #include "ort_api.hpp"
+#include "shared_memory.hpp"
 #include "start_over_mpi.hpp"
 
 namespace tensoropt {
@@ -80,6 +81,8 @@ void initialise() {
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
     throw Error("MPI_Init_thread failed");
   on_exit(leave, nullptr);
+  MPI_Barrier(MPI_COMM_WORLD);
+  forget_shared_memory();
 }
 
 void check_size(const Place &place) {

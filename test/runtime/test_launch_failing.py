@@ -55,7 +55,7 @@ def test_a_rank_is_killed(hanging: Path, rank: int) -> None:
 def shared_memory(pid: int) -> list[Path]:
     """What MPICH would leave behind."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return [Path(line.split()[-1]) for line in lines if "/mpich_shm_" in line]
+    return [Path(line.split()[5]) for line in lines if "/mpich_shm_" in line]
 
 
 def test_a_rank_is_stopped(hanging: Path) -> None:
