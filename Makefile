@@ -7,7 +7,7 @@
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
-#   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA: many plans (up to 5 minutes)
+#   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (part of make test)
 #   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
 #                    ARGS=--write puts its report into docs/benchmarks.md
 
@@ -48,7 +48,7 @@ lit: build
 	$(BIN)/lit --verbose --workers=2 test
 
 pytest: build
-	$(BIN)/python -m pytest -n 2 --dist loadfile test
+	TENSOROPT_NCCL_CHECK=1 $(BIN)/python -m pytest -n 2 --dist loadfile test
 
 lint: build
 	$(BIN)/ruff check .

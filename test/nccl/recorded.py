@@ -13,7 +13,7 @@ from wanted import Step, communicators, disagreement
 __all__ = ["FULL", "check_calls", "check_together"]
 
 FULL = os.environ.get("TENSOROPT_NCCL_CHECK") == "1"
-"""Set by `make nccl-check`."""
+"""Set by `make test` and `make nccl-check`; without it, a sample is enough."""
 
 
 def check_calls(log: Path, rank: int, wanted: Sequence[Step]) -> None:
