@@ -28,6 +28,11 @@ class MpiTransport final : public Transport {
   void *scratch(std::size_t index, std::size_t bytes) override;
 
  private:
+  void reduce_whole(const void *x, void *y, std::size_t count, Reduction reduction);
+  void reduce_in_pieces(const void *x, void *y, std::size_t count, Reduction reduction);
+  void reduce_own(const void *x, void *y, std::size_t count, Reduction reduction);
+  int place() const;
+  std::size_t ranks() const;
   MPI_Count bytes(std::size_t count) const { return MPI_Count(count * element_.bytes); }
 
   MPI_Comm comm_;

@@ -26,12 +26,6 @@ void as_one(const char *function, Body body) {
   check_nccl("ncclGroupEnd", end);
 }
 
-const char *at(const void *data, std::size_t offset) {
-  return static_cast<const char *>(data) + offset;
-}
-
-char *at(void *data, std::size_t offset) { return static_cast<char *>(data) + offset; }
-
 }  // namespace
 
 NcclTransport::NcclTransport(const Api &api, OrtKernelContext *context, const Arena &arena,

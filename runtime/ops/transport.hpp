@@ -8,6 +8,12 @@
 
 namespace tensoropt {
 
+inline const char *at(const void *data, std::size_t offset) {
+  return static_cast<const char *>(data) + offset;
+}
+
+inline char *at(void *data, std::size_t offset) { return static_cast<char *>(data) + offset; }
+
 // Bound to one run of one node: its group, its element type and, on a device, its stream. Counts
 // are of elements per rank and row; places are places in the group.
 class Transport {

@@ -167,6 +167,22 @@ def few_rows() -> list[str]:
     return wrong
 
 
+def large() -> list[str]:
+    """Reductions of more than what goes at once, and of sizes that nothing divides."""
+    group, n = list(range(COMM.size)), COMM.size
+    sum_of = {"group": group, "reduction": "sum"}
+    wrong = []
+    for dtype, each in [("float32", 700_001), ("int64", 300_007), ("int8", 2_500_001)]:
+        for op, a in [("AllReduce", sum_of), ("ReduceScatter", {**sum_of, "dim": 0})]:
+            parts = [data(dtype, rank, (n * each,)) for rank in group]
+            if op == "AllReduce":
+                parts = [part[: -n + 1] for part in parts]
+            got = run_one(op, dtype, parts[COMM.rank], **a)
+            if not np.array_equal(got, oracle(op, a, parts, COMM.rank)):
+                wrong.append(f"rank {COMM.rank}: {op} of {parts[0].shape} {dtype}")
+    return wrong
+
+
 def run_one(op: str, dtype: str, x, **attributes) -> np.ndarray:
     return values_of(dtype, [collective(op, "x", "y", 0, **attributes)], np.asarray(x))["y"]
 
@@ -183,7 +199,7 @@ def values_of(dtype: str, nodes: list[onnx.NodeProto], x: np.ndarray) -> dict[st
 
 
 def main() -> None:
-    count, wrong = 0, rounding() + messages() + odd_shapes() + few_rows()
+    count, wrong = 0, rounding() + messages() + odd_shapes() + few_rows() + large()
     with tempfile.TemporaryDirectory() as folder:
         for dtype in DTYPES:
             compared, differ = differing(dtype, Path(folder))
