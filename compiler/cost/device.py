@@ -12,6 +12,7 @@ from tensoropt.compiler.cost.fields import Table
 from tensoropt.compiler.cost.measured import (
     Collectives,
     Operators,
+    check_types,
     read_collectives,
     read_operators,
 )
@@ -114,7 +115,7 @@ def _device(table: Table) -> Device:
     links = table.table("link")
     device = Device(
         name=table.text("name"),
-        peaks=table.table("peak_flop_per_s").numbers("float32"),
+        peaks=_peaks(table.table("peak_flop_per_s")),
         contraction_efficiency=efficiency.number("contraction", at_most=1.0),
         memory_bandwidth_bytes_per_s=memory.number("bandwidth_bytes_per_s"),
         memory_capacity_bytes=int(memory.number("capacity_bytes")),
@@ -129,6 +130,11 @@ def _device(table: Table) -> Device:
     for part in (memory, efficiency, links, table):
         part.reject_unread()
     return device
+
+
+def _peaks(table: Table) -> tuple[tuple[str, float], ...]:
+    check_types(table)
+    return table.numbers("float32")
 
 
 def _link(table: Table) -> Link:

@@ -15,6 +15,7 @@ __all__ = [
     "Lines",
     "Operator",
     "Operators",
+    "check_types",
     "context_of",
     "read_collectives",
     "read_operators",
@@ -67,10 +68,35 @@ def read_operators(table: Table) -> dict[tuple[str, str], Operator]:
     """Return the tables ``[operator.NAME.TYPE]``."""
     found = {}
     for name in table.names():
+        _check_operator(table, name)
         types = table.table(name)
+        check_types(types)
         for dtype in types.names():
             found[name, dtype] = _operator(types.table(dtype))
     return found
+
+
+def check_types(table: Table) -> None:
+    """Raise :class:`UserError` for a key that is no NumPy type of an ONNX element."""
+    from tensoropt.dialects.elements import ELEMENTS
+
+    known = [element.numpy for element in ELEMENTS]
+    for key in table.names():
+        if key not in known:
+            raise UserError(f"{table.where(key)}: unknown element type{did_you_mean(key, known)}")
+
+
+def _check_operator(table: Table, name: str) -> None:
+    """Raise :class:`UserError` for a standard operator that there is not, a typing error."""
+    import onnx
+
+    base = name.partition(":")[0]  # what follows tells a variant apart
+    if "." not in base and not onnx.defs.has(base):
+        known = {schema.name for schema in onnx.defs.get_all_schemas()}
+        raise UserError(
+            f"{table.where(name)}: unknown operator, expected one of ONNX's or DOMAIN.NAME"
+            f"{did_you_mean(base, known)}"
+        )
 
 
 def _operator(table: Table) -> Operator:

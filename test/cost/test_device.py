@@ -108,7 +108,8 @@ def test_missing_file(tmp_path: Path) -> None:
         ('name = "toy"', "name = ", ": expected TOML, got: Invalid value (at line 2, column 8)"),
         ('name = "toy"', "", ": 'name': expected a text, got: nothing"),
         ('"toy"', "3", ": 'name': expected a text, got: 3"),
-        ("float32", "float31", ": 'peak_flop_per_s.float32': expected a positive number, got: no"),
+        ("float32", "float64", ": 'peak_flop_per_s.float32': expected a positive number, got: no"),
+        ("float32", "float31", ": 'peak_flop_per_s.float31': unknown element type, did you mean "),
         ("2e12", "-2e12", ": 'peak_flop_per_s.float16': expected a positive number, got: -2"),
         ("2e12", "nan", ": 'peak_flop_per_s.float16': expected a positive number, got: nan"),
         ("2e12", "inf", ": 'peak_flop_per_s.float16': expected a positive number, got: inf"),
@@ -188,6 +189,16 @@ def test_what_was_measured_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        (
+            "Add",
+            "Ad",
+            "'operator.Ad': unknown operator, expected one of ONNX's or DOMAIN.NAME, did ",
+        ),
+        (
+            "Add.float32",
+            "Add.float",
+            "'operator.Add.float': unknown element type, did you mean 'fl",
+        ),
         ("launch_s", "launch", "unknown key, expected one of launch_s, flop_per_s, bytes_per_s, "),
         ("7e9", "-7e9", "'operator.Add.float32.bytes_per_s': expected a positive number, got: -"),
         ('["Conv"]', '"Conv"', "'operator.Add.float32.fused': expected a list of lists of texts"),
