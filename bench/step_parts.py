@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.runtime.provider import CPU
+from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.training.finite import FiniteCheck
 
 _RUNS = 21

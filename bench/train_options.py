@@ -99,7 +99,7 @@ def measure(option: str, plan: str, data: str) -> tuple[int, int, float]:
     from mpi4py import MPI
 
     from tensoropt.runtime import session
-    from tensoropt.runtime.link import Link
+    from tensoropt.runtime.launch.link import Link
     from tensoropt.runtime.training.job import TrainJob
     from tensoropt.runtime.training.trainer import StepFacts, Trainer
     from tensoropt.runtime.training.work import run_training

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.start import start
+from tensoropt.runtime.launch.start import start
 from tensoropt.runtime.training.job import TrainJob, TrainResult
 
 __all__ = ["Run", "difference", "run_plan"]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.job import CheckResult, Job, results_from
-from tensoropt.runtime.launcher import launch
-from tensoropt.runtime.start import start
+from tensoropt.runtime.launch.launcher import launch
+from tensoropt.runtime.launch.start import start
 from tensoropt.runtime.work import check_job
 
 __all__ = ["check_plan", "check_plans", "run"]

@@ -73,7 +73,7 @@ def _refuse(message: str) -> int:
 
 def _silence_other_ranks() -> None:
     """Under another launcher every rank comes here; one of them talks."""
-    from tensoropt.runtime.launcher import ranks_present
+    from tensoropt.runtime.launch.launcher import ranks_present
 
     present = ranks_present()
     if present is not None and present[0] > 0:

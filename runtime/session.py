@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.provider import CPU, HostArray, PlacedArray, Provider
 
 __all__ = [
     "Session",

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tensoropt.runtime.compare import compare, describe
+from tensoropt.runtime.device.provider import Memory, Provider, check_provider, provider_of
 from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.inputs import Inputs, make_inputs
 from tensoropt.runtime.job import CheckResult, Job, OutputResult
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.provider import Memory, Provider, check_provider, provider_of
 from tensoropt.runtime.ranks import first_error, gather, largest, share_of_cores, wait_idle
 from tensoropt.runtime.session import Session, one_device_session, rank_session
 

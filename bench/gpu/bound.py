@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
 from tensoropt.runtime.dtypes import dtype_of
-from tensoropt.runtime.provider import CPU, PlacedArray, Provider
 from tensoropt.runtime.session import Session, rank_session
 
 __all__ = ["array_for", "bound", "drawn", "on_stream", "open_provider"]
@@ -22,7 +22,7 @@ def open_provider(name: str, comm: Any) -> Provider:
     """Return where this rank computes; ranks share GPUs where there are fewer of them."""
     if name == "cpu":
         return CPU
-    from tensoropt.runtime.cuda import open_cuda
+    from tensoropt.runtime.device.cuda import open_cuda
 
     return open_cuda(comm, share_gpus=True)
 

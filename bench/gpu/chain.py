@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from gpu.bound import array_for, bound, on_stream, open_provider
 from gpu.cut import DOMAIN
 from gpu.direct import Direct, direct_for
-from tensoropt.runtime.provider import Provider
+from tensoropt.runtime.device.provider import Provider
 
 __all__ = ["chain", "measure"]
 

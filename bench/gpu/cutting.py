@@ -15,7 +15,7 @@ from onnx import helper
 from gpu.bound import array_for, bound, drawn, open_provider
 from gpu.cut import Piece, cut
 from gpu.direct import Direct, direct_for
-from tensoropt.runtime.provider import PlacedArray, Provider
+from tensoropt.runtime.device.provider import PlacedArray, Provider
 
 __all__ = ["measure"]
 

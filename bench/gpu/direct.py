@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tensoropt.runtime.provider import PlacedArray, Provider
+from tensoropt.runtime.device.provider import PlacedArray, Provider
 
 __all__ = ["Direct", "MpiDirect", "NcclDirect", "direct_for"]
 

@@ -111,7 +111,7 @@ def _check_training(args: argparse.Namespace) -> None:
 def _check_started() -> None:
     """Refuse to be one of several: ranks are started and ended many times over."""
     from tensoropt.runtime.errors import UserError as RunError
-    from tensoropt.runtime.launcher import ranks_present
+    from tensoropt.runtime.launch.launcher import ranks_present
 
     try:
         present = ranks_present()
@@ -160,7 +160,7 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
 
 def _check_provider(args: argparse.Namespace) -> None:
     """Refuse a provider that is not there, and sharing where there are no GPUs to share."""
-    from tensoropt.runtime import provider
+    from tensoropt.runtime.device import provider
     from tensoropt.runtime.errors import UserError as RunError
     from tensoropt.runtime.job import Launched
 

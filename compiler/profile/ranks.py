@@ -11,7 +11,7 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.profile.attribution import Sample, attribute
 from tensoropt.compiler.profile.features import read_facts
 from tensoropt.runtime.errors import UserError as RunError
-from tensoropt.runtime.launcher import launch
+from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
 from tensoropt.runtime.workers import worker_of
 

@@ -14,7 +14,7 @@ __all__ = ["OpInfo", "Shape", "TensorInfo"]
 
 Shape = tuple[int | None, ...]
 
-# What the collectives take (runtime/ops/element.hpp).
+# What the collectives take (runtime/ops/ort/element.hpp).
 _MOVABLE = frozenset(
     ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
 )

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "collective.hpp"
-#include "cuda_api.hpp"
+#include "cuda/cuda_api.hpp"
 
 namespace tensoropt {
 namespace {

@@ -2,7 +2,7 @@
 // `after` nor merged with what was computed from x.
 #pragma once
 
-#include "custom_op.hpp"
+#include "ort/custom_op.hpp"
 
 namespace tensoropt {
 

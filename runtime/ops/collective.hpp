@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "element.hpp"
+#include "ort/element.hpp"
 
 namespace tensoropt {
 

@@ -1,6 +1,6 @@
 #include "collective_op.hpp"
 
-#include "attributes.hpp"
+#include "ort/attributes.hpp"
 #include "kernel.hpp"
 #include "signature.hpp"
 

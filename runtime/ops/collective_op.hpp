@@ -2,7 +2,7 @@
 #pragma once
 
 #include "collective.hpp"
-#include "custom_op.hpp"
+#include "ort/custom_op.hpp"
 
 namespace tensoropt {
 

@@ -2,9 +2,9 @@
 // and hold until the same thread calls the same function again.
 #include <string>
 
-#include "arena.hpp"
-#include "cuda_facts.hpp"
-#include "nccl_group.hpp"
+#include "ort/arena.hpp"
+#include "cuda/cuda_facts.hpp"
+#include "cuda/nccl_group.hpp"
 #include "progress.hpp"
 
 #define TENSOROPT_EXPORT extern "C" __attribute__((visibility("default")))

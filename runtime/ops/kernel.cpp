@@ -1,9 +1,9 @@
 #include "kernel.hpp"
 
-#include "attributes.hpp"
-#include "group.hpp"
-#include "mpi_transport.hpp"
-#include "nccl_transport.hpp"
+#include "ort/attributes.hpp"
+#include "mpi/group.hpp"
+#include "mpi/mpi_transport.hpp"
+#include "cuda/nccl_transport.hpp"
 #include "progress.hpp"
 #include "signature.hpp"
 

@@ -5,9 +5,9 @@
 
 #include <memory>
 
-#include "arena.hpp"
-#include "custom_op.hpp"
-#include "nccl_group.hpp"
+#include "ort/arena.hpp"
+#include "ort/custom_op.hpp"
+#include "cuda/nccl_group.hpp"
 #include "transport.hpp"
 
 namespace tensoropt {

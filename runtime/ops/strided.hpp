@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "ort_api.hpp"
+#include "ort/ort_api.hpp"
 
 namespace tensoropt {
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tensoropt.runtime.device.provider import Provider, provider_of
 from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.link import Link
+from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
-from tensoropt.runtime.provider import Provider, provider_of
 from tensoropt.runtime.ranks import first_error, share_of_cores
 from tensoropt.runtime.session import Session, rank_session
 

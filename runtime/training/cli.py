@@ -102,7 +102,7 @@ def _job(arguments: argparse.Namespace) -> TrainJob:
 
 
 def _train(job: TrainJob, arguments: argparse.Namespace) -> int:
-    from tensoropt.runtime.start import start
+    from tensoropt.runtime.launch.start import start
     from tensoropt.runtime.training.job import TrainResult
     from tensoropt.runtime.training.report import train_json, train_text
 
@@ -116,7 +116,7 @@ def _train(job: TrainJob, arguments: argparse.Namespace) -> int:
 
 
 def _export(job: TrainJob) -> int:
-    from tensoropt.runtime.launcher import ranks_present
+    from tensoropt.runtime.launch.launcher import ranks_present
     from tensoropt.runtime.training.checkpoint import find_checkpoint
     from tensoropt.runtime.training.export import export_model
     from tensoropt.runtime.training.prepare import check_training

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tensoropt.runtime.provider import PlacedArray, Provider
+from tensoropt.runtime.device.provider import PlacedArray, Provider
 from tensoropt.runtime.session import Session, every_value_session
 from tensoropt.runtime.training.finite import all_finite
 from tensoropt.runtime.training.step import Step

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tensoropt.runtime.device.provider import PlacedArray, Provider
 from tensoropt.runtime.dtypes import Array
-from tensoropt.runtime.provider import PlacedArray, Provider
 from tensoropt.runtime.session import made_session
 
 __all__ = ["FiniteCheck", "all_finite"]

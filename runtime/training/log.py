@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from tensoropt.runtime.link import Link
+from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.trainer import StepFacts

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tensoropt.runtime.device.provider import check_provider
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.provider import check_provider
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,

@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
 from tensoropt.runtime.dtypes import dtype_of
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.plan import Tensor
-from tensoropt.runtime.provider import CPU, PlacedArray, Provider
 from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["Held"]

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tensoropt.runtime.device.provider import Memory, provider_of
 from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.link import Link
+from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.provider import Memory, provider_of
 from tensoropt.runtime.ranks import first_error, largest, share_of_cores, wait_idle
 from tensoropt.runtime.training.checkpoint import (
     Progress,

@@ -17,7 +17,7 @@ import onnx
 from handmade import collective, model_of, value_info
 from mpi4py import MPI
 
-from tensoropt.runtime.cuda import open_cuda
+from tensoropt.runtime.device.cuda import open_cuda
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.session import Session, rank_session

@@ -18,7 +18,7 @@ from collective_oracle import data, oracle
 from handmade import collective, model_of, value_info
 from mpi4py import MPI
 
-from tensoropt.runtime.cuda import open_cuda
+from tensoropt.runtime.device.cuda import open_cuda
 from tensoropt.runtime.session import rank_session
 
 COMM = MPI.COMM_WORLD

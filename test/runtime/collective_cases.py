@@ -19,8 +19,8 @@ from collective_oracle import DTYPES, REDUCE, SHAPE, data, dtype_of, oracle
 from handmade import collective, message, model_of, value_info
 from mpi4py import MPI
 
-from tensoropt.runtime.cuda import open_cuda, stand_in
-from tensoropt.runtime.provider import CPU
+from tensoropt.runtime.device.cuda import open_cuda, stand_in
+from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.session import rank_session
 
 COMM = MPI.COMM_WORLD

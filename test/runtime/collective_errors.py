@@ -15,9 +15,9 @@ import onnx
 from handmade import collective, model_of, value_info
 from mpi4py import MPI
 
-from tensoropt.runtime.cuda import open_cuda, stand_in
+from tensoropt.runtime.device.cuda import open_cuda, stand_in
+from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.provider import CPU
 from tensoropt.runtime.session import rank_session
 
 RANK = MPI.COMM_WORLD.rank

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from handmade import Perceptron, failing_plan
 
-from tensoropt.runtime import launcher
 from tensoropt.runtime.check import check_plans
 from tensoropt.runtime.cli import main
 from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.launch import launcher
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from handmade import Perceptron, failing_plan
 from launched import RUN, ends, run, started, wait_for_sessions
 from stand_ins import environment
 
-from tensoropt.runtime.oversight import whereabouts
+from tensoropt.runtime.launch.oversight import whereabouts
 
 HANGS = "rank 1 of 2 is before its first collective; rank 0 is in AllReduce node 'AllReduce_0'"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.launcher import ranks_present
+from tensoropt.runtime.launch.launcher import ranks_present
 
 
 def test_no_ranks_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from handmade_classifier import Classifier
 
-from tensoropt.runtime.start import start
+from tensoropt.runtime.launch.start import start
 from tensoropt.runtime.training.job import TrainJob, TrainResult
 
 

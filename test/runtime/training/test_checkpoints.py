@@ -158,7 +158,7 @@ def slow(*arguments):
         time.sleep(60)
 checkpoint.gather_into = slow
 from mpi4py import MPI
-from tensoropt.runtime.link import Link
+from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.work import run_training
 job = TrainJob(sys.argv[2], steps=4, data=sys.argv[3], checkpoint=sys.argv[4], checkpoint_every=2)

@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 from stand_ins import calls, communication
 
-from tensoropt.runtime import cudart
-from tensoropt.runtime.cuda import StandInProvider
+from tensoropt.runtime.device import cudart
+from tensoropt.runtime.device.cuda import StandInProvider
 from tensoropt.runtime.errors import UserError
 
 _ACROSS = 4  # cudaMemcpyDefault: the copies of the runtime in Python; those of collectives are not

@@ -13,7 +13,7 @@ from handmade_classifier import Classifier
 from handmade_training import LeastSquares
 from safetensors.numpy import load_file
 
-from tensoropt.runtime.start import start
+from tensoropt.runtime.launch.start import start
 from tensoropt.runtime.training.job import TrainJob
 
 

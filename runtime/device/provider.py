@@ -1,0 +1,284 @@
+"""Where a rank computes: on CPU cores, or on a CUDA device with its arrays in that one's memory.
+
+`provider_of` gives a job's; sessions are made with its ``sessions`` and ``prepare``, and read and
+write arrays that it made with ``place``, ``empty`` and ``zeros``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensoropt.runtime.device.memory import PeakMemory
+from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of_code
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.job import Launched
+
+__all__ = [
+    "CPU",
+    "CpuProvider",
+    "DeviceArray",
+    "HostArray",
+    "Memory",
+    "PlacedArray",
+    "Provider",
+    "check_provider",
+    "host_value",
+    "provider_of",
+]
+
+_ALIGNMENT = 64  # bytes of a cache line
+
+
+class Memory(Protocol):
+    """The most memory that a rank took, where it computes, since this was made."""
+
+    def bytes(self) -> int | None:
+        """Return it in bytes, None where nothing says."""
+
+
+class PlacedArray(ABC):
+    """An array where a rank computes, at an address that stays; ``value`` is what sessions bind.
+
+    ``shape`` is a tuple, ``dtype`` numpy's (or that of ml_dtypes), ``nbytes`` the size in bytes.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+    value: Any
+
+    @abstractmethod
+    def put(self, array: Array) -> None:
+        """Take over the values of a host array of the same shape and type."""
+
+    @abstractmethod
+    def get(self) -> Array:
+        """Return the values: on the CPU the memory itself, elsewhere a copy on the host."""
+
+    @abstractmethod
+    def copy(self, other: PlacedArray) -> None:
+        """Take over the values of an array of the same provider, shape and type."""
+
+    @abstractmethod
+    def zero(self) -> None:
+        """Set every element to zero."""
+
+
+class HostArray(PlacedArray):
+    """An array in the host's memory: numpy's own."""
+
+    def __init__(self, array: Array) -> None:
+        self.shape, self.dtype, self.nbytes = array.shape, array.dtype, array.nbytes
+        self.value, self._array = host_value(array), array
+
+    def put(self, array: Array) -> None:
+        if array is not self._array:
+            self._array[...] = array
+
+    def get(self) -> Array:
+        return self._array
+
+    def copy(self, other: PlacedArray) -> None:
+        np.copyto(self._array, other.get())
+
+    def zero(self) -> None:
+        self._array.fill(0)
+
+
+class DeviceArray(PlacedArray):
+    """An array in a device's memory, held by ``value``, an OrtValue."""
+
+    def __init__(self, value: Any, dtype: np.dtype[Any]) -> None:
+        self.value, self.dtype, self.shape = value, dtype, tuple(value.shape())
+        self.nbytes = dtype.itemsize * int(np.prod(self.shape))
+
+    def put(self, array: Array) -> None:
+        from tensoropt.runtime.device import cudart
+
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f"expected {self.dtype} {self.shape}, got: {array.dtype} {array.shape}"
+            )
+        whole = np.ascontiguousarray(array)
+        cudart.copy(self.value.data_ptr(), whole.ctypes.data, self.nbytes)
+
+    def get(self) -> Array:
+        from tensoropt.runtime.device import cudart
+
+        array = np.empty(self.shape, self.dtype)
+        cudart.copy(array.ctypes.data, self.value.data_ptr(), self.nbytes)
+        return array
+
+    def copy(self, other: PlacedArray) -> None:
+        from tensoropt.runtime.device import cudart
+
+        cudart.copy(self.value.data_ptr(), other.value.data_ptr(), self.nbytes)
+
+    def zero(self) -> None:
+        from tensoropt.runtime.device import cudart
+
+        cudart.clear(self.value.data_ptr(), self.nbytes)
+
+
+class Provider(ABC):
+    """Where the sessions of a rank compute. ``name`` is that of ``--provider``.
+
+    ``device`` and ``number`` are what ONNX Runtime's bindings call the place of its arrays.
+    """
+
+    name: str
+    device = "cpu"
+    number = 0
+
+    @abstractmethod
+    def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
+        """Return the execution providers of a session; ``graphs`` asks for CUDA graphs.
+
+        Raises `UserError` where there are none.
+        """
+
+    @abstractmethod
+    def prepare(self, options: Any) -> None:
+        """Set what a session's options need before the collectives are registered."""
+
+    @abstractmethod
+    def opened(self, make: Callable[[], Any]) -> Any:
+        """Return the session that ``make`` gives.
+
+        Raises `UserError` unless ONNX Runtime computes where it was told to.
+        """
+
+    @abstractmethod
+    def measure(self) -> Memory:
+        """Begin to measure memory."""
+
+    def nodes_on_cpu(self, session: Any) -> int | None:
+        """Return how many nodes ONNX Runtime left to the CPU, None where all are meant to be."""
+        return None
+
+    def used_bytes(self) -> int | None:
+        """Return what all processes together take of the device now, None on the CPU."""
+        return None
+
+    @abstractmethod
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Make room for arrays of these sizes in bytes, which are made right after this."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return a context in which copies and zeros of arrays need not be done one by one."""
+        return nullcontext()
+
+    @abstractmethod
+    def place(self, array: Array) -> PlacedArray:
+        """Return ``array`` where the rank computes: on the CPU itself, elsewhere a copy."""
+
+    @abstractmethod
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> PlacedArray:
+        """Return an array whose values are not set."""
+
+    def zeros(self, shape: Sequence[int], dtype: np.dtype[Any]) -> PlacedArray:
+        """Return an array of zeros."""
+        array = self.empty(shape, dtype)
+        array.zero()
+        return array
+
+    @abstractmethod
+    def fetch(self, value: Any) -> Array:
+        """Return an array of its own with the values of an output, an OrtValue."""
+
+
+class CpuProvider(Provider):
+    """The cores of this machine; arrays are numpy's memory."""
+
+    name = "cpu"
+
+    def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
+        return [("CPUExecutionProvider", {})]
+
+    def prepare(self, options: Any) -> None:
+        """Nothing to set."""
+
+    def opened(self, make: Callable[[], Any]) -> Any:
+        return make()
+
+    def measure(self) -> Memory:
+        import onnxruntime  # noqa: F401  # its code is no part of what sessions take
+
+        return PeakMemory()
+
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Nothing to do: the system gives what is asked for."""
+
+    def place(self, array: Array) -> HostArray:
+        return HostArray(array)
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> HostArray:
+        """Return an array at the start of a cache line."""
+        size = dtype.itemsize * int(np.prod(shape))
+        raw = np.empty(size + _ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % _ALIGNMENT
+        return HostArray(raw[start : start + size].view(dtype).reshape(tuple(shape)))
+
+    def fetch(self, value: Any) -> Array:
+        # The memory may be an input's, which is not kept for the output's sake.
+        array = np.empty(tuple(value.shape()), dtype_of_code(value.element_type()))
+        if array.nbytes:
+            ctypes.memmove(array.ctypes.data, value.data_ptr(), array.nbytes)
+        return array
+
+
+CPU = CpuProvider()
+
+
+def check_provider(job: Launched) -> None:
+    """Raise `UserError` for what a job's provider lacks, before ranks start.
+
+    Says so on stderr where stand-ins take the place of a GPU.
+    """
+    if job.provider == "cuda":
+        from tensoropt.runtime.device.cuda import check_cuda, stand_in
+
+        check_cuda()
+        if stand_in() is not None:
+            print(f"stand-ins of {stand_in()}: nothing runs on a GPU", file=sys.stderr)
+    elif job.share_gpus or job.cuda_graphs:
+        flag = "--share-gpus" if job.share_gpus else "--cuda-graphs"
+        raise UserError(f"{flag}: expected --provider cuda")
+
+
+def provider_of(job: Launched, comm: Any) -> Provider:
+    """Return where this rank of a job computes; all ranks of ``comm`` call it.
+
+    Raises `UserError` on every rank where one of them cannot.
+    """
+    if job.provider == "cpu":
+        return CPU
+    from tensoropt.runtime.device.cuda import open_cuda
+
+    provider, error = None, None
+    try:
+        provider = open_cuda(comm, share_gpus=job.share_gpus)
+    except UserError as failure:
+        error = str(failure)
+    errors = [found for found in comm.allgather(error) if found is not None]
+    if provider is None or errors:
+        raise UserError(errors[0])
+    return provider
+
+
+def host_value(array: Array) -> Any:
+    """Return an OrtValue of the memory of ``array``, which it keeps."""
+    from onnxruntime import OrtValue
+
+    code = ONNX_CODES.get(array.dtype.name)
+    if code is None:
+        return OrtValue.ortvalue_from_numpy(array)
+    raw = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    return OrtValue.ortvalue_from_numpy_with_onnx_type(raw, code)

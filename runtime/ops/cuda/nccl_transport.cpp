@@ -1,0 +1,126 @@
+#include "cuda/nccl_transport.hpp"
+
+namespace tensoropt {
+namespace {
+
+NcclType type_of(Element element) {
+  switch (element) {
+    case Element::Float32: return NcclType::Float32;
+    case Element::Float64: return NcclType::Float64;
+    case Element::Float16: return NcclType::Float16;
+    case Element::BFloat16: return NcclType::BFloat16;
+    case Element::Int32: return NcclType::Int32;
+    case Element::Int64: return NcclType::Int64;
+    case Element::Int8: return NcclType::Int8;
+    default: return NcclType::UInt8;  // bool too: 0 or 1
+  }
+}
+
+// Calls `body`, which gives NCCL's first error, as one launch.
+template <class Body>
+void as_one(const char *function, Body body) {
+  check_nccl("ncclGroupStart", nccl().ncclGroupStart());
+  const int result = body();
+  const int end = nccl().ncclGroupEnd();  // always: what comes after is no part of this group
+  check_nccl(function, result);
+  check_nccl("ncclGroupEnd", end);
+}
+
+}  // namespace
+
+NcclTransport::NcclTransport(const Api &api, OrtKernelContext *context, const Arena &arena,
+                             const NcclGroup *group, const ElementInfo &element)
+    : context_(context), arena_(arena), element_(element), stream_(api.stream(context)),
+      comm_(group ? group->comm() : nullptr), ranks_(group ? group->ranks() : 1) {}
+
+NcclTransport::~NcclTransport() {
+  for (void *memory : scratch_)
+    if (memory) arena_.give_back(memory);
+}
+
+// "or" of 0 and 1 is their maximum.
+NcclOp NcclTransport::op(Reduction reduction) const {
+  if (reduction == Reduction::Min) return NcclOp::Min;
+  const bool is_sum = reduction == Reduction::Sum && element_.type != Element::Bool;
+  return is_sum ? NcclOp::Sum : NcclOp::Max;
+}
+
+void NcclTransport::all_reduce(const void *x, void *y, std::size_t count, Reduction reduction) {
+  check_nccl("ncclAllReduce", nccl().ncclAllReduce(x, y, count, type_of(element_.type),
+                                                   op(reduction), comm_, stream_));
+}
+
+void NcclTransport::all_gather(const void *x, void *y, std::size_t count, std::size_t rows) {
+  as_one("ncclAllGather", [&] {
+    int result = 0;
+    for (std::size_t row = 0; row < rows && !result; ++row)
+      result = nccl().ncclAllGather(at(x, bytes(row * count)),
+                                    at(y, bytes(row * count) * std::size_t(ranks_)), count,
+                                    type_of(element_.type), comm_, stream_);
+    return result;
+  });
+}
+
+void NcclTransport::reduce_scatter(const void *x, void *y, std::size_t count, std::size_t rows,
+                                   Reduction reduction) {
+  as_one("ncclReduceScatter", [&] {
+    int result = 0;
+    for (std::size_t row = 0; row < rows && !result; ++row)
+      result = nccl().ncclReduceScatter(at(x, bytes(row * count) * std::size_t(ranks_)),
+                                        at(y, bytes(row * count)), count, type_of(element_.type),
+                                        op(reduction), comm_, stream_);
+    return result;
+  });
+}
+
+void NcclTransport::all_to_all(const void *x, void *y, std::size_t count) {
+  const auto type = type_of(element_.type);
+  as_one("ncclSend and ncclRecv", [&] {
+    int result = 0;
+    for (int place = 0; place < ranks_ && !result; ++place) {
+      const auto offset = bytes(count) * std::size_t(place);
+      result = nccl().ncclSend(at(x, offset), count, type, place, comm_, stream_);
+      if (!result) result = nccl().ncclRecv(at(y, offset), count, type, place, comm_, stream_);
+    }
+    return result;
+  });
+}
+
+void NcclTransport::broadcast(const void *x, void *y, std::size_t count, int root) {
+  check_nccl("ncclBroadcast", nccl().ncclBroadcast(x, y, count, type_of(element_.type), root,
+                                                   comm_, stream_));
+}
+
+void NcclTransport::send(const void *x, std::size_t count, int place) {
+  check_nccl("ncclSend",
+             nccl().ncclSend(x, count, type_of(element_.type), place, comm_, stream_));
+}
+
+void NcclTransport::recv(void *y, std::size_t count, int place) {
+  check_nccl("ncclRecv",
+             nccl().ncclRecv(y, count, type_of(element_.type), place, comm_, stream_));
+}
+
+void NcclTransport::copy(const void *from, void *to, std::size_t bytes) {
+  copy_on_device(from, to, bytes, stream_);
+}
+
+void NcclTransport::pack(const Cut &cut, const void *tensor, void *pieces) {
+  const auto chunk = cut.chunk_bytes, row = cut.pieces * chunk;
+  for (std::size_t piece = 0; piece < cut.pieces; ++piece)
+    copy_rows_on_device(at(tensor, piece * chunk), row, at(pieces, piece * cut.outer * chunk),
+                        chunk, chunk, cut.outer, stream_);
+}
+
+void NcclTransport::unpack(const Cut &cut, const void *pieces, void *tensor) {
+  const auto chunk = cut.chunk_bytes, row = cut.pieces * chunk;
+  for (std::size_t piece = 0; piece < cut.pieces; ++piece)
+    copy_rows_on_device(at(pieces, piece * cut.outer * chunk), chunk, at(tensor, piece * chunk),
+                        row, chunk, cut.outer, stream_);
+}
+
+void *NcclTransport::scratch(std::size_t index, std::size_t bytes) {
+  return scratch_[index] = arena_.take(context_, bytes);
+}
+
+}  // namespace tensoropt

@@ -1,0 +1,197 @@
+#include "start/start.hpp"
+
+#include <fcntl.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "start/control.hpp"
+#include "start/hub.hpp"
+#include "start/launch_environment.hpp"
+#include "ort/ort_api.hpp"
+#include "start/shared_memory.hpp"
+#include "start/start_over_mpi.hpp"
+
+namespace tensoropt {
+namespace {
+
+constexpr double kLastWords = 5;  // seconds that rank 0 waits for the others' at its exit
+
+pid_t started_in = 0;
+std::future<void> hub_is_over;
+
+bool is_up() {
+  int is_initialized = 0;
+  MPI_Initialized(&is_initialized);
+  return is_initialized;
+}
+
+bool is_down() {
+  int is_finalized = 0;
+  MPI_Finalized(&is_finalized);
+  return is_finalized;
+}
+
+int world_size() {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+std::string library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  return std::string(text, std::size_t(length));
+}
+
+// Runs at exit, before MPICH's own last words to its launcher. Not in a process that was forked off.
+void leave(int status, void *) {
+  if (getpid() != started_in) return;
+  if (!is_down() && status != 0) return say_left(status);
+  if (!is_down()) MPI_Finalize();
+  say_bye();
+}
+
+// Runs at exit, after them: the hub, a thread of this process, answers the other ranks' too.
+void wait_for_hub() {
+  if (getpid() == started_in && hub_is_over.valid())
+    hub_is_over.wait_for(std::chrono::duration<double>(kLastWords));
+}
+
+// MPICH's own message about this would name neither the cause nor what to do.
+void check_pmix() {
+  const auto version = library_version();
+  if (only_pmix() && version.find("MPICH") != std::string::npos &&
+      version.find("pmix") == std::string::npos)
+    throw Error("started by Open MPI or by srun --mpi=pmix, which this MPICH does not understand, "
+                "expected its own mpiexec, srun --mpi=pmi2, or MASTER_ADDR and MASTER_PORT set");
+}
+
+void initialise() {
+  started_in = getpid();
+  std::atexit(wait_for_hub);
+  int provided = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+    throw Error("MPI_Init_thread failed");
+  on_exit(leave, nullptr);
+  MPI_Barrier(MPI_COMM_WORLD);
+  forget_shared_memory();
+}
+
+void check_size(const Place &place) {
+  if (!place.size || world_size() == place.size) return;
+  throw Error("MPI found " + std::to_string(world_size()) + " of the " +
+              std::to_string(place.size) + " ranks that were started, expected the launcher of " +
+              library_version().substr(0, library_version().find('\n')));
+}
+
+std::string place_text(const Place &place) {
+  const bool is_v6 = place.address.find(':') != std::string::npos;
+  return (is_v6 ? "[" + place.address + "]" : place.address) + ":" + std::to_string(place.port);
+}
+
+Socket listen_at(const Place &place) try {
+  return listen_on(place.address, place.port);
+} catch (const Error &error) {
+  throw Error(std::string(error.what()) + ", expected a free one in MASTER_PORT or TENSOROPT_PORT");
+}
+
+std::pair<Socket, Socket> own_connections(Hub &hub) {
+  std::pair<Socket, Socket> mine;
+  for (auto *each : {&mine.first, &mine.second}) {
+    auto [here, there] = socket_pair();
+    *each = std::move(here);
+    hub.adopt(std::move(there));
+  }
+  return mine;
+}
+
+// Rank 0 reaches its own hub without the network, which may not lead back.
+Joined host(const Place &place, double timeout_s) {
+  auto *hub = new Hub(listen_at(place), place.size, true, timeout_s);  // lives as long as the process
+  auto mine = own_connections(*hub);
+  std::promise<void> over;
+  hub_is_over = over.get_future();
+  std::thread([hub, over = std::move(over)]() mutable { hub->run(), over.set_value(); }).detach();
+  const auto connect = [&] { return std::move(mine.first ? mine.first : mine.second); };
+  return join(connect, "this process", 0, place.size, true, timeout_s);
+}
+
+Joined visit(const Place &place, double timeout_s) {
+  const auto where = place_text(place);
+  const auto until = after(timeout_s);
+  const auto connect = [&] {
+    try {
+      return connect_to(place.address, place.port, until);
+    } catch (const Error &error) {
+      throw Error("rank 0 at " + where + " " + error.what() + " (tried for " +
+                  std::to_string(int(std::ceil(timeout_s))) + " s)");
+    }
+  };
+  return join(connect, where, place.rank, place.size, true, timeout_s);
+}
+
+// MPICH takes the connection over from the environment, as from its own launcher.
+void set_pmi(const Place &place, Socket pmi) {
+  const int fd = pmi.release();
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  setenv("PMI_FD", std::to_string(fd).c_str(), 1);
+  setenv("PMI_RANK", std::to_string(place.rank).c_str(), 1);
+  setenv("PMI_SIZE", std::to_string(place.size).c_str(), 1);
+  setenv("MPIR_CVAR_PMI_VERSION", "1", 1);  // whatever else srun offers
+}
+
+// The connection is this process's own: those it starts must not take it for theirs.
+void unset_pmi() {
+  for (const char *name : {"PMI_FD", "PMI_RANK", "PMI_SIZE", "MPIR_CVAR_PMI_VERSION"}) unsetenv(name);
+}
+
+void start_over_tcp(const Place &place) {
+  if (library_version().find("MPICH") == std::string::npos)
+    throw Error("ranks of this MPI cannot meet over TCP, expected MPICH or the launcher of " +
+                library_version());
+  const double timeout_s = start_timeout_s();
+  auto joined = place.rank == 0 ? host(place, timeout_s) : visit(place, timeout_s);
+  set_pmi(place, std::move(joined.pmi));
+  watch(std::move(joined), place.size);
+  initialise();
+  unset_pmi();
+}
+
+void start_once() {
+  const auto place = place_from_environment();
+  const bool over_tcp = place.how == Place::How::Tcp;
+  if (is_up()) {
+    if (over_tcp && world_size() == 1)
+      throw Error("MPI is already up as a job of one process, expected it to be left to this "
+                  "library (in Python: no import of mpi4py.MPI before the session is made)");
+    return;
+  }
+  if (over_tcp) {
+    start_over_tcp(place);
+  } else {
+    check_pmix();
+    initialise();
+  }
+  check_size(place);
+}
+
+}  // namespace
+
+void start() {
+  static std::mutex mutex;
+  static bool is_done = false;
+  const std::lock_guard lock(mutex);
+  if (is_done) return;
+  start_once();
+  is_done = true;
+}
+
+}  // namespace tensoropt
