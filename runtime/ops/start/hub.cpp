@@ -3,8 +3,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <future>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include "ort/ort_api.hpp"
 
@@ -16,6 +18,9 @@ constexpr std::size_t kMostHello = 512, kMostLine = 8192, kMostWaiting = 1 << 20
 constexpr std::size_t kMostUnknown = 64;  // connections that have not said who they are
 constexpr const char *kNoLine = " sends what is no line, or reads nothing";
 constexpr double kHelloTimeout = 10, kFlushTimeout = 1;
+constexpr double kLastWords = 5;  // seconds that rank 0 waits for the others' at its exit
+
+std::future<void> hub_is_over;
 
 // What a stranger sent, fit to be shown.
 std::string shown(std::string text) {
@@ -267,6 +272,16 @@ Hub::Guest *Hub::guest_of(Role role, int rank) {
   for (auto &guest : guests_)
     if (guest.role == role && guest.rank == rank && !guest.is_leaving) return &guest;
   return nullptr;
+}
+
+void run_aside(Hub *hub) {
+  std::promise<void> over;
+  hub_is_over = over.get_future();
+  std::thread([hub, over = std::move(over)]() mutable { hub->run(), over.set_value(); }).detach();
+}
+
+void wait_for_hub() {
+  if (hub_is_over.valid()) hub_is_over.wait_for(std::chrono::duration<double>(kLastWords));
 }
 
 }  // namespace tensoropt

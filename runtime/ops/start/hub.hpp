@@ -79,4 +79,11 @@ class Hub {
   bool is_ready_ = false, has_ended_ = false, is_leaving_ = false;
 };
 
+// Runs the one hub of this process in a thread of its own.
+void run_aside(Hub *hub);
+
+// At the exit of a process: until its hub has told the others that the job is over, or for a while.
+// Else they would take the end of this process for that of a rank that failed.
+void wait_for_hub();
+
 }  // namespace tensoropt

@@ -6,10 +6,8 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <future>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "start/control.hpp"
 #include "start/hub.hpp"
@@ -21,10 +19,7 @@
 namespace tensoropt {
 namespace {
 
-constexpr double kLastWords = 5;  // seconds that rank 0 waits for the others' at its exit
-
 pid_t started_in = 0;
-std::future<void> hub_is_over;
 
 bool is_up() {
   int is_initialized = 0;
@@ -60,9 +55,8 @@ void leave(int status, void *) {
 }
 
 // Runs at exit, after them: the hub, a thread of this process, answers the other ranks' too.
-void wait_for_hub() {
-  if (getpid() == started_in && hub_is_over.valid())
-    hub_is_over.wait_for(std::chrono::duration<double>(kLastWords));
+void wait_for_own_hub() {
+  if (getpid() == started_in) wait_for_hub();
 }
 
 // MPICH's own message about this would name neither the cause nor what to do.
@@ -76,7 +70,7 @@ void check_pmix() {
 
 void initialise() {
   started_in = getpid();
-  std::atexit(wait_for_hub);
+  std::atexit(wait_for_own_hub);
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
     throw Error("MPI_Init_thread failed");
@@ -117,9 +111,7 @@ std::pair<Socket, Socket> own_connections(Hub &hub) {
 Joined host(const Place &place, double timeout_s) {
   auto *hub = new Hub(listen_at(place), place.size, true, timeout_s);  // lives as long as the process
   auto mine = own_connections(*hub);
-  std::promise<void> over;
-  hub_is_over = over.get_future();
-  std::thread([hub, over = std::move(over)]() mutable { hub->run(), over.set_value(); }).detach();
+  run_aside(hub);
   const auto connect = [&] { return std::move(mine.first ? mine.first : mine.second); };
   return join(connect, "this process", 0, place.size, true, timeout_s);
 }

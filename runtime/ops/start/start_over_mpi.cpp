@@ -8,11 +8,10 @@
 #include <memory>
 #include <sstream>
 #include <string>
-#include <thread>
 
+#include "mpi/mpi_call.hpp"
 #include "start/control.hpp"
 #include "start/hub.hpp"
-#include "mpi/mpi_call.hpp"
 
 namespace tensoropt {
 namespace {
@@ -81,7 +80,7 @@ int host(Socket listener, int size, Socket control) {
   const int port = port_of(listener);
   auto *hub = new Hub(std::move(listener), size, false, kTimeout);  // lives as long as the process
   hub->adopt(std::move(control));
-  std::thread([hub] { hub->run(); }).detach();
+  run_aside(hub);
   return port;
 }
 
