@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,7 +13,19 @@ from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.layout import Layout, gather_global
 from tensoropt.runtime.session import cores
 
-__all__ = ["first_error", "gather", "gather_into", "largest", "share_of_cores", "wait_idle"]
+__all__ = [
+    "first_error",
+    "gather",
+    "gather_into",
+    "largest",
+    "made_on_all",
+    "share_of_cores",
+    "slowest_s",
+    "timed_s",
+    "wait_idle",
+]
+
+T = TypeVar("T")
 
 
 def share_of_cores(comm: Any) -> int:
@@ -40,6 +53,35 @@ def first_error(comm: Any, error: str | None) -> str | None:
     wait_idle(comm)
     errors = (f"rank {rank}: {one}" for rank, one in enumerate(comm.allgather(error)) if one)
     return next(errors, None)
+
+
+def made_on_all(comm: Any, make: Callable[[], T]) -> tuple[T | None, str | None]:
+    """Return what ``make`` gives and no error, or nothing and the first rank's `UserError`.
+
+    The same of the two on all ranks, which all call this.
+    """
+    made, error = None, None
+    try:
+        made = make()
+    except UserError as failure:
+        error = str(failure)
+    error = first_error(comm, error)
+    return (made if error is None else None), error
+
+
+def timed_s(run: Callable[[], Any]) -> float:
+    """Return how long ``run`` takes, in seconds."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def slowest_s(comm: Any, run: Callable[[], Any]) -> float:
+    """Return the slowest rank's time of ``run``, in seconds; all ranks begin together."""
+    from mpi4py import MPI
+
+    comm.Barrier()
+    return float(comm.allreduce(timed_s(run), MPI.MAX))
 
 
 def largest(comm: Any, value: int | None) -> int | None:

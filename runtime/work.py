@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,15 @@ from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.inputs import Inputs, make_inputs
 from tensoropt.runtime.job import CheckResult, Job, OutputResult
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.ranks import first_error, gather, largest, share_of_cores, wait_idle
+from tensoropt.runtime.ranks import (
+    gather,
+    largest,
+    made_on_all,
+    share_of_cores,
+    slowest_s,
+    timed_s,
+    wait_idle,
+)
 from tensoropt.runtime.session import Session, one_device_session, rank_session
 
 __all__ = ["check_job", "run_job"]
@@ -88,17 +95,11 @@ def _one_device(job: Job, provider: Provider) -> tuple[dict[str, Array], list[fl
         for name in inputs.tensors:
             session.feed(name, inputs.array(name))
         session.run()
-        times = [_timed(session.run) for _ in range(job.runs)]
+        times = [timed_s(session.run) for _ in range(job.runs)]
     except UserError as error:
         hint = " (inputs are drawn, see --int-range and --inputs)" if job.inputs is None else ""
         raise UserError(f"the one-device run failed: {error}{hint}") from None
     return session.fetch(), times
-
-
-def _timed(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def _run_plan(
@@ -140,12 +141,8 @@ def _open(
     threads = job.threads or share_of_cores(comm)
     graph, refusal = plan.graph(comm.rank), None
     for graphs in (True, False) if job.cuda_graphs else (False,):
-        session, error = None, None
-        try:
-            session = rank_session(graph, threads, provider=provider, graphs=graphs)
-        except UserError as failure:
-            error = str(failure)
-        error = first_error(comm, error)
+        make = partial(rank_session, graph, threads, provider=provider, graphs=graphs)
+        session, error = made_on_all(comm, make)
         if error is None:
             return session, refusal, None
         refusal = f"not captured: {error}"
@@ -156,15 +153,7 @@ def _take_steps(job: Job, session: Session, inputs: Inputs, comm: Any) -> list[f
     for name, tensor in inputs.tensors.items():
         session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
     session.run()
-    return [_timed_step(session, comm) for _ in range(job.runs)]
-
-
-def _timed_step(session: Session, comm: Any) -> float:
-    """Return the slowest rank's time of one step, in seconds."""
-    from mpi4py import MPI
-
-    comm.Barrier()
-    return float(comm.allreduce(_timed(session.run), MPI.MAX))
+    return [slowest_s(comm, session.run) for _ in range(job.runs)]
 
 
 def _facts(session: Session, provider: Provider, memory: Memory, comm: Any) -> dict[str, Any]:

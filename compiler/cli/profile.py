@@ -19,6 +19,7 @@ from tensoropt.compiler.cli.training_flags import check_training, read_training
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.request import parse_dims
 from tensoropt.compiler.version import TOOL
+from tensoropt.runtime.job import PROVIDERS
 
 if TYPE_CHECKING:
     from tensoropt.compiler.profile.run import Profile, ProfileRequest
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 MAX_RANKS = 64
-_PROVIDERS = ("cpu", "cuda")
 _BUDGET_S, _QUICK_S = 60.0, 10.0
 _BUSY = 0.2  # the part of the cores that other work may have
 
@@ -67,7 +67,7 @@ def _parser() -> Parser:
     add("models", nargs="*", type=Path, metavar="MODEL", help="an .onnx model to measure")
     add("-o", dest="output", type=Path, metavar="FILE.toml", help="where the description goes")
     add("--version", action="version", version=TOOL)
-    add("--provider", choices=_PROVIDERS, default="cpu", help="what ranks run on (default cpu)")
+    add("--provider", choices=PROVIDERS, default="cpu", help="what ranks run on (default cpu)")
     add("--ranks", metavar="N", help="ranks of this machine (default: cores / threads, or GPUs)")
     add("--threads", metavar="T", default="1", help="of each rank (default 1)")
     add("--name", metavar="NAME", help="of the device (default: the GPU's, or this machine's)")

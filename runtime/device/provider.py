@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.memory import PeakMemory
 from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of_code
 from tensoropt.runtime.errors import UserError
@@ -100,8 +101,6 @@ class DeviceArray(PlacedArray):
         self.nbytes = dtype.itemsize * int(np.prod(self.shape))
 
     def put(self, array: Array) -> None:
-        from tensoropt.runtime.device import cudart
-
         if array.shape != self.shape or array.dtype != self.dtype:
             raise ValueError(
                 f"expected {self.dtype} {self.shape}, got: {array.dtype} {array.shape}"
@@ -110,20 +109,14 @@ class DeviceArray(PlacedArray):
         cudart.copy(self.value.data_ptr(), whole.ctypes.data, self.nbytes)
 
     def get(self) -> Array:
-        from tensoropt.runtime.device import cudart
-
         array = np.empty(self.shape, self.dtype)
         cudart.copy(array.ctypes.data, self.value.data_ptr(), self.nbytes)
         return array
 
     def copy(self, other: PlacedArray) -> None:
-        from tensoropt.runtime.device import cudart
-
         cudart.copy(self.value.data_ptr(), other.value.data_ptr(), self.nbytes)
 
     def zero(self) -> None:
-        from tensoropt.runtime.device import cudart
-
         cudart.clear(self.value.data_ptr(), self.nbytes)
 
 

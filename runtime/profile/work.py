@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.device.provider import Provider, provider_of
-from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
-from tensoropt.runtime.ranks import first_error, share_of_cores
+from tensoropt.runtime.ranks import made_on_all, share_of_cores, slowest_s
 from tensoropt.runtime.session import Session, rank_session
 
 __all__ = ["run_profile"]
@@ -69,9 +68,8 @@ def _gpus(provider: Provider) -> Measured:
 def _task(job: ProfileJob, task: Task, comm: Any, place: _Place) -> Measured:
     path = Path(task.path(comm.rank))
     trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
-    session, error = _open(path, place, trace)
-    error = first_error(comm, error)
-    if session is None or error is not None:
+    session, error = made_on_all(comm, partial(_open, path, place, trace))
+    if session is None:
         return Measured(error=error)
     runs = _warm_up(session, comm, task.seconds)
     if trace is None:
@@ -84,19 +82,16 @@ def _task(job: ProfileJob, task: Task, comm: Any, place: _Place) -> Measured:
     return Measured(0.0, runs, merged(ranks) if ranks else None, f"{trace}.onnx")
 
 
-def _open(path: Path, place: _Place, trace: Path | None) -> tuple[Session | None, str | None]:
-    try:
-        session = rank_session(path, place.threads, trace, provider=place.provider)
-        for number, (name, kind, shape) in enumerate(session.signature()):
-            session.feed(name, drawn_input(name, kind, shape, number))
-    except UserError as error:
-        return None, str(error)
-    return session, None
+def _open(path: Path, place: _Place, trace: Path | None) -> Session:
+    session = rank_session(path, place.threads, trace, provider=place.provider)
+    for number, (name, kind, shape) in enumerate(session.signature()):
+        session.feed(name, drawn_input(name, kind, shape, number))
+    return session
 
 
 def _warm_up(session: Session, comm: Any, seconds: float) -> int:
     """Run a few times; return how many runs take ``seconds``, the same on all ranks."""
-    times = [_timed(session, comm) for _ in range(_WARM_UP)]
+    times = [slowest_s(comm, session.run) for _ in range(_WARM_UP)]
     fits = int(seconds / max(min(times), 1e-6))
     return int(comm.bcast(min(max(fits, _LEAST_RUNS), _MOST_RUNS)))
 
@@ -108,15 +103,5 @@ def _times(session: Session, comm: Any, runs: int, seconds: float) -> list[float
     """
     times: list[float] = []
     while len(times) < runs and (len(times) < _LEAST_RUNS or sum(times) < _PATIENCE * seconds):
-        times.append(_timed(session, comm))
+        times.append(slowest_s(comm, session.run))
     return times
-
-
-def _timed(session: Session, comm: Any) -> float:
-    """Return the slowest rank's time of one run, in seconds."""
-    from mpi4py import MPI
-
-    comm.Barrier()
-    start = time.perf_counter()
-    session.run()
-    return float(comm.allreduce(time.perf_counter() - start, MPI.MAX))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.device.provider import Memory, provider_of
-from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.ranks import first_error, largest, share_of_cores, wait_idle
+from tensoropt.runtime.ranks import largest, made_on_all, share_of_cores, wait_idle
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,
@@ -65,13 +65,8 @@ def _open(
     """
     text = "captured" if job.cuda_graphs else None
     for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):
-        step, error = None, None
-        try:
-            step = Step(held.plan, held, threads, folder, captured)
-        except UserError as failure:
-            error = str(failure)
-        error = first_error(comm, error)
-        if error is None and step is not None:
+        step, error = made_on_all(comm, partial(Step, held.plan, held, threads, folder, captured))
+        if step is not None:
             if captured:
                 step.capture()
             return step, text, None
