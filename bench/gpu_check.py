@@ -30,7 +30,7 @@ import segments
 from gpu.agreement import inference, training
 from gpu.cut import KINDS
 from gpu.failure import RunError
-from gpu.machine import facts, missing, share_gpus
+from gpu.machine import facts, missing
 from gpu.models import Zoo
 from gpu.setting import Part, Setting, table
 from gpu.steps import cuda_graphs, prediction
@@ -122,7 +122,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if why is not None:
         print(f"gpu-check: skipped: {why}")
         return 0
-    share_gpus()
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         zoo = Zoo("tiny" if given.tiny else "full", Path(folder))
         held, gpus = facts(given.provider, given.stand_in is not None)

@@ -7,10 +7,10 @@ does. NCCL's calls only start on a stream; ``wait`` returns when all of them are
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.provider import PlacedArray, Provider
 
 __all__ = ["Direct", "MpiDirect", "NcclDirect", "direct_for"]
@@ -92,8 +92,8 @@ class NcclDirect:
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm
-        self._nccl = _load("TENSOROPT_NCCL", "libnccl.so.2")
-        self._cuda = _load("TENSOROPT_CUDART", "libcudart.so.13", "libcudart.so.12")
+        self._nccl = cudart.opened("TENSOROPT_NCCL", ["libnccl.so.2"])
+        self._cuda = cudart.opened("TENSOROPT_CUDART", cudart.NAMES)
         stream = ctypes.c_void_p()
         _check(
             "cudaStreamCreateWithFlags",
@@ -166,17 +166,6 @@ class NcclDirect:
 def direct_for(provider: Provider, comm: Any) -> Direct:
     """Return what a program would call on the arrays of a provider."""
     return MpiDirect(comm) if provider.name == "cpu" else NcclDirect(comm)
-
-
-def _load(variable: str, *names: str) -> ctypes.CDLL:
-    given = os.environ.get(variable)
-    errors = []
-    for name in (given,) if given else names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError as error:
-            errors.append(str(error))
-    raise RuntimeError(errors[0])
 
 
 def _check(what: str, code: int) -> None:

@@ -12,7 +12,7 @@ from gpu.failure import RunError
 from gpu.ranks import on_ranks
 from tensoropt.runtime.onnx_runtime import installation_fault, installed_builds
 
-__all__ = ["facts", "missing", "probe", "share_gpus"]
+__all__ = ["facts", "missing", "probe"]
 
 _DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
 
@@ -39,15 +39,6 @@ def probe(comm: Any) -> dict[str, Any]:
     open_provider("cuda", comm)
     found: dict[str, Any] = library.cuda()
     return found
-
-
-def share_gpus(environment: Any = os.environ) -> None:
-    """Set what ranks that share a GPU need, unless it is set.
-
-    NCCL's guide asks for few thread blocks per rank, as kernels that wait for one another must all
-    fit on the device.
-    """
-    environment.setdefault("NCCL_MAX_CTAS", "4")
 
 
 def facts(provider: str, stand_in: bool) -> tuple[dict[str, str], int]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
 from tensoropt.runtime.errors import UserError
 
-__all__ = ["clear", "copy", "together", "use_device"]
+__all__ = ["NAMES", "clear", "copy", "opened", "together", "use_device"]
 
-_NAMES = ("libcudart.so.13", "libcudart.so.12")
+NAMES = ("libcudart.so.13", "libcudart.so.12")
 _ANY = 4  # cudaMemcpyDefault: the addresses say which memory is whose
 _LEGACY = None  # the stream that waits for all others but ONNX Runtime's, which runs end with
 
@@ -66,15 +66,22 @@ def _call(name: str, *arguments: object) -> None:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Return the CUDA runtime: the one that ``TENSOROPT_CUDART`` names, or else the usual ones.
+    try:
+        return opened("TENSOROPT_CUDART", NAMES)
+    except OSError as error:
+        raise UserError(f"the CUDA runtime cannot be loaded: {error}") from None
 
-    Those are found where ONNX Runtime has loaded them before.
+
+def opened(variable: str, names: Sequence[str]) -> ctypes.CDLL:
+    """Return the library that an environment variable names, or else the first of the usual ones.
+
+    Those are found where ONNX Runtime has loaded them before. Raises the first `OSError`.
     """
-    given = os.environ.get("TENSOROPT_CUDART")
+    given = os.environ.get(variable)
     errors = []
-    for name in (given,) if given else _NAMES:
+    for name in (given,) if given else names:
         try:
             return ctypes.CDLL(name)
         except OSError as error:
-            errors.append(str(error))
-    raise UserError(f"the CUDA runtime cannot be loaded: {errors[0]}")
+            errors.append(error)
+    raise errors[0]

@@ -1,6 +1,20 @@
 #include "ort/ort_api.hpp"
 
 namespace tensoropt {
+namespace {
+
+// A text that a call gives into memory whose size it tells first, the terminating zero counted.
+template <class Call>
+std::string sized_text(Call call) {
+  std::size_t size = 0;
+  call(nullptr, &size);
+  std::string text(size, '\0');
+  call(text.data(), &size);
+  text.resize(size ? size - 1 : 0);
+  return text;
+}
+
+}  // namespace
 
 void Api::fail(OrtStatus *status) const {
   std::string message = raw<const char *>(Slot::GetErrorMessage, status);
@@ -9,12 +23,9 @@ void Api::fail(OrtStatus *status) const {
 }
 
 std::string Api::node_name(const OrtKernelInfo *info) const {
-  std::size_t size = 0;
-  call(Slot::KernelInfo_GetNodeName, info, static_cast<char *>(nullptr), &size);
-  std::string name(size, '\0');
-  call(Slot::KernelInfo_GetNodeName, info, name.data(), &size);
-  name.resize(size ? size - 1 : 0);  // the size counts the terminating zero
-  return name;
+  return sized_text([&](char *text, std::size_t *size) {
+    call(Slot::KernelInfo_GetNodeName, info, text, size);
+  });
 }
 
 std::int64_t Api::integer(const OrtKernelInfo *info, const char *name) const {
@@ -24,12 +35,9 @@ std::int64_t Api::integer(const OrtKernelInfo *info, const char *name) const {
 }
 
 std::string Api::text(const OrtKernelInfo *info, const char *name) const {
-  std::size_t size = 0;
-  call(Slot::KernelInfoGetAttribute_string, info, name, static_cast<char *>(nullptr), &size);
-  std::string value(size, '\0');
-  call(Slot::KernelInfoGetAttribute_string, info, name, value.data(), &size);
-  value.resize(size ? size - 1 : 0);
-  return value;
+  return sized_text([&](char *text, std::size_t *size) {
+    call(Slot::KernelInfoGetAttribute_string, info, name, text, size);
+  });
 }
 
 Shape Api::integers(const OrtKernelInfo *info, const char *name) const {
@@ -110,12 +118,9 @@ std::string Api::config_entry(const OrtSessionOptions *options, const char *key)
   int exists = 0;
   call(Slot::HasSessionConfigEntry, options, key, &exists);
   if (!exists) return {};
-  std::size_t size = 0;
-  call(Slot::GetSessionConfigEntry, options, key, static_cast<char *>(nullptr), &size);
-  std::string value(size, '\0');
-  call(Slot::GetSessionConfigEntry, options, key, value.data(), &size);
-  value.resize(size ? size - 1 : 0);
-  return value;
+  return sized_text([&](char *text, std::size_t *size) {
+    call(Slot::GetSessionConfigEntry, options, key, text, size);
+  });
 }
 
 }  // namespace tensoropt

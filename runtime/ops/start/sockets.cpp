@@ -98,20 +98,12 @@ Socket bound_4(int port, std::uint32_t interface) {
   return bound(AF_INET, reinterpret_cast<sockaddr *>(&address), sizeof address);
 }
 
-// IPv4 comes to this one too.
-Socket bound_6(int port) {
+// IPv4 comes to one of any interface too.
+Socket bound_6(int port, const in6_addr &interface) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
   address.sin6_port = htons(std::uint16_t(port));
-  address.sin6_addr = in6addr_any;
-  return bound(AF_INET6, reinterpret_cast<sockaddr *>(&address), sizeof address);
-}
-
-Socket bound_local_6(int port) {
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  address.sin6_port = htons(std::uint16_t(port));
-  address.sin6_addr = in6addr_loopback;
+  address.sin6_addr = interface;
   return bound(AF_INET6, reinterpret_cast<sockaddr *>(&address), sizeof address);
 }
 
@@ -134,10 +126,10 @@ Socket::~Socket() {
 Socket listen_on(const std::string &address, int port) {
   Socket socket;
   if (address == "::1")
-    socket = bound_local_6(port);
+    socket = bound_6(port, in6addr_loopback);
   else if (address == "localhost" || address.starts_with("127."))
     socket = bound_4(port, INADDR_LOOPBACK);
-  else if (socket = bound_6(port); !socket && errno != EADDRINUSE)
+  else if (socket = bound_6(port, in6addr_any); !socket && errno != EADDRINUSE)
     socket = bound_4(port, INADDR_ANY);  // no IPv6 here
   if (!socket)
     throw Error("port " + std::to_string(port) + " cannot be listened on: " + strerror(errno));
