@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["binding", "computes_in", "has_kernel", "is_lacking", "on_cuda", "without_kernels"]
@@ -26,8 +27,6 @@ _FUNCTIONS = """
 """
 _TAKEN_APART = frozenset(_FUNCTIONS.split())
 """Functions of the standard without any kernel, which ONNX Runtime replaces by their nodes."""
-
-_NAMES = {"f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "i1": "bool"}
 
 
 @dataclass(frozen=True)
@@ -165,5 +164,5 @@ def _name(kind: ir.Type) -> str:
     """Return ONNX's name of the elements of a tensor, empty where there is none."""
     if not isinstance(kind, ir.RankedTensorType):
         return ""
-    text = str(ir.RankedTensorType(kind).element_type)
-    return _NAMES.get(text, text.replace("ui", "uint") if text[0] == "u" else f"int{text[1:]}")
+    element = element_of(str(ir.RankedTensorType(kind).element_type))
+    return element.name.lower() if element is not None else ""
