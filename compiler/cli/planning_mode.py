@@ -124,7 +124,7 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     if args.plot is not None:
         plot_frontier(frontier, args.plot)
     if args.pareto or args.output is None:
-        _print_frontier(args, frontier if args.pareto else replace(frontier, chosen=point))
+        _print_frontier(args, replace(frontier, chosen=point, narrowed=not args.pareto))
     if args.output is not None:
         from tensoropt.compiler.driver import compile_plan
 
@@ -138,7 +138,7 @@ def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Fro
     chosen = None
     if not args.pareto and args.output is None:
         chosen = pick_point(fitting(frontier.points, request), which_point(args))
-    _print_frontier(args, replace(frontier, chosen=chosen))
+    _print_frontier(args, replace(frontier, chosen=chosen, narrowed=chosen is not None))
     sys.stdout.flush()
     unwritten = [str(path) for path in (args.output, args.plot) if path is not None]
     kept = f"; not written: {', '.join(unwritten)}" if unwritten else ""

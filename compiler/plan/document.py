@@ -8,7 +8,7 @@ from typing import Any
 
 from tensoropt.compiler.cost.memory import Memory
 from tensoropt.compiler.plan.writer import sha256
-from tensoropt.compiler.report.points import FIELDS, Point, as_dict
+from tensoropt.compiler.report.points import FIELDS, Point, listed
 from tensoropt.compiler.request import Chosen
 from tensoropt.compiler.training.memory import StaticParts
 from tensoropt.compiler.version import TOOL
@@ -38,7 +38,7 @@ def plan_document(
         "mesh": {"shape": list(point.mesh)},
         "ranks": math.prod(point.mesh),
         "search": {"name": request.search, "seed": request.seed, "epsilon": chosen.result.epsilon},
-        "frontier": [as_dict(one) for one in chosen.result.points],
+        "frontier": listed(chosen.result.points),
         "chosen": point.index,
         "predicted": _predicted(point, memory, parts),
         **described,

@@ -24,7 +24,8 @@ class Left(Protocol):
 class Frontier:
     """The points of a model on ``devices`` devices, sorted by time.
 
-    ``chosen`` narrows a report to one of them; the names of points stay those of the whole.
+    ``chosen`` is the point to take. With ``narrowed`` reports are of that point alone; the names of
+    points stay those of the whole.
     ``epsilon`` is the bound that the search reached: 0 is exact, ``None`` no frontier within one.
     The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
     ``found`` is how many points the search had, of all meshes; 0 where that is not known. The
@@ -37,6 +38,7 @@ class Frontier:
     devices: int
     points: Sequence[Point]
     chosen: Point | None = None
+    narrowed: bool = False
     epsilon: float | None = 0.0
     time_epsilon: float | None = None
     found: int = 0
@@ -46,7 +48,7 @@ class Frontier:
     @property
     def shown(self) -> Sequence[Point]:
         """The points that a report lists."""
-        return self.points if self.chosen is None else [self.chosen]
+        return [self.chosen] if self.narrowed and self.chosen is not None else self.points
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,15 @@ import math
 from typing import Any, Protocol
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
-from tensoropt.compiler.report.points import FIELDS, Point, as_dict, mesh_name, recompute_of
+from tensoropt.compiler.report.points import (
+    FIELDS,
+    Point,
+    as_dict,
+    listed,
+    marks,
+    mesh_name,
+    recompute_of,
+)
 
 __all__ = [
     "csv_text",
@@ -34,11 +42,13 @@ class Report(Protocol):
 
 def frontier_json(frontier: Frontier) -> str:
     """Return the frontier as one JSON object, with a line end; a bound is null for none."""
-    points = [as_dict(point) for point in frontier.shown]
+    shown = {point.index for point in frontier.shown}
+    points = [row for row in listed(frontier.points) if row["index"] in shown]
     bounds = {"epsilon": frontier.epsilon, "time_epsilon": _finite(frontier.time_epsilon)}
     left_out = [{"mesh": list(left.mesh), "reason": left.reason} for left in frontier.left_out]
     ended = {"interrupted": frontier.interrupted, "left_out": left_out}
-    return json_text(frontier, {**bounds, **ended, "points": points})
+    chosen = None if frontier.chosen is None else frontier.chosen.index
+    return json_text(frontier, {**bounds, **ended, "chosen": chosen, "points": points})
 
 
 def profile_json(profile: Profile) -> str:
@@ -50,12 +60,17 @@ def profile_json(profile: Profile) -> str:
 def frontier_csv(frontier: Frontier) -> str:
     """Return the frontier as CSV with a header line; a mesh is written ``2x4``.
 
-    Points of training steps have a column of what they compute anew.
+    Points of training steps have a column of what they compute anew. The last column holds the
+    names of a point, such as ``fastest knee``.
     """
     trains = any(recompute_of(point) is not None for point in frontier.shown)
     own = ["recompute"] if trains else []
-    rows = [[p.index, *(recompute_of(p) for _ in own), *_cells(p)] for p in frontier.shown]
-    return csv_text(["index", *own, "mesh", *FIELDS], rows)
+    named = {index: " ".join(names) for index, names in marks(frontier.points).items()}
+    rows = [
+        [p.index, *(recompute_of(p) for _ in own), *_cells(p), named.get(p.index, "")]
+        for p in frontier.shown
+    ]
+    return csv_text(["index", *own, "mesh", *FIELDS, "marks"], rows)
 
 
 def profile_csv(profile: Profile) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "fastest",
     "knee",
     "leanest",
+    "listed",
     "marks",
     "mesh_name",
     "pick_point",
@@ -75,25 +76,21 @@ def leanest(points: Sequence[_P]) -> _P:
     return min(points, key=lambda point: (point.memory_bytes, point.time_s, point.index))
 
 
+_WORTH = 3  # per cent less memory for which a person still gives one per cent of time
+
+
 def knee(points: Sequence[_P]) -> _P:
-    """Return the point that lies furthest below the line from the fastest to the leanest point.
+    """Return the point of least ``time ** 3 * memory``; among equals the fastest.
 
-    Time and memory are first scaled to 0..1 between those two, so units do not matter (the
-    Kneedle rule of Satopaa et al., 2011). On a frontier without a bulge it is the fastest point.
+    On logarithmic axes it is where the frontier touches a line of slope -3: a slower point does not
+    save 3% of memory for each 1% of time. Neither units nor points elsewhere on the frontier matter
+    (a slow tail, a limit of memory that cuts its other end), unlike for the distance from a line
+    between the two ends, which is nowhere positive where there are but two points.
     """
-    first, last = fastest(points), leanest(points)
-    time_range = last.time_s - first.time_s
-    memory_range = first.memory_bytes - last.memory_bytes
-    if not time_range or not memory_range:
-        return first
-
-    def gain(point: _P) -> float:
-        time = (point.time_s - first.time_s) / time_range
-        memory = (point.memory_bytes - last.memory_bytes) / memory_range
-        return 1.0 - time - memory
-
-    best = max(points, key=lambda point: (gain(point), -point.index))
-    return best if gain(best) > 0 else first
+    return min(
+        points,
+        key=lambda point: (point.time_s**_WORTH * point.memory_bytes, point.time_s, point.index),
+    )
 
 
 PICKS = {"time": fastest, "memory": leanest, "knee": knee}
@@ -113,18 +110,24 @@ def pick_point(points: Sequence[_P], which: str) -> _P:
     return found
 
 
-def marks(points: Sequence[Point]) -> Mapping[int, str]:
-    """Return the names of the points that have one (fastest, leanest, knee), by index."""
+def marks(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:
+    """Return the names of the points that have any (fastest, leanest, knee), by index."""
     named: dict[int, list[str]] = {}
     for name, choose in (("fastest", fastest), ("leanest", leanest), ("knee", knee)):
         if points:
             named.setdefault(choose(points).index, []).append(name)
-    return {index: ", ".join(names) for index, names in named.items()}
+    return named
 
 
 def as_dict(point: Point) -> dict[str, Any]:
-    """Return the point in the form of the JSON reports and of ``plan.json``."""
+    """Return the point in the form of the JSON reports."""
     figures = {name: getattr(point, name) for name in FIELDS}
     recompute = recompute_of(point)
     own = {} if recompute is None else {"recompute": recompute}
     return {"index": point.index, "mesh": list(point.mesh), **own, **figures}
+
+
+def listed(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """Return a frontier in the form of the JSON report and of ``plan.json``: with its marks."""
+    named = marks(points)
+    return [{**as_dict(point), "marks": [*named.get(point.index, ())]} for point in points]

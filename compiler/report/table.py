@@ -16,7 +16,7 @@ _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 
 def frontier_table(frontier: Frontier, *, colour: bool = False) -> str:
     """Return one row per point, with the fastest, the leanest and the knee marked."""
-    named = marks(frontier.points)
+    named = {index: ", ".join(names) for index, names in marks(frontier.points).items()}
     ways = {recompute_of(point) for point in frontier.points}
     own = ["recompute"] if len(ways) > 1 else []
     rows = [
@@ -45,7 +45,7 @@ def _count(frontier: Frontier) -> str:
     whole = f"{count} point{'' if count == 1 else 's'}"
     if frontier.found > count:
         whole += f" (of {frontier.found} found)"
-    shown = whole if frontier.chosen is None else f"one of {whole}"
+    shown = f"one of {whole}" if frontier.narrowed else whole
     return f"{shown}{_bound(frontier)}{_without(frontier)}, per device"
 
 

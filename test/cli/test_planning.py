@@ -26,6 +26,7 @@ FIELDS = [
     "memory_bytes",
     "static_bytes",
     "transient_bytes",
+    "marks",
 ]
 
 
@@ -73,7 +74,9 @@ def test_table_csv_and_plot(opt, mlp: Path, tmp_path: Path) -> None:
 
 
 def test_without_pareto_one_point_is_printed(opt, mlp: Path) -> None:
-    whole = points(opt(mlp, "--pareto", "--devices", "2", "--format", "json"))
+    outcome = opt(mlp, "--pareto", "--devices", "2", "--pick", "memory", "--format", "json")
+    whole = points(outcome)
+    assert json.loads(outcome.out)["chosen"] == len(whole) - 1
     for which, index in (("time", 0), ("memory", len(whole) - 1), ("1", 1)):
         (one,) = points(opt(mlp, "--devices", "2", "--pick", which, "--format", "json"))
         assert one == whole[index]

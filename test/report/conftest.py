@@ -12,7 +12,7 @@ from tensoropt.compiler.report.frontier import Frontier, Profile
 def frontier() -> Frontier:
     points = [
         spot(0, 0.001, 4 << 20, (4,)),
-        spot(1, 0.002, 2 << 20),
+        spot(1, 0.0012, 2 << 20),
         spot(2, 0.005, (3 << 20) // 2),
         spot(3, 0.009, 1 << 20, (4,)),
     ]

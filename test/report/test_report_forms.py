@@ -30,7 +30,7 @@ def test_table(frontier) -> None:
         "model.onnx on 4 x cpu: 4 points, per device",
         "index  mesh     time  compute  communication    memory    static  transient",
         "    0     4  1.00 ms   750 us         250 us  4.00 MiB  4.00 MiB        0 B  fastest",
-        "    1   2x2  2.00 ms  1.50 ms         500 us  2.00 MiB  2.00 MiB        0 B  knee",
+        "    1   2x2  1.20 ms   900 us         300 us  2.00 MiB  2.00 MiB        0 B  knee",
         "    2   2x2  5.00 ms  3.75 ms        1.25 ms  1.50 MiB  1.50 MiB        0 B",
         "    3     4  9.00 ms  6.75 ms        2.25 ms  1.00 MiB  1.00 MiB        0 B  leanest",
     ]
@@ -46,12 +46,16 @@ def test_coloured_table_holds_every_figure(frontier) -> None:
 def test_json(frontier) -> None:
     document = json.loads(frontier_json(frontier))
     head = ["schema", "model", "device", "epsilon", "time_epsilon", "interrupted", "left_out"]
+    head += ["chosen"]
     assert list(document) == [*head, "points"]
     assert (document["interrupted"], document["left_out"]) == (False, [])
     assert document["epsilon"] == 0
     assert document["schema"] == 1
     assert (document["model"], document["device"]) == ("model.onnx", "cpu")
-    assert list(document["points"][0]) == ["index", "mesh", *FIGURES]
+    assert list(document["points"][0]) == ["index", "mesh", *FIGURES, "marks"]
+    assert document["chosen"] is None
+    marked = [point["marks"] for point in document["points"]]
+    assert marked == [["fastest"], ["knee"], [], ["leanest"]]
     assert [point["mesh"] for point in document["points"]] == [[4], [2, 2], [2, 2], [4]]
     times = [point["time_s"] for point in document["points"]]
     assert times == [point.time_s for point in frontier.points]
@@ -59,8 +63,10 @@ def test_json(frontier) -> None:
 
 def test_csv(frontier) -> None:
     rows = list(csv.reader(io.StringIO(frontier_csv(frontier))))
-    assert rows[0] == ["index", "mesh", *FIGURES]
-    assert rows[2] == ["1", "2x2", "0.002", "0.0015", "0.0005", "2097152", "2097152", "0"]
+    assert rows[0] == ["index", "mesh", *FIGURES, "marks"]
+    figures = [str(getattr(frontier.points[1], name)) for name in FIGURES]
+    assert rows[2] == ["1", "2x2", *figures, "knee"]
+    assert [row[-1] for row in rows[1:]] == ["fastest", "knee", "", "leanest"]
     assert len(rows) == 5
 
 
@@ -69,7 +75,7 @@ def test_profile_table(profile) -> None:
     assert lines[0] == "model.onnx on cpu: fastest, per device"
     assert lines[2].endswith("does not fit")
     assert lines[3].endswith("1.00x")
-    assert lines[4].endswith("2.00x")
+    assert lines[4].endswith("1.20x")
 
 
 def test_profile_for_machines(profile) -> None:
@@ -84,13 +90,20 @@ def test_profile_for_machines(profile) -> None:
 
 
 def test_one_point_of_a_frontier_keeps_its_name(frontier) -> None:
-    one = replace(frontier, chosen=frontier.points[1])
+    one = replace(frontier, chosen=frontier.points[1], narrowed=True)
     lines = frontier_table(one).splitlines()
     assert lines[0] == "model.onnx on 4 x cpu: one of 4 points, per device"
     assert [line.split()[0] for line in lines[1:]] == ["index", "1"]
     assert lines[2].endswith("  knee")
-    assert len(json.loads(frontier_json(one))["points"]) == 1
+    document = json.loads(frontier_json(one))
+    assert (document["chosen"], [point["marks"] for point in document["points"]]) == (1, [["knee"]])
+    assert frontier_csv(one).splitlines()[1].endswith(",knee")
     assert len(frontier_csv(one).splitlines()) == 2
+
+
+def test_the_point_taken_is_said_beside_all(frontier) -> None:
+    document = json.loads(frontier_json(replace(frontier, chosen=frontier.points[3])))
+    assert (document["chosen"], len(document["points"])) == (3, 4)
 
 
 def steps(frontier):

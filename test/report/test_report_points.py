@@ -8,21 +8,85 @@ from hypothesis import strategies as st
 from spots import spot
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.report.points import fastest, knee, leanest, marks, pick_point
+from tensoropt.compiler.report.points import (
+    fastest,
+    knee,
+    leanest,
+    listed,
+    marks,
+    pick_point,
+)
 
 
 def test_names(frontier) -> None:
-    assert marks(frontier.points) == {0: "fastest", 1: "knee", 3: "leanest"}
+    assert marks(frontier.points) == {0: ["fastest"], 1: ["knee"], 3: ["leanest"]}
+    assert [row["marks"] for row in listed(frontier.points)] == [
+        ["fastest"],
+        ["knee"],
+        [],
+        ["leanest"],
+    ]
 
 
 def test_one_point_has_every_name(frontier) -> None:
-    assert marks(frontier.points[:1]) == {0: "fastest, leanest, knee"}
+    assert marks(frontier.points[:1]) == {0: ["fastest", "leanest", "knee"]}
     assert marks([]) == {}
+    assert listed([]) == []
 
 
-def test_no_knee_above_the_line() -> None:
-    bulging = [spot(0, 1.0, 100), spot(1, 1.9, 99), spot(2, 2.0, 10)]
+# Time (any unit):memory (MiB) of points found for real models, and those that a person may take.
+RECORDED = {
+    "llama of 1.1e9 parameters, 8 h200": (
+        "4.675:1407 4.735:627 4.899:539 5.359:529.1 5.566:527.6",
+        {1, 2},
+    ),
+    "two points, one of which holds all on each device": ("1:4219 1.04:533", {1}),
+    "resnet50, 8 h200": (
+        "0.621:52.8 0.641:35.7 0.663:22.3 0.720:20.1 0.730:15.1 0.807:13.2 0.816:9.25 0.864:8.46",
+        {4, 6},
+    ),
+    "vgg16, 8 h200, whose slow tail saves little": (
+        "2.324:537 2.329:507 2.409:491 2.499:487 2.719:484 2.98:467 3.27:464 5.21:463 7.63:458",
+        {1, 2},
+    ),
+    "vgg19, 8 h200": (
+        "3.053:121 3.143:97.7 3.256:94.3 3.262:79 3.402:74.6 3.65:70 4.13:66.6 4.5:65.5 4.76:64.6",
+        {3, 4},
+    ),
+    "resnet50, trained on 4 cpu, where memory is dear": (
+        "145:127 150:122 157:117 162:115 172:110 174:108",
+        {0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_knee_is_one_that_people_choose(name: str) -> None:
+    text, sensible = RECORDED[name]
+    pairs = [[float(figure) for figure in point.split(":")] for point in text.split()]
+    points = [spot(index, time, int(mib * 2**20)) for index, (time, mib) in enumerate(pairs)]
+    assert knee(points).index in sensible
+    tail = spot(len(points), 1000 * points[0].time_s, points[-1].memory_bytes - 1)
+    assert knee([*points, tail]).index in sensible
+
+
+def test_no_knee_where_memory_is_dear() -> None:
+    bulging = [spot(0, 1.0, 100), spot(1, 1.9, 99), spot(2, 2.0, 20)]
     assert knee(bulging).index == 0
+
+
+@pytest.mark.parametrize("saved", [0.125, 0.2, 0.5, 0.9])
+def test_a_little_time_for_much_memory_is_given(saved: float) -> None:
+    """One per cent of time for three of memory: the line between two points."""
+    even = (1 - saved) ** (-1 / 3)
+    for time_s, index in ((even * 0.999, 1), (even * 1.001, 0)):
+        points = [spot(0, 1.0, 10**9), spot(1, time_s, round(10**9 * (1 - saved)))]
+        assert knee(points).index == index
+
+
+def test_points_without_time_or_memory() -> None:
+    assert knee([spot(0, 0.0, 100), spot(1, 1.0, 10)]).index == 0
+    assert knee([spot(0, 1.0, 100), spot(1, 2.0, 0)]).index == 1
 
 
 def test_among_equals_the_better_other_figure_decides() -> None:
