@@ -65,7 +65,7 @@ class Schema:
     """What the standard, or ONNX Runtime for its own domains, says of one version of an op.
 
     ``attributes`` maps each name to its AttributeProto.AttributeType number; a maximum of 2**31-1
-    marks a variadic side.
+    marks a variadic side; ``outputs`` holds the names of the outputs, one for all variadic ones.
     """
 
     op_type: str
@@ -77,6 +77,7 @@ class Schema:
     max_outputs: int
     attributes: dict[str, int]
     required: frozenset[str]
+    outputs: tuple[str, ...]
 
 
 def op_name(domain: str, op_type: str) -> str:
@@ -348,8 +349,9 @@ def _make_schema(held: Any, kinds: dict[str, int]) -> Schema:
         max_outputs=held.max_output,
         attributes=kinds,
         required=frozenset(name for name, a in held.attributes.items() if a.required),
+        outputs=tuple(output.name for output in held.outputs),
     )
 
 
-_OWN = {"Barrier": Schema("Barrier", OWN_DOMAIN, 1, 2, 2, 1, 1, {}, frozenset())}
+_OWN = {"Barrier": Schema("Barrier", OWN_DOMAIN, 1, 2, 2, 1, 1, {}, frozenset(), ("y",))}
 """What runs on our own runtime alone."""

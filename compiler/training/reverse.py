@@ -218,7 +218,9 @@ class Reverse:
         given = Backward(
             taped.info, make, operands, results, gradients, wanted, self._read, taped.held
         )
-        self._collect(taped, wanted, _own(make, gradients, rule(given)))
+        found = rule(given)
+        given.check_asked()
+        self._collect(taped, wanted, _own(make, gradients, found))
         self._note(taped, gradients)
 
     def _read(self, value: Any) -> Any:

@@ -80,6 +80,7 @@ class _Step:
             loss = build_loss(self._make("loss", "forward"), self.signature, self.spec.loss)
             training = Training(self._seed, self.buffers.__setitem__)
             taped = tape(self.signature.block, self.versions, self.marker, training)
+            parameters = [w for w in parameters if w not in self.buffers]
             again = self._recomputation()
             reverse = Reverse(taped, set(parameters), self.marker, self.opset, again)
             reverse.run(loss, self._seed_gradient(loss))

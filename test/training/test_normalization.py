@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 from training.flow import flow
 from training.harness import Vjp, check_model, check_node, node_model, normal, positive
+from training.steps import Node, Step, model_of, spec_of
+
+TOTAL: Node = ("ReduceSum", ["z"], "loss", {"keepdims": 0})
 
 
 def narrow(*shape: int, seed: int = 0) -> Any:
@@ -64,6 +69,20 @@ def test_results_of_training_mode_are_the_running_statistics() -> None:
     operands = _batch(4, 3, 5, dtype=np.float32)
     held = {"training_mode": 1}
     check_node("BatchNormalization", operands, held, outputs=3, cotangents=["y0"])
+
+
+def test_running_statistics_that_the_loss_reads_stay_buffers(tmp_path: Path) -> None:
+    x, scale, bias, mean, variance = _batch(4, 3, 5, dtype=np.float32)
+    held = {"scale": scale, "bias": bias, "mean": mean, "variance": variance}
+    model = model_of([("Add", ["y", "v"], "z", {}), TOTAL], {"x": x}, ["loss"], held)
+    node = ("BatchNormalization", ["x", *held], ["y", "", "moved"])
+    model.graph.node.insert(0, helper.make_node(*node, training_mode=1, momentum=0.8))
+    model.graph.node.insert(1, helper.make_node("Unsqueeze", ["moved", "dims"], ["v"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0, 2]), "dims"))
+    step = Step(model, spec_of("output:loss"), tmp_path)
+    assert set(step.updates) == set(held)
+    step.step({"x": x}, learning_rate=0.1)
+    np.testing.assert_allclose(step.state["mean"], 0.8 * mean + 0.2 * x.mean((0, 2)), rtol=1e-5)
 
 
 def _layer(rank: int, **options: Any) -> Any:

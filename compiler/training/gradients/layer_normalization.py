@@ -6,7 +6,7 @@ anew from X.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.loops import axis_of
@@ -24,7 +24,15 @@ from tensoropt.compiler.training.gradients.standardising import (
     standardise,
     wide,
 )
-from tensoropt.dialects.build import element_type, float_attr, int_attr, shape_of, tensor_type
+from tensoropt.dialects.build import (
+    Build,
+    element_type,
+    float_attr,
+    int_attr,
+    shape_of,
+    sizes_of,
+    tensor_type,
+)
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
@@ -54,7 +62,8 @@ def layer_form(f: Forward) -> Sequence[Any]:
 @gradient("LayerNormalization")
 def layer(b: Backward) -> Gradients:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
-    return _scaled(b, _standardised(b))
+    held = _standardised(b)
+    return _scaled(b, held, (held.of_mean, held.of_inverse))
 
 
 def _standardised(b: Backward) -> Standardised:
@@ -80,13 +89,34 @@ def _epsilon(b: Backward) -> float:
 def root_mean_square(b: Backward) -> Gradients:
     """The same with x' = X / sqrt(mean(X^2)): Zhang and Sennrich (arXiv 1910.07467)."""
     x = wide(b.make, b.operand(0))
-    return _scaled(b, standardise(b.make, x, _dims(b), _epsilon(b), centred=False))
+    held = standardise(b.make, x, _dims(b), _epsilon(b), centred=False)
+    return _scaled(b, held, (held.of_inverse,))
 
 
-def _scaled(b: Backward, held: Standardised) -> Gradients:
-    """Return the gradients of X, scale and bias, of x' scale + bias."""
-    make, dy = b.make, wide(b.make, b.dy)
-    found: list[Any] = [None] * len(b.operands)
+def _scaled(
+    b: Backward, held: Standardised, statistics: Sequence[Callable[[Any], Any]]
+) -> Gradients:
+    """Return the gradients of X, scale and bias, of x' scale + bias.
+
+    ``statistics`` turn the gradients of the results behind the first into what X gets of them.
+    """
+    make, found = b.make, _of_result(b, held)
+    for index, own in enumerate(statistics, start=1):
+        if (dy := b.gradient(index)) is not None and b.wanted[0]:
+            found[0] = own(dy) if found[0] is None else make.add(found[0], own(dy))
+    pairs = zip(found, b.operands, strict=True)
+    return [
+        None if x is None else make.cast(_whole(make, x, own), element_type(own))
+        for x, own in pairs
+    ]
+
+
+def _of_result(b: Backward, held: Standardised) -> list[Any]:
+    """Return what X, scale and bias get of the first result."""
+    make, found = b.make, list[Any]([None] * len(b.operands))
+    if b.gradient() is None:
+        return found
+    dy = wide(make, b.dy)
     product = make.mul(dy, held.value) if any(b.wanted[:2]) else None
     if b.wanted[0]:
         scale = wide(make, b.operand(1))
@@ -94,8 +124,12 @@ def _scaled(b: Backward, held: Standardised) -> Gradients:
     for index, term in ((1, product), (2, dy)):
         if index < len(found) and b.wanted[index]:
             found[index] = unbroadcast(make, term, b.shape(index))
-    pairs = zip(found, b.operands, strict=True)
-    return [None if x is None else make.cast(x, element_type(own)) for x, own in pairs]
+    return found
+
+
+def _whole(make: Build, x: Any, like: Any) -> Any:
+    """Return ``x`` in the shape of ``like``: that of the mean alone is a number per row."""
+    return x if shape_of(x) == shape_of(like) else make.expand(x, sizes_of(like))
 
 
 @decomposition("com.microsoft.SkipLayerNormalization")
@@ -113,8 +147,7 @@ def skip_simplified(f: Forward) -> Sequence[Any]:
 def _normalised_sum(
     f: Forward, op_type: str, terms: Sequence[int], parameters: Sequence[int]
 ) -> Sequence[Any]:
-    if f.gives(1) or f.gives(2):
-        raise f.refused("its statistics are used, which no runtime on a CPU returns")
+    f.check_unused((1, 2))  # statistics, which no runtime on a CPU returns
     make, total = f.make, f.operands[0]
     for index in filter(f.has, terms[1:]):
         total = make.add(total, f.operands[index])

@@ -62,7 +62,7 @@ def _minus_picked(make: Build, logarithms: Any, index: Any, axis: int) -> Any:
 def _cross_entropy_gradient(b: Backward) -> Gradients:
     """dX = softmax(X) (dL - sum of dZ) + dZ - dL at the labels, Z the logarithms."""
     make, axis = b.make, int(b.info.attribute("axis"))
-    of_loss, of_logarithms = b.gradients
+    of_loss, of_logarithms = b.gradient(0), b.gradient(1)
     factor = None if of_loss is None else make.unsqueeze(of_loss, [axis])
     if of_logarithms is not None:
         total = make.reduce("ReduceSum", of_logarithms, [axis])

@@ -96,12 +96,13 @@ def concat(b: Backward) -> Gradients:
 def split(b: Backward) -> Gradients:
     """The gradients of the parts joined, zeros for those that nothing depends on."""
     axis = axis_of(b.info, 0, len(b.shape(0)))
-    there = [i for i, dy in enumerate(b.gradients) if dy is not None]
+    given = [b.gradient(i) for i in range(len(b.results))]
+    there = [i for i, dy in enumerate(given) if dy is not None]
     if len(there) == 1:
         sizes = [sizes_of(result)[axis] for result in b.results]
         ends = sum(sizes[: there[0]]), sum(sizes[there[0] + 1 :])
-        return b.first(b.make.pad(b.gradients[there[0]], axis, ends, 0.0))
-    pairs = zip(b.results, b.gradients, strict=True)
+        return b.first(b.make.pad(given[there[0]], axis, ends, 0.0))
+    pairs = zip(b.results, given, strict=True)
     parts = [b.make.zeros(result) if dy is None else dy for result, dy in pairs]
     return b.first(b.make.concat(parts, axis))
 

@@ -88,14 +88,27 @@ def _uncast(value: Any) -> Any:
 
 @gradient("BatchNormalization")
 def batch(b: Backward) -> Gradients:
+    """The gradients of what is normalised and of the running statistics: means of X, moved."""
+    make = b.make
+    centred = make.sub(wide(make, b.operand(0)), b.kept("mean"))
+    found = [None] * 3 if b.gradient() is None else _of_normalised(b, centred)
+    momentum = float(b.info.attribute("momentum", _MOMENTUM))
+    for index in (1, 2):
+        dy = b.gradient(index)
+        if dy is not None and b.wanted[0]:
+            part = _of_statistic(b, index, make.scaled(dy, 1.0 - momentum), centred)
+            found[0] = part if found[0] is None else make.add(found[0], part)
+        found.append(None if dy is None else make.scaled(dy, momentum))
+    return _given(b, found)
+
+
+def _of_normalised(b: Backward, centred: Any) -> list[Any]:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`.
 
     Scale is per channel, so it is taken out of the means: they are dScale and dBias.
     """
-    make, dy, x = b.make, wide(b.make, b.dy), wide(b.make, b.operand(0))
-    rank = len(b.shape(0))
-    dims, count = [d for d in range(rank) if d != 1], math.prod(b.shape(0)) // b.shape(0)[1]
-    centred, inverse = make.sub(x, b.kept("mean")), _per_channel(b, b.kept("inverse"))
+    make, dy, dims, count = b.make, wide(b.make, b.dy), _batch_dims(b), _batch_count(b)
+    inverse = _per_channel(b, b.kept("inverse"))
     total = make.reduce("ReduceSum", dy, dims)
     product = make.mul(make.reduce("ReduceSum", make.mul(dy, centred), dims), inverse)
     found: list[Any] = [None, make.squeeze(product, dims), make.squeeze(total, dims)]
@@ -104,18 +117,40 @@ def batch(b: Backward) -> Gradients:
         slope = make.scaled(make.mul(product, inverse), 1.0 / count)
         less = make.add(make.mul(centred, slope), make.scaled(total, 1.0 / count))
         found[0] = make.mul(make.sub(dy, less), make.mul(scale, inverse))
-    return _given(b, found)
+    return found
+
+
+def _of_statistic(b: Backward, index: int, dy: Any, centred: Any) -> Any:
+    """Return what X gets of the mean (result 1) or the variance (2) of a batch of n numbers.
+
+    That is dy / n, or 2 dy (X - mean) / n.
+    """
+    make = b.make
+    share = make.scaled(make.cast(dy, element_type(centred)), index / _batch_count(b))
+    share = _per_channel(b, share)
+    return make.expand(share, b.shape(0)) if index == 1 else make.mul(centred, share)
+
+
+def _batch_dims(b: Backward) -> list[int]:
+    return [dim for dim in range(len(b.shape(0))) if dim != 1]
+
+
+def _batch_count(b: Backward) -> int:
+    """Return of how many numbers a statistic is the mean."""
+    return math.prod(b.shape(0)[dim] for dim in _batch_dims(b))
 
 
 def _per_channel(b: Backward, x: Any) -> Any:
-    rank = len(b.shape(0))
-    return b.make.unsqueeze(x, [dim for dim in range(rank) if dim != 1])
+    return b.make.unsqueeze(x, _batch_dims(b))
 
 
 def _given(b: Backward, found: Sequence[Any]) -> Gradients:
     """Return what is wanted of ``found``, in the types of the operands."""
     rows = zip(found, b.wanted, b.operands, strict=False)
-    held = [b.make.cast(x, element_type(own)) if want else None for x, want, own in rows]
+    held = [
+        b.make.cast(x, element_type(own)) if want and x is not None else None
+        for x, want, own in rows
+    ]
     return b.first(*held)
 
 

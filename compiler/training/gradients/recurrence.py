@@ -97,7 +97,7 @@ class _Backpropagation:
 
     def run(self) -> Gradients:
         results = self.held.each(self.b.result())
-        dy, *after = self.b.gradients
+        dy, *after = map(self.b.gradient, range(len(self.b.results)))
         of_results = None if dy is None else self.held.each(dy)
         steps: dict[int, Step] = {}
         for number in reversed(range(len(self.order))):

@@ -96,6 +96,11 @@ class Forward:
         """Say whether result ``index`` is there (not omitted)."""
         return index < len(self.op.results) and not onnx.is_no_value(self.op.results[index])
 
+    def check_unused(self, indices: Sequence[int]) -> None:
+        """Raise the error about the first of results ``indices`` that is there."""
+        for index in filter(self.gives, indices):
+            raise self.refused(f"expected its {_result_name(self.info, index)} to be unused")
+
     def refused(self, text: str) -> UserError:
         """Return the error about a form of the operator that has no gradient."""
         name = onnx.node_name(self.op) or self.op.name
@@ -120,20 +125,22 @@ class Training:
 class Backward:
     """One op of the forward graph whose gradients are asked for.
 
-    ``gradients`` holds, per result, its gradient, ``None`` where nothing depends on it; at least
-    one is there. ``wanted`` says which operands need one: work for others is wasted. ``read``
-    returns a value of the forward graph for use here: the value itself, or one computed anew where
-    activations are recomputed; only what is asked for is kept until the backward pass.
+    ``given`` holds, per result, its gradient, ``None`` where nothing depends on it; at least one is
+    there, and a rule must ask for each that is, by :meth:`gradient`. ``wanted`` says which operands
+    need one: work for others is wasted. ``read`` returns a value of the forward graph for use here:
+    the value itself, or one computed anew where activations are recomputed; only what is asked for
+    is kept until the backward pass.
     """
 
     info: OpInfo
     make: Build
     operands: list[Any]
     results: list[Any]
-    gradients: list[Any]
+    given: list[Any]
     wanted: list[bool]
     read: Callable[[Any], Any]
     held: dict[str, Any] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set, init=False)
 
     def operand(self, index: int) -> Any:
         """Return operand ``index`` as the forward op read it."""
@@ -159,11 +166,24 @@ class Backward:
         """Return what the training form of the op kept under ``name``."""
         return self.read(self.held[name])
 
+    def gradient(self, index: int = 0) -> Any:
+        """Return the gradient of result ``index``, ``None`` where nothing depends on it."""
+        self.asked.add(index)
+        return self.given[index] if index < len(self.given) else None
+
     @property
     def dy(self) -> Any:
         """The gradient of the first result, which must be there."""
-        assert self.gradients[0] is not None, f"{self.info.name}: the first result has no gradient"
-        return self.gradients[0]
+        if self.given[0] is None:
+            self.check_asked()
+        return self.gradient()
+
+    def check_asked(self) -> None:
+        """Raise UserError for the first gradient that is there and was not asked for."""
+        for index, dy in enumerate(self.given):
+            if dy is not None and index not in self.asked:
+                name = _result_name(self.info, index)
+                raise self.refused(f"the loss depends on its {name}")
 
     def refused(self, text: str) -> UserError:
         """Return the error about a form of the operator that has no gradient."""
@@ -177,6 +197,14 @@ class Backward:
     def reduced(self, x: Any, operand: int) -> Any:
         """Return ``x`` summed over what operand ``operand`` was broadcast along: its gradient."""
         return unbroadcast(self.make, x, shape_of(self.operands[operand]))
+
+
+def _result_name(info: OpInfo, index: int) -> str:
+    """Return `output 1 (Mean)`, the names being those of the operator's schema."""
+    domain, _, op_type = info.name.rpartition(".")
+    held = onnx.schema(domain, op_type, info.version)
+    names = held.outputs if held is not None else ()
+    return f"output {index} ({names[index]})" if index < len(names) else f"output {index}"
 
 
 def unbroadcast(make: Build, x: Any, shape: Sequence[int | None]) -> Any:

@@ -66,8 +66,7 @@ def multi_head(f: Forward) -> Sequence[Any]:
     make = f.make
     if any(map(f.has, (6, 7, 8, 9))):
         raise f.refused(_CACHE)
-    if f.gives(3):
-        raise f.refused("it gives its scores, expected none")
+    f.check_unused((3,))
     if not (f.has(1) and f.has(2)) or len(f.info.shape(0)) != 3:
         raise f.refused("its query, key and value are packed in one, expected three operands")
     heads = Heads(int(f.info.attribute("num_heads")), 1)
@@ -101,7 +100,7 @@ def merged(f: Forward) -> Sequence[Any]:
     The parts are taken apart before they are multiplied, so that each splits along its heads.
     """
     make = f.make
-    if f.has(4) or f.has(6) or f.gives(1):
+    if f.has(4) or f.has(6):
         raise f.refused(_CACHE)
     if f.info.attribute("do_rotary", 0):
         raise f.refused("it turns what it multiplies, expected do_rotary of 0")
@@ -116,7 +115,12 @@ def merged(f: Forward) -> Sequence[Any]:
     added.append(f.operands[5] if f.has(5) else None)
     heads = Heads(int(f.info.attribute("num_heads")), 1)
     y = _result(f, heads, *parts, biases=added)
-    return [y, None][: len(f.op.results)]
+    held = (
+        [make.unsqueeze(heads.unpacked(make, part), [0]) for part in parts[1:]]
+        if f.gives(1)
+        else []
+    )
+    return [y, make.concat(held, 0) if held else None][: len(f.op.results)]
 
 
 _UNSUPPORTED = {
@@ -156,8 +160,9 @@ def _check_grouped(f: Forward) -> None:
     """Raise the error about what has no gradient here."""
     if any(f.has(i) and 0 not in f.info.shape(i) for i in (3, 4)):
         raise f.refused(_CACHE)
-    if any(f.has(i) for i in range(11, len(f.operands))) or f.gives(3):
-        raise f.refused("it has sinks, scales, norms or gives scores, expected none of these")
+    if any(f.has(i) for i in range(11, len(f.operands))):
+        raise f.refused("it has sinks, scales or norms, expected none of these")
+    f.check_unused((3,))
     for name, default in _UNSUPPORTED.items():
         if f.info.attribute(name, default) not in (default, -1):
             raise f.refused(f"it has the attribute {name}, expected none")

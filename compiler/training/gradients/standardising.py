@@ -64,6 +64,21 @@ class Standardised:
             found = make.sub(found, mean(make, g, self.dims))
         return make.mul(found, self.inverse)
 
+    def of_mean(self, dy: Any) -> Any:
+        """Return dX from the gradient of the mean: dX = dy / n."""
+        return self._shared(dy)
+
+    def of_inverse(self, dy: Any) -> Any:
+        """Return dX from the gradient of the inverse: dX = -dy inverse^2 value / n."""
+        share = self.make.mul(self._shared(dy), self.make.mul(self.inverse, self.inverse))
+        return self.make.unary("Neg", self.make.mul(self.value, share))
+
+    def _shared(self, dy: Any) -> Any:
+        """Return ``dy``, in the type of the values, over the number of elements."""
+        make = self.make
+        count = math.prod(shape_of(self.value)[dim] or 1 for dim in self.dims)
+        return make.scaled(make.cast(dy, element_type(self.value)), 1.0 / count)
+
 
 def standardise(
     make: Build, x: Any, dims: Sequence[int], epsilon: float, *, centred: bool = True
