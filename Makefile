@@ -3,6 +3,7 @@
 #   make test    lit, pytest, ruff and mypy
 #   make bench-search   the search against NumPy elimination of the same tables
 #   make conformance   every strategy of every operator, on the standard's tests (up to 20 minutes)
+#   make fuzz-plans   random graphs under random plans, against one device (ARGS: --count, --seed, ...)
 #   make sweep   every model, many plans, run on ranks (long)
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
@@ -25,7 +26,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance sweep sweep-train bench-train bench-profile nccl-check gpu-check clean
+.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance fuzz-plans sweep sweep-train bench-train bench-profile nccl-check gpu-check clean
 
 all: build
 
@@ -70,6 +71,10 @@ bench-search: build
 
 conformance: build
 	$(BIN)/python bench/conformance.py
+
+# `test` has a sample of it.
+fuzz-plans: build
+	$(BIN)/python bench/fuzz_plans.py $(ARGS)
 
 sweep: build
 	$(BIN)/python bench/sweep.py
