@@ -1,21 +1,7 @@
-"""The one error a user of the compiler can cause."""
+"""The one error a user of the compiler can cause: that of the runtime, which it shares."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from tensoropt.runtime.errors import UserError, did_you_mean
 
 __all__ = ["UserError", "did_you_mean"]
-
-
-class UserError(Exception):
-    """A mistake in the input: one line saying where, what is wrong and what would be right.
-
-    The command line prints it as ``error: <text>`` and exits with status 1, without a traceback.
-    """
-
-
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return ``", did you mean 'x'?"`` for the nearest of ``choices``, or an empty string."""
-    near = difflib.get_close_matches(word, list(choices), n=1)
-    return f", did you mean '{near[0]}'?" if near else ""

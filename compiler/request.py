@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tensoropt.compiler.choices import whole_number
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, factorisations
@@ -26,7 +25,6 @@ __all__ = [
     "device_counts",
     "fitting",
     "nothing_fits",
-    "parse_dims",
 ]
 
 SEARCHES = tuple(METHODS)
@@ -127,16 +125,3 @@ def nothing_fits(limit_bytes: int, need: int, devices: int, *, exactly: bool = T
         f"device{'' if devices == 1 else 's'}, the leanest plan needs {least}{format_bytes(need)} "
         f"({need} bytes), {format_bytes(need - limit_bytes)} more; expected more memory or devices"
     )
-
-
-def parse_dims(texts: Sequence[str]) -> dict[str, int]:
-    """Return the sizes in ``batch=8`` texts by the name of the symbolic dimension."""
-    dims: dict[str, int] = {}
-    for text in texts:
-        name, equals, size = text.partition("=")
-        if not name or not equals:
-            raise UserError(f"--dim: expected NAME=SIZE such as batch=8, got: '{text}'")
-        if name in dims:
-            raise UserError(f"--dim: '{name}' is given twice, expected one size, got: '{text}'")
-        dims[name] = whole_number(f"--dim {name}", size, 1, 2**31)
-    return dims

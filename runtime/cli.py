@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from tensoropt.runtime.dims import parse_dims
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line, printable
 from tensoropt.runtime.flags import integer, number
 from tensoropt.runtime.job import PROVIDERS, Job
@@ -102,7 +103,7 @@ def _job(arguments: argparse.Namespace) -> Job:
         outputs=arguments.outputs,
         seed=arguments.seed,
         int_range=arguments.int_range,
-        dims=dict(arguments.dim),
+        dims=parse_dims(arguments.dim),
         runs=arguments.runs,
         rtol=arguments.rtol,
         atol=arguments.atol,
@@ -170,11 +171,10 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--dim",
-        type=_dim,
         action="append",
         default=[],
         metavar="NAME=SIZE",
-        help="size of a symbolic dimension of drawn inputs",
+        help="size of a symbolic dimension of drawn inputs; x:0 is the first of x without a name",
     )
 
 
@@ -183,13 +183,6 @@ def _int_range(text: str) -> tuple[int, int]:
     if match is None or int(match[1]) >= int(match[2]):
         raise argparse.ArgumentTypeError(f"expected LO:HI with LO below HI, got: {text}")
     return int(match[1]), int(match[2])
-
-
-def _dim(text: str) -> tuple[str, int]:
-    name, _, size = text.rpartition("=")
-    if not name or not size.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected NAME=SIZE, got: {text}")
-    return name, int(size)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,37 @@
-"""Symbolic dimensions whose names are arithmetic, as exporters write them: `past + sequence`."""
+"""Symbolic dimensions: their sizes, and names that are arithmetic, such as `past + sequence`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-__all__ = ["bound", "terms"]
+from tensoropt.runtime.errors import UserError
+
+__all__ = ["MAX_SIZE", "bound", "parse_dims", "terms", "unnamed"]
+
+MAX_SIZE = 2**31
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, int]:
+    """Return the sizes in ``--dim`` texts such as ``batch=8`` by the name of the dimension."""
+    dims: dict[str, int] = {}
+    for text in texts:
+        name, _, size = text.rpartition("=")
+        if not name:
+            raise UserError(f"--dim: expected NAME=SIZE such as batch=8, got: '{text}'")
+        if name in dims:
+            raise UserError(f"--dim: '{name}' is given twice, expected one size, got: '{text}'")
+        if not size.isdecimal() or int(size) > MAX_SIZE:
+            raise UserError(
+                f"--dim {name}: expected a whole number from 0 to {MAX_SIZE}, got: '{size}'"
+            )
+        dims[name] = int(size)
+    return dims
+
+
+def unnamed(tensor: str, index: int) -> str:
+    """Return the name of a dimension that a model gives none: `x:0` for the first one of `x`."""
+    return f"{tensor}:{index}"
 
 
 def terms(name: str) -> list[str]:

@@ -12,8 +12,9 @@ from tensoropt.compiler.cli.arguments import EMIT, wants_planning
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.report.points import pick_point
-from tensoropt.compiler.request import Request, fitting, parse_dims
+from tensoropt.compiler.request import Request, fitting
 from tensoropt.passes.base import PassError
+from tensoropt.runtime.dims import parse_dims
 
 if TYPE_CHECKING:
     from tensoropt.compiler.training.spec import TrainingSpec

@@ -30,8 +30,9 @@ from tensoropt.compiler.report.notes import interruption, omissions
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
 from tensoropt.compiler.report.points import Point, pick_point
 from tensoropt.compiler.report.table import frontier_table, profile_table
-from tensoropt.compiler.request import Chosen, Request, fitting, parse_dims
+from tensoropt.compiler.request import Chosen, Request, fitting
 from tensoropt.passes.base import PassError
+from tensoropt.runtime.dims import parse_dims
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier import FrontierResult

@@ -17,8 +17,8 @@ from tensoropt.compiler.cli.installation import check_installation
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.training_flags import check_training, read_training
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.request import parse_dims
 from tensoropt.compiler.version import TOOL
+from tensoropt.runtime.dims import parse_dims
 from tensoropt.runtime.job import PROVIDERS
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _parser() -> Parser:
         help="description for what is not measured (default: cpu, or the GPU's)")  # fmt: skip
     add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="fix a symbolic dimension of the models' inputs (repeatable)")  # fmt: skip
+        help="fix a symbolic dimension of the models' inputs; x:0 is the first of x without a name (repeatable)")  # fmt: skip
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
     add("--budget", metavar="S", help=f"seconds of measuring, about (default {_BUDGET_S:g})")
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
@@ -110,14 +110,9 @@ def _check_training(args: argparse.Namespace) -> None:
 
 def _check_started() -> None:
     """Refuse to be one of several: ranks are started and ended many times over."""
-    from tensoropt.runtime.errors import UserError as RunError
     from tensoropt.runtime.launch.launcher import ranks_present
 
-    try:
-        present = ranks_present()
-    except RunError as error:
-        raise UserError(str(error)) from None
-    if present is not None:
+    if ranks_present() is not None:
         raise UserError(
             "tensoropt-profile starts ranks itself, expected it without mpiexec, srun or torchrun"
         )
@@ -161,13 +156,9 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
 def _check_provider(args: argparse.Namespace) -> None:
     """Refuse a provider that is not there, and sharing where there are no GPUs to share."""
     from tensoropt.runtime.device import provider
-    from tensoropt.runtime.errors import UserError as RunError
     from tensoropt.runtime.job import Launched
 
-    try:
-        provider.check_provider(Launched(provider=args.provider, share_gpus=args.share_gpus))
-    except RunError as error:
-        raise UserError(str(error)) from None
+    provider.check_provider(Launched(provider=args.provider, share_gpus=args.share_gpus))
 
 
 class _Machine(NamedTuple):

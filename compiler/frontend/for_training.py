@@ -31,18 +31,8 @@ _FLOATS = {
 def check_static(path: Path, graph: onnx.GraphProto) -> None:
     """Raise :class:`UserError` that names the symbolic dimensions of the inputs, if any."""
     stored = {tensor.name for tensor in graph.initializer}
-    names: dict[str, None] = {}
-    for info in graph.input:
-        if info.name in stored:
-            continue
-        for index, dim in enumerate(info.type.tensor_type.shape.dim):
-            if dim.HasField("dim_param"):
-                names[dim.dim_param] = None
-            elif not dim.HasField("dim_value"):
-                raise UserError(
-                    f"{path}: training needs static shapes, got: input '{info.name}' whose "
-                    f"dimension {index} has neither size nor name, expected a size in the model"
-                )
+    given = [info.type.tensor_type.shape.dim for info in graph.input if info.name not in stored]
+    names = dict.fromkeys(dim.dim_param for dims in given for dim in dims if dim.dim_param)
     if names:
         flags = " ".join(
             f"--dim '{name}=SIZE'" if " " in name else f"--dim {name}=SIZE" for name in names

@@ -17,12 +17,12 @@ from tensoropt.compiler.frontend.inference import infer_types, name_outputs, val
 from tensoropt.compiler.frontend.model_file import (
     Model,
     Parameter,
-    Scope,
     constant_tensor,
     load_model,
 )
 from tensoropt.compiler.frontend.names import Namer
 from tensoropt.compiler.frontend.stored import Folder, check_stored
+from tensoropt.compiler.frontend.subgraphs import Scope
 from tensoropt.compiler.frontend.types import TypeTable, dim_names
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, op_name

@@ -10,8 +10,8 @@ import onnx
 from onnx import shape_inference
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend.model_file import subgraphs
 from tensoropt.compiler.frontend.runtime_types import runtime_types, session_of
+from tensoropt.compiler.frontend.subgraphs import subgraphs
 from tensoropt.compiler.frontend.symbols import open_sizes, substitute
 
 __all__ = ["Types", "infer_types", "name_outputs", "value_types"]

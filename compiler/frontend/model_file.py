@@ -12,17 +12,18 @@ from google.protobuf.message import DecodeError
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.declared import Declared, declared
+from tensoropt.compiler.frontend.dimensions import bind_dims, name_dims
 from tensoropt.compiler.frontend.for_training import converted, may_train
 from tensoropt.compiler.frontend.graph_checks import check_graph
 from tensoropt.compiler.frontend.literals import is_literal, settings
 from tensoropt.compiler.frontend.names import Namer
 from tensoropt.compiler.frontend.sparse import densify
 from tensoropt.compiler.frontend.stored import Folder, fetch
+from tensoropt.compiler.frontend.subgraphs import Scope, subgraphs
 from tensoropt.compiler.frontend.text_fields import undecoded_text
 from tensoropt.compiler.frontend.wire import MalformedError, model_without_weights
-from tensoropt.runtime.dims import bound, terms
 
-__all__ = ["MAX_IR_VERSION", "MAX_OPSET", "Model", "Parameter", "Scope", "load_model", "subgraphs"]
+__all__ = ["MAX_IR_VERSION", "MAX_OPSET", "Model", "Parameter", "load_model"]
 
 # The newest versions that onnxruntime 1.31 loads (a test asks the installed one).
 MAX_IR_VERSION = 13
@@ -30,9 +31,6 @@ MAX_OPSET = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.micros
 
 _DEFAULT_OPSET = 20  # of a model that uses none of its operators
 _LFS_POINTER = b"version https://git-lfs"
-
-Scope = tuple[tuple[int, str], ...]
-"""Where a graph is: (index of the node, name of its attribute) from the main graph inwards."""
 
 
 class Parameter(NamedTuple):
@@ -81,7 +79,8 @@ def load_model(
     for graph, _ in subgraphs(proto.graph):
         _normalise(graph)
         densify(path, graph)
-    _bind(path, proto, dims or {})
+    name_dims(proto)
+    bind_dims(path, proto, dims or {})
     check_graph(path, proto)
     _fetch_literals(path, proto)
     known = declared(proto) if training else Declared()
@@ -94,15 +93,6 @@ def load_model(
     _prune_opsets(model)
     model.parameters = _find_parameters(model, training)
     return model
-
-
-def subgraphs(graph: onnx.GraphProto, scope: Scope = ()) -> Iterator[tuple[onnx.GraphProto, Scope]]:
-    """Yield ``graph`` and all graphs inside it, with their scopes, in the order of their nodes."""
-    yield graph, scope
-    for index, node in enumerate(graph.node):
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from subgraphs(attribute.g, (*scope, (index, attribute.name)))
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -181,29 +171,6 @@ def _normalise(graph: onnx.GraphProto) -> None:
             node.domain = ""
         if not node.name:
             node.name = f"{node.op_type}_{index}"
-
-
-def _bind(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    """Replace the symbolic dimensions that ``dims`` names, and sums of them, by their sizes."""
-    given = [dim for info in proto.graph.input for dim in info.type.tensor_type.shape.dim]
-    params = {dim.dim_param for dim in given if dim.dim_param}
-    known = params.union(*map(terms, params))
-    for name in dims:
-        if name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            raise UserError(f"{path}: no symbolic dimension '{name}', expected one of: {names}")
-    for graph, _ in subgraphs(proto.graph):
-        for info in (*graph.input, *graph.output, *graph.value_info):
-            for dim in info.type.tensor_type.shape.dim:
-                if dims and dim.dim_param:
-                    _bind_dim(dim, bound(dim.dim_param, dims))
-
-
-def _bind_dim(dim: onnx.TensorShapeProto.Dimension, size: int | str) -> None:
-    if isinstance(size, int):
-        dim.dim_value = size
-    else:
-        dim.dim_param = size
 
 
 def _prune_opsets(model: Model) -> None:

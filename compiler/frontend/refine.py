@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tensoropt.compiler.frontend.emitter import Emitter
 from tensoropt.compiler.frontend.inference import Types, infer_types, value_types
-from tensoropt.compiler.frontend.model_file import subgraphs
 from tensoropt.compiler.frontend.reshapes import write_reshapes
+from tensoropt.compiler.frontend.subgraphs import subgraphs
 from tensoropt.compiler.frontend.symbols import dims_of
 from tensoropt.compiler.frontend.types import TypeTable
 from tensoropt.dialects.mlir import ir

@@ -11,6 +11,7 @@ from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of, layouts_of_strategy
+from tensoropt.runtime.dims import unnamed
 
 __all__ = ["describe_module", "described_tensors", "dtype_of"]
 
@@ -77,9 +78,9 @@ def dtype_of(type_: Any, name: str, *, is_parameter: bool = False) -> str:
 def _shape(type_: Any, held: Any) -> list[int | str]:
     names = [name.value for name in held["topt.dims"]] if "topt.dims" in held else []
     names += [""] * (type_.rank - len(names))
-    unnamed = held["topt.name"].value
+    tensor = held["topt.name"].value
     return [
-        (name or f"{unnamed}:{dim}") if type_.is_dynamic_dim(dim) else type_.get_dim_size(dim)
+        (name or unnamed(tensor, dim)) if type_.is_dynamic_dim(dim) else type_.get_dim_size(dim)
         for dim, name in enumerate(names)
     ]
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.profile.attribution import Sample, attribute
 from tensoropt.compiler.profile.features import read_facts
-from tensoropt.runtime.errors import UserError as RunError
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
 from tensoropt.runtime.workers import worker_of
@@ -130,10 +128,7 @@ class Ranks:
     def _launched(self, job: ProfileJob, ranks: int) -> list[Measured]:
         worker = worker_of(job.kind)
         own = replace(job, provider=self.provider, threads=self.threads, share_gpus=self.share_gpus)
-        try:
-            return list(worker.from_values(launch(own, ranks, stoppable=True)))
-        except RunError as error:
-            raise UserError(str(error)) from None
+        return list(worker.from_values(launch(own, ranks, stoppable=True)))
 
 
 def _samples(graph: Graph, whole: Measured, traced: Measured, floor: Floor) -> Samples:

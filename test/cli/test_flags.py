@@ -54,7 +54,7 @@ Refused = Callable[..., str]
         (["--plot", "a.gif"], "--plot: expected a file ending in .png or .svg, got: 'a.gif'"),
         (["--pareto", "--dim", "batch"], "--dim: expected NAME=SIZE such as batch=8, got: 'batch'"),
         (["--dim", "b=1", "--dim", "b=2", "--pareto"], "--dim: 'b' is given twice"),
-        (["--pareto", "--dim", "b=0"], "--dim b: expected a whole number from 1"),
+        (["--pareto", "--dim", "b=-1"], "--dim b: expected a whole number from 0 to 2147483648"),
         (["--emit", "serach"], "--emit: unknown phase 'serach', valid choices are import"),
         (["--emit", "prepare", "--devices", "2"], "--emit prepare comes before the search"),
         (["--pareto", "-p", "cse"], "expected it without planning flags"),

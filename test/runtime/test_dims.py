@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.runtime.dims import bound, terms
+from tensoropt.runtime.dims import bound, parse_dims, terms
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.inputs import make_inputs
 from tensoropt.runtime.job import Job
@@ -47,6 +47,17 @@ def test_a_name_comes_to_what_its_terms_do(
 )
 def test_bound(name: str, sizes: dict[str, int], found: int | str) -> None:
     assert bound(name, sizes) == found
+
+
+def test_what_the_flags_say() -> None:
+    texts = ["batch=8", "x:0=0", "past + sequence=12", "a=b=3"]
+    assert parse_dims(texts) == {"batch": 8, "x:0": 0, "past + sequence": 12, "a=b": 3}
+
+
+@pytest.mark.parametrize("text", ["b=", "b=x", "b=1.5", "b=-1", "b=4294967296", "b=²"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(UserError, match=r"--dim b: expected a whole number from 0 to 2147483648"):
+        parse_dims([text])
 
 
 WHOLE = parse_layout(["R"], [2])

@@ -198,7 +198,8 @@ def test_a_result_that_cannot_be_printed(plan: Path) -> None:
     ("flags", "message"),
     [
         (["--int-range", "5:5"], "expected LO:HI with LO below HI, got: 5:5"),
-        (["--dim", "batch"], "expected NAME=SIZE, got: batch"),
+        (["--dim", "batch"], "--dim: expected NAME=SIZE such as batch=8, got: 'batch'"),
+        (["--dim", "b=1", "--dim", "b=2"], "--dim: 'b' is given twice"),
         (["--runs", "-1"], "expected at least 0, got: -1"),
         (["--timeout", "0"], "argument --timeout: expected at least 0.001, got: 0"),
         (["--rtol", "nan"], "argument --rtol: expected at least 0, got: nan"),

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import zoo
+from onnx import helper
 
 from tensoropt.compiler.cli.opt import main
 from tensoropt.runtime.check import check_plans
@@ -18,6 +19,7 @@ from tensoropt.runtime.check import run as run_plans
 from tensoropt.runtime.job import Job
 
 DECODERS = ["decoder_small", "decoder_standard", "decoder_runtime", "decoder_4_bits"]
+ENDS: list[tuple[str, list[int]]] = [("s", [4]), ("n", [])]
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +153,28 @@ def test_strategies_that_split_a_symbolic_dimension_are_refused(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: --strategies: node 'ids'")
     assert "dimension 0 is symbolic, expected it whole or fixed by --dim" in line
+
+
+def test_sizes_that_are_only_question_marks(folder: Path) -> None:
+    """As Paddle writes them: -1 and `?` say nothing, so none of them is equal to another."""
+    model = _of_unknown_sizes(folder / "unknown.onnx")
+    opened, fixed = _plan(model), _plan(model, "--dim", "x:0=2")
+    assert _tensors(opened)["x"]["shape"] == ["x:0", 3, "x:2", "x:3"]
+    assert _tensors(fixed)["x"]["shape"] == [2, 3, "x:2", "x:3"]
+    sizes = {"x:2": 6, "x:3": 10}
+    assert check_plans([opened], model, dims={"x:0": 2, **sizes}, threads=1)[0].passed
+    assert check_plans([fixed], model, dims=sizes, threads=1)[0].passed
+
+
+def _of_unknown_sizes(path: Path) -> Path:
+    """Write a model that flattens its pixels, whose inner types say `?` too."""
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Size", ["x"], ["n"])]
+    nodes += [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Flatten", ["r"], ["y"])]
+    kind = onnx.TensorProto.FLOAT
+    given, inner = (helper.make_tensor_value_info(n, kind, [-1, 3, "?", "?"]) for n in "xr")
+    ends = [helper.make_tensor_value_info("y", kind, ["?", "?"])]
+    ends += [helper.make_tensor_value_info(n, onnx.TensorProto.INT64, k) for n, k in ENDS]
+    graph = helper.make_graph(nodes, "unknown", [given], ends, value_info=[inner])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path

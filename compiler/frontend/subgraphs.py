@@ -1,0 +1,21 @@
+"""The graphs of a model: the main one, and those in attributes of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+__all__ = ["Scope", "subgraphs"]
+
+Scope = tuple[tuple[int, str], ...]
+"""Where a graph is: (index of the node, name of its attribute) from the main graph inwards."""
+
+
+def subgraphs(graph: onnx.GraphProto, scope: Scope = ()) -> Iterator[tuple[onnx.GraphProto, Scope]]:
+    """Yield ``graph`` and all graphs inside it, with their scopes, in the order of their nodes."""
+    yield graph, scope
+    for index, node in enumerate(graph.node):
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from subgraphs(attribute.g, (*scope, (index, attribute.name)))
