@@ -174,7 +174,7 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=SIZE",
-        help="size of a symbolic dimension of drawn inputs; x:0 is the first of x without a name",
+        help="size of a symbolic dimension of drawn inputs, x:0 one of x without a name",
     )
 
 

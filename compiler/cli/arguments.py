@@ -87,7 +87,8 @@ def _add_general(parser: Parser) -> None:
     add("input", nargs="?", help="an .onnx model, an .mlir file, or - for MLIR text on stdin")
     add("-o", dest="output", type=Path, metavar="PATH", help="output file; the folder of the plan")
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="fix a symbolic dimension of the model's inputs; x:0 is the first of x without a name (repeatable)")  # fmt: skip
+        help="fix a symbolic dimension of the model's inputs, x:0 one of x without a name "
+        "(repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
     add("--list-passes", action="store_true", help="list the passes and what they do")
 

@@ -75,7 +75,8 @@ def _parser() -> Parser:
         help="description for what is not measured (default: cpu, or the GPU's)")  # fmt: skip
     add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="fix a symbolic dimension of the models' inputs; x:0 is the first of x without a name (repeatable)")  # fmt: skip
+        help="fix a symbolic dimension of the models' inputs, x:0 one of x without a name "
+        "(repeatable)")  # fmt: skip
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
     add("--budget", metavar="S", help=f"seconds of measuring, about (default {_BUDGET_S:g})")
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
