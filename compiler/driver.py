@@ -37,13 +37,17 @@ __all__ = [
 ]
 
 PHASES: Mapping[str, str] = {
-    "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,dce",
+    "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce",
     "reshard": "insert-reshards,optimize-reshards",
     "partition": "partition,dce",
 }
 """The passes of each phase, as pipeline text; `search` lies between `prepare` and `reshard`."""
 
-PREPARE_TRAINING = PHASES["prepare"].replace("simplify", "simplify{keep-dropout=true}")
+PREPARE_TRAINING = (
+    PHASES["prepare"]
+    .replace("simplify", "simplify{keep-dropout=true}")
+    .replace("fold-transposes", "fold-transposes{all=true}")
+)
 """The passes of `prepare` where `train` follows it, which builds the training step."""
 
 Say = Callable[[str], None]

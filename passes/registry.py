@@ -23,6 +23,7 @@ _NAMES = (
     "infer-shapes",
     "fold-constants",
     "simplify",
+    "fold-transposes",
     "dce",
     "build-training-step",
     "search-strategies",

@@ -250,7 +250,7 @@ def test_passes_over_a_model(opt, refused, mlp: Path) -> None:
 
 
 PASSES = {
-    "import": "verify-onnx,infer-shapes,fold-constants,simplify,dce",
+    "import": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce",
     "prepare": "search-strategies{mesh=2}",
     "search": "insert-reshards,optimize-reshards",
     "reshard": "partition,dce",

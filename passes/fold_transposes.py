@@ -1,0 +1,136 @@
+"""`fold-transposes`: read a weight transposed where it lies, in place of a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tensoropt.compiler.frontend.types import tensor_element
+from tensoropt.dialects.build import int_attr
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import (
+    attribute,
+    attributes,
+    folded_values,
+    function,
+    op_name,
+    opsets,
+    require_domain,
+    walk,
+)
+from tensoropt.passes.base import Pass
+
+__all__ = ["FoldTransposesPass"]
+
+_MICROSOFT = "com.microsoft"
+_FUSED = op_name(_MICROSOFT, "FusedMatMul")
+_FLAGS = ("transA", "transB")
+
+# What both products multiply, and from when on Gemm needs no third operand.
+_FLOATS = frozenset(("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"))
+_GEMM_SINCE = 11
+
+
+@dataclass(frozen=True)
+class FoldTransposesPass(Pass):
+    """Folds the transposition of a weight into the products that read it.
+
+    ONNX Runtime computes the `Transpose` of a weight when it loads a graph, and keeps the result
+    beside the weight if that is read too, as where an embedding and the last layer share one.
+    `Gemm` and `FusedMatMul` of `com.microsoft` read a matrix either way: a `MatMul` of matrices
+    becomes the first, any other the second, where all that read the transposed weight are products
+    of floating point numbers, which swaps its last two dimensions. With ``all`` so does a weight
+    that is read in no other way: a training step reads each to update it. Refuses nothing. Linear
+    in the operations.
+    """
+
+    name: ClassVar[str] = "fold-transposes"
+    summary: ClassVar[str] = "Let products read a weight transposed instead of a copy."
+
+    all: bool = False
+
+    def run(self, module: ir.Module) -> None:
+        with module.context, ir.Location.unknown():
+            for weight, turned in _transposed(function(module)).items():
+                if self._pays(weight, turned) and all(map(_is_foldable, _uses(turned))):
+                    for op in turned:
+                        _fold(module, op)
+
+    def _pays(self, weight: ir.Value, turned: list[ir.Operation]) -> bool:
+        return self.all or sum(1 for _ in weight.uses) > len(turned)
+
+
+def _transposed(main: ir.Operation) -> Mapping[ir.Value, list[ir.Operation]]:
+    """Return the `Transpose` ops that swap the last two dimensions of a weight, by weight."""
+    weights, found = folded_values(main), dict[ir.Value, list[ir.Operation]]()
+    for op in walk(main):
+        if op.name == "onnx.Transpose" and op.operands[0] in weights and _swaps(op):
+            found.setdefault(op.operands[0], []).append(op)
+    return found
+
+
+def _swaps(op: ir.Operation) -> bool:
+    kind = op.operands[0].type
+    if not isinstance(kind, ir.RankedTensorType) or kind.rank < 2:
+        return False
+    order = [*range(kind.rank)]
+    swapped = [*order[:-2], order[-1], order[-2]]
+    return list(attribute(op, "perm", order[::-1])) == swapped
+
+
+def _uses(turned: list[ir.Operation]) -> Iterator[tuple[ir.Operation, int]]:
+    """Yield who reads the results of ``turned``, and as which operand."""
+    for op in turned:
+        for use in op.results[0].uses:
+            yield use.owner.operation, use.operand_number
+
+
+def _is_foldable(use: tuple[ir.Operation, int]) -> bool:
+    """Say whether an op can read its operand of an index transposed."""
+    op, index = use
+    if index > 1 or op.name not in ("onnx.MatMul", "onnx.Gemm", _FUSED):
+        return False
+    kinds = [value.type for value in list(op.operands)[:2]]
+    if any(not isinstance(kind, ir.RankedTensorType) or kind.rank < 2 for kind in kinds):
+        return False
+    return tensor_element(kinds[0]).name in _FLOATS and not attribute(
+        op, f"transBatch{'AB'[index]}"
+    )
+
+
+def _fold(module: ir.Module, op: ir.Operation) -> None:
+    """Let what reads the result of ``op`` read its operand."""
+    result = op.results[0]
+    while (use := next(iter(result.uses), None)) is not None:
+        _turn(module, use.owner.operation, use.operand_number, op.operands[0])
+    op.erase()
+
+
+def _turn(module: ir.Module, op: ir.Operation, index: int, weight: ir.Value) -> None:
+    """Put a product that reads ``weight`` as operand ``index``, turned, in the place of ``op``."""
+    flag, operands = _FLAGS[index], list(op.operands)
+    operands[index] = weight
+    held: dict[str, Any] = {name: op.attributes[name] for name in attributes(op)}
+    held[flag] = int_attr(1 - attribute(op, flag, 0))
+    name = _product(module, op)
+    if name == _FUSED:
+        require_domain(module, _MICROSOFT)
+    made = ir.Operation.create(
+        name,
+        results=[op.results[0].type],
+        operands=operands,
+        attributes=held,
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
+    )
+    op.results[0].replace_all_uses_with(made.result)
+    op.erase()
+
+
+def _product(module: ir.Module, op: ir.Operation) -> str:
+    """Return the operator that multiplies as ``op`` does, and can turn what it reads."""
+    if op.name != "onnx.MatMul":
+        return str(op.name)
+    flat = all(ir.RankedTensorType(value.type).rank == 2 for value in op.operands)
+    return "onnx.Gemm" if flat and opsets(module)[""] >= _GEMM_SINCE else _FUSED
