@@ -220,3 +220,16 @@ def test_scalars_are_constants_and_biases_of_one_number_are_trained(tmp_path: Pa
     weights = {"w": W[:, :1], "b": W[0, :1], "s": np.float32(2)}
     model = model_of(nodes, {"x": X}, ["l"], weights)
     assert sorted(Step(model, spec_of("output:l"), tmp_path).state) == ["b", "w"]
+
+
+def test_a_step_in_front_of_the_loss(tmp_path: Path) -> None:
+    nodes: list[Node] = [
+        ("MatMul", ["x", "w"], "a", {}),
+        ("Floor", ["a"], "f", {}),
+        ("Mul", ["a", "f"], "q", {}),
+        SUM,
+    ]
+    step = Step(model_of(nodes, {"x": X}, ["l"], {"w": W}), spec_of("output:l"), tmp_path)
+    step.step({"x": X}, learning_rate=1.0)
+    gradient = X.reshape(-1, X.shape[-1]).T @ np.floor(X @ W).reshape(-1, W.shape[-1])
+    np.testing.assert_allclose(step.state["w"], W - gradient, rtol=1e-4, atol=1e-4)

@@ -126,10 +126,10 @@ class Backward:
     """One op of the forward graph whose gradients are asked for.
 
     ``given`` holds, per result, its gradient, ``None`` where nothing depends on it; at least one is
-    there, and a rule must ask for each that is, by :meth:`gradient`. ``wanted`` says which operands
-    need one: work for others is wasted. ``read`` returns a value of the forward graph for use here:
-    the value itself, or one computed anew where activations are recomputed; only what is asked for
-    is kept until the backward pass.
+    there, and of those behind the first a rule must ask for each that is, by :meth:`gradient`.
+    ``wanted`` says which operands need one: work for others is wasted. ``read`` returns a value of
+    the forward graph for use here: the value itself, or one computed anew where activations are
+    recomputed; only what is asked for is kept until the backward pass.
     """
 
     info: OpInfo
@@ -179,9 +179,9 @@ class Backward:
         return self.gradient()
 
     def check_asked(self) -> None:
-        """Raise UserError for the first gradient that is there and was not asked for."""
+        """Raise UserError for a result behind the first whose gradient was not asked for."""
         for index, dy in enumerate(self.given):
-            if dy is not None and index not in self.asked:
+            if index and dy is not None and index not in self.asked:
                 name = _result_name(self.info, index)
                 raise self.refused(f"the loss depends on its {name}")
 
