@@ -61,11 +61,28 @@ def new_context() -> ir.Context:
 
 
 def parse_text(text: str) -> ir.Module:
-    """Return the module that MLIR ``text`` holds, in the current context."""
+    """Return the module that MLIR ``text`` holds, in the current context.
+
+    It is parsed in a child first: MLIR does not survive what nests a hundred thousand deep.
+    """
+    from tensoropt.compiler.frontend import native
+
+    try:
+        native.call(_parse, text, seconds=native.seconds_for(text.count("\n")))
+    except native.NativeError:
+        pass  # said below, with its place
+    except native.NativeFailureError as failure:
+        raise PassError(f"MLIR's parser {failure}") from None
     try:
         return ir.Module.parse(text)
     except ir.MLIRError as error:
         raise raised_by_mlir(error) from None
+
+
+def _parse(text: str) -> None:
+    """Parse ``text`` to see whether that ends the process; runs in the child."""
+    with new_context():
+        ir.Module.parse(text)
 
 
 def load(path: Path, dims: Mapping[str, int], *, training: bool = False) -> ir.Module:

@@ -48,7 +48,8 @@ class FoldConstantsPass(Pass):
     every result has at most ``limit`` elements and is of an integer type, or is a single number.
     Weights are never folded. Repeats until nothing changes; each round infers all shapes anew if
     any is unknown.
-    Values come from ONNX Runtime; what it refuses stays. Refuses a partitioned module.
+    Values come from ONNX Runtime in a child process; what it refuses, or what ends it as a
+    division by zero does, stays. Refuses a partitioned module.
     """
 
     name: ClassVar[str] = "fold-constants"

@@ -1,4 +1,7 @@
-"""The values of operations whose operands are known: one ONNX Runtime session for all of them."""
+"""The values of operations whose operands are known: one ONNX Runtime session for all of them.
+
+It runs in a child process, since a division by zero ends the process that runs it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.compiler.frontend import native
 from tensoropt.compiler.frontend.emitter import Emitter
 from tensoropt.compiler.frontend.types import type_proto
 from tensoropt.dialects.mlir import ir
@@ -17,12 +21,14 @@ __all__ = ["evaluate"]
 
 Arrays = dict[ir.Value, npt.NDArray[Any]]
 
+_MOST_DEATHS = 8  # of the child: each takes a new one
+
 
 def evaluate(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any, Any]) -> Arrays:
     """Return the values of all results of ``ops`` (in program order), given those ``known``.
 
-    An operation that ONNX Runtime refuses, because of its values or for want of a kernel, is left
-    out, as are those that depend on it.
+    An operation that ONNX Runtime refuses, because of its values or for want of a kernel, or does
+    not survive is left out, as are those that depend on it.
     """
     try:
         return _run(module, ops, known)
@@ -32,19 +38,20 @@ def evaluate(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any,
 
 def _one_by_one(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any, Any]) -> Arrays:
     found: Arrays = {}
+    deaths = 0
     for op in ops:
         have = {**known, **found}
-        if all(value in have or is_no_value(value) for value in op.operands):
+        if deaths < _MOST_DEATHS and all(v in have or is_no_value(v) for v in op.operands):
             try:
                 found.update(_run(module, [op], have))
-            except Exception:  # a model may divide by zero on a path it never takes
+            except native.NativeFailureError:
+                deaths += 1
+            except Exception:  # a model may take a square root on a path it never takes
                 continue
     return found
 
 
 def _run(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any, Any]) -> Arrays:
-    import onnxruntime as ort
-
     emitter = Emitter(module)
     _operands(emitter, ops, known)
     for op in ops:
@@ -52,17 +59,14 @@ def _run(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any, Any
     results = [value for op in ops for value in op.results if not is_no_value(value)]
     for value in results:
         emitter.graph.output.add(name=emitter.name(value)).type.CopyFrom(type_proto(value.type))
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(
-        emitter.model().SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return {
-        value: np.asarray(array)
-        for value, array in zip(results, session.run(None, {}), strict=True)
-    }
+    model = emitter.model().SerializeToString()
+    arrays = native.call(_values, model, seconds=native.seconds_for(len(ops)))
+    return {value: np.asarray(array) for value, array in zip(results, arrays, strict=True)}
+
+
+def _values(model: bytes) -> list[Any]:
+    """Return the outputs of a model without inputs; runs in the child."""
+    return list(native.session(model).run(None, {}))
 
 
 def _operands(emitter: Emitter, ops: Sequence[ir.Operation], known: Mapping[Any, Any]) -> None:

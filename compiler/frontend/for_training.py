@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
-from onnx import version_converter
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend import native
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET
 
 __all__ = ["check_static", "converted", "may_train"]
@@ -50,14 +50,24 @@ def converted(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto
     # Before, the converter takes an initializer that is no input for missing.
     proto.ir_version = max(proto.ir_version, _FREE_INITIALIZERS_SINCE)
+    seconds = native.seconds_for(len(proto.graph.node))
     try:
-        return version_converter.convert_version(proto, TRAINING_OPSET)
-    except Exception as error:  # the converter has no exception type of its own
-        text = _PLACE.sub("", " ".join(str(error).split())) or type(error).__name__
+        held = native.call(_convert, proto.SerializeToString(), seconds=seconds)
+    except (native.NativeError, native.NativeFailureError) as error:
+        text = _PLACE.sub("", " ".join(str(error).split()))
         raise UserError(
             f"{path}: training needs opset {TRAINING_OPSET} or later, and "
             f"onnx.version_converter does not convert this model of opset {versions[0]}: {text}"
         ) from None
+    return onnx.ModelProto.FromString(held)
+
+
+def _convert(model: bytes) -> bytes:
+    """Return the model in ``TRAINING_OPSET``; runs in the child."""
+    from onnx import version_converter
+
+    proto = onnx.ModelProto.FromString(model)
+    return bytes(version_converter.convert_version(proto, TRAINING_OPSET).SerializeToString())
 
 
 def may_train(tensor: onnx.TensorProto, said: Mapping[str, bool]) -> bool:

@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend import native
 from tensoropt.compiler.frontend.declared import Declared, declared
 from tensoropt.compiler.frontend.dimensions import bind_dims, name_dims
 from tensoropt.compiler.frontend.for_training import converted, may_train
@@ -149,15 +150,24 @@ def _check_versions(path: Path, proto: onnx.ModelProto) -> None:
 
 
 def _inline(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
-    import onnx.inliner
-
+    seconds = native.seconds_for(len(proto.graph.node))
     try:
-        inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
-    except Exception as error:  # the inliner has no exception type of its own
+        held = native.call(_inlined, proto.SerializeToString(), seconds=seconds)
+    except (native.NativeError, native.NativeFailureError) as error:
         text = str(error).splitlines()[0]
         raise UserError(f"{path}: functions cannot be inlined: {text}") from None
+    inlined = onnx.ModelProto.FromString(held)
     del inlined.functions[:]
     return inlined
+
+
+def _inlined(model: bytes) -> bytes:
+    """Return the model with its functions inlined; runs in the child."""
+    import onnx.inliner
+
+    proto = onnx.ModelProto.FromString(model)
+    inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    return bytes(inlined.SerializeToString())
 
 
 def _domain(domain: str) -> str:

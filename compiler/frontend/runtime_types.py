@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 
+from tensoropt.compiler.frontend import native
 from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION
 
-__all__ = ["runtime_types", "session_of"]
+__all__ = ["loads", "runtime_types"]
 
 Types = dict[str, onnx.TypeProto]
+
+
+class _Output(NamedTuple):
+    """An output of a session: its type as `tensor(float)`, and sizes or names of dimensions."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
 
 
 def runtime_types(proto: onnx.ModelProto) -> Types:
@@ -24,8 +33,7 @@ def runtime_types(proto: onnx.ModelProto) -> Types:
     del asked.graph.output[:]
     names = [name for node in asked.graph.node for name in node.output if name]
     asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = session_of(asked)
-    outputs = session.get_outputs() if session is not None else ()
+    outputs = _outputs(asked) or ()
     types = {o.name: held for o in outputs if (held := _runtime_type(o)) is not None}
     _forget_lengths(proto.graph, types)
     return types
@@ -43,31 +51,37 @@ def _forget_lengths(graph: onnx.GraphProto, types: Types) -> None:
                     dim.Clear()
 
 
-def session_of(proto: onnx.ModelProto) -> Any:
-    """Return ONNX Runtime's session of a graph without weights, or ``None`` if it refuses it."""
-    import onnxruntime as ort
+def loads(proto: onnx.ModelProto) -> bool:
+    """Say whether ONNX Runtime loads a graph without weights."""
+    return _outputs(proto) is not None
 
+
+def _outputs(proto: onnx.ModelProto) -> list[_Output] | None:
+    """Return the outputs of ONNX Runtime's session, or ``None`` if it refuses the model."""
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
     asked.ir_version = min(asked.ir_version, MAX_IR_VERSION)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
+    seconds = native.seconds_for(len(asked.graph.node))
     try:
-        return ort.InferenceSession(
-            asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception:  # a mistake in the model, or no kernel for an operator
+        found = native.call(_load, asked.SerializeToString(), seconds=seconds)
+    except (native.NativeError, native.NativeFailureError):  # a mistake in it, or no kernel
         return None
+    return [_Output(*held) for held in found]
+
+
+def _load(model: bytes) -> list[tuple[str, str, list[Any]]]:
+    """Return name, type and shape of the outputs of a model; runs in the child."""
+    outputs = native.session(model).get_outputs()
+    return [(held.name, held.type, list(held.shape)) for held in outputs]
 
 
 _RUNTIME_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE", "bool": "BOOL", "string": "STRING"}
 
 
-def _runtime_type(output: object) -> onnx.TypeProto | None:
-    match = re.fullmatch(r"tensor\((\w+)\)", output.type)  # type: ignore[attr-defined]
+def _runtime_type(output: _Output) -> onnx.TypeProto | None:
+    match = re.fullmatch(r"tensor\((\w+)\)", output.type)
     if match is None:
         return None
     name = _RUNTIME_ELEMENTS.get(match[1], match[1].upper())
-    shape = output.shape or None  # type: ignore[attr-defined]  # [] may be an unknown rank
+    shape = output.shape or None  # [] may be an unknown rank
     return onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(name), shape)

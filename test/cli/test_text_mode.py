@@ -39,6 +39,14 @@ def test_error_names_file_line_and_column(opt, text) -> None:
     assert outcome.err == f"{path}:2:3: {expected}\n"
 
 
+def test_text_that_mlir_does_not_survive(opt, text) -> None:
+    deep = 200_000
+    path = text(f"module attributes {{t.a = {'[' * deep}{']' * deep}}} {{}}")
+    outcome = opt(path)
+    assert outcome.status == 1
+    assert outcome.err == f"{path}: error: MLIR's parser ended by SIGSEGV\n"
+
+
 def test_lines_count_from_the_top_of_a_split_file(opt, text) -> None:
     path = text(f"{VALID}// -----\n{INVALID}")
     assert f"{path}:6:3: error:" in opt(path, "--split-input-file").err

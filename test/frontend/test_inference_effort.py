@@ -39,9 +39,9 @@ def _propagations(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     seen: list[bool] = []
     run = inference._run
 
-    def spy(proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
+    def spy(path: Path, proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
         seen.append(values)
-        return run(proto, strict=strict, values=values)
+        return run(path, proto, strict=strict, values=values)
 
     monkeypatch.setattr(inference, "_run", spy)
     return seen

@@ -1,0 +1,142 @@
+"""Native code that does not survive what a model contains ends a child, not the compiler."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from frontend.models import F32, imported, model, node, untyped, value
+from onnx import numpy_helper
+
+from tensoropt.compiler.driver import run_phase
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend import evaluate, inference, native
+
+_LEAST = {np.int32: -(2**31), np.int64: -(2**63)}
+
+
+def _endless() -> None:
+    while True:
+        pass
+
+
+def _greedy() -> None:
+    np.ones(16 << 30, np.int8)
+
+
+def _refusing() -> None:
+    raise ValueError("no such size")
+
+
+def _failure(action: Callable[..., Any], seconds: int = 20) -> str:
+    with pytest.raises(native.NativeFailureError) as caught:
+        native.call(action, seconds=seconds)
+    return str(caught.value)
+
+
+def test_how_a_child_ends_is_said() -> None:
+    assert _failure(os.abort) == "ended by SIGABRT"
+    assert _failure(_endless, seconds=1) == "did not end in 1 s"
+    assert _failure(_greedy) == "needs more than 4 GiB of memory"
+    with pytest.raises(native.NativeError, match=r"^no such size$"):
+        native.call(_refusing, seconds=20)
+
+
+def test_one_child_answers_until_it_dies() -> None:
+    first = native.call(os.getpid, seconds=20)
+    assert native.call(os.getpid, seconds=20) == first != os.getpid()
+    _failure(os.abort)
+    assert native.call(os.getpid, seconds=20) not in (first, os.getpid())
+
+
+def test_a_child_that_sleeps_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_LEAST_GRACE_S", 0.5)
+    monkeypatch.setattr(native, "_GRACE", 0)
+    start = time.monotonic()
+    with pytest.raises(native.NativeFailureError, match="did not end in 20 s"):
+        native.call(time.sleep, 3600, seconds=20)
+    assert time.monotonic() - start < 60
+
+
+def test_a_copy_of_the_process_has_a_child_of_its_own() -> None:
+    own = native.call(os.getpid, seconds=20)
+    process = os.fork()
+    if not process:
+        os._exit(int(native.call(os.getpid, seconds=20) == own))
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert native.call(os.getpid, seconds=20) == own
+
+
+def _divided(op_type: str, left: int, right: int, dtype: Any, folder: Path) -> str:
+    """Return the prepared module of two divisions, the first as given, the second 7 by 2."""
+    numbers = {"a": left, "b": right, "c": 7, "d": 2}
+    stored = [numpy_helper.from_array(np.array([n], dtype), name) for name, n in numbers.items()]
+    nodes = [node(op_type, ["a", "b"], ["y"]), node(op_type, ["c", "d"], ["z"])]
+    outputs = [untyped("y"), untyped("z")]
+    module = imported(model(nodes, [], outputs, stored), folder)
+    run_phase(module, "prepare")
+    return str(module)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("op_type", ["Div", "Mod"])
+def test_a_division_that_ends_the_process_is_not_folded(
+    op_type: str, dtype: Any, tmp_path: Path
+) -> None:
+    for left, right in ((1, 0), (_LEAST[dtype], -1)):
+        text = _divided(op_type, left, right, dtype, tmp_path)
+        assert text.count(f"onnx.{op_type}") == 1
+        assert f"dense<{3 if op_type == 'Div' else 1}>" in text
+
+
+def test_many_deaths_end_the_folding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaths = []
+    ask = native._Child.ask
+
+    def counted(*given: Any) -> Any:
+        try:
+            return ask(*given)
+        except native.NativeFailureError as failure:
+            deaths.append(str(failure))
+            raise
+
+    monkeypatch.setattr(native._Child, "ask", counted)
+    monkeypatch.setattr(evaluate, "_MOST_DEATHS", 2)
+    numbers = {"a": _LEAST[np.int64], "b": -1}
+    stored = [numpy_helper.from_array(np.array([n]), name) for name, n in numbers.items()]
+    nodes = [node("Div", ["a", "b"], [f"y{i}"]) for i in range(5)]
+    module = imported(model(nodes, [], [untyped(f"y{i}") for i in range(5)], stored), tmp_path)
+    run_phase(module, "prepare")
+    assert str(module).count("onnx.Div") == 5
+    assert deaths == ["ended by SIGFPE"] * 3
+
+
+def _ended_by_third(held: bytes, strict: bool, values: bool) -> bytes:
+    """Stand in for the inference of a model: ends the process at the node called third."""
+    if b"third" in held:
+        os.abort()
+    return inference._infer_shapes(held, strict, values)
+
+
+def test_a_node_that_inference_does_not_survive_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("first", "second", "third", "fourth", "fifth")
+    ends = [value("x0", F32, [2])], [untyped("x5")]
+    nodes = [node("Relu", [f"x{i}"], [f"x{i + 1}"], name=name) for i, name in enumerate(names)]
+    call = native.call
+
+    def instead(action: Callable[..., Any], *given: Any, seconds: int) -> Any:
+        return call(_ended_by_third, *given, seconds=seconds)
+
+    monkeypatch.setattr(native, "call", instead)
+    with pytest.raises(UserError) as caught:
+        imported(model(nodes, *ends), tmp_path)
+    assert str(caught.value).replace(f"{tmp_path}/", "") == (
+        "model.onnx: node 'third' (Relu): types cannot be inferred: onnx ended by SIGABRT"
+    )
