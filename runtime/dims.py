@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 
 from tensoropt.runtime.errors import UserError
 
-__all__ = ["MAX_SIZE", "bound", "parse_dims", "terms", "unnamed"]
+__all__ = ["MAX_SIZE", "bound", "dim_flags", "parse_dims", "terms", "unnamed"]
 
 MAX_SIZE = 2**31
 
@@ -27,6 +28,11 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
             )
         dims[name] = int(size)
     return dims
+
+
+def dim_flags(names: Iterable[str], size: str) -> str:
+    """Return the flags that give ``names`` a size, as a shell wants them."""
+    return " ".join(f"--dim {shlex.quote(f'{name}={size}')}" for name in names)
 
 
 def unnamed(tensor: str, index: int) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.planning_flags import compared, read_request, which_point
+from tensoropt.compiler.cli.splitting import splitting_notes
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.plan.writer import check_replaceable
 from tensoropt.compiler.report.comparison import (
@@ -26,7 +27,7 @@ from tensoropt.compiler.report.machine import (
     profile_csv,
     profile_json,
 )
-from tensoropt.compiler.report.notes import interruption, omissions
+from tensoropt.compiler.report.notes import interruption, omissions, open_sizes
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
 from tensoropt.compiler.report.points import Point, pick_point
 from tensoropt.compiler.report.table import frontier_table, profile_table
@@ -78,8 +79,12 @@ def _check_places(args: argparse.Namespace) -> None:
 
 
 def _notes(module: ir.Module, request: Request) -> list[str]:
-    """Return what to say of the step that is trained, in the end: errors are one line."""
+    """Return what to say of sizes and of the trained step, in the end: errors are one line."""
     from tensoropt.compiler.driver import phase_of
+    from tensoropt.compiler.frontend.dimensions import open_dims
+
+    if names := open_dims(module):
+        return [open_sizes(names)]
 
     if not request.training or phase_of(module) == "train":
         return []
@@ -122,6 +127,7 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     if result.interrupted:
         return _print_interrupted(args, request, frontier)
     point = pick_point(fitting(result.points, request), which_point(args))
+    notes = [*splitting_notes(frontier, point)]
     if args.plot is not None:
         plot_frontier(frontier, args.plot)
     if args.pareto or args.output is None:
@@ -131,6 +137,9 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
 
         chosen = Chosen(Path(args.input), request, result, point)
         compile_plan(module, chosen, args.output, say)
+    say.clear()
+    for line in notes:
+        print(line, file=sys.stderr)
     return 0
 
 

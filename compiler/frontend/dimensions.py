@@ -9,9 +9,11 @@ import onnx
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.subgraphs import subgraphs
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import arguments, function
 from tensoropt.runtime.dims import bound, terms, unnamed
 
-__all__ = ["bind_dims", "name_dims"]
+__all__ = ["bind_dims", "name_dims", "open_dims"]
 
 _NO_NAMES = ("?", "None", "-1")
 """What exporters write in the place of a name where they know nothing of a size."""
@@ -48,6 +50,15 @@ def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> No
             for dim in _dims(graph):
                 if dim.dim_param:
                     _bind(dim, bound(dim.dim_param, dims))
+
+
+def open_dims(module: ir.Module) -> list[str]:
+    """Return the names whose sizes the inputs of an imported ``module`` leave open, each once."""
+    found: dict[str, None] = {}
+    for _, held in arguments(function(module)):
+        names = [name.value for name in held["topt.dims"]] if "topt.dims" in held else []
+        found.update((term, None) for name in filter(None, names) for term in terms(name))
+    return list(found)
 
 
 def _bind(dim: onnx.TensorShapeProto.Dimension, size: int | str) -> None:

@@ -11,6 +11,7 @@ import onnx
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend import native
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET
+from tensoropt.runtime.dims import dim_flags
 
 __all__ = ["check_static", "converted", "may_train"]
 
@@ -34,9 +35,7 @@ def check_static(path: Path, graph: onnx.GraphProto) -> None:
     given = [info.type.tensor_type.shape.dim for info in graph.input if info.name not in stored]
     names = dict.fromkeys(dim.dim_param for dims in given for dim in dims if dim.dim_param)
     if names:
-        flags = " ".join(
-            f"--dim '{name}=SIZE'" if " " in name else f"--dim {name}=SIZE" for name in names
-        )
+        flags = dim_flags(names, "SIZE")
         raise UserError(f"{path}: training needs static shapes, expected {flags}")
 
 

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tensoropt.compiler.report.frontier import Frontier
-from tensoropt.compiler.report.points import mesh_name
+from tensoropt.compiler.report.points import Point, mesh_name
+from tensoropt.runtime.dims import dim_flags
 
-__all__ = ["interruption", "omissions"]
+__all__ = ["interruption", "omissions", "open_sizes", "undivided", "unsplit"]
+
+_SHOWN = 8
 
 
 def omissions(frontier: Frontier) -> Iterator[str]:
@@ -28,6 +31,43 @@ def interruption(epsilon: float | None, *, left_out: bool = False) -> str:
     return f"interrupted: this is what was found so far, {bound}"
 
 
+def open_sizes(names: Sequence[str]) -> str:
+    """Return the line on sizes that a model leaves open, by their names."""
+    shown = names[:_SHOWN]
+    listed, flags = ", ".join(f"'{name}'" for name in shown), dim_flags(shown, "8")
+    if len(names) == 1:
+        return f"note: without a size {listed} counts as 1 and is not split: {flags} gives it one"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"note: without sizes {listed}{more} count as 1 and are not split: {flags} gives them"
+
+
+def undivided(frontier: Frontier, point: Point, parts: int, odd: int, better: int) -> str:
+    """Return the line on a plan that splits its work in ``parts``, as ``odd`` divides too little.
+
+    ``better`` is a number of devices that divides most of it, 0 where there is none.
+    """
+    expected = f"--devices {better}" if better else "other sizes"
+    what = f"{odd} divides next to none of the work, expected {expected}"
+    return f"note: {_split(frontier, point, parts)}: {what}"
+
+
+def unsplit(frontier: Frontier, point: Point, parts: int) -> str:
+    """Return the line on a plan that splits its work in ``parts``, though it could in more."""
+    leaner = frontier.points[-1].memory_bytes < point.memory_bytes
+    lean = ", or --pick memory for less memory" if leaner else ""
+    what = "at these sizes more would cost time, expected a larger batch"
+    return f"note: {_split(frontier, point, parts)}: {what}{lean}"
+
+
+def _split(frontier: Frontier, point: Point, parts: int) -> str:
+    fastest = point.index == frontier.points[0].index
+    plan = "the fastest plan" if fastest else f"plan {point.index}"
+    split = f"splits the work in {parts}" if parts > 1 else "does not split the work"
+    return f"{plan} {split} on {frontier.devices} devices"
+
+
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    shown = ", ".join(names[:_SHOWN]) + (
+        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    )
     return f"mesh {shown}" if len(names) == 1 else f"meshes {shown}"

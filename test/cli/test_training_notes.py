@@ -9,7 +9,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-FLAGS = ("--train", "--loss", "mse:y,t", "--optimizer", "sgd", "--devices", "2", "--recompute=none")
+FLAGS = (
+    "--train",
+    "--loss",
+    "mse:y,t",
+    "--optimizer",
+    "sgd",
+    "--devices",
+    "2",
+    "--recompute=none",
+    "--pick=memory",
+)
 
 
 @pytest.fixture

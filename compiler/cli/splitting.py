@@ -1,0 +1,50 @@
+"""What to say of a plan that leaves devices without work of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.cli.arguments import MAX_DEVICES
+from tensoropt.compiler.report.frontier import Frontier
+from tensoropt.compiler.report.notes import undivided, unsplit
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.frontier import FrontierPoint
+
+__all__ = ["splitting_notes"]
+
+_LITTLE = 0.05
+_MOST = 0.5
+"""Of the time of a model on one device."""
+
+
+def splitting_notes(frontier: Frontier, point: FrontierPoint) -> Iterator[str]:
+    """Yield a line if an axis of the mesh of ``point`` splits next to nothing: why, and what to do.
+
+    Devices along such an axis all do the same.
+    """
+    from tensoropt.compiler.search.shares import divisible_share, ops_of, split_shares
+
+    ops = ops_of(point.tables.graph, point.tables.device)
+    pairs = zip(point.mesh, split_shares(ops, point), strict=True)
+    idle = [extent for extent, share in pairs if extent > 1 and share < _LITTLE]
+    if not idle:
+        return
+
+    def divisible(pieces: int) -> bool:
+        return divisible_share(ops, pieces) >= _MOST
+
+    parts = math.prod(point.mesh) // math.prod(idle)
+    odd = next((extent for extent in idle if not divisible(extent)), None)
+    if odd is None:
+        yield unsplit(frontier, point, parts)
+    else:
+        yield undivided(frontier, point, parts, odd, _nearest(frontier.devices, divisible))
+
+
+def _nearest(devices: int, divisible: Callable[[int], bool]) -> int:
+    """Return the number of devices near ``devices`` that divides the model; 0 if none does."""
+    near = sorted(range(2, MAX_DEVICES + 1), key=lambda n: (abs(n - devices), n))
+    return next(filter(divisible, near), 0)

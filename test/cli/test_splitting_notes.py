@@ -1,0 +1,60 @@
+"""What is said on stderr where devices have no work of their own: why, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+
+@pytest.fixture
+def named(mlp: Path, tmp_path: Path) -> Path:
+    """The model of ``mlp`` with a batch of any size."""
+    model = onnx.load(mlp)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch size"
+    path = tmp_path / "named.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_nothing_is_said_of_a_plan_that_is_split(opt, mlp: Path) -> None:
+    assert opt(mlp, "--devices", "4").err == ""
+    assert opt(mlp, "--devices", "1").err == ""
+
+
+def test_devices_that_divide_nothing(opt, mlp: Path, tmp_path: Path) -> None:
+    outcome = opt(mlp, "--devices", "3", "-o", tmp_path / "plan")
+    assert outcome.status == 0
+    assert outcome.err == (
+        "note: the fastest plan does not split the work on 3 devices: 3 divides next to none of "
+        "the work, expected --devices 2\n"
+    )
+
+
+def test_an_axis_that_divides_nothing(opt, mlp: Path) -> None:
+    assert opt(mlp, "--mesh", "2x7", "--pareto").err == (
+        "note: the fastest plan splits the work in 2 on 14 devices: 7 divides next to none of the "
+        "work, expected --devices 16\n"
+    )
+
+
+def test_sizes_too_small_to_split(opt, mlp: Path) -> None:
+    """Gradients of so few weights take longer to add up than the whole step."""
+    loss = ("--loss", "mse:y,t", "--optimizer", "sgd", "--recompute=none")
+    first, _ = opt(mlp, "--devices", "2", "--train", *loss).err.splitlines()
+    assert first == (
+        "note: the fastest plan does not split the work on 2 devices: at these sizes more would "
+        "cost time, expected a larger batch, or --pick memory for less memory"
+    )
+    assert len(opt(mlp, "--devices", "2", "--train", *loss, "--pick=memory").err.splitlines()) == 1
+
+
+def test_sizes_that_are_open(opt, named: Path) -> None:
+    *_, line = opt(named, "--devices", "2").err.splitlines()
+    assert line == (
+        "note: without a size 'batch size' counts as 1 and is not split: "
+        "--dim 'batch size=8' gives it one"
+    )
+    assert opt(named, "--devices", "2", "--dim", "batch size=8").err == ""
