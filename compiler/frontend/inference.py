@@ -12,6 +12,8 @@ from onnx import shape_inference
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend import native
+from tensoropt.compiler.frontend.classical_types import DOMAIN as CLASSICAL
+from tensoropt.compiler.frontend.classical_types import classical_types
 from tensoropt.compiler.frontend.graph_checks import node_error
 from tensoropt.compiler.frontend.runtime_types import loads, runtime_types
 from tensoropt.compiler.frontend.subgraphs import subgraphs
@@ -39,7 +41,7 @@ def infer_types(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     bare.CopyFrom(proto)
     _drop_declared(bare)
     _weights_as_inputs(bare)
-    inferred = _infer(path, bare)
+    inferred = _with_classical(path, _infer(path, bare))
     if not _complete(inferred):
         known = {**_shaped(declared[()]), **_known(inferred.graph)}
         if _needs_runtime(inferred.graph, known, declared[()]):
@@ -49,6 +51,26 @@ def infer_types(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
         inferred = _infer(path, inferred)
         _fill(inferred, {**declared, (): known})
     return _closed(path, inferred)
+
+
+def _with_classical(path: Path, inferred: onnx.ModelProto) -> onnx.ModelProto:
+    """Find types of `ai.onnx.ml` that inference leaves open, and infer again while there are more.
+
+    A round for each time that others are between two of them.
+    """
+    for _ in range(_ROUNDS):
+        graph = inferred.graph
+        if not any(node.domain == CLASSICAL for node in graph.node):
+            break
+        found = classical_types(graph, _shaped(_all_types(graph)))
+        if not found:
+            break
+        _declare(graph, {**_known(graph), **found})
+        for output in graph.output:
+            if output.name in found:
+                output.type.CopyFrom(found[output.name])
+        inferred = _infer(path, inferred)
+    return inferred
 
 
 def name_outputs(graph: onnx.GraphProto, declared: Types) -> None:

@@ -16,6 +16,7 @@ RuleMaker = Callable[[OpInfo], Rule | None]
 
 _FAMILIES = (
     "attention",
+    "classical",
     "constants",
     "convolution",
     "einsum",

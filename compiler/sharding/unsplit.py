@@ -48,7 +48,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
 }
 _BY_OPERATOR = {name: reason for reason, names in _REASONS.items() for name in names}
 _BY_DOMAIN = {
-    "ai.onnx.ml": "classical machine learning: tables far too small to be worth cutting",
+    "ai.onnx.ml": "works on maps, which are no tensors: no layout describes them",
     "ai.onnx.preview": "a proposal that ONNX Runtime does not run",
     "ai.onnx.preview.training": "an optimiser's step, which ONNX Runtime does not run",
 }

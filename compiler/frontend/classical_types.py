@@ -1,0 +1,98 @@
+"""Types of what operators of `ai.onnx.ml` make, where ONNX's own inference does not know them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+__all__ = ["DOMAIN", "classical_types"]
+
+DOMAIN = "ai.onnx.ml"
+
+Types = dict[str, onnx.TypeProto]
+
+
+def classical_types(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto]) -> Types:
+    """Return the types of results that are not among the ``known``, which have shapes.
+
+    They are those that ONNX Runtime's kernels make. Linear in the nodes.
+    """
+    found: Types = {}
+    for node in graph.node:
+        maker = _MAKERS.get(node.op_type) if node.domain == DOMAIN else None
+        held = [found.get(name) or known.get(name) for name in node.input]
+        if maker is None or any(one is None or not _has_rank(one) for one in held):
+            continue
+        pairs = zip(node.output, maker(_attributes(node), held[0]), strict=False)
+        found.update((name, made) for name, made in pairs if name and name not in known)
+    return found
+
+
+def _has_rank(held: onnx.TypeProto) -> bool:
+    return len(held.tensor_type.shape.dim) > 0
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {held.name: onnx.helper.get_attribute_value(held) for held in node.attribute}
+
+
+Maker = Callable[[dict[str, Any], onnx.TypeProto], Iterator[onnx.TypeProto]]
+
+
+def _alike(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+    yield x
+
+
+def _floats(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+    yield _tensor(TensorProto.FLOAT, list(x.tensor_type.shape.dim))
+
+
+def _columns(count: Callable[[dict[str, Any]], int]) -> Maker:
+    """Return the maker of a table with a row per sample and ``count`` columns."""
+
+    def make(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+        yield _tensor(TensorProto.FLOAT, [_samples(x), _size(count(held))])
+
+    return make
+
+
+def _vector_classes(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+    texts = held.get("classlabels_strings", ())
+    labels = TensorProto.STRING if texts else TensorProto.INT64
+    count = len(texts or held.get("classlabels_ints", ()))
+    if count > 2 and held.get("support_vectors") and not held.get("prob_a"):
+        count = count * (count - 1) // 2  # a score for each pair of classes
+    yield _tensor(labels, [_samples(x)])
+    yield _tensor(TensorProto.FLOAT, [_samples(x), _size(max(count, 2))])
+
+
+def _samples(x: onnx.TypeProto) -> onnx.TensorShapeProto.Dimension:
+    """Return the number of rows; a vector is one."""
+    dims = x.tensor_type.shape.dim
+    return dims[0] if len(dims) > 1 else _size(1)
+
+
+def _size(count: int) -> onnx.TensorShapeProto.Dimension:
+    return onnx.TensorShapeProto.Dimension(dim_value=count)
+
+
+def _tensor(element: int, dims: list[Any]) -> onnx.TypeProto:
+    made = onnx.TypeProto()
+    made.tensor_type.elem_type = element
+    made.tensor_type.shape.dim.extend(dims)
+    return made
+
+
+_MAKERS: dict[str, Maker] = {
+    "Imputer": _alike,
+    "Scaler": _floats,
+    "Normalizer": _floats,
+    "FeatureVectorizer": _columns(lambda held: sum(held.get("inputdimensions", ()))),
+    "LinearRegressor": _columns(lambda held: held.get("targets", 1)),
+    "SVMRegressor": _columns(lambda held: 1),
+    "SVMClassifier": _vector_classes,
+    "TreeEnsembleRegressor": _columns(lambda held: held.get("n_targets", 1)),
+}
