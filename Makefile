@@ -78,7 +78,7 @@ fuzz-plans: build
 
 sweep: build
 	$(BIN)/python bench/sweep.py
-	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/frontend
+	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/frontend test/cli/test_spoilt_plans.py
 
 sweep-train: build
 	$(BIN)/python bench/sweep_train.py

@@ -7,7 +7,8 @@ Per model and number of ranks: the fastest and the leanest plan, the batch split
 split (`zero 1`) and with all state split (`zero 3`), and random plans. A plan passes where the loss
 of every step is within 1e-4, relatively, of the one-device run's and of that of PyTorch with
 torch.optim, on the same samples. Also holds the predicted static memory against what the ranks
-hold: parameters, gradients, moments, running statistics, and constants as ONNX Runtime folds them.
+hold: parameters, gradients, moments, running statistics, and constants as ONNX Runtime folds them;
+and feeds each plan back in by its strategies, which must give the same plan.
 Prints a table and ends in ``N passed, M failed``; exit status 1 if any plan failed.
 """
 
@@ -21,11 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from fed_back import changed_entries
 from graphs.trained import TRAINED
-from train_plans import RECIPES, plans, write_plan
+from train_plans import RECIPES, Plan, plans, prepared, write_plan
 from train_runs import Run, difference, run_plan
 from training_data import batch_size, draw
 
+from tensoropt.compiler.errors import UserError as Refusal
 from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.training.job import TrainResult
 
@@ -92,13 +95,22 @@ def sweep_case(case: Case, devices: int, randoms: int, names: frozenset[str] | N
             if names is None or plan.name in names:
                 row.plans += 1
                 try:
-                    run = case.run(write_plan(case.path, plan, Path(folder)))
-                except UserError as error:
+                    directory = write_plan(case.path, plan, Path(folder))
+                    _feed_back(case.path, plan, directory)
+                    run = case.run(directory)
+                except (UserError, Refusal) as error:
                     row.failures.append(f"{plan.name}: {error}")
                 else:
                     _judge(row, plan.name, run, one, torch)
     row.seconds = time.perf_counter() - started
     return row
+
+
+def _feed_back(path: Path, plan: Plan, directory: Path) -> None:
+    """Compile a plan from its own plan.json: raises UserError where anything changes."""
+    changed = changed_entries(path, prepared(path), directory, plan.request)
+    if changed:
+        raise UserError(f"fed back: other {', '.join(changed)}")
 
 
 def _judge(row: Row, name: str, run: Run, one: list[float], torch: list[float]) -> None:

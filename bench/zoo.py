@@ -66,7 +66,12 @@ def transformer_path(name: str) -> Path:
 
 
 def provide(name: str, folder: Path) -> Path:
-    """Return the file of one of :data:`NAMES`, made in ``folder`` unless it lies elsewhere."""
+    """Return the file of one of :data:`NAMES`, made in ``folder`` unless it lies elsewhere.
+
+    Any other name is that of a file.
+    """
+    if name not in NAMES:
+        return Path(name)
     if name in TRANSFORMERS:
         return transformer_path(name)
     if name in SMALL:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.frontend.evaluate import evaluate
+from tensoropt.compiler.frontend.op_names import OpNamer
 from tensoropt.compiler.frontend.refine import refine_types
 from tensoropt.compiler.frontend.types import static_shape, tensor_element
 from tensoropt.dialects.elements import to_dense
@@ -88,8 +89,9 @@ class _Round:
             literals = {value: array for value, array in self.known.items() if array is not None}
             self.folded.update(evaluate(self.module, self.pending, literals))
         done = {value.owner for value in self.folded}
+        namer = OpNamer(self.module)
         for value, array in self.folded.items():
-            _replace(value, array)
+            _replace(value, array, namer)
         for op in done:
             op.operation.erase()
         return bool(done)
@@ -135,15 +137,17 @@ def _of_shape(op: ir.Operation) -> Array | None:
     return np.array([kind.shape[dim] for dim in wanted], np.int64)
 
 
-def _replace(value: ir.Value, array: Array) -> None:
+def _replace(value: ir.Value, array: Array, namer: OpNamer) -> None:
+    """Put a literal in the place of ``value``; that of the first result takes the op's name."""
     op = value.owner.operation
+    number = ir.OpResult(value).result_number
     literal = to_dense(array)
     kind = ir.RankedTensorType.get(list(array.shape), tensor_element(value.type).type())
     made = ir.Operation.create(
         CONSTANT,
         results=[kind],
         attributes={"value": literal},
-        loc=op.location,
+        loc=namer.beside(op, str(number)) if number else op.location,
         ip=ir.InsertionPoint(op),
     )
     value.replace_all_uses_with(made.result)

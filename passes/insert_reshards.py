@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.search.graph import captured
+from tensoropt.compiler.search.graph import read_by
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import Pass
@@ -51,7 +51,7 @@ class InsertReshardsPass(Pass):
             wanted, made = signature_layouts(function, "res_attrs"), list[Layout]()
         else:
             wanted, made = strategy_of(op)
-        operands = [*op.operands, *captured(op)]
+        operands = read_by(op)
         if len(wanted) != len(operands):
             raise self.fail(
                 op, f"has {len(operands)} operands, expected as many layouts, got: {len(wanted)}"

@@ -20,7 +20,7 @@ from tensoropt.runtime.errors import UserError
 
 __all__ = ["Layout", "gather_global", "parse_layout"]
 
-_PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]*)\)|P\((sum|max|min)\)")
+_PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})\)|P\((sum|max|min)\)")
 _REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.layout import Layout, parse_layout
+from tensoropt.runtime.plan_document import read_json, schema_error
 
 __all__ = ["SCHEMA", "Plan", "Tensor", "document_sha256", "sha256_of", "tensor_of"]
 
@@ -118,10 +119,10 @@ def _read_document(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
     path = folder / "plan.json"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
     except FileNotFoundError:
         raise UserError(f"{folder}: not a plan directory, it has no plan.json") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
     if not isinstance(document, dict):
         raise UserError(f"{path}: expected a JSON object")
@@ -138,21 +139,9 @@ def _what_is(path: Path) -> str:
 
 
 def _check_schema(folder: Path, document: dict[str, Any]) -> None:
-    import jsonschema
-
-    path = Path(__file__).with_name("plan.schema.json")
-    validator = jsonschema.Draft202012Validator(json.loads(path.read_text(encoding="utf-8")))
-    error = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    error = schema_error(document)
     if error is not None:
-        message = " ".join(str(error.message).split())
-        place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
-        raise UserError(f"{folder / 'plan.json'}: {place}: {_shortened(message)}")
-
-
-def _shortened(text: str, limit: int = 160) -> str:
-    """Cut the middle out: a schema's message begins with the value, maybe the whole file."""
-    half = limit // 2
-    return text if len(text) <= limit else f"{text[:half]} ... {text[-half:]}"
+        raise UserError(f"{folder / 'plan.json'}: {error}")
 
 
 def _with_place(place: Path | str, build: Callable[[], T]) -> T:

@@ -17,6 +17,8 @@ from tensoropt.compiler.request import SEARCHES, Request
 from tensoropt.compiler.search.methods.registry import takers
 from tensoropt.compiler.units import parse_bytes
 
+_MAX_AXES = MAX_DEVICES.bit_length() - 1
+
 __all__ = ["compared", "read_request", "which_point"]
 
 
@@ -109,6 +111,10 @@ def _check_size(what: str, mesh: Mesh) -> None:
     if mesh.size > MAX_DEVICES:
         raise UserError(
             f"{what}: expected at most {MAX_DEVICES} devices, got: mesh {mesh} of {mesh.size}"
+        )
+    if len(mesh.shape) > _MAX_AXES:  # only axes of size 1 can be so many: each multiplies choices
+        raise UserError(
+            f"{what}: expected at most {_MAX_AXES} axes, got: mesh {mesh} of {len(mesh.shape)}"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tensoropt.compiler.frontend.op_names import OpNamer
 from tensoropt.compiler.frontend.symbols import Dims, reshape_literal
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir
@@ -19,21 +20,21 @@ def write_reshapes(module: ir.Module, dims: Mapping[ir.Value, Dims | None]) -> b
 
     A sharding rule reads such a literal: a 0 says which dimension stays as it is.
     """
-    changed = False
+    changed, namer = False, OpNamer(module)
     for op in walk(function(module)):
         if op.name == "onnx.Reshape" and len(op.operands) == 2:
-            changed |= _write(op, dims.get(op.operands[0]), dims.get(op.results[0]))
+            changed |= _write(op, dims.get(op.operands[0]), dims.get(op.results[0]), namer)
     return changed
 
 
-def _write(op: ir.Operation, source: Dims | None, result: Dims | None) -> bool:
+def _write(op: ir.Operation, source: Dims | None, result: Dims | None, namer: OpNamer) -> bool:
     if source is None or result is None or constant_value(op.operands[1]) is not None:
         return False
     literal = reshape_literal(source, result)
     if literal is None:
         return False
     value = to_dense(np.array(literal, np.int64))
-    with ir.InsertionPoint(op), op.location:
+    with ir.InsertionPoint(op), namer.beside(op, "shape"):
         made = ir.Operation.create(CONSTANT, [value.type], [], {"value": value})
     op.operands[1] = made.results[0]
     if "allowzero" in op.attributes:

@@ -15,7 +15,7 @@ __all__ = ["PARTIAL_SUM", "REPLICATE", "Layout", "Placement", "Reduction", "part
 
 Reduction = Literal["sum", "max", "min"]
 
-_PLACEMENT = re.compile(r"R|S\((\d+)\)|P\((sum|max|min)\)")
+_PLACEMENT = re.compile(r"R|S\((\d{1,9})\)|P\((sum|max|min)\)")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -87,7 +88,7 @@ def _ordered_factors(n: int) -> Iterator[tuple[int, ...]]:
 def parse_mesh(text: str, devices: int | None = None) -> Mesh:
     """Return the mesh written as ``2x4``; with ``devices`` given, its size must agree."""
     parts = text.lower().split("x")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
         raise UserError(f"--mesh: expected positive sizes such as 2x4, got: '{text}'")
     mesh = Mesh(tuple(int(part) for part in parts))
     if devices is not None and mesh.size != devices:

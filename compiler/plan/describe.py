@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.graph import captured
+from tensoropt.compiler.search.graph import read_by
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -99,7 +99,7 @@ def _strategy(op: Any) -> dict[str, Any]:
     return {
         "node": onnx_ops.node_name(operation) or "",
         "op": onnx_ops.split_name(operation.name)[1],
-        "operands": _texts([*operation.operands, *captured(operation)], operands),
+        "operands": _texts(read_by(operation), operands),
         "results": _texts(operation.results, results),
     }
 

@@ -8,14 +8,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.files import replacing_folder
 from tensoropt.runtime.plan import document_sha256
+from tensoropt.runtime.plan_document import schema_error
 
 __all__ = [
     "PLAN_FILE",
@@ -118,15 +117,6 @@ def _listed(directory: Path) -> set[str]:
 
 def check_document(document: Any, path: Path) -> None:
     """Raise :class:`UserError` naming ``path`` where ``document`` does not follow the schema."""
-    error = next(iter(_validator().iter_errors(document)), None)
+    error = schema_error(document)
     if error is not None:
-        where = "/".join(map(str, error.absolute_path))
-        raise UserError(f"{path}: {where or 'top level'}: {error.message}")
-
-
-@cache
-def _validator() -> Any:
-    import jsonschema
-
-    schema = files("tensoropt.runtime").joinpath("plan.schema.json").read_text(encoding="utf-8")
-    return jsonschema.Draft202012Validator(json.loads(schema))
+        raise UserError(f"{path}: {error}")

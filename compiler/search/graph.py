@@ -29,7 +29,7 @@ _FEW_USES = 2
 
 _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
 
-__all__ = ["Graph", "Node", "Value", "captured", "read_graph"]
+__all__ = ["Graph", "Node", "Value", "read_by", "read_graph"]
 
 
 @dataclass
@@ -105,6 +105,10 @@ class Graph:
     def trains(self) -> bool:
         """Whether this is a training step."""
         return any(node.state for node in self.nodes)
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names of the nodes of one kind, in program order."""
+        return [node.name for node in self.nodes if node.kind == kind]
 
     def producer(self, value: int) -> Node:
         """Return the node that makes ``value``."""
@@ -204,7 +208,12 @@ def read_graph(module: ir.Module) -> Graph:
     return _Reader(module).read()
 
 
-def captured(op: ir.Operation) -> list[ir.Value]:
+def read_by(op: ir.Operation) -> list[ir.Value]:
+    """Return the operands of ``op``, and after them what its regions read from outside."""
+    return [*op.operands, *_captured(op)]
+
+
+def _captured(op: ir.Operation) -> list[ir.Value]:
     """Return the outer values that the regions of a control-flow op read, each once."""
     inside: set[ir.Value] = set()
     outer: dict[ir.Value, None] = {}
@@ -212,7 +221,7 @@ def captured(op: ir.Operation) -> list[ir.Value]:
         inside.update(block.arguments)
         for inner in block:
             outer.update((v, None) for v in inner.operation.operands if v not in inside)
-            outer.update((v, None) for v in captured(inner.operation) if v not in inside)
+            outer.update((v, None) for v in _captured(inner.operation) if v not in inside)
             inside.update(inner.operation.results)
     return list(outer)
 
@@ -299,7 +308,7 @@ class _Reader:
 
 def _read(op: ir.Operation) -> list[ir.Value | None]:
     """Return what an op reads; what it only waits for may lie as it does."""
-    return [op.operands[0], None] if onnx.is_barrier(op) else [*op.operands, *captured(op)]
+    return [op.operands[0], None] if onnx.is_barrier(op) else read_by(op)
 
 
 def _classify_constants(graph: Graph) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.evaluate import Evaluator
 from tensoropt.compiler.search.frontier import FrontierResult, frontier_point
-from tensoropt.compiler.search.graph import Node, read_graph
+from tensoropt.compiler.search.graph import Graph, Node, read_by, read_graph
 from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import is_no_value, split_name
 
 __all__ = ["pinned_frontier"]
 
@@ -34,8 +36,9 @@ def pinned_frontier(
     Parameters with one use follow that use. Linear in the operands, times the options of an op.
     """
     graph = read_graph(module)
-    tables = MeshTables(graph, Mesh(tuple(document["mesh"]["shape"])), device)
     pins = _Pins(document)
+    pins.check(graph)
+    tables = MeshTables(graph, Mesh(tuple(document["mesh"]["shape"])), device)
     choice = [_number(tables, index, pins) for index in tables.variables]
     point = frontier_point(Evaluator(tables), np.array(choice, dtype=np.int32))
     if not graph.trains:
@@ -54,29 +57,67 @@ class _Pins:
         self.outputs: Sequence[Mapping[str, Any]] = document["outputs"]
         self.results = 0
 
+    def check(self, graph: Graph) -> None:
+        """Raise :class:`UserError` unless the plan is of the nodes of ``graph``, each once."""
+        _check_names("node", graph.names("op"), self.ops)
+        _check_names("input or parameter", graph.names("argument"), self.arguments)
+        results = len(graph.names("result"))
+        if len(self.outputs) != results:
+            raise UserError(
+                f"--strategies: expected the {results} outputs of the model, "
+                f"got: {len(self.outputs)}"
+            )
+        for node in graph.nodes:
+            if node.kind == "op":
+                _check_row(node, self.ops[node.name])
+
     def of(self, node: Node) -> Layouts:
         """Return what is fixed for ``node``; results are asked for in their order."""
         if node.kind == "argument":
-            return (), (
-                Layout.parse(_row(self.arguments, node.name, "input or parameter")["layout"]),
-            )
+            return (), (Layout.parse(self.arguments[node.name]["layout"]),)
         if node.kind == "op":
-            row = _row(self.ops, node.name, "node")
-            return tuple(map(Layout.parse, row["operands"])), tuple(
-                map(Layout.parse, row["results"])
-            )
+            row = self.ops[node.name]
+            operands, results = (map(Layout.parse, row[side]) for side in ("operands", "results"))
+            return tuple(operands), tuple(results)
         self.results += 1
-        if self.results > len(self.outputs):
-            raise UserError("--strategies: the model has more outputs than the plan")
         return (Layout.parse(self.outputs[self.results - 1]["layout"]),), ()
 
 
-def _row(rows: Mapping[str, Any], name: str, what: str) -> Mapping[str, Any]:
-    if name not in rows:
-        near = did_you_mean(name, rows)
-        raise UserError(f"--strategies: the plan has no {what} '{name}', expected one{near}")
-    row: Mapping[str, Any] = rows[name]
-    return row
+def _check_names(what: str, names: Sequence[str], rows: Mapping[str, Any]) -> None:
+    """Refuse names without a row and rows without a name; an op is found by its name alone."""
+    known = set(names)
+    if len(known) < len(names):
+        double = next(name for name, count in Counter(names).items() if count > 1)
+        raise UserError(
+            f"--strategies: expected a name of its own for each {what}, got: '{double}'"
+        )
+    for name in names:
+        if name not in rows:
+            near = did_you_mean(name, rows)
+            raise UserError(f"--strategies: the plan has no {what} '{name}', expected one{near}")
+    for name in rows:
+        if name not in known:
+            near = did_you_mean(name, names)
+            raise UserError(f"--strategies: the model has no {what} '{name}'{near}")
+
+
+def _check_row(node: Node, row: Mapping[str, Any]) -> None:
+    """Refuse a row of another operator, or with layouts for more or fewer tensors."""
+    assert node.op is not None
+    where, op = f"--strategies: node '{node.name}'", split_name(node.op.name)[1]
+    if row["op"] != op:
+        raise UserError(f"{where}: expected op {op}, got: {row['op']}")
+    for side, values in (("operands", read_by(node.op)), ("results", node.op.results)):
+        if len(row[side]) != len(values):
+            raise UserError(
+                f"{where}: expected {len(values)} layouts in {side}, got: {len(row[side])}"
+            )
+        for number, (value, layout) in enumerate(zip(values, row[side], strict=True)):
+            if is_no_value(value) == bool(layout):
+                wanted = "[], as it is omitted" if layout else "a layout"
+                raise UserError(
+                    f"{where}: {side[:-1]} {number}: expected {wanted}, got: [{', '.join(layout)}]"
+                )
 
 
 def _number(tables: MeshTables, index: int, pins: _Pins) -> int:
@@ -104,17 +145,19 @@ def _not_offered(
     texts = [_text((option.operands, option.results)) for option in options]
     near = difflib.get_close_matches(_text(wanted), texts, n=3, cutoff=0.0)
     why = _misfit(tables, node, wanted) or f"expected one of {len(texts)}"
+    if node.kind == "op":
+        what = f"node '{node.name}': its sharding rule does not offer"
+    else:
+        what = f"'{node.returned_as or node.name}' cannot lie as"
     return UserError(
-        f"--strategies: node '{node.name}': its sharding rule does not offer {_text(wanted)} on "
-        f"mesh {tables.mesh}, {why}, such as {' or '.join(near)}"
+        f"--strategies: {what} {_text(wanted)} on mesh {tables.mesh}, {why}, "
+        f"such as {' or '.join(near)}"
     )
 
 
 def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
     """Return what keeps a layout from cutting its tensor, if that is why it is not offered."""
     layouts, values = [*wanted[0], *wanted[1]], [*node.operands, *node.results]
-    if len(wanted[0]) != len(node.operands) or len(layouts) != len(values):
-        return None
     for layout, value in zip(layouts, values, strict=True):
         info = None if value is None else tables.graph.values[value].info
         misfit = None if info is None else layout.misfit(info.shape, tables.mesh)
@@ -125,7 +168,7 @@ def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
 
 def _text(layouts: Layouts) -> str:
     operands, results = (" ".join(map(str, side)) for side in layouts)
-    return f"{operands} -> {results}"
+    return f"{operands} -> {results}" if operands and results else operands or results
 
 
 def _check_reachable(tables: MeshTables, choice: Sequence[int]) -> None:

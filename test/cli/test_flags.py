@@ -19,6 +19,11 @@ Refused = Callable[..., str]
         (["--devices", "four"], "--devices: expected a whole number from 1 to 64, got: 'four'"),
         (["--devices", "65"], "--devices: expected a whole number from 1 to 64, got: '65'"),
         (["--devices"], "argument --devices: expected one argument"),
+        (["--mesh", "²"], "--mesh: expected positive sizes such as 2x4, got: '²'"),
+        (
+            ["--mesh", "1x1x1x1x1x1x2"],
+            "--mesh: expected at most 6 axes, got: mesh 1x1x1x1x1x1x2 of 7",
+        ),
         (["--mesh", "2x0"], "--mesh: expected positive sizes such as 2x4, got: '2x0'"),
         (
             ["--mesh", "2x3", "--devices", "4"],

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tensoropt.runtime.check import check_plan
 
@@ -64,6 +66,58 @@ def test_a_mesh_that_is_too_large(refused, mlp: Path, plan: Path) -> None:
     assert message == f"--strategies {path}: expected at most 64 devices, got: mesh 1000 of 1000"
 
 
+def _without_a_layout(document: dict[str, Any]) -> None:
+    _row(document, "MatMul")["operands"][0] = []
+
+
+def _short_layout(document: dict[str, Any]) -> None:
+    document["mesh"]["shape"] = [2, 1]
+
+
+def _long_layout(document: dict[str, Any]) -> None:
+    document["inputs"][0]["layout"] = ["R", "R"]
+
+
+def _missing_result(document: dict[str, Any]) -> None:
+    _row(document, "MatMul")["results"] = []
+
+
+def _other_op(document: dict[str, Any]) -> None:
+    _row(document, "Relu")["op"] = "Sigmoid"
+
+
+def _twice(document: dict[str, Any]) -> None:
+    document["strategies"].append(document["strategies"][0])
+
+
+def _input_twice(document: dict[str, Any]) -> None:
+    document["parameters"].append(document["inputs"][0])
+
+
+def _too_many_nodes(document: dict[str, Any]) -> None:
+    document["strategies"].append({**document["strategies"][0], "node": "relux"})
+
+
+def _output_twice(document: dict[str, Any]) -> None:
+    document["outputs"] *= 2
+
+
+def _partial_input(document: dict[str, Any]) -> None:
+    document["inputs"][0]["layout"] = ["P(sum)"]
+
+
+def _no_dimension(document: dict[str, Any]) -> None:
+    _row(document, "Relu")["operands"] = [["S(2)"]]
+
+
+def _float_mesh(document: dict[str, Any]) -> None:
+    document["mesh"]["shape"] = [2.0]
+
+
+def _huge_dimension(document: dict[str, Any]) -> None:
+    _row(document, "Relu")["operands"] = [[f"S({'9' * 5000})"]]
+
+
 def _no_such_strategy(document: dict[str, Any]) -> None:
     _row(document, "MatMul")["results"] = [["P(max)"]]
 
@@ -86,7 +140,20 @@ def _no_mesh(document: dict[str, Any]) -> None:
     [
         (_no_such_strategy, "its sharding rule does not offer"),
         (_renamed, "the plan has no node"),
-        (_bad_text, "results/0/0"),
+        (_short_layout, "'x': expected a placement for each axis of mesh 2x1, got: [R]"),
+        (_long_layout, "'x': expected a placement for each axis of mesh 2, got: [R, R]"),
+        (_without_a_layout, "node 'first': operand 0: expected a layout, got: []"),
+        (_missing_result, "node 'first': expected 1 layouts in results, got: 0"),
+        (_other_op, "node 'relu': expected op Relu, got: Sigmoid"),
+        (_twice, "node 'first' is there 2 times, expected one entry"),
+        (_input_twice, "input or parameter 'x' is there 2 times, expected one entry"),
+        (_too_many_nodes, "the model has no node 'relux', did you mean 'relu'?"),
+        (_output_twice, "expected the 1 outputs of the model, got: 2"),
+        (_partial_input, "'x' cannot lie as [P(sum)] on mesh 2, expected one of 3, such as"),
+        (_no_dimension, "on mesh 2, there is no dimension 2, such as"),
+        (_float_mesh, "mesh.shape[0]: 2.0 is not of type 'integer'"),
+        (_huge_dimension, "' does not match"),
+        (_bad_text, "strategies[0].results[0][0]: 'Q' does not match"),
         (_no_mesh, "'mesh' is a required property"),
     ],
 )
@@ -99,8 +166,53 @@ def test_an_edit_that_cannot_be_is_refused(
 def test_a_plan_that_is_no_plan_is_refused(refused, mlp: Path, tmp_path: Path) -> None:
     missing = tmp_path / "nope.json"
     assert "No such file" in refused(mlp, "--strategies", missing)
-    missing.write_text("{")
-    assert "expected JSON" in refused(mlp, "--strategies", missing)
+    for text, got in (
+        (b"{", "Expecting property name"),
+        (b'{"ranks": NaN}', "NaN is not a number of JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"\xff": 1}', "not UTF-8 at byte 2"),
+        (b"9" * 5000, "Exceeds the limit"),
+    ):
+        missing.write_bytes(text)
+        expected = f"--strategies {missing}: expected JSON, got: {got}"
+        assert refused(mlp, "--strategies", missing).startswith(expected)
+
+
+def test_a_model_with_one_name_twice(opt, refused, mlp: Path, plan: Path, tmp_path: Path) -> None:
+    text = tmp_path / "model.mlir"
+    text.write_text(opt(mlp).out.replace('"second"', '"first"'))
+    message = refused(text, "--strategies", plan, "--pareto")
+    assert message == "--strategies: expected a name of its own for each node, got: 'first'"
+
+
+def test_folded_nodes_keep_names_of_their_own(opt, tmp_path: Path) -> None:
+    """Of a Split of a shape, and of the shape of a Reshape that a symbolic dimension tells."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], name="shape", start=1),
+        helper.make_node("Split", ["s"], ["a", "b"], name="cut", num_outputs=2),
+        helper.make_node("Shape", ["x"], ["n"], name="batch", end=1),
+        helper.make_node("Mul", ["a", "b"], ["ab"], name="mul"),
+        helper.make_node("Concat", ["n", "ab"], ["flat"], name="join", axis=0),
+        helper.make_node("Reshape", ["x", "flat"], ["r"], name="reshape"),
+        helper.make_node("Concat", ["n", "b", "a"], ["turned"], name="join2", axis=0),
+        helper.make_node("Reshape", ["r", "turned"], ["z"], name="again"),
+        helper.make_node("Expand", ["z", "a"], ["e"], name="expand"),
+        helper.make_node("Expand", ["e", "b"], ["y"], name="expand2"),
+    ]
+    value = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, 6]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+    ]
+    graph = helper.make_graph(nodes, "shapes", value[:1], value[1:])
+    model, folder = tmp_path / "shapes.onnx", tmp_path / "plan"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), model)
+    assert opt(model, "--mesh", "2", "-o", folder).status == 0
+    rows = json.loads((folder / "plan.json").read_text())["strategies"]
+    names = [row["node"] for row in rows]
+    assert len(set(names)) == len(names)
+    assert {"cut", "cut.1", "reshape", "reshape.shape"} <= set(names)
+    again = opt(model, "--strategies", folder, "-o", tmp_path / "again")
+    assert (again.status, again.err) == (0, "")
 
 
 @pytest.mark.parametrize("flag", [["--mesh", "2"], ["--devices", "2"], ["--pick", "knee"]])

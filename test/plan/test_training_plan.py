@@ -42,13 +42,13 @@ def changed(folder: Path, change: Callable[[Any], Any]) -> dict[str, Any]:
     [
         (lambda t: t.pop("loss_output"), "training: 'loss_output' is a required property"),
         (lambda t: t.update(colour=1), "training: Additional properties are not allowed"),
-        (lambda t: t.update(recompute="auto"), "training/recompute: 'auto' is not one of"),
-        (lambda t: t.update(clip_norm=0), "training/clip_norm: 0 is less than or equal to"),
-        (lambda t: t["state"][0].update(kind="weight"), "training/state/0/kind: 'weight'"),
-        (lambda t: t["state"][0].update(graph="both"), "training/state/0/graph: 'both'"),
-        (lambda t: t["state"][0].update(read_by=[]), r"training/state/0/read_by: \[\] should"),
-        (lambda t: t["gradients"].clear(), r"training/gradients: \[\] should be non-empty"),
-        (lambda t: t["hyper"][0].update(role="rate"), "training/hyper/0/role: 'rate' is not"),
+        (lambda t: t.update(recompute="auto"), "training.recompute: 'auto' is not one of"),
+        (lambda t: t.update(clip_norm=0), "training.clip_norm: 0 is less than or equal to"),
+        (lambda t: t["state"][0].update(kind="weight"), r"training\.state\[0\]\.kind: 'weight'"),
+        (lambda t: t["state"][0].update(graph="both"), r"training\.state\[0\]\.graph: 'both'"),
+        (lambda t: t["state"][0].update(read_by=[]), r"training\.state\[0\]\.read_by: \[\] should"),
+        (lambda t: t["gradients"].clear(), r"training\.gradients: \[\] should be non-empty"),
+        (lambda t: t["hyper"][0].update(role="rate"), r"training\.hyper\[0\]\.role: 'rate' is not"),
     ],
 )
 def test_what_the_schema_refuses(folder: Path, change: Callable[[Any], Any], message: str) -> None:

@@ -1,0 +1,57 @@
+"""plan.json as a document: read as strict JSON, and held against its schema."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+__all__ = ["read_json", "schema_error"]
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file in UTF-8 holds; raises ``OSError``, and ``ValueError`` otherwise.
+
+    NaN and infinity, which Python's reader takes, are not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes().decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+def schema_error(document: Any) -> str | None:
+    """Return where ``document`` does not follow the schema, and how; ``None`` if it does."""
+    from jsonschema.exceptions import best_match
+
+    try:
+        error = best_match(_validator().iter_errors(document))
+        if error is None:
+            return None
+        place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
+        return f"{_shortened(place)}: {_shortened(' '.join(error.message.split()))}"
+    except RecursionError:
+        return "top level: nested too deeply"
+
+
+@cache
+def _validator() -> Any:
+    import jsonschema
+
+    own = jsonschema.Draft202012Validator
+    types = own.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    text = Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
+    return jsonschema.validators.extend(own, type_checker=types)(json.loads(text))
+
+
+def _shortened(text: str, limit: int = 160) -> str:
+    """Cut the middle out: a schema's message begins with the value, maybe the whole file."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]} ... {text[-half:]}"
