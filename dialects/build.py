@@ -209,6 +209,10 @@ class Build:
 
     def reshape(self, x: Any, shape: Sequence[int]) -> Any:
         """Return ``x`` with a static ``shape``."""
+        import numpy as np
+
+        if 0 in shape:  # which a Reshape would take for sizes to copy
+            return self.constant(self.like(np.zeros(shape), x))
         sizes = self.ints(shape)
         return self.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
 

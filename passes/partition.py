@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tensoropt.compiler.frontend.refine import merged_type
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.options import op_options
@@ -64,6 +65,7 @@ class _Partition:
                 self._op(op.operation)
         if update is not None:
             _mark_update(new.entry_block, update)
+        _refine_results(new)
         self.old.erase()
 
     def _signature(self) -> func.FuncOp:
@@ -161,6 +163,23 @@ class _Partition:
         if info is None:
             return type_
         return tensor_type(layout.local_shape(info.shape, self.mesh), type_.element_type)
+
+
+def _refine_results(main: func.FuncOp) -> None:
+    """Give the function the sizes that only what it returns knows: an op that is written out has
+    more of them than its own type says."""
+    kind, block = main.type, main.entry_block
+    returned = block.operations[len(block.operations) - 1].operation.operands
+    results = [_refined(*pair) for pair in zip(kind.results, returned, strict=True)]
+    refined = ir.FunctionType.get(kind.inputs, results)
+    main.attributes["function_type"] = ir.TypeAttr.get(refined)
+
+
+def _refined(declared: ir.Type, value: ir.Value) -> ir.Type:
+    """Return the type of ``value`` if it says the same as ``declared`` and more."""
+    if not isinstance(declared, ir.RankedTensorType) or declared.has_static_shape:
+        return declared
+    return value.type if merged_type(value.type, declared) == value.type else declared
 
 
 def _mark_update(block: ir.Block, first: int) -> None:

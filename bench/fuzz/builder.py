@@ -67,6 +67,10 @@ class Value:
         return str(self.array.dtype)
 
     @property
+    def is_finite(self) -> bool:
+        return not self.is_float or bool(np.isfinite(self.array).all())
+
+    @property
     def is_float(self) -> bool:
         return self.array.dtype.kind == "f"
 
@@ -99,6 +103,7 @@ class Builder:
         self.by_name: dict[str, Value] = {}
         self.domains: set[str] = set()
         self.inexact: set[str] = set()
+        self.fixed: set[str] = set()
         self._sizes = [int(n) for n in rng.choice([0, 1, 2, 3, 4, 5, 6, 8, 12], 5,
                        p=[0.02, 0.1, 0.16, 0.14, 0.2, 0.06, 0.12, 0.12, 0.08])]  # fmt: skip
 
@@ -176,10 +181,19 @@ class Builder:
 
     # What is added.
 
-    def input(self, shape: Sequence[int], dtype: str = "float32", *, exact: bool = True) -> Value:
-        """Add an input of the graph."""
+    def input(
+        self,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        *,
+        exact: bool = True,
+        is_fixed: bool = False,
+    ) -> Value:
+        """Add an input of the graph; the sizes of a fixed one are never symbolic."""
         array = self.numbers(shape, dtype, exact=exact)
         value = Value(f"x{len(self.inputs)}", array, bits_of(array), is_input=True)
+        if is_fixed:
+            self.fixed.add(value.name)
         self.inputs.append(value)
         return self._keep(value)
 
@@ -244,6 +258,8 @@ class Builder:
     def _check(self, exact: str, given: Sequence[Value]) -> None:
         if exact == "jump" and any(value.is_float and value.bits is None for value in given):
             raise UnsuitableError("a jump may go either way")
+        if exact == "linear" and not all(value.is_finite for value in given):
+            raise UnsuitableError("a partial sum of infinities is no number")
 
     def _evaluate(self, node: onnx.NodeProto, given: dict[str, Value]) -> list[Array]:
         inputs = [info_of(value.name, value.array) for value in given.values()]

@@ -53,10 +53,16 @@ def random_case(seed: int, most_nodes: int = 14) -> Case:
         _grow(builder, builder.integer(2, most_nodes))
         try:
             case = _finished(builder, seed)
-            case.wanted()
-            return case
+            if _is_certain(case):
+                return case
         except Exception:  # the nodes run one by one; a few of ONNX Runtime's do not run together
             continue
+
+
+def _is_certain(case: Case) -> bool:
+    """Say whether two runs give the same: some kernels leave memory as it was."""
+    pairs = zip(case.wanted(), case.wanted(), strict=True)
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
 
 
 def _grow(b: Builder, nodes: int) -> None:
@@ -84,7 +90,8 @@ def _finished(b: Builder, seed: int) -> Case:
     dims = _symbols(b) if b.flip(0.3) else {}
     sizes = {size: name for name, size in dims.items()}
     for value in b.inputs:
-        named = [sizes[n] if n in sizes and b.flip(0.7) else n for n in value.shape]
+        fixed = value.name in b.fixed
+        named = [sizes[n] if n in sizes and not fixed and b.flip(0.7) else n for n in value.shape]
         model.graph.input.append(info_of(value.name, value.array, named))
     used = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim}
     dims = {name: size for name, size in dims.items() if name in used}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 
@@ -52,4 +53,10 @@ def pruned(case: Case) -> Case:
         del held[:]
         held.extend(kept)
     feeds = {name: array for name, array in case.feeds.items() if name in needed}
-    return Case(case.seed, model, feeds, case.inexact, case.dims, case.given)
+    return replace(case, model=model, feeds=feeds, dims=kept_dims(model, case.dims))
+
+
+def kept_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of those symbolic dimensions that the inputs of ``model`` have."""
+    used = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim}
+    return {name: size for name, size in dims.items() if name in used}

@@ -87,8 +87,9 @@ def try_plans(case: Case, plans: Sequence[Choice]) -> Finding | None:
 def _findings(case: Case, plans: Sequence[Choice], folder: Path) -> Iterator[Finding]:
     path = folder / "model.onnx"
     path.write_bytes(case.model.SerializeToString())
+    wanted = case.wanted()
     try:
-        trial = _Trial(case, path)
+        trial = _Trial(case, path, wanted)
     except Exception as error:
         yield Finding("import", _text(error))
         return
@@ -105,9 +106,8 @@ def _text(error: Exception) -> str:
 class _Trial:
     """A case, imported and prepared once."""
 
-    def __init__(self, case: Case, path: Path) -> None:
-        self.case, self.path = case, path
-        self.wanted = case.wanted()
+    def __init__(self, case: Case, path: Path, wanted: Sequence[Any]) -> None:
+        self.case, self.path, self.wanted = case, path, wanted
         self.source = ParameterSource(path)
         with _context():
             from tensoropt.compiler.frontend.importer import import_model
@@ -219,7 +219,10 @@ def _told(point: FrontierPoint) -> list[str]:
 
 
 def _ends(module: ir.Module, side: str) -> list[tuple[str, Layout]]:
-    held = views.function(module).attributes[side]
+    main = views.function(module)
+    if side not in main.attributes:
+        return []
+    held = main.attributes[side]
     return [(own["topt.name"].value, layout_of(own["topt.layout"])) for own in held]
 
 

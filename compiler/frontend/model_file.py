@@ -84,6 +84,8 @@ def load_model(
     bind_dims(path, proto, dims or {})
     check_graph(path, proto)
     _fetch_literals(path, proto)
+    for graph, _ in subgraphs(proto.graph):
+        _drop_empty_axes(graph)
     known = declared(proto) if training else Declared()
     if training:
         proto = converted(path, proto)
@@ -181,6 +183,17 @@ def _normalise(graph: onnx.GraphProto) -> None:
             node.domain = ""
         if not node.name:
             node.name = f"{node.op_type}_{index}"
+
+
+def _drop_empty_axes(graph: onnx.GraphProto) -> None:
+    """Leave out the axes of a Squeeze that name none.
+
+    To ONNX Runtime that is the same: all dimensions of 1 go. ONNX's shape inference keeps them.
+    """
+    empty = {tensor.name for tensor in _tensors(graph) if 0 in tensor.dims}
+    for node in graph.node:
+        if node.op_type == "Squeeze" and not node.domain and empty.intersection(node.input[1:]):
+            del node.input[1:]
 
 
 def _prune_opsets(model: Model) -> None:

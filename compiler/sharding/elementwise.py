@@ -100,8 +100,11 @@ def _mul(info: OpInfo) -> Rule | None:
 
 @sharding_rule("Div")
 def _div(info: OpInfo) -> Rule | None:
-    """Whole numbers are rounded, so only floating-point quotients add up."""
-    return _elementwise(info, 4.0, *([(0,)] if _is_float(info) else []))
+    """Quotients add up where they are not rounded, as those of whole numbers are, and by a divisor
+    that is known not to be zero: of infinities of both signs there is no sum."""
+    divisor = info.literal(1)
+    adds = _is_float(info) and divisor is not None and bool(divisor.all())
+    return _elementwise(info, 4.0, *([(0,)] if adds else []))
 
 
 def _is_float(info: OpInfo) -> bool:

@@ -142,8 +142,9 @@ def _kept_loops(info: OpInfo) -> list[Loop]:
 
 @sharding_rule("Squeeze")
 def _squeeze(info: OpInfo) -> Rule | None:
-    """Axes left out mean every dimension of size 1, among which a split one must not fall."""
-    if _has_axes(info):
+    """Axes left out mean every dimension of size 1, among which a split one must not fall; so do
+    none at all, which axes that are not known may be."""
+    if _names_axes(info):
         return rule_of(info, _kept_loops(info), linear=linear_in(info, (0,)))
     if None in info.shape(0):
         return None
@@ -151,8 +152,13 @@ def _squeeze(info: OpInfo) -> Rule | None:
     return rule_of(info, _loops(info), linear=linear, localize=_squeeze_locally)
 
 
-def _has_axes(info: OpInfo) -> bool:
-    return info.operand(1) is not None or info.attribute("axes") is not None
+def _names_axes(info: OpInfo) -> bool:
+    """Say whether the axes name at least one dimension."""
+    axes = info.literal_ints(1) if info.operand(1) is not None else info.attribute("axes")
+    if axes is not None:
+        return len(axes) > 0
+    dropped = len(info.shape(0)) - len(info.result_shape())
+    return info.operand(1) is not None and dropped < sum(n in (1, None) for n in info.shape(0))
 
 
 def _squeeze_locally(local: LocalOp) -> list[Any]:

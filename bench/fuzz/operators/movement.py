@@ -8,6 +8,7 @@ import numpy as np
 
 from fuzz.builder import Builder, UnsuitableError, Value
 from fuzz.operators.registry import maker
+from fuzz.pending import SHAPES
 
 INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 
@@ -142,7 +143,7 @@ def _bounds(b: Builder, size: int) -> tuple[int, int, int]:
         start, end = b.choose((0, -100, INT64_MIN)), b.choose((end, 100, INT64_MAX))
     if step < 0:
         start, end = end, start
-        if b.flip(0.4):
+        if b.flip(0.4) and not SHAPES:
             start, end = b.choose((-1, 100, INT64_MAX)), b.choose((INT64_MIN, -100, end))
     return start, end, step
 

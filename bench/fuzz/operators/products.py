@@ -13,6 +13,8 @@ EQUATIONS = ("bij,bjk->bik", "ij,jk->ik", "ij,kj->ki", "bi,bi->b", "i,j->ij", "i
 def _times(b: Builder, x: Value) -> tuple[Value, Value]:
     """Return ``x`` and what it can be multiplied with, in order."""
     inner = x.shape[-1]
+    if not inner:
+        raise UnsuitableError("a sum of nothing is what the memory held before")
     if b.flip(0.3):
         return x, b.pick(lambda v: v.dtype == x.dtype and v.rank > 0 and v.shape[-2:][0] == inner)
     exact = x.bits is not None

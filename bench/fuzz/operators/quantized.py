@@ -46,8 +46,10 @@ def dynamic(b: Builder) -> None:
 def bytes_of(b: Builder, least: int) -> Value:
     """Return a tensor of bytes, perhaps a new input."""
     if b.flip():
-        return b.pick(lambda v: v.dtype in ("int8", "uint8") and v.rank >= least)
-    shape = [b.size() for _ in range(b.integer(max(least, 2), 3))]
+        return b.pick(
+            lambda v: v.dtype in ("int8", "uint8") and v.rank >= least and v.array.size > 0
+        )  # a product over nothing is what the memory held before
+    shape = [max(b.size(), 1) for _ in range(b.integer(max(least, 2), 3))]
     return b.input(shape, b.choose(("int8", "uint8")))
 
 

@@ -11,7 +11,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 @maker(1.2)
 def recurrent(b: Builder) -> None:
     kind = b.choose(tuple(GATES))
-    x = b.float(rank=3, dtype="float32")
+    x = b.pick(lambda v: v.rank == 3 and v.dtype == "float32" and v.array.size > 0)
     sequence, batch, width = x.shape
     hidden, ways = b.integer(1, 4), b.integer(1, 2)
     gates = GATES[kind] * hidden

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuzz.builder import Builder, UnsuitableError, Value
 from fuzz.operators.registry import maker
+from fuzz.pending import SHAPES
 
 EXACT = {"ReduceSum": "linear", "ReduceMax": "move", "ReduceMin": "move"}
 KINDS = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1",
@@ -16,7 +17,10 @@ def reduction(b: Builder) -> None:
     axes = [a - x.rank if b.flip(0.4) else a for a in b.subset(x.rank)]
     held = {"keepdims": b.choose((None, 0, 1))}
     exact = EXACT.get(kind, "no")
-    if not axes or b.flip(0.15):
+    if not axes and b.flip(0.3) and (b.opset >= 18 or kind == "ReduceSum"):
+        noop = b.choose((None, 0, 1))
+        b.add(kind, x, b.numbers_of([]), noop_with_empty_axes=noop, exact=exact, **held)
+    elif not axes or b.flip(0.15):
         if b.flip(0.3) and (b.opset >= 18 or kind == "ReduceSum"):
             held["noop_with_empty_axes"] = b.integer(0, 1)
         b.add(kind, x, exact=exact, **held)
@@ -28,7 +32,7 @@ def reduction(b: Builder) -> None:
 
 @maker(2.0)
 def extreme(b: Builder) -> None:
-    x = b.pick(lambda v: v.rank > 0)
+    x = b.pick(lambda v: v.rank > 0 and v.array.size > 0)  # of nothing, its result has no shape
     held = {
         "axis": b.axis(x.rank),
         "keepdims": b.choose((None, 0, 1)),
@@ -58,7 +62,8 @@ def cumulative(b: Builder) -> None:
 
 @maker(0.7)
 def nonzero(b: Builder) -> None:
-    b.add("NonZero", b.pick(lambda v: v.bits is not None), exact="jump")
+    least = 1 if SHAPES else 0
+    b.add("NonZero", b.pick(lambda v: v.bits is not None and v.rank >= least), exact="jump")
 
 
 @maker(0.4)

@@ -87,7 +87,7 @@ def grouped_attention(b: Builder) -> None:
     batch, length, past = b.choose((1, 2, 4)), 1, b.integer(1, 4)
     q = sequences(b, heads * size, length, batch)
     k, v = (sequences(b, groups * size, length, batch) for _ in range(2))
-    caches = [b.input((batch, groups, past, size), exact=False) for _ in range(2)]
+    caches = [b.input((batch, groups, past, size), exact=False, is_fixed=True) for _ in range(2)]
     ends = b.constant(np.full(batch, past, np.int32))
     total = b.constant(np.array(past + length, np.int32))
     b.add("GroupQueryAttention", q, k, v, *caches, ends, total, num_heads=heads,
