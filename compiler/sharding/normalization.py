@@ -74,8 +74,8 @@ def _localize_instance(local: LocalOp) -> list[Any]:
     x = make.wide(local.operands[0])
     x = make.binary("Sub", x, make.mean(x, reduced, axes))
     y = make.as_result(make.binary("Mul", x, inverse_deviation(make, x, reduced, axes)))
-    per_channel = [count(local.local_result_shape()[1:2]), *[1] * len(reduced)]
-    scale, bias = (make.reshape(held, per_channel) for held in local.operands[1:3])
+    behind = range(1, 1 + len(reduced))
+    scale, bias = (make.unsqueeze(held, behind) for held in local.operands[1:3])
     return [make.binary("Add", make.binary("Mul", y, scale), bias)]
 
 

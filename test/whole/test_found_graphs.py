@@ -31,6 +31,10 @@ GRAPHS = {
           z = CumSum (y, one)
           one = Constant <value = int64 {1}> ()
         }""",
+    "no_channels": """<ir_version: 10, opset_import: ["" : 17]>
+        g (float[1,0,8] x) => (float[1,0,8] y) <float[0] none = {}> {
+          y = InstanceNormalization (x, none, none)
+        }""",
     "division_by_zero": """<ir_version: 10, opset_import: ["" : 20]>
         g (float[8] x) => (float[8] y, float[8] z)
         <float[1] one = {1}, float[8] w = {1,2,0,4,5,6,0,8}> {

@@ -137,6 +137,8 @@ def slicing(b: Builder) -> None:
 def _bounds(b: Builder, size: int) -> tuple[int, int, int]:
     step = b.choose((1, 1, 1, 2, 3, -1, -2))
     start, end = sorted((b.integer(0, size), b.integer(0, size)))
+    if SHAPES and step < 0:
+        return end, start, step
     if b.flip(0.3):
         start, end = start - size, end - size or INT64_MAX
     if b.flip(0.2):
