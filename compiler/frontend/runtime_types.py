@@ -9,6 +9,8 @@ import onnx
 
 from tensoropt.compiler.frontend import native
 from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION
+from tensoropt.compiler.frontend.subgraphs import subgraphs
+from tensoropt.dialects.elements import element_of
 
 __all__ = ["loads", "runtime_types"]
 
@@ -61,12 +63,46 @@ def _outputs(proto: onnx.ModelProto) -> list[_Output] | None:
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
     asked.ir_version = min(asked.ir_version, MAX_IR_VERSION)
+    for graph, _ in list(subgraphs(asked.graph)):
+        _fill_constants(graph)
     seconds = native.seconds_for(len(asked.graph.node))
     try:
         found = native.call(_load, asked.SerializeToString(), seconds=seconds)
     except (native.NativeError, native.NativeFailureError):  # a mistake in it, or no kernel
         return None
     return [_Output(*held) for held in found]
+
+
+def _fill_constants(graph: onnx.GraphProto) -> None:
+    """Let tensors without bytes, which ONNX Runtime refuses, be filled with zeros as it loads."""
+    nodes = []
+    for tensor in [t for t in graph.initializer if _is_elsewhere(t)]:
+        nodes += _filled(tensor, tensor.name)
+        graph.initializer.remove(tensor)
+    for node in graph.node:
+        held = [a.t for a in node.attribute if node.op_type == "Constant" and _is_elsewhere(a.t)]
+        nodes += _filled(held[0], node.output[0]) if held else [node]
+    if len(nodes) > len(graph.node):
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _is_elsewhere(tensor: onnx.TensorProto) -> bool:
+    is_known = element_of(tensor.data_type) is not None
+    return is_known and tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def _filled(tensor: onnx.TensorProto, name: str) -> list[onnx.NodeProto]:
+    """Return the nodes that make zeros of the type and shape of ``tensor``."""
+    sizes = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [len(tensor.dims)], tensor.dims)
+    element = element_of(tensor.data_type)
+    assert element is not None
+    item = bytes(element.dtype.itemsize)
+    zero = onnx.TensorProto(data_type=tensor.data_type, dims=[1], raw_data=item)
+    return [
+        onnx.helper.make_node("Constant", [], [f"{name}/sizes"], value=sizes),
+        onnx.helper.make_node("ConstantOfShape", [f"{name}/sizes"], [name], value=zero),
+    ]
 
 
 def _load(model: bytes) -> list[tuple[str, str, list[Any]]]:

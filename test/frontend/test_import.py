@@ -564,3 +564,22 @@ def test_values_beside_the_model_are_known(tmp_path: Path) -> None:
     assert min(kept.values()) > 0
     assert text(import_model(path)) == inside
     round_trip(onnx.load(path), tmp_path, x=np.float32([[1, 2, 3], [4, 5, 6]]))
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_large_constants_beside_the_operators_of_the_runtime(
+    is_inside: bool, tmp_path: Path
+) -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    made = [node("Constant", [], ["w"], value=tensor(weight, "")), node("Add", ["x", "w"], ["h"])]
+    nodes = [*made, helper.make_node("Gelu", ["h"], ["y"], domain="com.microsoft")]
+    if is_inside:
+        made[-1].output[0] = "inner"
+        body = helper.make_graph(made, "body", [], [untyped("inner")])
+        held = {"then_branch": body, "else_branch": body}
+        nodes = [node("If", ["c"], ["h"], **held), *nodes[2:]]
+    inputs = [value("x", F32, [64, 64]), *([value("c", BOOL, [])] if is_inside else [])]
+    proto = model(nodes, inputs, [Y])
+    proto.opset_import.add(domain="com.microsoft", version=1)
+    x = np.ones((64, 64), np.float32)
+    round_trip(proto, tmp_path, x=x, **({"c": np.array(True)} if is_inside else {}))
