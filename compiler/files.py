@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.runtime.files import file_mode, folder_mode
 
 __all__ = ["replacing", "replacing_folder"]
 
@@ -50,7 +51,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
         try:
             yield aside
-            aside.chmod(0o777 & ~_umask())
+            aside.chmod(folder_mode())
             _swap(aside, path)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -101,11 +102,5 @@ def _check_parent(path: Path) -> None:
         raise UserError(f"-o {path}: expected an existing folder, got: '{path.parent}'")
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _mode(path: Path) -> int:
-    return path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+    return path.stat().st_mode & 0o777 if path.exists() else file_mode()

@@ -26,6 +26,7 @@ __all__ = [
     "constant_value",
     "folded_values",
     "function",
+    "held_by",
     "is_barrier",
     "is_foldable",
     "is_no_value",
@@ -224,8 +225,14 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
 def arguments(main: ir.Operation) -> list[tuple[ir.Value, ir.DictAttr]]:
     """Return the arguments of `@main` with what each carries."""
     values = main.regions[0].blocks[0].arguments
-    held = main.attributes["arg_attrs"] if len(values) else ()
-    return list(zip(values, held, strict=True))
+    return list(zip(values, held_by(main, "arg_attrs", len(values)), strict=True))
+
+
+def held_by(main: ir.Operation, side: str, count: int) -> list[ir.DictAttr]:
+    """Return what the ``count`` arguments (``arg_attrs``) or results (``res_attrs``) carry."""
+    if side in main.attributes:
+        return list(main.attributes[side])
+    return [ir.DictAttr.get({}, context=main.context)] * count
 
 
 def phase(op: ir.Operation) -> str | None:

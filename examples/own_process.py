@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import onnxruntime
 
+from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.layout import gather_global
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.plan import Plan
@@ -44,4 +45,9 @@ def main(folder: str, inputs_path: str, outputs_path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 4:
+        sys.exit(f"error: expected PLAN INPUTS.npz OUTPUTS.npz, got: {len(sys.argv) - 1} arguments")
+    try:
+        main(*sys.argv[1:])
+    except (UserError, OSError, KeyError) as error:
+        sys.exit(f"error: {error}")

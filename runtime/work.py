@@ -16,6 +16,7 @@ from tensoropt.runtime.compare import compare, describe
 from tensoropt.runtime.device.provider import Memory, Provider, check_provider, provider_of
 from tensoropt.runtime.dtypes import Array
 from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.files import file_mode
 from tensoropt.runtime.inputs import Inputs, make_inputs
 from tensoropt.runtime.job import CheckResult, Job, OutputResult
 from tensoropt.runtime.plan import Plan
@@ -188,7 +189,7 @@ def _write_outputs(path: Path, outputs: dict[str, Array]) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             np.savez(file, **outputs)  # type: ignore[arg-type]
-        Path(aside).chmod(0o644)
+        Path(aside).chmod(file_mode())
         Path(aside).replace(path)
     finally:
         with suppress(FileNotFoundError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ __all__ = [
     "Parser",
     "add_training",
     "build_parser",
+    "wants_plan",
     "wants_planning",
 ]
 
@@ -57,6 +59,14 @@ class Parser(argparse.ArgumentParser):
         return args
 
 
+class _Output(argparse.Action):
+    """Stores where to write, and in ``slashed`` that it was called a folder by a slash."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        namespace.output = Path(values)
+        namespace.slashed = values.endswith(os.sep)
+
+
 def build_parser() -> Parser:
     """Return the parser of tensoropt-opt."""
     parser = Parser(
@@ -67,6 +77,7 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.set_defaults(slashed=False)
     _add_general(parser)
     _add_compiler(parser.add_argument_group("compiler flags, as in mlir-opt"))
     _add_planning(parser.add_argument_group("planning"))
@@ -82,10 +93,23 @@ def wants_planning(args: argparse.Namespace) -> bool:
     return args.pareto or any(flag is not None for flag in given)
 
 
+def wants_plan(args: argparse.Namespace) -> bool:
+    """Say whether a model is to become a folder, which a plan alone is.
+
+    A new name without a suffix is that of a folder.
+    """
+    if args.output is None or args.emit or args.pass_pipeline is not None:
+        return False
+    path: Path = args.output
+    bare = not path.suffix and not path.exists() and str(path) != "-"
+    return args.input.endswith(".onnx") and (args.slashed or path.is_dir() or bare)
+
+
 def _add_general(parser: Parser) -> None:
     add = parser.add_argument
     add("input", nargs="?", help="an .onnx model, an .mlir file, or - for MLIR text on stdin")
-    add("-o", dest="output", type=Path, metavar="PATH", help="output file; the folder of the plan")
+    add("-o", dest="output", action=_Output, metavar="PATH",
+        help="the folder of the plan, or a file for MLIR: a name with a suffix, or -")  # fmt: skip
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the model's inputs, x:0 one of x without a name "
         "(repeatable)")  # fmt: skip

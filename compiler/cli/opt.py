@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 
-from tensoropt.compiler.cli.arguments import build_parser, wants_planning
+from tensoropt.compiler.cli.arguments import build_parser, wants_plan, wants_planning
 from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.cli.installation import check_installation
 from tensoropt.compiler.cli.training_flags import check_training
@@ -29,7 +30,7 @@ def _run(args: argparse.Namespace) -> int:
         from tensoropt.compiler.cli.emit_mode import run_emit
 
         return run_emit(args)
-    if wants_planning(args) or args.train:
+    if wants_planning(args) or args.train or wants_plan(args):
         from tensoropt.compiler.cli.planning_mode import run_planning
 
         return run_planning(args)
@@ -50,7 +51,7 @@ def _run_passes(args: argparse.Namespace) -> int:
 
 def _check_combination(args: argparse.Namespace) -> None:
     check_training(args)
-    planning = wants_planning(args) or args.train
+    planning = wants_planning(args) or args.train or wants_plan(args)
     if args.pass_pipeline is not None and (planning or args.emit):
         other = "--emit" if args.emit else "planning flags"
         raise UserError(f"--pass-pipeline runs passes alone, expected it without {other}")
@@ -59,6 +60,8 @@ def _check_combination(args: argparse.Namespace) -> None:
         if getattr(args, flag) and not text:
             name = "--" + flag.replace("_", "-")
             raise UserError(f"{name} needs MLIR text and passes, got: '{args.input}'")
+    if args.slashed and not planning:
+        raise UserError(f"-o {args.output}{os.sep}: expected a file for MLIR text, got: a folder")
     if args.format is not None and not planning:
         raise UserError("--format needs a report, expected --pareto or --objective profile as well")
 

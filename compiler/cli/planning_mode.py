@@ -100,6 +100,7 @@ def _notes(module: ir.Module, request: Request) -> list[str]:
 
 def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:
     from tensoropt.compiler.driver import load, phase_of, run_phase
+    from tensoropt.compiler.plan.describe import check_ends
 
     module = load(Path(args.input), dims, training=args.train)
     passed = phase_of(module)
@@ -111,6 +112,10 @@ def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:
             f"{args.input}: has passed the {passed} already, expected IR from before {what}"
         )
     run_phase(module, "prepare", training=args.train)
+    try:
+        check_ends(module)
+    except UserError as error:
+        raise UserError(f"{args.input}: {error}") from None
     return module
 
 

@@ -24,6 +24,7 @@ from tensoropt.dialects.onnx import (
     NO_VALUE,
     attributes,
     function,
+    held_by,
     is_no_value,
     is_onnx,
     node_name,
@@ -53,7 +54,7 @@ class Argument:
 def arguments(main: ir.Operation) -> list[Argument]:
     """Return the arguments of `@main` in order."""
     values = main.regions[0].blocks[0].arguments
-    held = _attribute_list(main, "arg_attrs", len(values))
+    held = held_by(main, "arg_attrs", len(values))
     return [
         Argument(value, own, i) for i, (value, own) in enumerate(zip(values, held, strict=True))
     ]
@@ -62,12 +63,6 @@ def arguments(main: ir.Operation) -> list[Argument]:
 def dims_of(held: ir.DictAttr) -> list[str] | None:
     """Return the names of symbolic dimensions that an argument or result carries."""
     return [item.value for item in held["topt.dims"]] if "topt.dims" in held else None
-
-
-def _attribute_list(main: ir.Operation, key: str, count: int) -> list[ir.DictAttr]:
-    if key in main.attributes:
-        return list(main.attributes[key])
-    return [ir.DictAttr.get({}, context=main.context)] * count
 
 
 class Emitter:
@@ -89,7 +84,7 @@ class Emitter:
         block = main.regions[0].blocks[0]
         given = arguments(main)
         returned = list(block.operations[len(block.operations) - 1].operation.operands)
-        held = _attribute_list(main, "res_attrs", len(returned))
+        held = held_by(main, "res_attrs", len(returned))
         ends = [
             own["topt.name"].value if "topt.name" in own else f"result{i}"
             for i, own in enumerate(held)

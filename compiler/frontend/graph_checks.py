@@ -125,6 +125,12 @@ class _Checker:
             raise self._error(node, f"unknown domain '{node.domain}'{near}")
         if schema(node.domain, node.op_type, version) is None:
             self._unknown_operator(node, version)
+        if node.op_type == "ZipMap":
+            raise self._error(
+                node,
+                "makes a sequence of maps, expected tensors: export with zipmap=False "
+                "(options={'zipmap': False} of skl2onnx)",
+            )
 
     def _unknown_operator(self, node: onnx.NodeProto, version: int) -> NoReturn:
         ops, domain = known_ops(node.domain), node.domain or "ai.onnx"

@@ -8,9 +8,10 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.dialects.elements import Element, element_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["TypeTable", "dim_names", "static_shape", "tensor_element", "type_proto"]
+__all__ = ["TypeTable", "dim_names", "in_words", "static_shape", "tensor_element", "type_proto"]
 
 _WRAPPED = {"sequence_type": "Seq", "optional_type": "Opt"}
+_WORDS = {"Seq": "a sequence, each item", "Opt": "an optional value,"}
 
 
 class TypeTable:
@@ -67,13 +68,31 @@ def tensor_element(kind: ir.Type) -> Element:
     return found
 
 
+def in_words(kind: ir.Type) -> str:
+    """Return a type as a person says it: `a sequence, each item a tensor of float32`."""
+    for wrapper, words in _WORDS.items():
+        if str(kind).startswith(f"!onnx.{wrapper}<"):
+            return f"{words} {in_words(_inner(kind))}"
+    ranked = isinstance(kind, ir.RankedTensorType)
+    if not ranked and not isinstance(kind, ir.UnrankedTensorType):
+        return f"no tensor ({kind})"
+    element = element_of(str(kind.element_type))
+    name = str(kind.element_type) if element is None else element.numpy
+    what = {"object": "strings", "bool": "booleans"}.get(name, name)
+    return f"a tensor of {what}" if ranked else f"a tensor of {what} of unknown rank"
+
+
+def _inner(kind: ir.Type) -> ir.Type:
+    """Return what a sequence holds, or an optional value."""
+    return ir.Type.parse(str(kind).partition("<")[2][:-1], kind.context)
+
+
 def type_proto(kind: ir.Type, names: list[str] | None = None) -> onnx.TypeProto:
     """Return the ONNX type of ``kind``; ``names`` are those of its symbolic dimensions."""
     for field, wrapper in _WRAPPED.items():
         if str(kind).startswith(f"!onnx.{wrapper}<"):
-            inner = str(kind)[len(f"!onnx.{wrapper}<") : -1]
             made = onnx.TypeProto()
-            getattr(made, field).elem_type.CopyFrom(type_proto(ir.Type.parse(inner)))
+            getattr(made, field).elem_type.CopyFrom(type_proto(_inner(kind)))
             return made
     number = tensor_element(kind).number
     if isinstance(kind, ir.UnrankedTensorType):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.frontend.types import in_words
 from tensoropt.compiler.search.graph import read_by
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
@@ -13,7 +14,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of, layouts_of_strategy
 from tensoropt.runtime.dims import unnamed
 
-__all__ = ["describe_module", "described_tensors", "dtype_of"]
+__all__ = ["check_ends", "describe_module", "described_tensors", "dtype_of"]
 
 
 def describe_module(module: ir.Module) -> dict[str, list[dict[str, Any]]]:
@@ -69,10 +70,30 @@ def dtype_of(type_: Any, name: str, *, is_parameter: bool = False) -> str:
     odd = element is None or element.bits < 8 or element.is_complex
     if element is None or (odd and not is_parameter):
         raise UserError(
-            f"'{name}': expected inputs and outputs that are tensors of known "
-            f"rank, of booleans or of numbers of 8 bits or more, got: {type_}"
+            f"'{name}': expected a tensor of known rank, of booleans or of numbers of 8 bits or "
+            f"more, got: {in_words(type_)}"
         )
     return "string" if element.numpy == "object" else element.numpy
+
+
+def check_ends(module: ir.Module) -> None:
+    """Raise :class:`UserError` where ranks cannot be given an input or give back an output."""
+    main = onnx_ops.function(module)
+    kind = main.attributes["function_type"].value
+    if not len(kind.results):
+        raise UserError("has no outputs, expected at least one")
+    _check_side(main, "arg_attrs", kind.inputs)
+    _check_side(main, "res_attrs", kind.results)
+
+
+def _check_side(main: Any, side: str, types: Any) -> None:
+    what = "input" if side == "arg_attrs" else "output"
+    for index, held in enumerate(onnx_ops.held_by(main, side, len(types))):
+        name = held["topt.name"].value if "topt.name" in held else str(index)
+        try:
+            dtype_of(types[index], name, is_parameter="topt.param" in held)
+        except UserError as error:
+            raise UserError(f"{what} {error}") from None
 
 
 def _shape(type_: Any, held: Any) -> list[int | str]:

@@ -234,7 +234,9 @@ def _seconds_to(end: float | None) -> float | None:
 def _kept(result: Found, options: SearchOptions, nodes: int) -> list[Point]:
     """Return the points to cost, fewer of a large program: to cost one takes time by its nodes."""
     points = result.points
-    kept = _spread(len(points), max(2, min(options.points, LARGE * options.points // nodes)))
+    kept = _spread(
+        len(points), max(2, min(options.points, LARGE * options.points // max(nodes, 1)))
+    )
     if options.memory_bytes is not None:
         kept |= _around([point.memory for point in points], options.memory_bytes)
     return [points[i] for i in sorted(kept)]

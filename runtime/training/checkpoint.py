@@ -21,6 +21,7 @@ import numpy as np
 
 from tensoropt.runtime.dtypes import Array, dtype_of
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.files import file_mode
 from tensoropt.runtime.ranks import gather_into
 from tensoropt.runtime.training.plan import State, TrainingPlan
 from tensoropt.runtime.training.state import Held
@@ -211,7 +212,7 @@ def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
                 place.flush()
         with aside.open("rb") as file:
             os.fsync(file.fileno())
-        aside.chmod(0o644)
+        aside.chmod(file_mode())
         aside.replace(path)
     except OSError as failure:
         return one_line(failure)

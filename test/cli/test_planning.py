@@ -6,6 +6,7 @@ import errno
 import io
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -179,6 +180,30 @@ def test_a_full_disk_leaves_nothing(refused, mlp: Path, tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o027])
+def test_files_have_the_mode_that_new_files_have(opt, tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        assert opt(_wide(tmp_path / "m.onnx"), "-o", tmp_path / "plan").status == 0
+    finally:
+        os.umask(before)
+    weights = tmp_path / "plan" / "weights"
+    for path in (tmp_path / "plan", weights):
+        assert path.stat().st_mode & 0o777 == 0o777 & ~mask
+    for path in (tmp_path / "plan" / "plan.json", weights / "rank0.bin"):
+        assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def _wide(path: Path) -> Path:
+    """Write a model whose weight is too large for the graph's own file."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 64]) for n in "xy")
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [64, 64], [0.5] * 4096)
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
 def test_a_full_disk_at_the_last_file(refused, mlp: Path, tmp_path: Path, monkeypatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -198,12 +223,60 @@ def test_inputs_that_no_plan_can_have(refused, tmp_path: Path) -> None:
     opsets = [helper.make_opsetid("", 20)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     onnx.save(model, tmp_path / "s.onnx")
-    message = refused(tmp_path / "s.onnx", "--devices", "2", "-o", tmp_path / "plan")
+    message = refused(tmp_path / "s.onnx", "--pareto", "--devices", "2")
     assert message == (
-        "'s': expected inputs and outputs that are tensors of known rank, of booleans or of "
-        "numbers of 8 bits or more, got: tensor<4x!onnx.String>"
+        f"{tmp_path / 's.onnx'}: input 's': expected a tensor of known rank, of booleans or of "
+        "numbers of 8 bits or more, got: a tensor of strings"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["s.onnx"]
+
+
+SEQUENCE = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+OPTIONAL = onnx.ValueInfoProto(
+    name="y", type=helper.make_optional_type_proto(helper.make_tensor_type_proto(1, [4]))
+)
+
+
+@pytest.mark.parametrize(
+    ("op", "output", "message"),
+    [
+        ("SplitToSequence", SEQUENCE, "got: a sequence, each item a tensor of float32"),
+        ("Optional", OPTIONAL, "got: an optional value, a tensor of float32"),
+        ("Neg", None, "has no outputs, expected at least one"),
+    ],
+)
+def test_outputs_that_no_plan_can_have(
+    refused, tmp_path: Path, op: str, output: onnx.ValueInfoProto | None, message: str
+) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
+    nodes, ends = [helper.make_node(op, ["x"], ["y"])], [output] if output else []
+    graph = helper.make_graph(nodes, "g", [x], ends)
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "m.onnx")
+    said = refused(tmp_path / "m.onnx", "--pareto", "--devices", "2")
+    assert said.startswith(f"{tmp_path / 'm.onnx'}: ")
+    assert said.endswith(message)
+
+
+@pytest.mark.parametrize("flags", [("--pareto",), ("--emit", "search", "--devices", "2")])
+def test_a_graph_without_anything(opt, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    opsets = [helper.make_opsetid("", 20)]
+    empty = helper.make_graph([], "g", [], [])
+    onnx.save(helper.make_model(empty, opset_imports=opsets, ir_version=10), tmp_path / "m.onnx")
+    outcome = opt(tmp_path / "m.onnx", *flags)
+    assert outcome.status == (1 if "--pareto" in flags else 0)
+    assert "func.func @main" in outcome.out or "has no outputs" in outcome.err
+
+
+def test_a_text_whose_arguments_have_no_names(refused, tmp_path: Path) -> None:
+    text = """module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+      func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+        %0 = "onnx.Neg"(%a) : (tensor<4xf32>) -> tensor<4xf32>
+        return %0 : tensor<4xf32>
+      }
+    }"""
+    (tmp_path / "m.mlir").write_text(text)
+    assert "expected topt.name on every argument" in refused(tmp_path / "m.mlir", "--devices", "2")
 
 
 def test_tensors_that_no_machine_holds(refused, tmp_path: Path) -> None:
@@ -214,6 +287,26 @@ def test_tensors_that_no_machine_holds(refused, tmp_path: Path) -> None:
     message = refused(tmp_path / "m.onnx", "--devices", "2", "-o", tmp_path / "plan")
     assert message.startswith("an operation needs 4835703278458516698824704 bytes on one rank, ")
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.parametrize("name", ["plan", "plan/", "plan.d/", "there"])
+def test_a_folder_to_write_to_is_a_plan(opt, mlp: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
+    assert opt(mlp, "-o", f"{tmp_path}/{name}").status == 0
+    assert (tmp_path / name / "plan.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["module.mlir", "there"])
+def test_a_file_to_write_to_is_text(opt, mlp: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").write_text("old")
+    assert opt(mlp, "-o", tmp_path / name).status == 0
+    assert "func.func @main" in (tmp_path / name).read_text()
+
+
+@pytest.mark.parametrize("flags", [("--emit", "import"), ("-p", "cse")])
+def test_a_text_is_no_folder(refused, mlp: Path, tmp_path: Path, flags: tuple[str, str]) -> None:
+    message = refused(mlp, *flags, "-o", f"{tmp_path}/plan/")
+    assert message == f"-o {tmp_path}/plan/: expected a file for MLIR text, got: a folder"
 
 
 def test_a_plan_is_no_text(refused, mlp: Path) -> None:

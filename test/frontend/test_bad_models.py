@@ -507,3 +507,12 @@ def test_tensor_attributes_that_are_no_literals(tmp_path: Path) -> None:
         "model.onnx: node 'c' (ConstantOfShape): tensor attribute has external or very large "
         "data, expected a literal"
     )
+
+
+def test_maps_are_answered_with_the_flag_of_their_exporter(tmp_path: Path) -> None:
+    maps = node("ZipMap", ["x"], ["y"], name="z", domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    proto = model([maps], [value("x", F32, [3, 2])], [untyped("y")], domains={"ai.onnx.ml": 3})
+    assert refused(saved(proto, tmp_path)).endswith(
+        "node 'z' (ZipMap): makes a sequence of maps, expected tensors: export with zipmap=False "
+        "(options={'zipmap': False} of skl2onnx)"
+    )

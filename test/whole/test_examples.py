@@ -54,3 +54,11 @@ def test_own_process_says_how_many_ranks_it_needs(plan: Path, tmp_path: Path) ->
     assert ended.returncode != 0
     assert f"error: {plan}: expected 2 ranks, got: 3" in ended.stderr
     assert not (tmp_path / "out.npz").exists()
+
+
+def test_own_process_says_what_it_wants(tmp_path: Path) -> None:
+    for arguments in ((), (tmp_path, "in.npz", "out.npz")):
+        ended = _run(sys.executable, EXAMPLES / "own_process.py", *arguments)
+        assert ended.returncode == 1
+        assert ended.stderr.startswith("error: ")
+        assert ended.stderr.count("\n") == 1
