@@ -27,6 +27,7 @@ from tensoropt.compiler.training.cut import (
 )
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import arguments, function
 
 __all__ = [
     "Search",
@@ -76,7 +77,18 @@ def build_step(module: ir.Module, spec: TrainingSpec, **options: Any) -> ir.Modu
     step = copy_of(module)
     Pipeline([built], **options).run(step)
     drop_unused_arguments(step)  # inputs that only other outputs than the loss depend on
+    _check_inputs(step)
     return step
+
+
+def _check_inputs(step: ir.Module) -> None:
+    """Raise UserError for an input of strings, which lie in no memory that stays."""
+    for value, held in arguments(function(step)):
+        if "topt.param" not in held and "!onnx.String" in str(value.type):
+            raise UserError(
+                f"'{held['topt.name'].value}': expected inputs of a training step that are "
+                f"numbers or booleans, got: {value.type}"
+            )
 
 
 def check_state(step: ir.Module, planned: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.dtypes import Array
+from tensoropt.runtime.dtypes import STRING, Array, name_of
 from tensoropt.runtime.job import Job, OutputResult
 
 __all__ = ["compare", "describe"]
@@ -32,7 +32,7 @@ _CHUNK = 1 << 20  # elements compared at a time, which bounds the float64 copies
 
 def describe(name: str, array: Array) -> OutputResult:
     """Return an output's facts, without a verdict."""
-    return OutputResult(name, array.dtype.name, array.shape)
+    return OutputResult(name, name_of(array.dtype), array.shape)
 
 
 def compare(
@@ -41,14 +41,15 @@ def compare(
     """Compare one output with the one-device run's.
 
     It passes where |found - expected| <= atol + rtol |expected| for every element; tolerances that
-    the job leaves open are those of the type, of float32 on CUDA float16's. Integers and booleans
-    must be equal; a NaN or an infinity only passes against the same. Where the model
-    ``is_quantised``, 4 of 255 steps of the largest value are let pass, 4 steps of 8-bit integers,
-    and said in the note.
+    the job leaves open are those of the type, of float32 on CUDA float16's. All else must be equal;
+    a NaN or an infinity only passes against the same. Where the model ``is_quantised``, 4 of 255
+    steps of the largest value are let pass, 4 steps of 8-bit integers, and said in the note.
     """
     if found.dtype != expected.dtype or found.shape != expected.shape:
-        note = f"expected {expected.dtype} {_text(expected.shape)}"
-        return OutputResult(name, found.dtype.name, found.shape, passed=False, note=note)
+        note = f"expected {name_of(expected.dtype)} {_text(expected.shape)}"
+        return OutputResult(name, name_of(found.dtype), found.shape, passed=False, note=note)
+    if found.dtype.hasobject:
+        return _compare_strings(name, found, expected)
     if found.dtype.kind not in "fV":
         result = _compare_exact(name, found, expected)
     else:
@@ -89,6 +90,12 @@ def _compare_exact(name: str, found: Array, expected: Array) -> OutputResult:
     return OutputResult(
         name, found.dtype.name, found.shape, largest, relative, different == 0, note
     )
+
+
+def _compare_strings(name: str, found: Array, expected: Array) -> OutputResult:
+    different = int(np.count_nonzero(found != expected))
+    note = f"{different} of {found.size} differ" if different else ""
+    return OutputResult(name, STRING, found.shape, passed=different == 0, note=note)
 
 
 def _compare_floats(name: str, found: Array, expected: Array, job: Job) -> OutputResult:

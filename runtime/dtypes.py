@@ -1,4 +1,4 @@
-"""Element types by name: numpy's, and those of ml_dtypes that numpy lacks."""
+"""Element types by name: numpy's, those of ml_dtypes that numpy lacks, and strings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tensoropt.runtime.errors import UserError
 
-__all__ = ["ONNX_CODES", "Array", "dtype_of", "dtype_of_code", "is_native"]
+__all__ = ["ONNX_CODES", "STRING", "Array", "dtype_of", "dtype_of_code", "is_native", "name_of"]
 
 Array = NDArray[Any]
 
@@ -22,6 +22,10 @@ ONNX_CODES = {
     "float8_e5m2fnuz": 20,
 }
 
+STRING = "string"
+"""Arrays of strings are numpy's of objects: each rank has its own, and none is ever sent between
+graphs."""
+
 _NATIVE_CODES = {
     1: "float32",
     2: "uint8",
@@ -30,6 +34,7 @@ _NATIVE_CODES = {
     5: "int16",
     6: "int32",
     7: "int64",
+    8: STRING,
     9: "bool",
     10: "float16",
     11: "float64",
@@ -46,6 +51,8 @@ def is_native(name: str) -> bool:
 
 def dtype_of(name: str) -> np.dtype[Any]:
     """Return the numpy dtype called ``name``; raises `UserError` where there is none."""
+    if name == STRING:
+        return np.dtype(object)
     if not is_native(name):
         import ml_dtypes
 
@@ -55,6 +62,11 @@ def dtype_of(name: str) -> np.dtype[Any]:
     except TypeError:
         raise UserError(f"unknown element type, got: {name}") from None
     return dtype
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return what `dtype_of` calls the type of an array."""
+    return STRING if dtype.hasobject else dtype.name
 
 
 def dtype_of_code(code: int) -> np.dtype[Any]:

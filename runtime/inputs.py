@@ -6,6 +6,7 @@ holds more than one whole input.
 
 from __future__ import annotations
 
+import string
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tensoropt.runtime.dims import bound, terms
-from tensoropt.runtime.dtypes import Array, dtype_of, is_native
+from tensoropt.runtime.dtypes import STRING, Array, dtype_of, is_native
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.job import Job
 from tensoropt.runtime.npz import npz_headers
@@ -113,6 +114,12 @@ def _has_arithmetic(tensor: Tensor) -> bool:
 def check_dtype(path: str, tensor: Tensor, dtype: np.dtype[Any]) -> None:
     """Raise `UserError` unless an array of ``dtype`` in the file ``path`` can be the input."""
     expected = dtype_of(tensor.dtype)
+    if tensor.dtype == STRING:
+        if dtype.kind != "U":
+            raise UserError(
+                f"{path}: input '{tensor.name}': expected text, such as numpy's <U8, got: {dtype}"
+            )
+        return
     # numpy writes types it does not know as raw bytes of their size.
     raw = not is_native(tensor.dtype) and dtype == np.dtype(f"V{expected.itemsize}")
     if dtype != expected and not raw:
@@ -141,13 +148,20 @@ def _learned(name: str, found: int, dims: dict[str, int]) -> int:
 
 
 def as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array of a type that numpy wrote as raw bytes as what it is."""
+    """Return an array of a file as what it is: raw bytes of a type that numpy lacks, or text."""
+    if dtype.hasobject:
+        return array.astype(object)
     return array.view(dtype) if array.dtype.kind == "V" and array.dtype != dtype else array
 
 
 def _drawn(job: Job, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Floats are standard normal, booleans fair, integers small: they often index tables."""
+    """Floats are standard normal, booleans fair, integers small: they often index tables.
+
+    Strings are letters.
+    """
     random = np.random.default_rng([job.seed, zlib.crc32(name.encode())])
+    if dtype.hasobject:
+        return random.choice(np.array(list(string.ascii_lowercase), object), shape)
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu":

@@ -92,6 +92,8 @@ def largest(comm: Any, value: int | None) -> int | None:
 
 def gather(name: str, part: Array, layout: Layout, comm: Any) -> Array:
     """Return the whole output on rank 0, elsewhere the rank's own part."""
+    if part.dtype.hasobject:
+        return _gathered_objects(part, layout, comm)
     facts = comm.gather((part.shape, part.dtype.name))
     sources = layout.sources()
     if comm.rank != 0:
@@ -104,6 +106,12 @@ def gather(name: str, part: Array, layout: Layout, comm: Any) -> Array:
     for rank in sources[1:]:
         comm.Recv(_bytes_of(parts[rank]), rank)
     return gather_global(parts, layout)
+
+
+def _gathered_objects(part: Array, layout: Layout, comm: Any) -> Array:
+    """Return the whole output of strings on rank 0, which have no bytes to send as they are."""
+    parts = comm.gather(part if comm.rank in layout.sources() else None)
+    return part if parts is None else gather_global(dict(enumerate(parts)), layout)
 
 
 def _bytes_of(array: Array) -> Array:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
-from tensoropt.runtime.dtypes import Array
+from tensoropt.runtime.dtypes import Array, dtype_of_code
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.ops import library_path
 
@@ -25,6 +25,8 @@ __all__ = [
 
 _FATAL = 4  # ONNX Runtime also raises its errors; printing them as well would tell them twice
 
+_TEXT = "tensor(string)"
+
 _CUDA_MEMORY = "Cuda"  # ONNX Runtime's name of it; "Cpu" and "CudaPinned" are the host's
 
 
@@ -40,6 +42,7 @@ class Session:
         self._binding = session.io_binding()
         self.inputs = [value.name for value in session.get_inputs()]
         self.outputs = [value.name for value in session.get_outputs()]
+        self._texts = {v.name for v in session.get_outputs() if v.type == _TEXT}
         self._allocated = dict.fromkeys(self.outputs)
         self._is_fed = False  # since the last run
         self._elsewhere: dict[str, PlacedArray] = {}
@@ -51,7 +54,10 @@ class Session:
         It would write into those of the run before, which may be the memory of an input then.
         """
         for name in self._allocated:
-            self._binding.bind_output(name, self._provider.device, self._provider.number)
+            if name in self._texts:
+                self._binding.bind_output(name)  # in the host's memory
+            else:
+                self._binding.bind_output(name, self._provider.device, self._provider.number)
 
     def feed(self, name: str, array: Array) -> None:
         """Set an input; on the CPU the array is kept, not copied."""
@@ -106,6 +112,9 @@ class Session:
     def _fetched(self, name: str, value: Any) -> Array:
         if not value.is_tensor():
             raise UserError(f"output '{name}' is no tensor, got: {value.data_type()}")
+        if dtype_of_code(value.element_type()).hasobject:
+            strings: Array = value.numpy()
+            return strings
         return self._provider.fetch(value)
 
     def signature(self) -> list[tuple[str, str, list[Any]]]:
@@ -119,6 +128,28 @@ class Session:
     def end_trace(self) -> Path:
         """Return the file with what a traced session wrote down; nothing is written any more."""
         return Path(self._session.end_profiling())
+
+
+class TextSession(Session):
+    """A session with inputs of strings, which ONNX Runtime takes from numpy at each run alone."""
+
+    def __init__(self, session: Any, provider: Provider) -> None:
+        super().__init__(session, provider)
+        self._fed: dict[str, Array] = {}
+        self._made: list[Array] = []
+
+    def feed(self, name: str, array: Array) -> None:
+        self._fed[name] = array
+
+    def run(self) -> None:
+        try:
+            self._made = self._session.run(self.outputs, self._fed)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise UserError(one_line(error)) from None
+
+    def results(self, names: Collection[str] | None = None) -> Iterator[tuple[str, Array]]:
+        pairs = zip(self.outputs, self._made, strict=True)
+        yield from ((name, array) for name, array in pairs if names is None or name in names)
 
 
 def rank_session(
@@ -249,7 +280,9 @@ def _opened(
         register()
         # Without the fallback: a second session on the CPU, and a text on stdout.
         make = lambda: InferenceSession(where, options, kinds, enable_fallback=0)  # noqa: E731
-        return Session(provider.opened(make), provider)
+        session = provider.opened(make)
+        has_text = any(value.type == _TEXT for value in session.get_inputs())
+        return (TextSession if has_text else Session)(session, provider)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         place = "a graph" if isinstance(model, bytes) else model
         raise UserError(f"{place}: {one_line(error)}") from None

@@ -183,8 +183,14 @@ def _judge(
     return tuple(compare(n, array, expected[n], job, coarse) for n, array in outputs.items())
 
 
+def _as_text(array: Array) -> Array:
+    """Return strings as numpy's own type for them, which a file holds without pickled objects."""
+    return array.astype(np.str_) if array.dtype.hasobject else array
+
+
 def _write_outputs(path: Path, outputs: dict[str, Array]) -> None:
     """Write an .npz file beside its place, then move it there: never half a file."""
+    outputs = {name: _as_text(array) for name, array in outputs.items()}
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -50,6 +50,13 @@ def _floats(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]
     yield _tensor(TensorProto.FLOAT, list(x.tensor_type.shape.dim))
 
 
+def _classes(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+    """Yield the type of the first LabelEncoder's result: numbers of names, or names of numbers."""
+    of_text = x.tensor_type.elem_type == TensorProto.STRING
+    made = TensorProto.INT64 if of_text else TensorProto.STRING
+    yield _tensor(made, list(x.tensor_type.shape.dim))
+
+
 def _columns(count: Callable[[dict[str, Any]], int]) -> Maker:
     """Return the maker of a table with a row per sample and ``count`` columns."""
 
@@ -90,6 +97,7 @@ _MAKERS: dict[str, Maker] = {
     "Imputer": _alike,
     "Scaler": _floats,
     "Normalizer": _floats,
+    "LabelEncoder": _classes,
     "FeatureVectorizer": _columns(lambda held: sum(held.get("inputdimensions", ()))),
     "LinearRegressor": _columns(lambda held: held.get("targets", 1)),
     "SVMRegressor": _columns(lambda held: 1),

@@ -67,13 +67,14 @@ def dtype_of(type_: Any, name: str, *, is_parameter: bool = False) -> str:
     """Return the element type of tensor ``name``, which if fed or sent must be one that can be."""
     ranked = isinstance(type_, ir.RankedTensorType)
     element = element_of(str(type_.element_type)) if ranked else None
-    odd = element is None or element.bits < 8 or element.is_complex
+    is_text = element is not None and element.name == "STRING"
+    odd = element is None or (element.bits < 8 and not is_text) or element.is_complex
     if element is None or (odd and not is_parameter):
         raise UserError(
-            f"'{name}': expected a tensor of known rank, of booleans or of numbers of 8 bits or "
-            f"more, got: {in_words(type_)}"
+            f"'{name}': expected a tensor of known rank, of strings, of booleans or of numbers of "
+            f"8 bits or more, got: {in_words(type_)}"
         )
-    return "string" if element.numpy == "object" else element.numpy
+    return "string" if is_text else element.numpy
 
 
 def check_ends(module: ir.Module) -> None:

@@ -83,7 +83,7 @@ def write_plan(folder: Path, document: Mapping[str, Any]) -> None:
 
     ``document`` has every entry but ``files`` and ``sha256``, the hash of all others, in the order
     in which they are to appear. The same document gives the same bytes. Raises :class:`UserError`
-    for what the schema cannot say, such as an input of strings.
+    for what the schema cannot say, such as an input of complex numbers.
     """
     whole = {**document, "files": file_hashes(folder)}
     whole["sha256"] = document_sha256(whole)

@@ -217,16 +217,17 @@ def test_a_full_disk_at_the_last_file(refused, mlp: Path, tmp_path: Path, monkey
 
 
 def test_inputs_that_no_plan_can_have(refused, tmp_path: Path) -> None:
-    values = [helper.make_tensor_value_info(n, TensorProto.STRING, [4]) for n in ("s", "t")]
-    flags = helper.make_tensor_value_info("y", TensorProto.BOOL, [4])
-    graph = helper.make_graph([helper.make_node("Equal", ["s", "t"], ["y"])], "g", values, [flags])
-    opsets = [helper.make_opsetid("", 20)]
+    given = helper.make_tensor_value_info("s", TensorProto.UINT4, [4])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
+    cast = helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)
+    graph = helper.make_graph([cast], "g", [given], [made])
+    opsets = [helper.make_opsetid("", 21)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     onnx.save(model, tmp_path / "s.onnx")
     message = refused(tmp_path / "s.onnx", "--pareto", "--devices", "2")
     assert message == (
-        f"{tmp_path / 's.onnx'}: input 's': expected a tensor of known rank, of booleans or of "
-        "numbers of 8 bits or more, got: a tensor of strings"
+        f"{tmp_path / 's.onnx'}: input 's': expected a tensor of known rank, of strings, of "
+        "booleans or of numbers of 8 bits or more, got: a tensor of uint4"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["s.onnx"]
 

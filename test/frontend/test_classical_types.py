@@ -82,3 +82,20 @@ def test_scores_of_support_vectors(classes: int, calibrated: bool, tmp_path: Pat
         held |= {"prob_a": [-1.0] * pairs, "prob_b": [0.0] * pairs}
     model = made(tmp_path / "m.onnx", "SVMClassifier", 1, held, X)
     assert shapes(tmp_path / "m.onnx") == expected(model, X)
+
+
+@pytest.mark.parametrize(("given", "result"), [("STRING", "i64"), ("INT64", "!onnx.String")])
+def test_the_first_label_encoder_goes_either_way(given: str, result: str, tmp_path: Path) -> None:
+    kind = TensorProto.DataType.Value(given)
+    attributes = {"classes_strings": ["a", "b"], "domain": DOMAIN}
+    graph = helper.make_graph(
+        [helper.make_node("LabelEncoder", ["x"], ["y"], **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", kind, [3, 2])],
+        [onnx.ValueInfoProto(name="y")],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "m.onnx")
+    module = driver.load(tmp_path / "m.onnx", {})
+    [made] = [v for op in function(module).regions[0].blocks[0] for v in op.operation.results]
+    assert str(made.type) == f"tensor<3x2x{result}>"

@@ -165,8 +165,9 @@ def test_a_missing_parent(tmp_path: Path) -> None:
 def test_what_the_schema_refuses(tmp_path: Path) -> None:
     wrong = document()
     (tmp_path / "rank0.onnx").write_bytes(b"graph")
-    wrong["inputs"] = [{"name": "x", "dtype": "string", "shape": [1], "layout": ["R", "R"]}]
-    with pytest.raises(UserError, match=r"plan\.json: inputs\[0\]\.dtype: 'string' is not one"):
+    wrong["inputs"] = [{"name": "x", "dtype": "complex64", "shape": [1], "layout": ["R", "R"]}]
+    what = r"plan\.json: inputs\[0\]\.dtype: 'complex64' is not one"
+    with pytest.raises(UserError, match=what):
         write_plan(tmp_path, wrong)
     assert not (tmp_path / PLAN_FILE).exists()
 

@@ -44,6 +44,23 @@ def test_floats(found: list[float], expected: list[float], passed: bool) -> None
         assert compare("y", a, b, JOB).passed is passed
 
 
+def test_strings() -> None:
+    one, other = np.array(["a", "b"], object), np.array(["a", "é"], object)
+    assert compare("y", one, one.copy(), JOB) == OutputResult("y", "string", (2,), passed=True)
+    wrong = compare("y", one, other, JOB)
+    assert (wrong.passed, wrong.note) == (False, "1 of 2 differ")
+    short = compare("y", one, other[:1], JOB)
+    assert (short.passed, short.note) == (False, "expected string 1")
+
+
+def test_drawn_strings_are_letters() -> None:
+    tensor = Tensor("x", "string", (4, 50), parse_layout(["R"], [1]))
+    first, again = (make_inputs(JOB, [tensor]).array("x") for _ in range(2))
+    assert first.dtype == object
+    assert first.tolist() == again.tolist()
+    assert {*first.reshape(-1)} <= {*"abcdefghijklmnopqrstuvwxyz"}
+
+
 @pytest.mark.parametrize(
     ("dtype", "passing", "failing"),
     [("float32", 1.0009, 1.01), ("float16", 1.015, 1.04), ("bfloat16", 1.08, 1.2)],

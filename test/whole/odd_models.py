@@ -351,3 +351,52 @@ def a_sequence() -> onnx.ModelProto:
         node("MatMul", ["c", "w"], ["y"]),
     ]
     return model(nodes, [x()], [y(16, 4)], weight("w", 16, 4))
+
+
+@odd
+def strings() -> onnx.ModelProto:
+    """Strings given, made, looked up, compared and returned; no rank sends any."""
+    words = [f"word {number}" for number in range(8)]
+    known = {"classes_strings": [*"abcdefgh"], "domain": "ai.onnx.ml"}
+    nodes = [
+        node("LabelEncoder", ["x"], ["i"], default_int64=-1, **known),
+        node("LabelEncoder", ["i"], ["back"], default_string="none", **known),
+        node("Gather", ["words", "i"], ["found"]),
+        node("Equal", ["x", "c"], ["same"]),
+        node("Cast", ["i"], ["f"], to=F32),
+        node("MatMul", ["f", "w"], ["y"]),
+        node("Identity", ["x"], ["copy"]),
+    ]
+    text, tables = TensorProto.STRING, (stored(words, "words"), stored("c", "c"))
+    outputs = [value(name, text, [8, 16]) for name in ("back", "found", "copy")]
+    outputs += [value("same", BOOL, [8, 16]), y(8, 4)]
+    inputs, weights = [x(dtype=text)], (*tables, weight("w", 16, 4))
+    return model(nodes, inputs, outputs, *weights, domains=["ai.onnx.ml"])
+
+
+@odd
+def a_forest() -> onnx.ModelProto:
+    """Features that are scaled, two trees with labels that are words, and one column of scores."""
+    leaves, nodes_of = [0, 0, 1, 1], [0, 1, 2] * 2
+    trees = {
+        "nodes_treeids": [0, 0, 0, 1, 1, 1],
+        "nodes_nodeids": nodes_of,
+        "nodes_featureids": [1, 0, 0, 3, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"] * 2,
+        "nodes_values": [0.1, 0.0, 0.0, -0.2, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0] * 2,
+        "nodes_falsenodeids": [2, 0, 0] * 2,
+        "class_treeids": leaves,
+        "class_nodeids": [1, 2, 1, 2],
+        "class_ids": [0, 1, 1, 0],
+        "class_weights": [0.5, 1.5, -0.25, 2.0],
+        "classlabels_strings": ["yes", "no"],
+    }
+    classical = {"domain": "ai.onnx.ml"}
+    nodes = [
+        node("Scaler", ["x"], ["s"], offset=[0.25], scale=[2.0], **classical),
+        node("TreeEnsembleClassifier", ["s"], ["label", "p"], **trees, **classical),
+        node("ArrayFeatureExtractor", ["p", "one"], ["y"], **classical),
+    ]
+    outputs = [value("label", TensorProto.STRING, [8]), value("p", F32, [8, 2]), y(8, 1)]
+    return model(nodes, [x()], outputs, stored(np.array([1]), "one"), domains=["ai.onnx.ml"])
