@@ -33,6 +33,10 @@ _MOST_ELEMENTS = 4096
 _MOST = {"float16": 200.0}  # absolute value; else
 _MOST_ELSE = 1e4
 _MANTISSA = {"float16": 10, "float32": 22, "float64": 50}
+_TAKE_ALL = frozenset(
+    ("IsNaN", "IsInf", "Exp", "Sigmoid", "Tanh", "Erf", "Relu", "Softmax", "LogSoftmax", "Sqrt",
+     "Reciprocal", "Log", "Shape", "Size", "If", "Softplus", "Atan")
+)  # fmt: skip
 _FINEST = 6  # binary places of a number that counts as exact
 
 
@@ -247,7 +251,7 @@ class Builder:
         node = helper.make_node(kind, texts, names, f"{kind}_{number}", domain=domain, **held)
         given = [value for value in operands if value is not None]
         given += [value for value in captured if value not in given]
-        self._check(exact, given)
+        self._check(kind, exact, given)
         arrays = self._evaluate(node, {value.name: value for value in given})
         found = [self._judged(name, array, exact, given) for name, array in
                  zip(names, arrays, strict=True)]  # fmt: skip
@@ -255,10 +259,10 @@ class Builder:
         self.domains.add(domain)
         return [self._keep(value) for value in found]
 
-    def _check(self, exact: str, given: Sequence[Value]) -> None:
+    def _check(self, kind: str, exact: str, given: Sequence[Value]) -> None:
         if exact == "jump" and any(value.is_float and value.bits is None for value in given):
             raise UnsuitableError("a jump may go either way")
-        if exact == "linear" and not all(value.is_finite for value in given):
+        if exact != "move" and kind not in _TAKE_ALL and not all(v.is_finite for v in given):
             raise UnsuitableError("a partial sum of infinities is no number")
 
     def _evaluate(self, node: onnx.NodeProto, given: dict[str, Value]) -> list[Array]:

@@ -27,7 +27,7 @@ from tensoropt.compiler.report.machine import (
     profile_csv,
     profile_json,
 )
-from tensoropt.compiler.report.notes import interruption, omissions, open_sizes
+from tensoropt.compiler.report.notes import interruption, omissions, open_sizes, open_turns
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
 from tensoropt.compiler.report.points import Point, pick_point
 from tensoropt.compiler.report.table import frontier_table, profile_table
@@ -79,15 +79,14 @@ def _check_places(args: argparse.Namespace) -> None:
 
 
 def _notes(module: ir.Module, request: Request) -> list[str]:
-    """Return what to say of sizes and of the trained step, in the end: errors are one line."""
+    """Return what to say of sizes, bodies and the trained step, in the end: errors are one line."""
     from tensoropt.compiler.driver import phase_of
     from tensoropt.compiler.frontend.dimensions import open_dims
 
     if names := open_dims(module):
-        return [open_sizes(names)]
-
+        return [open_sizes(names), *_turns(module)]
     if not request.training or phase_of(module) == "train":
-        return []
+        return _turns(module)
     from tensoropt.compiler.report.training import training_notes
     from tensoropt.compiler.steps import build_step
     from tensoropt.compiler.training.cut import argument_names
@@ -96,6 +95,13 @@ def _notes(module: ir.Module, request: Request) -> list[str]:
     plain = replace(request.training[0], recompute="none")
     check_patterns(plain.freeze, argument_names(module))
     return [*training_notes(module, build_step(module, plain), plain.precision)]
+
+
+def _turns(module: ir.Module) -> list[str]:
+    from tensoropt.compiler.cost import bodies
+
+    names = bodies.open_turns(module)
+    return [open_turns(names)] if names else []
 
 
 def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:

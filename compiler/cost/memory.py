@@ -9,7 +9,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Lifetimes", "Memory", "program_memory"]
+__all__ = ["Lifetimes", "Memory", "block_bytes", "body_bytes", "program_memory"]
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,39 @@ def program_memory(module: ir.Module) -> Memory:
     """Return the memory of one rank of a partitioned ``module``; linear in its operations.
 
     Operations run in program order and a tensor lives from the one that makes it to the last that
-    reads it; arguments live from the start, results to the end. What depends on no input is folded
-    when ONNX Runtime loads the graph: it is static, if anything that runs reads it, and what is
-    computed alike is one; weights that only such ops read are freed. Static too is what a training
-    step passes on to the next, and the gradients; new state is written where the old was. Symbolic
-    dimensions count as 1.
+    reads it; arguments live from the start, results to the end, and what a body of control flow
+    holds as long as its operation runs. What depends on no input is folded when ONNX Runtime loads
+    the graph: it is static, if anything that runs reads it, and what is computed alike is one;
+    weights that only such ops read are freed. Static too is what a training step passes on to the
+    next, and the gradients; new state is written where the old was. Symbolic dimensions count as 1.
     """
     return _Program(onnx.function(module)).memory()
+
+
+def body_bytes(op: ir.Operation) -> int:
+    """Return the most bytes that one run of a body of a control-flow ``op`` holds at once.
+
+    What it is given and what it makes counts, what it captures does not: that is alive outside. Of
+    several bodies the largest counts. Linear in their operations.
+    """
+    return max((block_bytes(block) for region in op.regions for block in region), default=0)
+
+
+def block_bytes(block: ir.Block) -> int:
+    """Return the most bytes that one run of the body ``block`` holds at once."""
+    lifetimes = Lifetimes()
+    for value in block.arguments:
+        lifetimes.define(value, type_bytes(value.type))
+    for child in block:
+        op = child.operation
+        for value in onnx.read_values(op):
+            lifetimes.use(value)
+        for value in op.results:
+            lifetimes.define(value, type_bytes(value.type))
+        if len(op.regions):
+            lifetimes.define(op, body_bytes(op))
+        lifetimes.advance()
+    return lifetimes.peak_bytes()
 
 
 class _Program:
@@ -105,6 +131,8 @@ class _Program:
                 self.static[value] = type_bytes(value.type)
             elif value not in self.in_place:
                 self.lifetimes.define(value, type_bytes(value.type))
+        if len(op.regions):
+            self.lifetimes.define(op, body_bytes(op))
         self.lifetimes.advance()
 
     def _fold(self, op: ir.Operation) -> None:

@@ -9,7 +9,7 @@ from tensoropt.compiler.report.frontier import Frontier
 from tensoropt.compiler.report.points import Point, mesh_name
 from tensoropt.runtime.dims import dim_flags
 
-__all__ = ["interruption", "omissions", "open_sizes", "undivided", "unsplit"]
+__all__ = ["interruption", "omissions", "open_sizes", "open_turns", "undivided", "unsplit"]
 
 _SHOWN = 8
 
@@ -39,6 +39,15 @@ def open_sizes(names: Sequence[str]) -> str:
         return f"note: without a size {listed} counts as 1 and is not split: {flags} gives it one"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"note: without sizes {listed}{more} count as 1 and are not split: {flags} gives them"
+
+
+def open_turns(names: Sequence[str]) -> str:
+    """Return the line on bodies of which the model does not say how often they run, by node."""
+    shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    if len(names) == 1:
+        return f"note: the body of {shown} may run any number of times and counts once"
+    return f"note: the bodies of {shown}{more} may run any number of times and count once each"
 
 
 def undivided(frontier: Frontier, point: Point, parts: int, odd: int, better: int) -> str:

@@ -51,7 +51,8 @@ class _Option:
     option that ``runs`` is a step. State read in a later part of a training step counts as another
     value, a *view*: it is fetched anew. ``updated`` is what is written where the old state was. One
     that ``is_alias`` makes nothing: its result is its operand; one that ``passes`` does not run.
-    ``constants`` holds what is read of what is folded at load, with its bytes: that stays.
+    ``inner_bytes`` are what its bodies hold. ``constants`` holds what is read of what is folded at
+    load, with its bytes: that stays.
     """
 
     compute_s: float
@@ -63,6 +64,7 @@ class _Option:
     updated: tuple[int, int] | None = None
     is_alias: bool = False
     passes: bool = False
+    inner_bytes: int = 0
     constants: tuple[tuple[_Constant, int], ...] = ()
 
 
@@ -124,6 +126,7 @@ class Evaluator:
             operands[0] if node.updates is not None else None,
             node.is_alias,
             node.passes,
+            0 if node.info is None else node.info.inner_bytes,
             () if node.constant else tuple(self._constants(operands)),
         )
 
@@ -252,6 +255,8 @@ class _Evaluation:
             elif size_bytes is not None and tensor not in self.updated:
                 self.lifetimes.define(tensor, size_bytes)
         if option.runs and not option.passes:
+            if option.inner_bytes:
+                self.lifetimes.define(("inside", self.lifetimes.step), option.inner_bytes)
             self.lifetimes.advance()
 
     def _memory(self, tensor: tuple[int, int]) -> tuple[int, int]:

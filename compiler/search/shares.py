@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.cost.compute import op_time_s
+from tensoropt.compiler.cost.bodies import whole_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier import FrontierPoint
 from tensoropt.compiler.search.graph import Graph
-from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.rule import Rule, strategies
 
 __all__ = ["Op", "divisible_share", "ops_of", "split_shares"]
-
-_ONE = Mesh((1,))
 
 
 @dataclass(frozen=True)
@@ -30,14 +27,10 @@ class Op:
 def ops_of(graph: Graph, device: Device) -> list[Op]:
     """Return the ops that run; linear in the nodes."""
     return [
-        Op(index, node.rule, _whole_s(node.info, node.rule, device))
+        Op(index, node.rule, whole_time_s(node.info, device))
         for index, node in enumerate(graph.nodes)
         if node.info is not None and node.rule is not None and not node.constant
     ]
-
-
-def _whole_s(info: OpInfo, rule: Rule, device: Device) -> float:
-    return op_time_s(info, rule, strategies(rule, _ONE)[0], _ONE, device)
 
 
 def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:

@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tensoropt.compiler.cost.bodies import bodies_time_s
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
 from tensoropt.compiler.cost.compute import local_bytes, measured, op_time_s
 from tensoropt.compiler.cost.device import Device
@@ -162,7 +163,8 @@ class MeshTables:
         if node.constant or node.kind != "op" or self.is_fused(node):
             return 0.0
         assert node.info is not None and node.rule is not None
-        return op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
+        own = op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
+        return own + bodies_time_s(node.info, self.device)
 
     def is_fused(self, node: Node) -> bool:
         """Say whether ``node`` was measured to be part of another op after those it follows."""
@@ -210,7 +212,8 @@ class MeshTables:
         return total
 
     def transient_bytes(self, node: Node, strategy: Strategy) -> int:
-        """Return the bytes that ``node`` reads and writes while it runs, parameters left out."""
+        """Return the bytes that ``node`` reads and writes while it runs, parameters left out, and
+        what its bodies hold."""
         if node.constant or node.is_alias:
             return 0
         read = {
@@ -218,7 +221,8 @@ class MeshTables:
             for operand, value in enumerate(node.operands)
             if value is not None and not self.graph.stays(value)
         }
-        total = sum(tensor_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
+        total = 0 if node.info is None else node.info.inner_bytes
+        total += sum(tensor_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
         for value, layout in zip(node.results, strategy.results, strict=True):
             if not self.graph.stays(value):
                 total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)

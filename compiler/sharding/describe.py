@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.cost.memory import block_bytes
+from tensoropt.compiler.sharding.op_info import BodyInfo, OpInfo, TensorInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -13,6 +14,7 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["TypeInfos", "describe", "tensor_info"]
 
 _STRING_BYTES = 8
+_CONDITION = 1  # position among what the body of a Loop is given
 
 
 def describe(op: ir.Operation, versions: dict[str, int], infos: TypeInfos | None = None) -> OpInfo:
@@ -37,7 +39,27 @@ def describe(op: ir.Operation, versions: dict[str, int], infos: TypeInfos | None
         literals=tuple(_literal(value) for value in op.operands),
         unranked=any(_is_unranked(kind) for kind in (*operands, *results)),
         standard_version=versions.get("", 1),
+        bodies=tuple(_body(block, versions, infos) for region in op.regions for block in region),
     )
+
+
+def _body(block: ir.Block, versions: dict[str, int], infos: TypeInfos) -> BodyInfo:
+    *inner, end = (child.operation for child in block)
+    ops = (op for op in inner if op.name not in (onnx.CONSTANT, onnx.NO_VALUE))
+    return BodyInfo(
+        tuple(describe(op, versions, infos) for op in ops), block_bytes(block), _goes_on(block, end)
+    )
+
+
+def _goes_on(block: ir.Block, end: ir.Operation) -> bool:
+    """Say whether the first thing that ``end`` returns is the second argument, or true."""
+    if not len(end.operands) or len(block.arguments) <= _CONDITION:
+        return False
+    value = end.operands[0]
+    while (source := onnx.owner(value)) is not None and source.name == "onnx.Identity":
+        value = source.operands[0]
+    known = onnx.constant_value(value)
+    return value == block.arguments[_CONDITION] or (known is not None and bool(known.all()))
 
 
 class TypeInfos(dict[ir.Type, TensorInfo | None]):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["OpInfo", "Shape", "TensorInfo"]
+__all__ = ["BodyInfo", "OpInfo", "Shape", "TensorInfo"]
 
 Shape = tuple[int | None, ...]
 
@@ -49,6 +49,18 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
+class BodyInfo:
+    """A graph inside an op: its ops in order, and the most bytes that one run of it holds at once.
+
+    ``goes_on``: its first result, a Loop's condition, is the one that it was given, or true.
+    """
+
+    ops: tuple[OpInfo, ...]
+    transient_bytes: int
+    goes_on: bool = False
+
+
+@dataclass(frozen=True)
 class OpInfo:
     """One op, hashable, so that equal ops share their rule, strategies and costs.
 
@@ -58,6 +70,7 @@ class OpInfo:
     latter. ``literals`` holds the value of each operand that is an ``onnx.Constant``, as (dtype,
     shape, bytes); read it with :meth:`literal`.
     ``standard_version`` is the opset of the standard domain, of which rules build other ops.
+    ``bodies`` are the graphs of an If, a Loop or the like.
     """
 
     name: str
@@ -68,6 +81,7 @@ class OpInfo:
     literals: tuple[tuple[str, tuple[int, ...], bytes] | None, ...] = ()
     unranked: bool = False
     standard_version: int = 0
+    bodies: tuple[BodyInfo, ...] = ()
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return the ONNX attribute as int, float, str, bytes or tuple, or ``default``."""
@@ -103,6 +117,11 @@ class OpInfo:
         info = self.results[index]
         assert info is not None, f"{self.name}: result {index} has no rank"
         return info.shape
+
+    @property
+    def inner_bytes(self) -> int:
+        """The most bytes that a run of one of its bodies holds at once."""
+        return max((body.transient_bytes for body in self.bodies), default=0)
 
     @property
     def is_ranked(self) -> bool:

@@ -26,13 +26,17 @@ def layer_normalization(b: Builder) -> None:
 def batch_normalization(b: Builder) -> None:
     x = b.float(least=2, dtype="float32")
     channels = x.shape[1]
-    scale, bias, mean = (b.weight((channels,), x.dtype, exact=False) for _ in range(3))
-    operands = (x, scale, bias, mean, positive(b, channels, x.dtype))
+    scale, bias = (b.weight((channels,), x.dtype, exact=False) for _ in range(2))
     if b.opset >= 14 and b.flip(0.2):
         held = {"training_mode": 1, "momentum": 0.7}
-        b.add("BatchNormalization", *operands, results=3, **held)
+        own = (
+            b.constant(b.rng.uniform(0.5, 1.5, channels).astype(x.dtype), kept=False)
+            for _ in range(2)
+        )  # it writes over them
+        b.add("BatchNormalization", x, scale, bias, *own, results=3, **held)
     else:
-        b.add("BatchNormalization", *operands)
+        mean = b.weight((channels,), x.dtype, exact=False)
+        b.add("BatchNormalization", x, scale, bias, mean, positive(b, channels, x.dtype))
 
 
 @maker(1.0)

@@ -1,0 +1,88 @@
+"""How long the bodies of If, Loop and Scan run on one rank, which runs all of them whole."""
+
+from __future__ import annotations
+
+from tensoropt.compiler.cost.compute import op_time_s
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.describe import describe
+from tensoropt.compiler.sharding.op_info import BodyInfo, OpInfo
+from tensoropt.compiler.sharding.registry import rule_for
+from tensoropt.compiler.sharding.rule import strategies
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["bodies_time_s", "open_turns", "turns", "whole_time_s"]
+
+_ONE = Mesh((1,))
+_SCAN_SINCE = 9  # before, the operands of Scan have a batch in front
+_MOST_TURNS = 2**31  # a Loop of more than these runs until its condition ends it
+
+
+def bodies_time_s(info: OpInfo, device: Device) -> float:
+    """Return the time that the bodies of an op take, those inside them too; none if it has none.
+
+    An If takes the dearer of its branches, what repeats its body as many turns as are known, else
+    one. Linear in the ops of the bodies.
+    """
+    if not info.bodies:
+        return 0.0
+    known = turns(info)
+    times = 1 if known is None else known
+    return times * max(_body_time_s(body, device) for body in info.bodies)
+
+
+def _body_time_s(body: BodyInfo, device: Device) -> float:
+    return sum(whole_time_s(op, device) for op in body.ops)
+
+
+def whole_time_s(info: OpInfo, device: Device) -> float:
+    """Return the time of an op that one rank runs whole, its bodies included."""
+    rule = rule_for(info)
+    own = op_time_s(info, rule, strategies(rule, _ONE)[0], _ONE, device)
+    return own + bodies_time_s(info, device)
+
+
+def turns(info: OpInfo) -> int | None:
+    """Return how often an op runs its body, ``None`` where the model does not say.
+
+    A Loop says so by a constant count, if its body does not end it before; a Scan by the length of
+    what it scans. One of the branches of an If runs once.
+    """
+    if info.name == "If":
+        return 1
+    if info.name == "Loop":
+        return _loop_turns(info)
+    return _scan_turns(info) if info.name == "Scan" else None
+
+
+def open_turns(module: ir.Module) -> list[str]:
+    """Return the names of the nodes of ``@main``, and inside them, whose :func:`turns` are not
+    known; linear in the operations."""
+    versions = onnx.opsets(module)
+    with_bodies = (op for op in onnx.walk(onnx.function(module)) if len(op.regions))
+    return [
+        onnx.node_name(op) or op.name.removeprefix("onnx.")
+        for op in with_bodies
+        if turns(describe(op, versions)) is None
+    ]
+
+
+def _loop_turns(info: OpInfo) -> int | None:
+    count = info.literal_ints(0)
+    first = info.literal(1) if len(info.literals) > 1 else None
+    if first is not None and not first.all():
+        return 0
+    if not count or count[0] > _MOST_TURNS or not info.bodies[0].goes_on:
+        return None
+    return max(count[0], 0)
+
+
+def _scan_turns(info: OpInfo) -> int | None:
+    scanned = int(info.attribute("num_scan_inputs", 1))
+    place = len(info.operands) - scanned
+    held = info.operand(place)
+    if held is None or info.version < _SCAN_SINCE:
+        return None
+    axis = (info.attribute("scan_input_axes") or (0,))[0]
+    return held.shape[axis]
