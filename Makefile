@@ -4,6 +4,7 @@
 #   make bench-search   the search against NumPy elimination of the same tables
 #   make conformance   every strategy of every operator, on the standard's tests (up to 20 minutes)
 #   make fuzz-plans   random graphs under random plans, against one device (ARGS: --count, --seed, ...)
+#   make fuzz-shapes   ten thousand cases of shape arithmetic, against ONNX Runtime (ARGS: --count, --seed)
 #   make sweep   every model, many plans, run on ranks (long)
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
@@ -26,7 +27,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance fuzz-plans sweep sweep-train bench-train bench-profile nccl-check gpu-check clean
+.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance fuzz-plans fuzz-shapes sweep sweep-train bench-train bench-profile nccl-check gpu-check clean
 
 all: build
 
@@ -75,6 +76,9 @@ conformance: build
 # `test` has a sample of it.
 fuzz-plans: build
 	$(BIN)/python bench/fuzz_plans.py $(ARGS)
+
+fuzz-shapes: build
+	$(BIN)/python bench/shapes.py $(ARGS)
 
 sweep: build
 	$(BIN)/python bench/sweep.py

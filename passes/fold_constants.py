@@ -60,8 +60,8 @@ class FoldConstantsPass(Pass):
 
     def run(self, module: ir.Module) -> None:
         with module.context, ir.Location.unknown():
-            while _Round(module, self.limit).fold():
-                if not _is_static(module):
+            while (found := _Round(module, self.limit)).fold():
+                if found.resized or not _is_static(module):
                     refine_types(module)
 
 
@@ -80,6 +80,8 @@ class _Round:
         self.known: dict[ir.Value, Array | None] = {}  # None: evaluated at the end of the walk
         self.pending: list[ir.Operation] = []
         self.folded: dict[ir.Value, Array] = {}
+        self.resized = False
+        """Whether a value has another shape than its type says."""
 
     def fold(self) -> bool:
         """Fold; return whether there was anything to fold."""

@@ -1,4 +1,7 @@
-"""The type of every value: ONNX's shape inference, and ONNX Runtime's for its own operators."""
+"""The type of every value: ONNX's shape inference, and ONNX Runtime's for its own operators.
+
+Where the kernels of ONNX Runtime make other shapes than ONNX says, theirs count.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend import native
 from tensoropt.compiler.frontend.classical_types import DOMAIN as CLASSICAL
 from tensoropt.compiler.frontend.classical_types import classical_types
+from tensoropt.compiler.frontend.corrections import Corrections, corrections, masked, unmask
 from tensoropt.compiler.frontend.graph_checks import node_error
 from tensoropt.compiler.frontend.runtime_types import loads, runtime_types
 from tensoropt.compiler.frontend.subgraphs import subgraphs
@@ -159,6 +163,18 @@ def _weights_as_inputs(proto: onnx.ModelProto) -> None:
 
 
 def _infer(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer all types, as often as it takes until no shape is left that needs to be corrected."""
+    wrong: Corrections = {}
+    while True:
+        inferred = _infer_once(path, masked(proto, wrong) if wrong else proto)
+        unmask(inferred)
+        found = corrections(inferred)
+        if all(wrong.get(place) == types for place, types in found.items()):
+            return inferred
+        wrong.update(found)
+
+
+def _infer_once(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     """Infer from shapes alone, and where that leaves sizes unknown from values too.
 
     Propagating values takes a hundred times as long: a third of a millisecond per node.
@@ -179,7 +195,9 @@ def _without_values(path: Path, proto: onnx.ModelProto, first: Exception) -> onn
     try:
         _run(path, proto, strict=True, values=False)
     except native.NativeError:
-        if not loads(proto):
+        plain = masked(proto, {})
+        unmask(plain)
+        if not loads(plain):
             raise UserError(f"{path}: {_explain(str(first))}") from None
     try:
         return _run(path, proto, strict=False, values=True)

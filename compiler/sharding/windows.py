@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from tensoropt.compiler.sharding.loops import Loop
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 
-__all__ = ["Window", "count", "kernel_of", "spatial_loops", "window_loop", "windows_of"]
+__all__ = [
+    "Window",
+    "count",
+    "kernel_of",
+    "padded_windows",
+    "spatial_loops",
+    "window_loop",
+    "windows_of",
+]
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,36 @@ class Window:
     def least(self) -> int:
         """The fewest windows of a part that holds all that a neighbour reads of it."""
         return max(1, -(-max(self.begin, self.after) // self.stride))
+
+
+def padded_windows(
+    size: int,
+    taps: int,
+    stride: int,
+    dilation: int,
+    begin: int,
+    end: int,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: bool = False,
+) -> tuple[int, int, int]:
+    """Return how many windows pooling has over ``size`` elements, and the padding at both ends.
+
+    As ONNX Runtime counts, which differs from the standard: SAME does not see dilations, and may
+    leave elements out at both ends where windows are further apart than they are long; with
+    ``ceil_mode`` a last window that would begin in the padding is none; there may be no window.
+    """
+    if auto_pad == "VALID":
+        begin = end = 0
+    elif auto_pad.startswith("SAME"):
+        total = (-(-size // stride) - 1) * stride + taps - size
+        begin = int((total + (auto_pad == "SAME_LOWER")) / 2)
+        end = total - begin
+    room = size + begin + end - (taps - 1) * dilation - 1
+    if not ceil_mode:
+        return int(room / stride) + 1, begin, end
+    count = -(-room // stride) + 1
+    return count - ((count - 1) * stride >= size + begin), begin, end
 
 
 def kernel_of(info: OpInfo) -> Shape:
