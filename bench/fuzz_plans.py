@@ -24,6 +24,7 @@ from typing import Any, TextIO
 __all__ = ["Report", "main", "sweep"]
 
 _SILENCE_S = 180.0  # of a worker; then it hangs
+_EVERY = 500  # graphs between two lines on how far it is
 _FOLDER = Path("build/fuzz")
 
 
@@ -69,6 +70,8 @@ def _note(report: Report, event: dict[str, Any]) -> None:
         report.graphs += 1
         report.plans += event["plans"]
         report.operators.update(event["operators"])
+        if not report.graphs % _EVERY:
+            print(report.text(), file=sys.stderr, flush=True)
     elif event["event"] == "given up":
         report.given_up += 1
     if event.get("finding"):

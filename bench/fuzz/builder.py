@@ -37,6 +37,10 @@ _TAKE_ALL = frozenset(
     ("IsNaN", "IsInf", "Exp", "Sigmoid", "Tanh", "Erf", "Relu", "Softmax", "LogSoftmax", "Sqrt",
      "Reciprocal", "Log", "Shape", "Size", "If", "Softplus", "Atan")
 )  # fmt: skip
+_COMPARE = frozenset(
+    ("Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "Relu", "Clip",
+     "ScatterElements", "ScatterND", "Softmax", "LogSoftmax")
+)  # fmt: skip
 _FINEST = 6  # binary places of a number that counts as exact
 
 
@@ -73,6 +77,10 @@ class Value:
     @property
     def is_finite(self) -> bool:
         return not self.is_float or bool(np.isfinite(self.array).all())
+
+    @property
+    def has_nan(self) -> bool:
+        return self.is_float and bool(np.isnan(self.array).any())
 
     @property
     def is_float(self) -> bool:
@@ -264,6 +272,8 @@ class Builder:
             raise UnsuitableError("a jump may go either way")
         if exact != "move" and kind not in _TAKE_ALL and not all(v.is_finite for v in given):
             raise UnsuitableError("a partial sum of infinities is no number")
+        if kind in _COMPARE and any(value.has_nan for value in given):
+            raise UnsuitableError("what is larger depends on the order")
 
     def _evaluate(self, node: onnx.NodeProto, given: dict[str, Value]) -> list[Array]:
         inputs = [info_of(value.name, value.array) for value in given.values()]

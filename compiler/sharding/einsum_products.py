@@ -130,10 +130,11 @@ def _groups(
 
 
 def _sizes(operands: Sequence[Any], terms: Sequence[list[str]]) -> dict[str, int] | None:
-    """Return the size of each loop; ``None`` if one is symbolic, or a 1 that is stretched."""
+    """Return the size of each loop; ``None`` if one is symbolic, or nothing, or a 1 that is
+    stretched."""
     sizes: dict[str, int] = {}
     for x, labels in zip(operands, terms, strict=True):
         for label, size in zip(labels, shape_of(x), strict=True):
-            if size is None or sizes.setdefault(label, size) != size:
+            if not size or sizes.setdefault(label, size) != size:
                 return None
     return sizes if len(terms) == 2 else None

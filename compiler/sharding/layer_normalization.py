@@ -100,9 +100,10 @@ def _rule(info: OpInfo, reduced: range, localize: Any) -> Rule:
 
 
 def _can_expand(info: OpInfo, reduced: range) -> bool:
-    """Say whether the op can be written out: its means need to know how many they are of."""
+    """Say whether the op can be written out: its means need to know how many they are of, and be of
+    some."""
     sizes = [info.shape(0)[dim] for dim in reduced]
-    return info.standard_version >= BROADCAST_VERSION and None not in sizes
+    return info.standard_version >= BROADCAST_VERSION and all(sizes)
 
 
 def _aligned(info: OpInfo, dim: int) -> dict[int, int]:

@@ -53,7 +53,7 @@ def instance(info: OpInfo) -> Rule:
     """Return every dimension; a spatial one asks for two all-reduces inside."""
     rank = len(info.shape(0))
     reduced = range(2, rank)
-    can_split = info.version >= BROADCAST_VERSION and None not in info.shape(0)[1:]
+    can_split = info.version >= BROADCAST_VERSION and all(info.shape(0)[2:])
     loops = [
         Loop({0: 0}, {0: 0}),
         Loop({0: 1, 1: 0, 2: 0}, {0: 1}),

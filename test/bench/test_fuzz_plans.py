@@ -32,6 +32,14 @@ g (float[4,8] x, float[8,4] w) => (float[4,4] z, float[4,8] u) {
 }"""
 
 
+def test_a_sample_of_random_graphs_is_right(tmp_path: Path) -> None:
+    """`make fuzz-plans` runs as many more as wanted."""
+    report = fuzz_plans.sweep(range(100), 2, jobs=1, folder=tmp_path)
+    assert report.findings == {}
+    assert report.graphs >= 95
+    assert len(report.operators) > 100
+
+
 def test_a_case_is_the_same_for_the_same_seed() -> None:
     one, other = random_case(7), random_case(7)
     assert one.model.SerializeToString() == other.model.SerializeToString()

@@ -21,7 +21,8 @@ GRAPHS = {
           y, z = SimplifiedLayerNormalization <axis = -1> (x, w)
         }""",
     "einsum_of_nothing": """<ir_version: 10, opset_import: ["" : 14]>
-        g (float[0,6] x, float[6,0,8] y) => (float[?] z, float[?,?,?] u) {
+        g (float[0,6] x, float[6,0,8] y) => (float[?] z, float[?,?,?] u, float v) {
+          v = Einsum <equation = "ij,ij->"> (x, x)
           z = Einsum <equation = "bi,bi->b"> (x, x)
           u = Einsum <equation = "...ij,...kj->...ik"> (y, y)
         }""",
@@ -34,6 +35,10 @@ GRAPHS = {
     "no_channels": """<ir_version: 10, opset_import: ["" : 17]>
         g (float[1,0,8] x) => (float[1,0,8] y) <float[0] none = {}> {
           y = InstanceNormalization (x, none, none)
+        }""",
+    "a_mean_of_nothing": """<ir_version: 10, opset_import: ["" : 18]>
+        g (float[0,2,0,4] x) => (float[?,?,?,?] y) <float[2] w = {1, 2}> {
+          y = InstanceNormalization (x, w, w)
         }""",
     "division_by_zero": """<ir_version: 10, opset_import: ["" : 20]>
         g (float[8] x) => (float[8] y, float[8] z)
