@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 MAX_RANKS = 64
-_BUDGET_S, _QUICK_S = 60.0, 10.0
+_BUDGET_S, _QUICK_S = 60.0, 20.0
 _BUSY = 0.2  # the part of the cores that other work may have
 
 _DESCRIPTION = """\
@@ -78,7 +79,7 @@ def _parser() -> Parser:
         help="fix a symbolic dimension of the models' inputs, x:0 one of x without a name "
         "(repeatable)")  # fmt: skip
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
-    add("--budget", metavar="S", help=f"seconds of measuring, about (default {_BUDGET_S:g})")
+    add("--budget", metavar="S", help=f"seconds to take, about (default {_BUDGET_S:g})")
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
     add_training(parser.add_argument_group("training: measure steps of training of the models"))
     parser.set_defaults(compare=None, emit=None, recompute="none")
@@ -134,6 +135,7 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     from tensoropt.compiler.profile.plans import prepared
     from tensoropt.compiler.profile.run import ProfileRequest
 
+    started_s = time.monotonic()
     training = read_training(args)[0] if args.train else None
     threads = whole_number("--threads", args.threads, 1, 1024)
     ranks = None if args.ranks is None else whole_number("--ranks", args.ranks, 1, MAX_RANKS)
@@ -151,6 +153,7 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
         args.quick,
         budget_s,
         args.share_gpus,
+        started_s,
     )
 
 

@@ -140,6 +140,8 @@ def measure_collectives(
     """
     elements = [1 << power for power in range(8, most_bytes.bit_length() - 2, 2)]
     keys = [(kind, size, held) for kind in KINDS for size in groups_of(count) for held in elements]
+    # The ends of each line first, and so on: what there is no time for are points between.
+    keys.sort(key=lambda key: _turn(elements.index(key[2]), len(elements)))
     graphs = [_collective(folder, count, *key) for key in keys]
     times = dict(zip(keys, ranks.times_s(graphs, count, seconds), strict=True))
     found = []
@@ -147,9 +149,16 @@ def measure_collectives(
         for size in groups_of(count):
             pairs = [(4.0 * held, times[kind, size, held]) for held in elements]
             ran = [(size_bytes, t) for size_bytes, t in pairs if t is not None]
-            if ran:
+            if len(ran) > 1:
                 found.append(_fitted(kind, size, ran, floor))
     return found
+
+
+def _turn(index: int, count: int) -> int:
+    """Return when the point of a line is measured: its ends, then every fourth, then the others."""
+    if index in (0, count - 1):
+        return 0
+    return 1 if index % 4 == 0 else 2 if index % 2 == 0 else 3
 
 
 def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -> Graph:

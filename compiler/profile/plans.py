@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,14 +104,18 @@ def prepared(path: Path, dims: Mapping[str, int], training: TrainingSpec | None 
 
 
 def written_plans(
-    model: Model, ranks: int, device: Path, folder: Path, known: set[str]
+    model: Model, ranks: int, device: Path, folder: Path, known: set[str], until: float
 ) -> Iterator[PlanFiles]:
     """Write the fastest, the leanest and the data-parallel plan on ``ranks``; yield the new ones.
 
-    ``known`` collects what was written before: equal strategies are one plan.
+    ``known`` collects what was written before: equal strategies are one plan. None but the first is
+    begun after ``until``, in seconds of the clock that does not jump.
     """
-    request = model.request(device, ranks).extremes
-    for name, own, result, point in _points(model, request):
+    limit_s = max(until - time.monotonic(), 0.0) / 2
+    request = model.request(device, ranks, time_limit_s=limit_s).extremes
+    for number, (name, own, result, point) in enumerate(_points(model, request)):
+        if number and time.monotonic() > until:
+            return
         directory = folder / f"{model.path.stem}-{ranks}-{len(known)}"
         driver.compile_plan(
             copy_of(model.module), Chosen(model.path, own, result, point), directory, _silent
@@ -133,7 +138,7 @@ def _points(
     if request.devices == 1:
         return
     yield "leanest", request, result, leanest(result.points)
-    own = replace(request, search="data-parallel")
+    own = replace(request, search="data-parallel", time_limit_s=None)
     result = driver.frontier(model.module, own)
     yield "data-parallel", own, result, result.points[0]
 

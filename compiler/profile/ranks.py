@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,13 +12,14 @@ from pathlib import Path
 from tensoropt.compiler.profile.attribution import Sample, attribute
 from tensoropt.compiler.profile.features import read_facts
 from tensoropt.runtime.launch.launcher import launch
-from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
+from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
 from tensoropt.runtime.workers import worker_of
 
 __all__ = ["Floor", "Graph", "Ranks", "Samples"]
 
 _PATH = re.compile(r"\S*/\S+\.onnx:? ?")  # in a folder that is gone by then
 _HALVINGS = 40
+_SHOWN = 6
 _MOST_TRACED = 4.0  # times what tracing a tiny node costs: more is no tracing but other work
 _TRACE_PART = 0.5  # of the time that timing takes
 
@@ -78,13 +81,19 @@ class Samples:
 
 @dataclass
 class Ranks:
-    """Processes of this machine that measure; ``left_out`` collects what could not be run."""
+    """Processes of this machine that measure; ``left_out`` collects what could not be run.
+
+    No graph is begun after ``until``, in seconds of the clock that does not jump. ``start_s`` is
+    what starting them takes at most: the least time of all jobs so far.
+    """
 
     provider: str
     threads: int
     say: Callable[[str], None]
     share_gpus: bool = False
     left_out: list[str] = field(default_factory=list)
+    until: float | None = None
+    start_s: float = 0.0
 
     def times_s(self, graphs: Sequence[Graph], ranks: int, seconds: float) -> list[float | None]:
         """Return the time of one run of each graph on all ``ranks`` at once, None if it fails."""
@@ -99,11 +108,21 @@ class Ranks:
         self, graphs: Sequence[Graph], ranks: int, seconds: float, floor: Floor
     ) -> list[Samples | None]:
         """Return what was measured of each graph, None where it does not run."""
+        end = self.until
+        if end is not None:  # both must start
+            left_s = end - time.monotonic() - 2 * self.start_s
+            self.until = end - self.start_s - left_s * _TRACE_PART / (1 + _TRACE_PART)
         timed = self._run(graphs, ranks, seconds, traced=False)
-        traced = self.kernels(graphs, ranks, seconds)
+        self.until = end
+        ran = [at for at, whole in enumerate(timed) if not whole.error]
+        traced = dict(
+            zip(ran, self.kernels([graphs[at] for at in ran], ranks, seconds), strict=True)
+        )
         return [
-            None if whole.error or nodes.nodes is None else _samples(graph, whole, nodes, floor)
-            for graph, whole, nodes in zip(graphs, timed, traced, strict=True)
+            _samples(graph, timed[at], traced[at], floor)
+            if at in traced and traced[at].nodes is not None
+            else None
+            for at, graph in enumerate(graphs)
         ]
 
     def _run(
@@ -113,13 +132,26 @@ class Ranks:
             return []
         self.say(f"{'tracing' if traced else 'timing'} {len(graphs)} graphs on {ranks} ranks")
         tasks = tuple(Task(graph.path, seconds) for graph in graphs)
-        found = self._launched(ProfileJob(tasks=tasks, traced=traced), ranks)
+        if self.until is not None and time.monotonic() + self.start_s > self.until:
+            found = [Measured(error=NO_TIME) for _ in graphs]
+        else:
+            found = self._launched(ProfileJob(tasks=tasks, traced=traced, until=self.until), ranks)
         if len(found) < len(graphs):
             raise KeyboardInterrupt
+        late = dict.fromkeys(
+            g.name for g, held in zip(graphs, found, strict=True) if held.error == NO_TIME
+        )
+        self.left_out += [self.late(list(late))] if late else []
         for graph, held in zip(graphs, found, strict=True):
-            if held.error and not traced:
+            if held.error not in (None, NO_TIME) and not traced:
                 self.left_out.append(f"{graph.name}: {_PATH.sub('', held.error)}")
         return found
+
+    @staticmethod
+    def late(names: Sequence[str]) -> str:
+        """Return the line on what there was no time for."""
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return f"{', '.join(names[:_SHOWN])}{more}: {NO_TIME}, expected a longer --budget"
 
     def gpus(self) -> Measured:
         """Return memory and names of the GPUs of this machine, none for the CPU."""
@@ -128,7 +160,10 @@ class Ranks:
     def _launched(self, job: ProfileJob, ranks: int) -> list[Measured]:
         worker = worker_of(job.kind)
         own = replace(job, provider=self.provider, threads=self.threads, share_gpus=self.share_gpus)
-        return list(worker.from_values(launch(own, ranks, stoppable=True)))
+        start_s = time.monotonic()
+        found = list(worker.from_values(launch(own, ranks, stoppable=True)))
+        self.start_s = min(self.start_s or math.inf, time.monotonic() - start_s)
+        return found
 
 
 def _samples(graph: Graph, whole: Measured, traced: Measured, floor: Floor) -> Samples:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.profile import basics
 from tensoropt.compiler.profile.attribution import Sample
 from tensoropt.compiler.profile.busy import busy_part
@@ -29,7 +30,10 @@ __all__ = ["Profile", "ProfileRequest", "run"]
 
 @dataclass(frozen=True)
 class ProfileRequest:
-    """What to measure, on how many ranks at most, and for how long about."""
+    """What to measure, on how many ranks at most, and for how long about.
+
+    That is from ``started_s`` on, by the clock that does not jump.
+    """
 
     models: Sequence[Model]
     ranks: int
@@ -40,6 +44,12 @@ class ProfileRequest:
     quick: bool
     budget_s: float
     share_gpus: bool = False
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def end_s(self) -> float:
+        """When to be done."""
+        return self.started_s + self.budget_s
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,9 @@ class Profile:
 
 
 _LOOK_S = 0.5
+_PART = 1 / 200  # of the budget, for the runs of one graph
+_OPERATORS, _COLLECTIVES = 0.25, 0.25  # of what is left of it by then, where there are models
+_LAST = 0.1  # of the budget, for the predictions in the end
 _MOST_BYTES = 1 << 24
 _QUICK_BYTES = 1 << 20
 
@@ -84,24 +97,27 @@ class _Run:
         request, busy = self.request, busy_part(_LOOK_S)
         self.ranks = Ranks(request.provider, request.threads, self.say, request.share_gpus)
         description, floor = self._basics()
-        for number in range(1 if request.quick else 2):
-            if request.models:
-                self._round(number, self._fitted(description), floor)
+        if request.models:
+            self._rounds(description, floor)
         description = self._fitted(description)
-        return Profile(description, self._predictions(description), self.ranks.left_out, busy)
+        left_out = list(dict.fromkeys(self.ranks.left_out))
+        return Profile(description, self._predictions(description), left_out, busy)
 
     @property
     def seconds(self) -> float:
         """What the runs of one graph may take."""
-        return self.request.budget_s / 200
+        return self.request.budget_s * _PART
 
     def _basics(self) -> tuple[Description, Floor]:
         request, seconds = self.request, self.seconds
         where = self.ranks, request.ranks, self.folder
         floor = basics.measure_floor(*where, seconds)
-        self.common = basics.measure_operators(*where, seconds, floor)
         peaks = basics.measure_peaks(*where, seconds, floor)
+        bandwidth = basics.measure_bandwidth(*where, seconds)
+        self._allow(_OPERATORS if request.models else 0.5)
+        self.common = basics.measure_operators(*where, seconds, floor)
         most = _QUICK_BYTES if request.quick else _MOST_BYTES
+        self._allow(_COLLECTIVES if request.models else 1.0)
         return Description(
             request.name,
             load_device(request.base),
@@ -109,22 +125,52 @@ class _Run:
             request.ranks,
             floor,
             peaks,
-            basics.measure_bandwidth(*where, seconds),
+            bandwidth,
             basics.capacity_bytes(self.ranks, request.ranks),
             collectives=basics.measure_collectives(*where, seconds, floor, most),
         ), floor
+
+    def _allow(self, part: float) -> None:
+        """Let ranks measure for ``part`` of the time that is left."""
+        now = time.monotonic()
+        self.ranks.until = now + part * max(self.request.end_s - now, 0.0)
 
     def _fitted(self, description: Description) -> Description:
         """Return the description with all operators measured so far: a model's own come first."""
         return replace(description, operators=_united(self.own, self.common))
 
-    def _round(self, number: int, description: Description, floor: Floor) -> None:
-        device = self._written(f"round{number}", description)
-        for model in self.request.models:
-            for count in device_counts(self.request.ranks):
-                self.say(f"planning {model.path.name} for {count} ranks")
-                written = written_plans(model, count, device, self.folder, self.known)
-                self._measure(list(written), count, floor)
+    def _rounds(self, description: Description, floor: Floor) -> None:
+        """Plan and measure: each round, model and number of ranks has an equal part of the time.
+
+        Where that is too little to begin with, the first ones have what they need.
+        """
+        request = self.request
+        rounds, counts = range(1 if request.quick else 2), device_counts(request.ranks)
+        steps = [(number, m, n) for number in rounds for m in request.models for n in counts]
+        late: dict[str, None] = {}
+        for done, (number, model, count) in enumerate(steps):
+            left_s = request.end_s - _LAST * request.budget_s - time.monotonic()
+            if left_s <= 0:
+                late[f"{model.path.name}, plans of {count} ranks"] = None
+                continue
+            device = self._written(f"round{number}", self._fitted(description))
+            part_s = max(left_s / (len(steps) - done), 4 * self.ranks.start_s + 50 * self.seconds)
+            self._step(model, count, device, floor, min(part_s, left_s))
+        if late:
+            self.ranks.left_out.append(self.ranks.late(list(late)))
+
+    def _step(self, model: Model, count: int, device: Path, floor: Floor, seconds: float) -> None:
+        """Spend about ``seconds`` on the plans of a model on ``count`` ranks, half to find them."""
+        self.say(f"planning {model.path.name} for {count} ranks")
+        begun_s = time.monotonic()
+        until = begun_s + seconds / 2
+        try:
+            written = list(written_plans(model, count, device, self.folder, self.known, until))
+        except UserError as error:
+            self.ranks.left_out.append(f"{model.path.name}, plans of {count} ranks: {error}")
+            return
+        self.ranks.until = begun_s + seconds
+        self._measure(written, count, floor)
 
     def _measure(self, written: Sequence[PlanFiles], count: int, floor: Floor) -> None:
         graphs = [graph for plan in written for graph in plan.graphs]

@@ -7,7 +7,10 @@ from typing import Any, ClassVar
 
 from tensoropt.runtime.job import Launched
 
-__all__ = ["Measured", "ProfileJob", "Task"]
+__all__ = ["NO_TIME", "Measured", "ProfileJob", "Task"]
+
+NO_TIME = "no time was left"
+"""The error of a task that was not begun."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,16 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileJob(Launched):
-    """Tasks to run one after another, either timed as a whole or ``traced`` node by node."""
+    """Tasks to run one after another, either timed as a whole or ``traced`` node by node.
+
+    None is begun after ``until``, in seconds of the clock that does not jump; by then the last one
+    ends after a few runs.
+    """
 
     kind: ClassVar[str] = "profile"
     tasks: tuple[Task, ...]
     traced: bool = False
+    until: float | None = None
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> ProfileJob:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +15,7 @@ from tensoropt.runtime.device.provider import Provider, provider_of
 from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
-from tensoropt.runtime.profile.job import Measured, ProfileJob, Task
+from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
 from tensoropt.runtime.ranks import made_on_all, share_of_cores, slowest_s
 from tensoropt.runtime.session import Session, rank_session
@@ -51,11 +53,19 @@ def _all(job: ProfileJob, comm: Any, link: Link) -> Iterator[Measured]:
     threads = job.threads or share_of_cores(comm)
     what = "tracing" if job.traced else "timing"
     for number, task in enumerate(job.tasks):
+        left_s = comm.bcast(_left_s(job))
+        if left_s <= 0:
+            yield from (Measured(error=NO_TIME) for _ in job.tasks[number:])
+            return
         if comm.rank == 0:
             link.show(f"{what} on {comm.size} ranks: {number + 1} of {len(job.tasks)}")
-        yield _task(job, task, comm, _Place(threads, provider))
+        yield _task(job, task, comm, _Place(threads, provider), left_s)
         if comm.bcast(link.stop_asked() if comm.rank == 0 else None):
             return
+
+
+def _left_s(job: ProfileJob) -> float:
+    return math.inf if job.until is None else job.until - time.monotonic()
 
 
 def _gpus(provider: Provider) -> Measured:
@@ -65,15 +75,15 @@ def _gpus(provider: Provider) -> Measured:
     return Measured(gpu_bytes=facts["gpus"], gpu_names=facts["names"])
 
 
-def _task(job: ProfileJob, task: Task, comm: Any, place: _Place) -> Measured:
+def _task(job: ProfileJob, task: Task, comm: Any, place: _Place, left_s: float) -> Measured:
     path = Path(task.path(comm.rank))
     trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
     session, error = made_on_all(comm, partial(_open, path, place, trace))
     if session is None:
         return Measured(error=error)
-    runs = _warm_up(session, comm, task.seconds)
+    runs = _warm_up(session, comm, task.seconds, left_s)
     if trace is None:
-        times = _times(session, comm, runs, task.seconds)
+        times = _times(session, comm, runs, min(_PATIENCE * task.seconds, left_s))
         return Measured(min(times), len(times))
     for _ in range(min(runs, _MOST_TRACED)):
         comm.Barrier()
@@ -89,19 +99,23 @@ def _open(path: Path, place: _Place, trace: Path | None) -> Session:
     return session
 
 
-def _warm_up(session: Session, comm: Any, seconds: float) -> int:
-    """Run a few times; return how many runs take ``seconds``, the same on all ranks."""
+def _warm_up(session: Session, comm: Any, seconds: float, left_s: float) -> int:
+    """Run a few times; return how many runs take ``seconds``, the same on all ranks.
+
+    One at least, and no more than take ``left_s``.
+    """
     times = [slowest_s(comm, session.run) for _ in range(_WARM_UP)]
-    fits = int(seconds / max(min(times), 1e-6))
-    return int(comm.bcast(min(max(fits, _LEAST_RUNS), _MOST_RUNS)))
+    least_s = max(min(times), 1e-6)
+    fits = min(max(int(seconds / least_s), _LEAST_RUNS), _MOST_RUNS)
+    return int(comm.bcast(max(min(fits, int(min(left_s / least_s, _MOST_RUNS))), 1)))
 
 
-def _times(session: Session, comm: Any, runs: int, seconds: float) -> list[float]:
-    """Return the times of ``runs`` runs, or of fewer where those take far more than ``seconds``.
+def _times(session: Session, comm: Any, runs: int, most_s: float) -> list[float]:
+    """Return the times of ``runs`` runs, or of fewer where those take more than ``most_s``.
 
     They are the same on all ranks, so all of them end together.
     """
     times: list[float] = []
-    while len(times) < runs and (len(times) < _LEAST_RUNS or sum(times) < _PATIENCE * seconds):
+    while len(times) < runs and (len(times) < _LEAST_RUNS or sum(times) < most_s):
         times.append(slowest_s(comm, session.run))
     return times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,18 @@ from tensoropt.compiler.cli.opt import main as opt
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.measured import KINDS
-from tensoropt.compiler.profile import basics
+from tensoropt.compiler.profile import basics, run
+from tensoropt.compiler.profile.graphs import chain
+from tensoropt.compiler.profile.ranks import Graph, Ranks
 
 MODEL = Path(__file__).parent.parent / "models" / "gpt2_tiny.onnx"
-SHORT = ["--quick", "--budget", "1"]
+SHORT = ["--quick", "--budget", "200"]
+
+
+@pytest.fixture(autouse=True)
+def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time for all graphs, and 5 ms for each: a few runs."""
+    monkeypatch.setattr(run, "_PART", 5e-3 / 200)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -36,6 +45,35 @@ def test_a_model_is_measured(
     assert ("Conv", "float32") in device.operators  # from the common ones
     assert opt([str(MODEL), "--device", str(path), "--devices", "2"]) == 0
     assert "here" in capsys.readouterr().out
+
+
+def test_what_there_is_no_time_for_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What every description needs is measured all the same."""
+    path = tmp_path / "here.toml"
+    flags = ["--budget", "0.01", "--ranks", "2", "-o", str(path), "--format", "json"]
+    assert main([str(MODEL), *flags]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["plans"] == found["collectives"] == []
+    assert dict(load_device(str(path)).peaks)["float32"] > 0
+    late = [line for line in err.splitlines() if line.endswith("expected a longer --budget")]
+    assert late == [f"left out: {line}" for line in found["left_out"]]
+    assert [line.partition(" ")[0] for line in found["left_out"]] == [
+        "products_float32,",
+        "all_reduce",
+        "gpt2_tiny.onnx,",
+    ]
+    assert "gpt2_tiny.onnx, plans of 1 ranks, gpt2_tiny.onnx, plans of 2 ranks" in late[-1]
+
+
+def test_no_graph_is_begun_after_the_end(tmp_path: Path) -> None:
+    """Ranks that have started ask the clock again."""
+    ranks = Ranks("cpu", 1, lambda text: None, until=time.monotonic() - 1, start_s=-100)
+    graph = Graph("one", str(chain(tmp_path / "one.onnx", 1)))
+    assert ranks.times_s([graph, graph], 2, 0.01) == [None, None]
+    assert ranks.left_out == ["one: no time was left, expected a longer --budget"]
 
 
 def test_without_a_file_the_description_is_the_output(
