@@ -232,6 +232,7 @@ def _united(
         ]
         + [*left_out],
         interrupted,
+        next((result.stopped for result in results if result.stopped), None),
     )
 
 
