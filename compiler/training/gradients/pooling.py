@@ -8,6 +8,7 @@ channel before use, so that both of these dimensions can be split.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tensoropt.compiler.sharding.windows import Window, windows_of
@@ -17,6 +18,7 @@ from tensoropt.compiler.training.gradients.sliding import (
     Windows,
     convolve_back,
     end_padding,
+    pad,
 )
 from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
 from tensoropt.dialects.mlir import ir
@@ -126,7 +128,18 @@ def _divided(make: Build, x: Any, dim: int, counts: list[int]) -> Any:
 
 
 def _spread(make: Build, y: Any, windows: Windows, sizes: list[int]) -> Any:
-    """Return, per element of N x C x I..., the sum of ``y`` over the windows that hold it."""
+    """Return, per element of N x C x I..., the sum of ``y`` over the windows that hold it.
+
+    Elements before the first window are in none.
+    """
+    before = {window.dim: -window.begin for window in windows if window.begin < 0}
+    inner = [size - before.get(dim, 0) for dim, size in enumerate(sizes)]
+    held = [replace(window, begin=max(window.begin, 0)) for window in windows]
+    dx = _spread_from_first(make, y, held, inner)
+    return pad(make, dx, {dim: (count, 0) for dim, count in before.items()})
+
+
+def _spread_from_first(make: Build, y: Any, windows: Windows, sizes: list[int]) -> Any:
     counts = sizes_of(y)[2:]
     if all(_tiles(w, sizes[w.dim], n) for w, n in zip(windows, counts, strict=True)):
         apart = [size for n in counts for size in (n, 1)]
