@@ -130,16 +130,22 @@ def _divided(make: Build, x: Any, dim: int, counts: list[int]) -> Any:
 def _spread(make: Build, y: Any, windows: Windows, sizes: list[int]) -> Any:
     """Return, per element of N x C x I..., the sum of ``y`` over the windows that hold it.
 
-    Elements before the first window are in none.
+    Elements before the first window, and those a stride and more behind the last, are in none.
     """
-    before = {window.dim: -window.begin for window in windows if window.begin < 0}
-    inner = [size - before.get(dim, 0) for dim, size in enumerate(sizes)]
+    counts = sizes_of(y)
+    ends = {w.dim: _outside(w, sizes[w.dim], counts[w.dim]) for w in windows}
+    inner = [size - sum(ends.get(dim, (0, 0))) for dim, size in enumerate(sizes)]
     held = [replace(window, begin=max(window.begin, 0)) for window in windows]
-    dx = _spread_from_first(make, y, held, inner)
-    return pad(make, dx, {dim: (count, 0) for dim, count in before.items()})
+    return pad(make, _spread_inside(make, y, held, inner), ends)
 
 
-def _spread_from_first(make: Build, y: Any, windows: Windows, sizes: list[int]) -> Any:
+def _outside(window: Window, size: int, count: int) -> tuple[int, int]:
+    """Return how many elements before and behind the windows are left out of what they span."""
+    rest = -end_padding(window, size, count)
+    return max(-window.begin, 0), rest if rest >= window.stride else 0
+
+
+def _spread_inside(make: Build, y: Any, windows: Windows, sizes: list[int]) -> Any:
     counts = sizes_of(y)[2:]
     if all(_tiles(w, sizes[w.dim], n) for w, n in zip(windows, counts, strict=True)):
         apart = [size for n in counts for size in (n, 1)]
