@@ -30,11 +30,13 @@ from tensoropt.dialects.onnx import (
     node_name,
     opsets,
     region_names,
+    schema,
     split_name,
 )
 
 __all__ = ["MIN_IR_VERSION", "Argument", "Emitter", "Lowering", "Store", "arguments", "dims_of"]
 
+_ANY = 2**31 - 1
 MIN_IR_VERSION = 8  # from 4 on, initializers need not be inputs; 8 is what opset 15 came with
 
 Lowering = Callable[["Emitter", ir.Operation], None]
@@ -175,8 +177,15 @@ class Emitter:
             held.append(inner)
         node = self.graph.node.add(op_type=op_type, domain=domain, name=name)
         node.input.extend(_trimmed([self.name(value) for value in op.operands]))
-        node.output.extend(_trimmed(self.results(op, name)))
+        results = self.results(op, name)
+        node.output.extend(results if self._has_any_outputs(op) else _trimmed(results))
         node.attribute.extend(sorted(held, key=lambda attribute: attribute.name))
+
+    def _has_any_outputs(self, op: ir.Operation) -> bool:
+        """Say whether an operator has as many outputs as there are names, as Split does."""
+        domain, op_type = split_name(op.name)
+        held = schema(domain, op_type, self.opsets.get(domain, 1))
+        return held is not None and held.max_outputs == _ANY
 
     def results(self, op: ir.Operation, name: str) -> list[str]:
         """Name the results of ``op`` after its node, unless they are named already."""

@@ -70,9 +70,6 @@ def _with_classical(path: Path, inferred: onnx.ModelProto) -> onnx.ModelProto:
         if not found:
             break
         _declare(graph, {**_known(graph), **found})
-        for output in graph.output:
-            if output.name in found:
-                output.type.CopyFrom(found[output.name])
         inferred = _infer(path, inferred)
     return inferred
 
@@ -268,8 +265,9 @@ def _shaped(types: Types) -> Types:
 
 
 def _has_shape(held: onnx.TypeProto) -> bool:
-    if held.WhichOneof("value") != "tensor_type":
-        return True
+    kind = held.WhichOneof("value")
+    if kind != "tensor_type":
+        return kind is not None
     return bool(held.tensor_type.elem_type) and held.tensor_type.HasField("shape")
 
 
@@ -302,9 +300,13 @@ def _has_sizes(held: onnx.TypeProto) -> bool:
 
 
 def _declare(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
-    """Write ``types`` into the graph as what is known of its inner values."""
+    """Write ``types`` into the graph as what is known of its inner values, and of its outputs
+    where these have none: nodes may read them too."""
     ends = {value.name for value in (*graph.input, *graph.output)}
     copies = {name: held.SerializeToString() for name, held in types.items()}
+    for output in graph.output:
+        if output.name in copies and not _has_shape(output.type):
+            output.type.ParseFromString(copies[output.name])
     del graph.value_info[:]
     for node in graph.node:
         for name in node.output:

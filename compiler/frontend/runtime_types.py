@@ -32,6 +32,7 @@ def runtime_types(proto: onnx.ModelProto) -> Types:
     """
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
+    _replace_normalisations(asked.graph)
     del asked.graph.output[:]
     names = [name for node in asked.graph.node for name in node.output if name]
     asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
@@ -39,6 +40,18 @@ def runtime_types(proto: onnx.ModelProto) -> Types:
     types = {o.name: held for o in outputs if (held := _runtime_type(o)) is not None}
     _forget_lengths(proto.graph, types)
     return types
+
+
+def _replace_normalisations(graph: onnx.GraphProto) -> None:
+    """Put LayerNormalization where SimplifiedLayerNormalization gives its statistics.
+
+    Their results have the same types, of which ONNX Runtime knows the first alone: along all but
+    one of the dimensions that are reduced, it takes the statistics to be as long as the operand.
+    """
+    for node in graph.node:
+        if node.op_type == "SimplifiedLayerNormalization" and len(node.output) > 1:
+            node.op_type = "LayerNormalization"
+            node.output.insert(1, "")
 
 
 def _forget_lengths(graph: onnx.GraphProto, types: Types) -> None:

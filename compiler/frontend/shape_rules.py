@@ -16,6 +16,7 @@ import numpy.typing as npt
 import onnx
 
 from tensoropt.compiler.sharding.einsum import parse_equation
+from tensoropt.compiler.sharding.slicing import taken
 from tensoropt.compiler.sharding.windows import padded_windows
 
 __all__ = ["OPEN", "RULES", "Call", "Shape"]
@@ -25,9 +26,6 @@ OPEN = -1
 
 Shape = list[int | None]
 """Sizes; ``None`` for one of which a rule says nothing."""
-
-_ENDS = (2**31 - 1, 2**63 - 1)
-"""The bounds of Slice that stand for "to the end", the beginning where steps are negative."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +99,18 @@ def _slice(call: Call) -> Shape | None:
         return sizes
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=False):
         held = shape[axis]
-        sizes[axis] = OPEN if held is None or not step else _sliced(held, start, end, step)
+        sizes[axis] = OPEN if held is None or not step else len(taken(held, start, end, step))
     return sizes
 
 
-def _sliced(size: int, start: int, end: int, step: int) -> int:
-    """Return how many elements a slice has.
-
-    A start far before the beginning is the first element, also where steps are negative.
-    """
-    start += size if start < 0 else 0
-    if step < 0 and end in _ENDS:
-        end = -1
-    else:
-        end = min(max(end + size if end < 0 else end, -1 if step < 0 else 0), size)
-    start = min(max(start, 0), size - 1 if step < 0 else size)
-    return len(range(start, end, step)) if size else 0
+def _gather_nd(call: Call) -> Shape | None:
+    """Return the shape of one element, of which ONNX's inference says that its rank is unknown."""
+    data, indices = call.shape(0), call.shape(1)
+    if data is None or indices is None or not indices or indices[-1] is None:
+        return None
+    batch = int(call.attribute("batch_dims", 0))
+    whole = [*indices[:-1], *data[batch + indices[-1] :]]
+    return None if whole else []
 
 
 def _range(call: Call) -> Shape | None:
@@ -230,6 +224,7 @@ RULES: Mapping[str, Callable[[Call], Shape | None]] = {
     "AveragePool": _pool,
     "ConvTranspose": _transposed,
     "Einsum": _einsum,
+    "GatherND": _gather_nd,
     "LpPool": _pool,
     "MaxPool": _pool,
     "NonZero": _nonzero,

@@ -98,3 +98,11 @@ def test_a_difference_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def _wrong(model: bytes, feeds: dict[str, Any]) -> list[Any]:
     """Stand in for ONNX Runtime."""
     return [np.array([3])]
+
+
+def test_one_element_has_no_dimensions(tmp_path: Path) -> None:
+    nodes = [node("GatherND", ["x0", "i"], ["y"]), node("Size", ["y"], ["size"])]
+    assert difference(Case(nodes, [[2, 3]], {"i": np.array([1, 2])}), tmp_path) is None
+    nodes = [node("GatherND", ["x0", "i"], ["y"]), node("Neg", ["y"], ["z"])]
+    prepared = _prepared(Case(nodes, [[2, 3]], {"i": np.array([1, 2])}).model(), tmp_path)
+    assert "-> tensor<f32>" in prepared

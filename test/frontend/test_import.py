@@ -399,6 +399,29 @@ def test_outputs_of_operators_of_the_runtime_have_shapes(tmp_path: Path) -> None
     round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32), s=np.ones(3, np.float32))
 
 
+@pytest.mark.parametrize(("axis", "sizes"), [(0, "1x1x1"), (1, "2x1x1"), (-1, "2x3x1")])
+def test_statistics_of_simplified_layer_normalization(
+    axis: int, sizes: str, tmp_path: Path
+) -> None:
+    normal = node("SimplifiedLayerNormalization", ["x", "s"], ["h", "i"], axis=axis)
+    shape = [2, 3, 4]
+    given = [value("x", F32, shape), value("s", F32, shape[axis:])]
+    proto = model([normal, node("Neg", ["i"], ["y"])], given, [value("y", F32, None)])
+    printed = str(imported(proto, tmp_path))
+    assert f"(tensor<{sizes}xf32>) -> tensor<{sizes}xf32>" in printed
+    round_trip(proto, tmp_path, x=np.ones(shape, np.float32), s=np.ones(shape[axis:], np.float32))
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_outputs_that_nodes_read_have_shapes(told: bool, tmp_path: Path) -> None:
+    first = node("QuickGelu", ["x"], ["h"], domain="com.microsoft")
+    end = value("h", F32, [2, 3]) if told else onnx.ValueInfoProto(name="h")
+    proto = model([first, node("Neg", ["h"], ["y"])], [value("x", F32, [2, 3])],
+                  [value("y", F32, None), end], domains={"com.microsoft": 1})  # fmt: skip
+    printed = str(imported(proto, tmp_path))
+    assert '"onnx.Neg"(%0) : (tensor<2x3xf32>) -> tensor<2x3xf32>' in printed
+
+
 def test_symbolic_dimensions_keep_their_names(tmp_path: Path) -> None:
     proto = model([node("Relu", ["x"], ["y"])], [value("x", F32, ["batch", 3, None])], [Y])
     module = imported(proto, tmp_path)
