@@ -7,6 +7,7 @@ follows: per mesh axis, one factor is split, or partial sums pass through, or no
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from tensoropt.compiler.layout.layout import (
     partial,
     split,
 )
-from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.mesh import Mesh
 
 if TYPE_CHECKING:
     from tensoropt.compiler.cost.communication import Collective
@@ -143,12 +144,11 @@ class Strategy:
 def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
     """Return every distinct strategy that ``rule`` offers on ``mesh``; the first replicates.
 
-    Cost: the product over axes of (factors that the axis divides + linear groups + 1), on meshes of
-    more than three axes its square for every place where two groups of axes meet.
+    Cost: the product over axes of (factors that the axis divides + linear groups + 1).
     """
     options = [_options(rule, extent) for extent in mesh.shape]
     found: dict[Strategy, None] = {}
-    for choices in grouped(mesh, options):
+    for choices in itertools.product(*options):
         if _divides(rule, mesh, choices):
             found.setdefault(_strategy(rule, choices), None)
     return tuple(found)
@@ -167,9 +167,8 @@ def placements(rule: Rule, choice: Choice) -> tuple[list[Placement], list[Placem
 
 
 def strategy_of_choices(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> Strategy | None:
-    """Return the strategy of one choice per mesh axis, ``None`` where it is not offered."""
-    offered = mesh.is_grouped(choices) and _divides(rule, mesh, choices)
-    return _strategy(rule, choices) if offered else None
+    """Return the strategy of one choice per mesh axis, ``None`` where it does not divide."""
+    return _strategy(rule, choices) if _divides(rule, mesh, choices) else None
 
 
 def _options(rule: Rule, extent: int) -> list[Choice]:

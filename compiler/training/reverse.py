@@ -24,6 +24,7 @@ from tensoropt.compiler.training.gradients.registry import (
 from tensoropt.compiler.training.marks import Marker, Marking, follow, number_of, set_gradients
 from tensoropt.compiler.training.recompute import Recomputation
 from tensoropt.dialects import onnx
+from tensoropt.dialects.build import shape_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
@@ -193,15 +194,18 @@ class Reverse:
         return make.onnx("Sum", [parts[0], *others], value.type)
 
     def _given(self, results: Sequence[Any]) -> list[Any]:
-        """Return the gradient of each result; of results that are one value the first has it."""
+        """Return the gradient of each result; of results that are one value the first has it.
+
+        Through what has no elements nothing depends on anything: no rule sees such a gradient.
+        """
         return [
-            None if r is None or r in results[:at] else self.gradient(r)
+            None if r is None or r in results[:at] or _is_empty(r) else self.gradient(r)
             for at, r in enumerate(results)
         ]
 
     def _op(self, taped: Taped) -> None:
         gradients = self._given(taped.results)
-        wanted = [operand in self.active for operand in taped.operands]
+        wanted = [v in self.active and not _is_empty(v) for v in taped.operands]
         if not any(wanted) or all(dy is None for dy in gradients):
             return
         rule = gradient_of(taped.info.name)
@@ -272,6 +276,11 @@ def _may_depend(value: Any) -> bool:
     if isinstance(value.type, ir.RankedTensorType):
         return is_float(value)
     return not onnx.is_no_value(value)
+
+
+def _is_empty(value: Any) -> bool:
+    """Say whether a value is a tensor without elements."""
+    return isinstance(value.type, ir.RankedTensorType) and 0 in shape_of(value)
 
 
 def _reference(value: Any) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier import FrontierPoint, SearchOptions, search_frontier
 from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of
 from tensoropt.passes.search_strategies import annotate
@@ -27,7 +28,6 @@ Make = Callable[[], ir.Module]
 
 DEVICE = load_device("cpu")
 _HYPER = {"learning_rate": 0.1, "step": 3, "seed": 5, "loss_scale": 8}
-_TYPES = {"f32": "float32", "i64": "int64"}
 
 
 def points(module: ir.Module, mesh: Mesh, **options: Any) -> list[FrontierPoint]:
@@ -35,20 +35,23 @@ def points(module: ir.Module, mesh: Mesh, **options: Any) -> list[FrontierPoint]
     return list(search_frontier(module, [mesh], DEVICE, SearchOptions(**options)).points)
 
 
-def relative_error(make: Make, point: FrontierPoint, classes: int = 4) -> float:
+def relative_error(
+    make: Make, point: FrontierPoint, classes: int = 4, given: Mapping[str, Array] | None = None
+) -> float:
     """Return the largest error of a result of the step under ``point``, relative to its largest.
 
-    ``make`` returns the module of the step anew; labels and ids are drawn below ``classes``.
+    ``make`` returns the module of the step anew. What it is fed are the arrays ``given`` by name;
+    all else is random, labels and ids below ``classes``.
     """
     mesh, whole, split = Mesh(point.mesh), make(), make()
-    inputs = list(_inputs(whole, classes))
+    inputs = list(_inputs(whole, classes, given or {}))
     expected = run_spmd(whole, [inputs], Mesh((1,)))[0]
     annotate(split, point, "cpu")
     run_phase(split, "reshard")
-    given, returned = (_layouts(split, key) for key in ("arg_attrs", "res_attrs"))
+    fed, returned = (_layouts(split, key) for key in ("arg_attrs", "res_attrs"))
     run_phase(split, "partition")
     rng = np.random.default_rng(1)
-    parts = [cut(x, layout, mesh, rng) for x, layout in zip(inputs, given, strict=True)]
+    parts = [cut(x, layout, mesh, rng) for x, layout in zip(inputs, fed, strict=True)]
     ranks = [[part[rank] for part in parts] for rank in range(mesh.size)]
     results = zip(*run_spmd(split, ranks, mesh), strict=True)
     whole_results = [
@@ -59,7 +62,7 @@ def relative_error(make: Make, point: FrontierPoint, classes: int = 4) -> float:
 
 
 def _error(got: Array, want: Array) -> float:
-    return float(np.max(np.abs(got - want)) / (np.max(np.abs(want)) + 1e-6))
+    return float(np.abs(got - want).max(initial=0) / (np.abs(want).max(initial=0) + 1e-6))
 
 
 def _layouts(module: ir.Module, key: str) -> list[Layout]:
@@ -67,14 +70,22 @@ def _layouts(module: ir.Module, key: str) -> list[Layout]:
     return [layout_of(own["topt.layout"]) for own in held]
 
 
-def _inputs(module: ir.Module, classes: int) -> Iterator[Array]:
+def _dtype(kind: ir.Type) -> np.dtype[Any]:
+    element = element_of(str(kind))
+    assert element is not None
+    return np.dtype(element.dtype)
+
+
+def _inputs(module: ir.Module, classes: int, given: Mapping[str, Array]) -> Iterator[Array]:
     rng, function = np.random.default_rng(0), onnx.function(module)
     arguments = function.regions[0].blocks[0].arguments
     for value, own in zip(arguments, function.attributes["arg_attrs"], strict=True):
         kind = ir.RankedTensorType(value.type)
-        dtype, shape = _TYPES[str(kind.element_type)], list(kind.shape)
+        dtype, shape = _dtype(kind.element_type), list(kind.shape)
         if "topt.hyper" in own:
             yield np.array(_HYPER[own["topt.hyper"].value], dtype)
+        elif own["topt.name"].value in given:
+            yield given[own["topt.name"].value]
         elif dtype == "int64":
             yield rng.integers(0, classes, shape)
         elif "topt.state" in own and own["topt.state"].value in ("variance", "buffer"):

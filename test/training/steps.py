@@ -98,7 +98,7 @@ class Step:
         return held_by(self.module, "res_attrs")
 
     def _export(self, target: Path, source: Path) -> None:
-        export_model(self.module, target, ParameterSource(source))
+        export_model(self.module, target, ParameterSource(source, training=True))
         proto = onnx.load(target)
         # Gradients too, which accumulators are fed with.
         names = {f"{n.name}_out" for n in proto.graph.node}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from training.harness import check_node, ints, normal
+from training.harness import Vjp, check_node, ints, node_model, normal
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,35 @@ def test_slice(bounds: list[tuple[int, ...]], cut: Any) -> None:
     places = np.arange(x.size).reshape(x.shape)[cut].copy()
     check_node("Slice", operands, literals={*range(1, len(operands))},
                torch=lambda x, *_: x.reshape(-1)[torch.tensor(places)])  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(2, 0, 3), None])
+def test_an_omitted_part(sizes: tuple[int, ...] | None) -> None:
+    """ONNX Runtime does not run one, so the step's graph is looked at, and not run."""
+    operands = [normal(5, 2), *([ints(*sizes)] if sizes else [])]
+    held = {} if sizes else {"num_outputs": 3}
+    literals = {1} if sizes else set()
+    model = node_model("Split", operands, held, outputs=(True, False, False), literals=literals)
+    assert '"onnx.Pad"' in Vjp(model).text
+    model = node_model("Split", operands, held, outputs=(True, False, True), literals=literals)
+    assert '"onnx.Concat"' in Vjp(model).text
+
+
+EMPTY = [
+    ("MatMul", [normal(2, 3, 0), normal(1, 0, 4)], {}, torch.matmul),
+    ("MatMul", [normal(0), normal(0, 2)], {}, torch.matmul),
+    ("Concat", [normal(2, 0), normal(2, 3)], {"axis": 1}, lambda a, b: torch.cat([a, b], 1)),
+    ("Mul", [normal(2, 0), normal(1)], {}, torch.mul),
+    ("Einsum", [normal(3), normal(0)], {"equation": "i,j->i"},
+     lambda a, b: torch.einsum("i,j->i", a, b)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "operands", "held", "function"), EMPTY)
+def test_tensors_without_elements(
+    name: str, operands: Any, held: dict[str, Any], function: Any
+) -> None:
+    check_node(name, operands, held, torch=function)
 
 
 @pytest.mark.parametrize("value", [False, True])

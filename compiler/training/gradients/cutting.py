@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
+from tensoropt.compiler.sharding.slicing import taken
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import add_elements
 from tensoropt.dialects.build import Build, shape_of, sizes_of
@@ -15,8 +16,6 @@ __all__: list[str] = []
 @gradient("Slice")
 def slice_(b: Backward) -> Gradients:
     """The gradient put back into zeros, spread out where the slice had steps."""
-    if 0 in shape_of(b.dy):
-        return b.first(b.make.zeros(b.operands[0]))
     dx = b.dy
     for dim, cut in _cuts(b).items():
         dx = _put_back(b.make, dx, dim, cut, b.shape(0)[dim])
@@ -31,8 +30,7 @@ def _cuts(b: Backward) -> dict[int, range]:
     steps = _constants(b, 4) or [1] * len(starts)
     found = {}
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
-        whole = range(shape[axis])
-        if (cut := whole[slice(*bounds)]) != whole:
+        if (cut := taken(shape[axis], *bounds)) != range(shape[axis]):
             found[axis % len(shape)] = cut
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tensoropt.compiler.sharding.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.dialects import onnx
 from tensoropt.dialects.build import int_attr, sizes_of
 
 __all__: list[str] = []
@@ -20,8 +21,6 @@ def identity(b: Backward) -> Gradients:
 @gradient("Reshape", "Flatten")
 def reshape(b: Backward) -> Gradients:
     """The gradient in the shape of the operand."""
-    if 0 in b.shape(0):  # in the shape that Reshape is given, 0 would stand for another number
-        return b.first(b.make.zeros(b.operands[0]))
     return b.first(b.make.reshape(b.dy, b.shape(0)))
 
 
@@ -95,16 +94,32 @@ def concat(b: Backward) -> Gradients:
 @gradient("Split")
 def split(b: Backward) -> Gradients:
     """The gradients of the parts joined, zeros for those that nothing depends on."""
-    axis = axis_of(b.info, 0, len(b.shape(0)))
-    given = [b.gradient(i) for i in range(len(b.results))]
+    make, axis = b.make, axis_of(b.info, 0, len(b.shape(0)))
+    given, sizes = [b.gradient(i) for i in range(len(b.results))], _part_sizes(b, axis)
     there = [i for i, dy in enumerate(given) if dy is not None]
     if len(there) == 1:
-        sizes = [sizes_of(result)[axis] for result in b.results]
         ends = sum(sizes[: there[0]]), sum(sizes[there[0] + 1 :])
-        return b.first(b.make.pad(given[there[0]], axis, ends, 0.0))
-    pairs = zip(b.results, given, strict=True)
-    parts = [b.make.zeros(result) if dy is None else dy for result, dy in pairs]
-    return b.first(b.make.concat(parts, axis))
+        return b.first(make.pad(given[there[0]], axis, ends, 0.0))
+    shapes = ([*b.shape(0)[:axis], size, *b.shape(0)[axis + 1 :]] for size in sizes)
+    zero = make.scalar(0, given[there[0]])
+    pairs = zip(shapes, given, strict=True)
+    return b.first(
+        make.concat([make.expand(zero, s) if dy is None else dy for s, dy in pairs], axis)
+    )
+
+
+def _part_sizes(b: Backward, axis: int) -> list[int]:
+    """Return the sizes of the parts of a Split along ``axis``, of those omitted too."""
+    count, size = len(b.results), b.shape(0)[axis]
+    if not b.has(1):
+        each = -(-size // count)
+        return [max(0, min(each, size - at * each)) for at in range(count)]
+    sizes = b.info.literal_ints(1)
+    if sizes is None and any(map(onnx.is_no_value, b.results)):
+        raise b.refused(
+            "expected operand 1, the sizes, to be a constant, got: one that is computed"
+        )
+    return [sizes_of(result)[axis] for result in b.results] if sizes is None else sizes
 
 
 @gradient("Trilu")

@@ -33,6 +33,8 @@ def operand_gradient(
     They are the gradient of the result and the other operands. A dimension of size 1 that was
     stretched is summed over; one that nothing else has (it was summed over alone) is repeated.
     """
+    if any(0 in shape_of(x) for x, _ in factors):  # a sum of nothing
+        return make.expand(make.scalar(0.0, factors[0][0]), shape)
     sizes = _sizes(factors)
     kept = [label for label, n in zip(own, shape, strict=True) if sizes.get(label) == n]
     x = contract(make, factors, kept)
