@@ -8,22 +8,17 @@ Ends in ``N graphs, M plans, K operators: F findings``; exit status 1 if there a
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import queue
-import subprocess
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from fuzz.workers import Event, run, say
 
 __all__ = ["Report", "main", "sweep"]
 
-_SILENCE_S = 180.0  # of a worker; then it hangs
 _EVERY = 500  # graphs between two lines on how far it is
 _FOLDER = Path("build/fuzz")
 
@@ -49,23 +44,18 @@ def sweep(
     seeds: range, plans: int, jobs: int = 1, seconds: float | None = None, folder: Path = _FOLDER
 ) -> Report:
     """Try the graphs of ``seeds`` in ``jobs`` processes, for at most ``seconds``."""
-    report, end = Report(), None if seconds is None else time.monotonic() + seconds
-    lock = threading.Lock()
+    report = Report()
 
-    def drive(job: int) -> None:
-        for event in _events(seeds[job::jobs], plans, folder, end):
-            with lock:
-                _note(report, event)
+    def command(own: range) -> list[str]:
+        numbers = map(str, (own.start, own.stop, own.step, plans))
+        return [sys.executable, __file__, "--worker", *numbers, "--keep", str(folder)]
 
-    threads = [threading.Thread(target=drive, args=(job,)) for job in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run(command, seeds, jobs, seconds, lambda event: _note(report, event))
     return report
 
 
-def _note(report: Report, event: dict[str, Any]) -> None:
+def _note(report: Report, event: Event) -> None:
+    seed = event["seed"]
     if event["event"] == "done":
         report.graphs += 1
         report.plans += event["plans"]
@@ -74,71 +64,11 @@ def _note(report: Report, event: dict[str, Any]) -> None:
             print(report.text(), file=sys.stderr, flush=True)
     elif event["event"] == "given up":
         report.given_up += 1
+    else:
+        event["finding"] = f"seed {seed}: {event['how']}\n{_again(seed)}"
     if event.get("finding"):
-        report.findings[event["seed"]] = event["finding"]
+        report.findings[seed] = event["finding"]
         print(event["finding"], flush=True)
-
-
-def _events(seeds: range, plans: int, folder: Path, end: float | None) -> Iterator[dict[str, Any]]:
-    """Yield what workers say of ``seeds``; one that dies or hangs is replaced for the rest."""
-    while seeds and (end is None or time.monotonic() < end):
-        worker = _Worker(seeds, plans, folder)
-        stage, seed = "generate", seeds[0]
-        for event in worker.events(end):
-            stage, seed = event["event"], event["seed"]
-            if stage == "done":
-                yield event
-        code = worker.end()
-        left = [s for s in seeds if s > seed]
-        seeds = range(left[0], seeds.stop, seeds.step) if left else range(0)
-        if stage == "generate":
-            yield {"event": "given up", "seed": seed}
-        elif stage == "try":
-            how = "hangs" if code is None else f"ends the process ({code})"
-            yield {"event": "crash", "seed": seed, "finding": f"seed {seed}: {how}\n{_again(seed)}"}
-
-
-class _Worker:
-    """A process that tries seeds and says so in lines of JSON."""
-
-    def __init__(self, seeds: range, plans: int, folder: Path) -> None:
-        numbers = [seeds.start, seeds.stop, seeds.step, plans]
-        command = [sys.executable, __file__, "--worker", *map(str, numbers), "--keep", str(folder)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self.lines: queue.Queue[str | None] = queue.Queue()
-        assert self.process.stdout is not None
-        threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True).start()
-        self.is_late = False
-
-    def _read(self, stream: TextIO) -> None:
-        with stream:
-            for line in stream:
-                self.lines.put(line)
-        self.lines.put(None)
-
-    def events(self, end: float | None) -> Iterator[dict[str, Any]]:
-        """Yield until the worker ends, says nothing for long, or the time is over."""
-        while True:
-            try:
-                line = self.lines.get(timeout=_SILENCE_S)
-            except queue.Empty:
-                self.is_late = True
-                return
-            if line is None:
-                return
-            event = json.loads(line)
-            yield event
-            if event["event"] == "done" and end is not None and time.monotonic() > end:
-                return
-
-    def end(self) -> int | None:
-        """End the worker; return its status, ``None`` if it was silent for long."""
-        if self.is_late or self.lines.empty():
-            self.process.kill()
-        code = self.process.wait()
-        return None if self.is_late else code
 
 
 def _again(seed: int) -> str:
@@ -151,16 +81,12 @@ def _work(seeds: range, plans: int, folder: Path) -> None:
     from fuzz.plans import try_case
 
     for seed in seeds:
-        _say(event="generate", seed=seed)
+        say(event="generate", seed=seed)
         case = random_case(seed)
-        _say(event="try", seed=seed)
+        say(event="try", seed=seed)
         found = try_case(case, plans)
         text = "" if found is None else _told(case, found, folder)
-        _say(event="done", seed=seed, plans=plans, operators=sorted(case.operators), finding=text)
-
-
-def _say(**event: Any) -> None:
-    print(json.dumps(event), flush=True)
+        say(event="done", seed=seed, plans=plans, operators=sorted(case.operators), finding=text)
 
 
 def _told(case: Any, found: Any, folder: Path) -> str:
