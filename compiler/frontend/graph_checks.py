@@ -17,6 +17,17 @@ __all__ = ["check_graph", "node_error"]
 
 Attribute = onnx.AttributeProto
 _SPARSE = (Attribute.SPARSE_TENSOR, Attribute.SPARSE_TENSORS)
+_CONSTANTS = {
+    "value": Attribute.TENSOR,
+    "value_float": Attribute.FLOAT,
+    "value_floats": Attribute.FLOATS,
+    "value_int": Attribute.INT,
+    "value_ints": Attribute.INTS,
+    "value_string": Attribute.STRING,
+    "value_strings": Attribute.STRINGS,
+}
+"""The attributes of which a Constant has one, with their types."""
+
 _UNSUPPORTED = {Attribute.GRAPHS: "several graphs", Attribute.UNDEFINED: "no type"}
 
 
@@ -153,9 +164,22 @@ class _Checker:
                 raise self._error(node, f"attribute '{held.name}' holds {what}, expected one value")
             if held.type == Attribute.TENSOR:
                 self._element(f"node '{node.name}' ({node.op_type})", held.t.data_type)
-        if node.op_type == "Constant" and not node.domain and len(node.attribute) != 1:
-            count = len(node.attribute)
-            raise self._error(node, f"expected exactly one attribute, got: {count}")
+        if node.op_type == "Constant" and not node.domain:
+            self._constant(node)
+
+    def _constant(self, node: onnx.NodeProto) -> None:
+        """Check what is read of a Constant before the standard's own checks are run."""
+        for what, count in (("attribute", len(node.attribute)), ("result", len(node.output))):
+            if count != 1:
+                raise self._error(node, f"expected exactly one {what}, got: {count}")
+        held = node.attribute[0]
+        if _CONSTANTS.get(held.name) != held.type:
+            kind = Attribute.AttributeType.Name(held.type)
+            raise self._error(
+                node,
+                f"attribute '{held.name}' of type {kind} is none of Constant, "
+                f"expected one of: {', '.join(_CONSTANTS)}",
+            )
 
     def _uses(self, node: onnx.NodeProto, visible: frozenset[str]) -> None:
         for name in node.input:

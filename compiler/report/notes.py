@@ -55,9 +55,9 @@ def undivided(frontier: Frontier, point: Point, parts: int, odd: int, better: in
 
     ``better`` is a number of devices that divides most of it, 0 where there is none.
     """
-    expected = f"--devices {better}" if better else "other sizes"
-    what = f"{odd} divides next to none of the work, expected {expected}"
-    return f"note: {_split(frontier, point, parts)}: {what}"
+    what = f"{odd} divides next to none of the work, expected --devices {better}"
+    none = "next to none of it can be split at these sizes"
+    return f"note: {_split(frontier, point, parts)}: {what if better else none}"
 
 
 def unsplit(frontier: Frontier, point: Point, parts: int) -> str:

@@ -33,6 +33,17 @@ def test_devices_that_divide_nothing(opt, mlp: Path, tmp_path: Path) -> None:
     )
 
 
+def test_work_that_nothing_divides(opt, tmp_path: Path) -> None:
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 1]) for n in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    opsets = [onnx.helper.make_opsetid("", 20)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "one.onnx")
+    assert opt(tmp_path / "one.onnx", "--devices", "2").err == (
+        "note: the fastest plan does not split the work on 2 devices: next to none of it can be "
+        "split at these sizes\n"
+    )
+
+
 def test_an_axis_that_divides_nothing(opt, mlp: Path) -> None:
     assert opt(mlp, "--mesh", "2x7", "--pareto").err == (
         "note: the fastest plan splits the work in 2 on 14 devices: 7 divides next to none of the "

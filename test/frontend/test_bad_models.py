@@ -516,3 +516,18 @@ def test_maps_are_answered_with_the_flag_of_their_exporter(tmp_path: Path) -> No
         "node 'z' (ZipMap): makes a sequence of maps, expected tensors: export with zipmap=False "
         "(options={'zipmap': False} of skl2onnx)"
     )
+
+
+def test_constants_that_hold_no_value(tmp_path: Path) -> None:
+    for attributes in ({"value": 3}, {"value_int": [3]}, {"valeu": 3.0}):
+        made = node("Constant", [], ["y"], name="c", **attributes)
+        message = graph_error(tmp_path, [made])
+        assert f"node 'c' (Constant): attribute '{next(iter(attributes))}' of type " in message
+        assert message.endswith(
+            "expected one of: value, value_float, value_floats, value_int, "
+            "value_ints, value_string, value_strings"
+        )
+    without = node("Constant", [], [], name="c", value_int=3)
+    assert graph_error(tmp_path, [without, node("Relu", ["x"], ["y"])]) == (
+        "model.onnx: node 'c' (Constant): expected exactly one result, got: 0"
+    )
