@@ -21,6 +21,8 @@ _LENGTH_DELIMITED = 2
 _RAW_DATA = 9
 _FIXED_BYTES = {1: 8, 5: 4}
 
+_EXTERNAL = bytes([14 << 3, 1])  # the field data_location of a TensorProto
+
 # Which fields lead to a TensorProto, per message (numbers of onnx.proto).
 _CHILDREN = {
     "Model": {7: "Graph", 25: "Function"},
@@ -49,13 +51,17 @@ def model_without_weights(path: Path) -> bytes:
 
 
 def _rewrite(data: mmap.mmap, start: int, end: int, kind: str) -> Iterator[bytes]:
-    """Yield the message in ``data[start:end]``; runs of untouched fields are copied at once."""
-    children, copied = _CHILDREN[kind], start
+    """Yield the message in ``data[start:end]``; runs of untouched fields are copied at once.
+
+    That a tensor is external comes last, as the last value of a field counts: some writers say that
+    it is not.
+    """
+    children, copied, outside = _CHILDREN[kind], start, b""
     for number, first, payload, last in _fields(data, start, end):
         if last - payload <= INLINE_LIMIT:
             continue
         if kind == "Tensor" and number == _RAW_DATA:
-            new = _reference(payload, last - payload)
+            new, outside = _reference(payload, last - payload), _EXTERNAL
         elif number in children:
             inner = b"".join(_rewrite(data, payload, last, children[number]))
             new = _delimited(number, inner)
@@ -65,6 +71,7 @@ def _rewrite(data: mmap.mmap, start: int, end: int, kind: str) -> Iterator[bytes
         yield new
         copied = last
     yield data[copied:end]
+    yield outside
 
 
 def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -102,13 +109,13 @@ def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
 
 
 def _reference(offset: int, length: int) -> bytes:
-    """Return the TensorProto fields that say: external, in the model file itself."""
+    """Return the fields of a TensorProto that say where external data is: in the model file."""
     entries = {"location": "", INLINE_KEY: "1", "offset": str(offset), "length": str(length)}
     pairs = (
         _delimited(13, _delimited(1, key.encode()) + _delimited(2, value.encode()))
         for key, value in entries.items()
     )
-    return b"".join(pairs) + _encode(14 << 3) + _encode(1)
+    return b"".join(pairs)
 
 
 def _delimited(number: int, payload: bytes) -> bytes:
