@@ -37,8 +37,12 @@ def pinned_frontier(
     """
     graph = read_graph(module)
     pins = _Pins(document)
-    pins.check(graph)
     tables = MeshTables(graph, Mesh(tuple(document["mesh"]["shape"])), device)
+    pins.check_ends(graph)
+    for index in tables.variables:  # before the ops, whose names depend on --dim too
+        if graph.nodes[index].kind == "argument":
+            _number(tables, index, pins)
+    pins.check_ops(graph)
     choice = [_number(tables, index, pins) for index in tables.variables]
     point = frontier_point(Evaluator(tables), np.array(choice, dtype=np.int32))
     if not graph.trains:
@@ -57,9 +61,8 @@ class _Pins:
         self.outputs: Sequence[Mapping[str, Any]] = document["outputs"]
         self.results = 0
 
-    def check(self, graph: Graph) -> None:
-        """Raise :class:`UserError` unless the plan is of the nodes of ``graph``, each once."""
-        _check_names("node", graph.names("op"), self.ops)
+    def check_ends(self, graph: Graph) -> None:
+        """Raise :class:`UserError` unless the plan has the inputs and outputs of ``graph``."""
         _check_names("input or parameter", graph.names("argument"), self.arguments)
         results = len(graph.names("result"))
         if len(self.outputs) != results:
@@ -67,6 +70,10 @@ class _Pins:
                 f"--strategies: expected the {results} outputs of the model, "
                 f"got: {len(self.outputs)}"
             )
+
+    def check_ops(self, graph: Graph) -> None:
+        """Raise :class:`UserError` unless the plan is of the ops of ``graph``, each once."""
+        _check_names("node", graph.names("op"), self.ops)
         for node in graph.nodes:
             if node.kind == "op":
                 _check_row(node, self.ops[node.name])

@@ -151,7 +151,7 @@ def test_strategies_that_split_a_symbolic_dimension_are_refused(
     capsys.readouterr()
     assert main([str(model), "--strategies", str(fixed), "-o", str(folder / "open")]) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: --strategies: node 'ids'")
+    assert line.startswith("error: --strategies: 'ids' cannot lie as [S(0)]")
     assert "dimension 0 is symbolic, expected it whole or fixed by --dim" in line
 
 
