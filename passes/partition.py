@@ -17,7 +17,7 @@ from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.registry import rule_for
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import tensor_type
+from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import layout_of, mesh_of
 from tensoropt.passes.base import Pass
@@ -128,8 +128,16 @@ class _Partition:
                 results = self._with_regions(op, operands)
             else:
                 local = LocalOp(op, info, rule_for(info), strategy, self.mesh, operands, types)
-                results = local.build()
+                results = [self._sized(*pair) for pair in zip(local.build(), types, strict=True)]
         self.local.update(zip(op.results, results, strict=True))
+
+    def _sized(self, value: ir.Value, declared: ir.Type) -> ir.Value:
+        """Return ``value`` with the sizes that only ``declared`` knows: those of an op that is
+        written out follow from its operands alone."""
+        known = merged_type(declared, value.type)
+        if known == value.type:
+            return value
+        return Build(value.location, self.versions[""]).onnx("Identity", [value], known)
 
     def _strategy(self, op: ir.Operation, info: OpInfo) -> Strategy:
         """Return the offered strategy of these layouts, with the choices behind it."""

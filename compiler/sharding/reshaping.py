@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from tensoropt.compiler.sharding.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.loops import Loop, linear_in, rule_of
 from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.registry import sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.compiler.sharding.sizes import has_local_sizes, local_sizes
-from tensoropt.dialects.build import ints_attr
+from tensoropt.dialects.build import ints_attr, shape_of
 
 __all__ = ["Block", "reshape_blocks"]
+
+_AXES_OPERAND_SINCE = 13
 
 
 @dataclass(frozen=True)
@@ -162,13 +165,19 @@ def _names_axes(info: OpInfo) -> bool:
 
 
 def _squeeze_locally(local: LocalOp) -> list[Any]:
-    import numpy as np
+    """Say what is left, where a split leaves more dimensions of size 1 than those that go.
 
-    axes = [dim for dim, size in enumerate(local.info.shape(0)) if size == 1]
-    if local.info.version < 13:
+    A Squeeze of these would not load where ONNX Runtime infers another size for one, as it does
+    behind pools with ``ceil_mode``.
+    """
+    shape, held = local.info.shape(0), shape_of(local.operands[0])
+    axes = [dim for dim, size in enumerate(shape) if size == 1]
+    if axes == [dim for dim, size in enumerate(held) if size == 1]:
+        return local.clone()
+    if local.info.version < _AXES_OPERAND_SINCE:
         return local.clone(attributes={"axes": ints_attr(axes)})
-    operands = [local.operands[0], local.constant(np.array(axes, np.int64))]
-    return replace(local, operands=operands).clone()
+    left = [size or 0 for dim, size in enumerate(held) if shape[dim] != 1]
+    return [Arithmetic(local).reshape(local.operands[0], left)]
 
 
 @sharding_rule("Reshape")

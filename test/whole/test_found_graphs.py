@@ -14,6 +14,8 @@ from onnx import helper, parser
 
 MESHES = [(2,), (4,), (2, 2), (3,), (8,)]
 SEEDS = range(4)
+SIZE = 4
+"""Of symbolic dimensions."""
 
 GRAPHS = {
     "statistics_whose_shape_is_not_known": """<ir_version: 10, opset_import: ["" : 17]>
@@ -40,6 +42,18 @@ GRAPHS = {
         g (float[0,2,0,4] x) => (float[?,?,?,?] y) <float[2] w = {1, 2}> {
           y = InstanceNormalization (x, w, w)
         }""",
+    "squeezed_after_a_pool_that_inference_has_wrong": """<ir_version: 10, opset_import: ["" : 18]>
+        g (float[5,6,3,5] x) => (float[?,?,?] y) {
+          h = MaxPool <ceil_mode = 1, dilations = [2, 2], kernel_shape = [2, 2],
+                       pads = [0, 0, 1, 0], strides = [3, 2]> (x)
+          y = Squeeze (h)
+        }""",
+    "a_size_that_only_the_result_tells": """<ir_version: 10,
+        opset_import: ["" : 20, "com.microsoft" : 1]>
+        g (float[5,N,2] x) => (float[5,4,2] y) <float[2] w = {1, 2}> {
+          h = Abs (x)
+          y = com.microsoft.SkipLayerNormalization (x, h, w, w)
+        }""",
     "division_by_zero": """<ir_version: 10, opset_import: ["" : 20]>
         g (float[8] x) => (float[8] y, float[8] z)
         <float[1] one = {1}, float[8] w = {1,2,0,4,5,6,0,8}> {
@@ -57,7 +71,7 @@ def random_inputs(model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
     rng, feeds = np.random.default_rng(0), {}
     for value in model.graph.input:
         kind = value.type.tensor_type
-        shape = [dim.dim_value for dim in kind.shape.dim]
+        shape = [dim.dim_value if not dim.dim_param else SIZE for dim in kind.shape.dim]
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
         drawn = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 4, shape)
         feeds[value.name] = np.asarray(drawn).astype(dtype)
