@@ -9,9 +9,12 @@ from tensoropt.runtime.ops import library
 __all__ = ["world"]
 
 
-def world() -> Any:
-    """Return the communicator of all ranks, brought up where it is not. Raises `UserError`."""
-    library.start()
+def world(job: str = "") -> Any:
+    """Return the communicator of all ranks, brought up where it is not.
+
+    ``job`` is what they must have in common, see `library.start`. Raises `UserError`.
+    """
+    library.start(job)
     from mpi4py import MPI  # finds MPI up and leaves its end to the library
 
     return MPI.COMM_WORLD

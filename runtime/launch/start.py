@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from tensoropt.runtime.errors import UserError, one_line
 from tensoropt.runtime.job import Launched
+from tensoropt.runtime.launch.identity import identity
 from tensoropt.runtime.launch.launcher import launch, ranks_present
 from tensoropt.runtime.launch.link import Link, TerminalLink, clear_line
 from tensoropt.runtime.workers import Worker, worker_of
@@ -42,7 +43,7 @@ def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
     if job.timeout_s is not None:  # as long as ranks may wait for each other at most
         os.environ.setdefault("TENSOROPT_START_TIMEOUT_S", str(job.timeout_s))
     try:
-        comm = world()
+        comm = world(identity(job))
     except UserError as failure:
         if rank > 0:  # whose errors nobody would see
             _say(f"rank {rank}: {failure}")

@@ -61,12 +61,12 @@ def arena_peak_bytes() -> int:
     return int(_function("tensoropt_arena_peak_bytes", ctypes.c_longlong)())
 
 
-def start() -> None:
+def start(job: str = "") -> None:
     """Bring MPI up under any launcher, unless it is; before ``mpi4py.MPI`` is imported.
 
-    Raises `UserError`.
+    ``job`` is what the ranks must have in common, as "NAME=HASH,NAME=HASH". Raises `UserError`.
     """
-    _check(_function("tensoropt_start", ctypes.c_char_p)())
+    _check(_function("tensoropt_start", ctypes.c_char_p, ctypes.c_char_p)(job.encode()))
 
 
 def ranks() -> tuple[int, int] | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from callers import Caller
 from handmade import Perceptron, collective, model_of, tensor, value_info, write_plan
 from onnx import helper
 
@@ -29,3 +31,17 @@ def hanging(perceptron: Perceptron, tmp_path: Path) -> Path:
     graphs = [model_of([node], *ends) for node in nodes]
     x, y = tensor("x", [2], ["R"]), tensor("y", [2], ["R"])
     return write_plan(tmp_path / "hanging", perceptron.model, (2,), graphs, [x], [y])
+
+
+@pytest.fixture
+def call() -> Iterator[Callable[[int], Caller]]:
+    """What calls at a port."""
+    callers: list[Caller] = []
+
+    def call(port: int) -> Caller:
+        callers.append(Caller(port))
+        return callers[-1]
+
+    yield call
+    for caller in callers:
+        caller.hang_up()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -50,6 +51,27 @@ def test_a_rank_is_killed(hanging: Path, rank: int) -> None:
     assert other == (1, "", f"error: rank {rank} of 2 ended\n")
     assert shared
     assert not any(path.exists() for path in shared)
+
+
+RECEIVES = """
+import numpy, os, signal, threading
+from tensoropt.runtime.world import world
+comm = world()
+x, y = numpy.zeros(1 << 20, numpy.float32), numpy.empty(3 << 20, numpy.float32)
+comm.Barrier()
+if comm.rank == 1:
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGKILL)).start()
+while True:
+    comm.Allgather(x, y)
+"""
+
+
+@pytest.mark.parametrize("_", range(4))
+def test_a_rank_is_killed_while_others_receive_from_it(_: int) -> None:
+    """They copy from the memory of a process that is gone: MPI alone would print a stack."""
+    first, second, third = run(3, [sys.executable, "-c", RECEIVES])
+    assert second == (-signal.SIGKILL, "", "")
+    assert [first, third] == [(1, "", "error: rank 1 of 3 ended\n")] * 2
 
 
 def shared_memory(pid: int) -> list[Path]:

@@ -5,66 +5,12 @@ from __future__ import annotations
 import random
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from launched import LIMIT_S, ends, free_port, run, start_rank, variables
-
-CODE = (
-    "import sys\n"
-    "from tensoropt.runtime.errors import UserError\n"
-    "from tensoropt.runtime.world import world\n"
-    "try:\n"
-    "    print(world().allreduce(1))\n"
-    "except UserError as error:\n"
-    "    sys.exit(f'error: {error}')\n"
-)
-RANK = [sys.executable, "-c", CODE]
-
-
-class Caller:
-    """A connection to rank 0's port, with lines both ways."""
-
-    def __init__(self, port: int) -> None:
-        end = time.monotonic() + LIMIT_S
-        while True:
-            try:
-                self.socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
-                break
-            except ConnectionRefusedError:
-                assert time.monotonic() < end
-                time.sleep(0.02)
-        self._file = self.socket.makefile("rb")
-
-    def say(self, text: str | bytes) -> None:
-        self.socket.sendall(text if isinstance(text, bytes) else f"{text}\n".encode())
-
-    def line(self) -> str:
-        """The next line, empty where the connection was closed."""
-        try:
-            return self._file.readline().decode().rstrip("\n")
-        except ConnectionResetError:
-            return ""
-
-    def hang_up(self) -> None:
-        self._file.close()
-        self.socket.close()
-
-
-@pytest.fixture
-def call() -> Iterator[Callable[[int], Caller]]:
-    """What calls at a port."""
-    callers: list[Caller] = []
-
-    def call(port: int) -> Caller:
-        callers.append(Caller(port))
-        return callers[-1]
-
-    yield call
-    for caller in callers:
-        caller.hang_up()
+from callers import RANK, Caller
+from launched import ends, free_port, run, start_rank, variables
 
 
 @pytest.fixture
@@ -92,23 +38,36 @@ def whole(first: subprocess.Popen[str], port: int) -> None:
     [
         (b"GET / HTTP/1.1\r\n\r\n", "refused not a rank of tensoropt"),
         (b"\x00\xff\x16\x03\x01\n", "refused not a rank of tensoropt"),
-        (b"x" * 600, "refused a first line that does not end"),
-        (b"tensoropt 2 control 1 2 m\n", "refused protocol version 2, expected 1: all ranks need"),
-        (b"tensoropt \x1b[2J control\n", "refused protocol version ?[2J, expected 1"),
-        (b"tensoropt 1 control one 2 m\n", "refused a first line that cannot be read"),
-        (b"tensoropt 1 queen 1 2 m\n", "refused a first line that cannot be read"),
-        (b"tensoropt 1 control 1\n", "refused a first line that cannot be read"),
-        (b"tensoropt 1 control 1 3 m\n", "refused rank 1 has 3 ranks, expected 2 as on rank 0"),
-        (b"tensoropt 1 control 2 2 m\n", "refused rank 2 does not exist, expected below 2"),
-        (b"tensoropt 1 control -1 2 m\n", "refused rank -1 does not exist, expected below 2"),
-        (b"tensoropt 1 control 0 2 m\n", "refused rank 0 is there already, expected every rank"),
-        (b"tensoropt 1 pmi 1 2 m 123\n", "refused rank 1 is there already"),
+        (b"x" * 600, "refused a line that does not end"),
+        (b"tensoropt 1 control 1 2 m\n", "refused protocol version 1, expected 2: all ranks need"),
+        (b"tensoropt \x1b[2J control\n", "refused protocol version ?[2J, expected 2"),
     ],
 )
 def test_strangers_are_refused(call, asked: int, sent: bytes, answer: str) -> None:
     caller = call(asked)
     caller.say(sent)
     assert caller.line().startswith(answer)
+    assert caller.line() == ""
+
+
+@pytest.mark.parametrize(
+    ("hello", "answer"),
+    [
+        (("control", "one", 2), "refused a first line that cannot be read"),
+        (("queen", 1, 2), "refused a first line that cannot be read"),
+        (("control", 1, ""), "refused a first line that cannot be read"),
+        (("control", 1, 3), "refused rank 1 has 3 ranks, expected 2 as on rank 0"),
+        (("control", 2, 2), "refused rank 2 does not exist, expected below 2"),
+        (("control", -1, 2), "refused rank -1 does not exist, expected below 2"),
+        (("control", 0, 2), "refused rank 0 is there already, expected every rank once"),
+        (("pmi", 1, 2), "refused rank 1 is there already"),
+    ],
+)
+def test_ranks_that_are_no_rank_are_refused(
+    call, asked: int, hello: tuple[str, int, int], answer: str
+) -> None:
+    caller = call(asked)
+    assert caller.introduce(*hello).startswith(answer)
     assert caller.line() == ""
 
 
@@ -132,7 +91,7 @@ def test_noise_does_not_disturb(call, first: subprocess.Popen[str], port: int) -
     noise = random.Random(0)
     for _ in range(300):
         caller = call(port)
-        start = noise.choice((b"", b"tensoropt 1 ", b"tensoropt 1 control 9 2 "))
+        start = noise.choice((b"", b"tensoropt 2 ", b"tensoropt 2 control 9 2 m - - 0\n"))
         caller.say(start + noise.randbytes(noise.randrange(200)) + noise.choice((b"", b"\n")))
         if noise.random() < 0.5:
             caller.hang_up()
@@ -143,9 +102,7 @@ def test_a_rank_may_come_again_before_the_start(
     call, first: subprocess.Popen[str], port: int
 ) -> None:
     caller = call(port)
-    caller.say("tensoropt 1 control 1 2 machine")
-    verb, token = caller.line().split()
-    assert (verb, token.isdecimal()) == ("accepted", True)
+    assert caller.introduce("control", 1, 2).startswith("accepted ")
     caller.hang_up()
     whole(first, port)
 
@@ -167,10 +124,9 @@ class Impostor:
 
     def __init__(self, call: Callable[[int], Caller], port: int) -> None:
         self.control, self.pmi = call(port), call(port)
-        self.control.say("tensoropt 1 control 1 2 machine")
-        token = self.control.line().split()[1]
-        self.pmi.say(f"tensoropt 1 pmi 1 2 machine {token}")
-        assert self.control.line() == "ready"
+        token = self.control.introduce("control", 1, 2).split()[1]
+        assert self.pmi.introduce("pmi", 1, 2, token=token).startswith("accepted ")
+        assert self.control.line().startswith("ready ")
 
 
 MANY = "\n".join(f"cmd=put kvsname=k key={i} value={'v' * 4000}" for i in range(200))
@@ -220,7 +176,7 @@ def test_a_rank_does_not_come() -> None:
 
 def test_refusals_are_remembered(call, port: int) -> None:
     first = start_rank(RANK, variables(0, 2, port, TENSOROPT_START_TIMEOUT_S="1.5"))
-    call(port).say("tensoropt 1 control 1 8 machine")
+    call(port).introduce("control", 1, 8)
     text = "error: rank 1 of 2 did not come within 1.5 s (refused: rank 1 has 8 ranks, expected 2"
     assert ends([first])[0][2].startswith(text)
 

@@ -15,13 +15,20 @@
 #include "cuda/nccl_group.hpp"
 #include "ort/ort_api.hpp"
 #include "progress.hpp"
+#include "start/shared_memory.hpp"
 
 namespace tensoropt {
 namespace {
 
 constexpr double kEndTimeout = 2;
+constexpr double kVerdictTimeout = 2 * kEndTimeout;  // for the hub to call all ranks
 constexpr double kBetweenTries = 0.1;
 constexpr std::size_t kMostText = 2000;
+
+// The connection was lost, which another try may mend.
+struct Lost : Error {
+  using Error::Error;
+};
 
 std::string first_line_of(const char *path) {
   std::ifstream file(path);
@@ -40,41 +47,60 @@ std::string machine() {
   return std::to_string(std::hash<std::string>()(text));
 }
 
-std::string hello(const char *role, int rank, int size) {
-  return std::string("tensoropt 1 ") + role + " " + std::to_string(rank) + " " +
-         std::to_string(size) + " " + machine();
+struct Line {
+  std::string verb, rest;
+};
+
+Line split(const std::string &line) {
+  const auto space = std::min(line.find(' '), line.size());
+  return {line.substr(0, space), line.substr(std::min(space + 1, line.size()))};
 }
 
 // Waits for a line "`verb` REST" and returns REST; "refused WHY" and "end WHY" are errors.
 std::string expect(const std::string &verb, const Socket &socket, std::string &read,
                    const std::string &where, Moment until) {
-  std::string line;
+  Line found;
   try {
-    line = receive_line(socket, read, until);
+    found = split(receive_line(socket, read, until));
   } catch (const Error &error) {
-    throw Error("rank 0 at " + where + " " + error.what());
+    throw Lost("rank 0 at " + where + " " + error.what());
   }
-  const auto space = std::min(line.find(' '), line.size());
-  const auto found = line.substr(0, space), rest = line.substr(std::min(space + 1, line.size()));
-  if (found == verb) return rest;
-  if (found == "refused") throw Error("refused by rank 0 at " + where + ": " + rest);
-  throw Error(found == "end" ? rest : where + " is no rank 0 of tensoropt");
+  if (found.verb == verb) return found.rest;
+  if (found.verb == "refused") throw Error("refused by rank 0 at " + where + ": " + found.rest);
+  throw Error(found.verb == "end" ? found.rest : where + " is no rank 0 of tensoropt");
 }
 
-// Connects and says who this is, until somebody answers: who accepted the first connections may be
-// a rank 0 that is just ending.
-Joined introduce(const std::function<Socket()> &connect, const std::string &text, Moment until) {
-  for (;;) {
-    Joined joined{connect(), {}};
-    send_all(joined.control, text + "\n", until);
-    try {
-      joined.read = receive_line(joined.control, joined.read, until) + "\n" + joined.read;
+// Says who this is and proves it on a new connection; returns the token, once the hub has proved
+// itself too.
+std::string greet(const Visit &visit, const std::string &role, const std::string &token,
+                  const Socket &socket, std::string &read, Moment until) {
+  const auto &[key, job] = visit.identity;
+  const auto hello = "tensoropt 2 " + role + " " + std::to_string(visit.rank) + " " +
+                     std::to_string(visit.size) + " " + machine() + " " + job + " " + token + " " +
+                     new_nonce();
+  send_all(socket, hello + "\n", until);
+  const auto nonce = expect("challenge", socket, read, visit.where, until);
+  send_all(socket, "proof " + proof_of(key, "rank", hello, nonce) + "\n", until);
+  const auto answer = split(expect("accepted", socket, read, visit.where, until));
+  if (!is_same_proof(answer.rest, proof_of(key, "hub", hello, nonce)))
+    throw Error(visit.where + " is no rank 0 of this job: it does not know TENSOROPT_JOB_KEY");
+  return answer.verb;
+}
+
+// Connects until somebody answers: who accepted the first connections may be a rank 0 that is just
+// ending.
+Joined introduce(const Visit &visit, Moment until) {
+  for (;;) try {
+      Joined joined{visit.connect(), {}};
+      const auto token = greet(visit, "control", "-", joined.control, joined.read, until);
+      std::string read;  // what comes on this one is for MPICH
+      if (visit.with_pmi) joined.pmi = visit.connect();
+      if (visit.with_pmi) greet(visit, "pmi", token, joined.pmi, read, until);
       return joined;
-    } catch (const Error &) {
-      if (Clock::now() >= until) return joined;
-      std::this_thread::sleep_for(std::chrono::duration<double>(kBetweenTries));
+    } catch (const Lost &) {
+      if (Clock::now() >= until) throw;
+      std::this_thread::sleep_for(seconds(kBetweenTries));
     }
-  }
 }
 
 std::string one_line(std::string text) {
@@ -85,15 +111,21 @@ std::string one_line(std::string text) {
 
 struct State {
   Socket socket;
-  int size = 0;
+  int rank = 0, size = 0;
+  std::string job{};
   std::mutex mutex{};  // of what follows
   std::condition_variable changed{};
   std::map<int, std::string> answers{};
-  bool is_leaving = false;  // a thread has said so to the hub
+  std::string last_line{};  // that a thread has said to the hub before this process ends
+  std::string why{};        // the job has failed, as the hub says
   bool is_over = false;     // the job is
 };
 
 State *state = nullptr;  // never freed: the thread reads it until the process ends
+
+std::string own_name() {
+  return "rank " + std::to_string(state->rank) + " of " + std::to_string(state->size);
+}
 
 void send_line(const std::string &line) {
   static std::mutex mutex;  // lines of two threads must not mix
@@ -109,11 +141,16 @@ void abort_communicators() {
   while (!is_done && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
+void print(const std::string &error) {
+  const auto text = "error: " + error + "\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+}
+
 // Says why first: aborting brings threads back that then have errors of their own to tell.
 [[noreturn]] void end_process(const std::string &why) {
-  const auto text = "error: " + why + "\n";
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+  print(why);
   abort_communicators();
+  forget_shared_memory(state->job);
   _exit(1);
 }
 
@@ -122,7 +159,8 @@ void be_over(const std::string &why) {
   {
     const std::lock_guard lock(state->mutex);
     state->is_over = true;
-    if (state->is_leaving || why.empty()) return state->changed.notify_all();
+    state->why = why;
+    if (!state->last_line.empty() || why.empty()) return state->changed.notify_all();
   }
   end_process(why);
 }
@@ -142,6 +180,7 @@ bool take(const std::string &line) {
   std::istringstream words(line);
   std::string verb;
   words >> verb;
+  if (verb == "call") send_line("here");
   if (verb == "where") send_line("at " + one_line(where()));
   if (verb == "at") keep_answer(words);
   if (verb == "end") be_over(line.substr(std::min<std::size_t>(4, line.size())));
@@ -162,41 +201,45 @@ void read_lines(std::string read) {
   }
 }
 
-// Where another thread is ending the process because the job has failed, that one goes on.
+// Whether the job ended by what this rank itself said.
+bool is_own(const std::string &why) { return why.empty() || why.starts_with(own_name()); }
+
+// Waits for the hub to say what the job ended by.
+void wait_for_verdict(std::unique_lock<std::mutex> &lock) {
+  state->changed.wait_for(lock, seconds(kVerdictTimeout), [] { return state->is_over; });
+  if (is_own(state->why)) return;
+  const auto why = state->why;
+  lock.unlock();
+  end_process(why);
+}
+
+// Only the first word counts. Where the process is ending because the job has failed, that goes on.
 void leave(const std::string &line) {
   std::unique_lock lock(state->mutex);
-  const bool is_first = !state->is_leaving && !state->is_over;
-  if (!is_first && line != "bye") {
+  const bool is_first = state->last_line.empty();
+  if (line == "bye" ? !is_first || state->is_over : state->last_line == "bye") return;
+  if (is_first && state->is_over) {
     lock.unlock();
-    std::this_thread::sleep_for(std::chrono::duration<double>(2 * kEndTimeout));
+    std::this_thread::sleep_for(seconds(kVerdictTimeout));
     return;
   }
-  if (!is_first) return;
-  state->is_leaving = true;
-  send_line(line);
-  if (line == "bye") return;
-  state->changed.wait_for(lock, std::chrono::duration<double>(kEndTimeout),
-                          [] { return state->is_over; });
+  if (is_first) send_line(state->last_line = line);
+  if (line != "bye") wait_for_verdict(lock);
 }
 
 }  // namespace
 
-Joined join(const std::function<Socket()> &connect, const std::string &where, int rank, int size,
-            bool with_pmi, double timeout_s) {
-  const auto until = after(timeout_s);
-  auto joined = introduce(connect, hello("control", rank, size), until);
-  const auto token = expect("accepted", joined.control, joined.read, where, until);
-  if (with_pmi) {
-    joined.pmi = connect();
-    send_all(joined.pmi, hello("pmi", rank, size) + " " + token + "\n", until);
-  }
+Joined join(const Visit &visit) {
+  auto joined = introduce(visit, after(visit.timeout_s));
   // Rank 0 says who is missing when its time is up, which may have begun later.
-  expect("ready", joined.control, joined.read, where, after(2 * timeout_s));
+  joined.job = expect("ready", joined.control, joined.read, visit.where,
+                      after(2 * visit.timeout_s));
   return joined;
 }
 
-void watch(Joined joined, int size) {
-  state = new State{.socket = std::move(joined.control), .size = size};
+void watch(Joined joined, int rank, int size) {
+  state = new State{.socket = std::move(joined.control), .rank = rank, .size = size,
+                    .job = std::move(joined.job)};
   std::thread(read_lines, std::move(joined.read)).detach();
 }
 
@@ -208,6 +251,10 @@ void say_bye() {
 
 void say_fail(const std::string &why) {
   if (state) leave("fail " + one_line(why));
+}
+
+void wait_for_the_end() {
+  if (state) std::this_thread::sleep_for(seconds(kVerdictTimeout));
 }
 
 void say_left(int status) {

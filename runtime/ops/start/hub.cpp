@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <future>
-#include <random>
 #include <sstream>
 #include <thread>
 
@@ -13,11 +12,13 @@
 namespace tensoropt {
 namespace {
 
-constexpr const char *kVersion = "1";
+constexpr const char *kVersion = "2";
 constexpr std::size_t kMostHello = 512, kMostLine = 8192, kMostWaiting = 1 << 20;
 constexpr std::size_t kMostUnknown = 64;  // connections that have not said who they are
 constexpr const char *kNoLine = " sends what is no line, or reads nothing";
 constexpr double kHelloTimeout = 10, kFlushTimeout = 1;
+constexpr double kCrowdedTimeout = 0.5;  // to say who one is, where others wait for a place
+constexpr double kCallTimeout = 2;  // seconds for ranks to answer that they live
 constexpr double kLastWords = 5;  // seconds that rank 0 waits for the others' at its exit
 
 std::future<void> hub_is_over;
@@ -30,11 +31,6 @@ std::string shown(std::string text) {
   return text;
 }
 
-std::string new_token() {
-  std::random_device random;
-  return std::to_string(random()) + std::to_string(random());
-}
-
 std::string listed(const std::vector<int> &ranks) {
   constexpr std::size_t kMost = 8;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -45,12 +41,12 @@ std::string listed(const std::vector<int> &ranks) {
 
 }  // namespace
 
-Hub::Hub(Socket listener, int size, bool with_pmi, double timeout_s)
-    : listener_(std::move(listener)), size_(std::size_t(size)), with_pmi_(with_pmi),
-      timeout_s_(timeout_s), until_(after(timeout_s)), tokens_(size_), machines_(size_),
-      pmi_(machines_, new_token()) {}
+Hub::Hub(Socket listener, const Wanted &wanted)
+    : listener_(std::move(listener)), wanted_(wanted), size_(std::size_t(wanted.size)),
+      until_(after(wanted.timeout_s)), tokens_(size_), machines_(size_), name_(wanted.name.empty() ? new_nonce() : wanted.name),
+      pmi_(machines_, name_) {}
 
-void Hub::adopt(Socket socket) { guests_.push_back({std::move(socket), after(kHelloTimeout)}); }
+void Hub::adopt(Socket socket) { guests_.push_back({std::move(socket), Clock::now()}); }
 
 void Hub::run() {
   while (!is_over()) {
@@ -66,21 +62,34 @@ void Hub::run() {
 
 void Hub::wait() {
   std::vector<pollfd> waited;
-  if (listener_) waited.push_back({listener_.fd(), POLLIN, 0});
-  auto until = is_ready_ ? after(3600) : until_;
-  for (const auto &guest : guests_) {
+  if (listener_) waited.push_back({listener_.fd(), short(is_crowded() ? 0 : POLLIN), 0});
+  for (const auto &guest : guests_)
     waited.push_back({guest.socket.fd(), short(POLLIN | (guest.out.empty() ? 0 : POLLOUT)), 0});
-    if (guest.role == Role::Unknown) until = std::min(until, guest.until);
-  }
-  poll(waited.data(), waited.size(), milliseconds_until(until));
+  poll(waited.data(), waited.size(), milliseconds_until(next_look()));
   auto each = waited.begin() + (listener_ ? 1 : 0);
   for (auto &guest : guests_) guest.is_due = (each++)->revents != 0;
 }
 
+Moment Hub::next_look() const {
+  auto until = is_ready_ ? after(3600) : until_;
+  if (verdict_) until = std::min(until, verdict_->until);
+  for (const auto &guest : guests_)
+    if (guest.role == Role::Unknown) until = std::min(until, guest.since + patience());
+  return until;
+}
+
+Clock::duration Hub::patience() const {
+  return seconds(is_crowded() ? kCrowdedTimeout : kHelloTimeout);
+}
+
+bool Hub::is_crowded() const {
+  return std::size_t(std::count_if(guests_.begin(), guests_.end(), [](auto &guest) {
+           return guest.role == Role::Unknown;
+         })) >= kMostUnknown;
+}
+
 void Hub::accept_all() {
-  auto unknown = std::count_if(guests_.begin(), guests_.end(),
-                               [](auto &guest) { return guest.role == Role::Unknown; });
-  for (; std::size_t(unknown) < kMostUnknown; ++unknown) {
+  while (!is_crowded()) {
     auto socket = accept_from(listener_);
     if (!socket) return;
     adopt(std::move(socket));
@@ -95,7 +104,7 @@ void Hub::serve(Guest &guest) {
   if (guest.is_leaving)
     guest.in.clear();
   else if (guest.in.size() > most || guest.out.size() > kMostWaiting)
-    is_ready_ ? end(name(guest.rank) + kNoLine) : refuse(guest, "a first line that does not end");
+    is_ready_ ? end(name(guest.rank) + kNoLine) : refuse(guest, "a line that does not end");
   if (!is_open) lost(guest);
 }
 
@@ -109,37 +118,49 @@ void Hub::take(Guest &guest, const std::string &line) {
 }
 
 void Hub::greet(Guest &guest, const std::string &line) {
-  std::string machine;
-  const auto why = why_not(line, guest, machine);
-  if (why.empty())
-    admit(guest, machine);
-  else
-    refuse(guest, why);
+  if (!guest.hello.empty()) return check_proof(guest, line);
+  std::istringstream words(line);
+  std::string name, version;
+  words >> name >> version;
+  if (name != "tensoropt") return refuse(guest, "not a rank of tensoropt");
+  if (version != kVersion)
+    return refuse(guest, "protocol version " + shown(version) + ", expected " + kVersion +
+                             ": all ranks need one release of tensoropt");
+  guest.hello = line;
+  guest.nonce = new_nonce();
+  guest.out += "challenge " + guest.nonce + "\n";
 }
 
-// What is wrong with a rank's first line, empty if nothing; sets its rank and role.
-std::string Hub::why_not(const std::string &line, Guest &guest, std::string &machine) {
-  std::istringstream words(line);
-  std::string name, version, role, token;
-  int rank = -1, size = 0;
-  words >> name >> version;
-  if (name != "tensoropt") return "not a rank of tensoropt";
-  if (version != kVersion)
-    return "protocol version " + shown(version) + ", expected " + kVersion +
-           ": all ranks need one release of tensoropt";
-  if (!(words >> role >> rank >> size >> machine) || (role != "control" && role != "pmi"))
-    return "a first line that cannot be read";
-  words >> token;
-  const auto who = "rank " + std::to_string(rank);
-  if (size != int(size_))
-    return who + " has " + std::to_string(size) + " ranks, expected " + std::to_string(size_) +
-           " as on rank 0";
-  if (rank < 0 || rank >= size) return who + " does not exist, expected below " + std::to_string(size);
-  guest.role = role == "pmi" ? Role::Pmi : Role::Control;
-  const bool is_known = guest.role == Role::Control || token == tokens_[std::size_t(rank)];
-  const bool is_first = !guest_of(guest.role, rank);
-  if (is_known && is_first && !is_ready_) return guest.rank = rank, "";
-  guest.role = Role::Unknown;
+void Hub::check_proof(Guest &guest, const std::string &line) {
+  const auto &key = wanted_.identity.key;
+  if (!is_same_proof(line, "proof " + proof_of(key, "rank", guest.hello, guest.nonce)))
+    return refuse(guest, "its TENSOROPT_JOB_KEY is not that of rank 0, or the job is another");
+  Hello hello;
+  std::istringstream words(guest.hello);
+  std::string name, version, role;
+  words >> name >> version >> role >> hello.rank >> hello.size >> hello.machine >> hello.job >>
+      hello.token;
+  if (role == "control") hello.role = Role::Control;
+  if (role == "pmi") hello.role = Role::Pmi;
+  const auto why = words ? why_not(hello) : "a first line that cannot be read";
+  if (!why.empty()) return refuse(guest, why);
+  admit(guest, hello);
+}
+
+// What is wrong with a rank that knows the key, empty if nothing.
+std::string Hub::why_not(const Hello &hello) {
+  const auto who = "rank " + std::to_string(hello.rank);
+  if (hello.role == Role::Unknown) return "a first line that cannot be read";
+  if (const auto what = difference(wanted_.identity.job, hello.job); !what.empty())
+    return who + " has another " + shown(what) + " than rank 0, expected one job on one port";
+  if (hello.size != wanted_.size)
+    return who + " has " + std::to_string(hello.size) + " ranks, expected " +
+           std::to_string(size_) + " as on rank 0";
+  if (hello.rank < 0 || hello.rank >= hello.size)
+    return who + " does not exist, expected below " + std::to_string(hello.size);
+  const bool is_known =
+      hello.role == Role::Control || hello.token == tokens_[std::size_t(hello.rank)];
+  if (is_known && !guest_of(hello.role, hello.rank) && !is_ready_) return "";
   return who + " is there already, expected every rank once";
 }
 
@@ -149,32 +170,38 @@ void Hub::refuse(Guest &guest, const std::string &why) {
   guest.is_leaving = true;
 }
 
-void Hub::admit(Guest &guest, const std::string &machine) {
-  const auto rank = std::size_t(guest.rank);
-  if (guest.role == Role::Control) {
-    machines_[rank] = machine;
-    tokens_[rank] = new_token();
-    guest.out += "accepted " + tokens_[rank] + "\n";
+void Hub::admit(Guest &guest, const Hello &hello) {
+  guest.role = hello.role;
+  guest.rank = hello.rank;
+  auto &token = tokens_[std::size_t(hello.rank)];
+  if (hello.role == Role::Control) {
+    machines_[std::size_t(hello.rank)] = hello.machine;
+    token = new_nonce();
   }
+  guest.out += "accepted " + token + " " +
+               proof_of(wanted_.identity.key, "hub", guest.hello, guest.nonce) + "\n";
   start_if_complete();
 }
 
 void Hub::start_if_complete() {
   const auto here = std::count_if(guests_.begin(), guests_.end(),
                                   [](auto &guest) { return guest.rank >= 0; });
-  if (std::size_t(here) < size_ * (with_pmi_ ? 2 : 1)) return;
+  if (std::size_t(here) < size_ * (wanted_.with_pmi ? 2 : 1)) return;
   is_ready_ = true;
   listener_ = Socket();
-  pmi_ = PmiServer(machines_, new_token());
-  send_to_all("ready", -1);
+  let_go_of_strangers(Clock::now());
+  pmi_ = PmiServer(machines_, name_);
+  send_to_all("ready " + name_, -1);
 }
 
 void Hub::take_control(Guest &guest, const std::string &line) {
   const auto space = std::min(line.find(' '), line.size());
   const auto verb = line.substr(0, space), rest = line.substr(std::min(space + 1, line.size()));
-  if (verb == "fail") return end(name(guest.rank) + ": " + rest);
-  if (verb == "left") return end(name(guest.rank) + " ended with exit status " + rest);
-  if (verb == "bye") guest.said_bye = true;
+  if (verb == "fail") return accuse(guest.rank, name(guest.rank) + ": " + rest);
+  if (verb == "left")
+    return accuse(guest.rank, name(guest.rank) + " ended with exit status " + rest);
+  if (verb == "here") return answered(guest.rank);
+  if (verb == "bye") guest.said_bye = true, answered(guest.rank);
   if (verb == "bye" && guest.rank == 0) is_leaving_ = true, send_to_all("over", 0);
   if (verb == "ask" && guest.rank == 0) send_to_all("where", -1);
   if (verb != "at") return;
@@ -189,14 +216,38 @@ void Hub::take_pmi(Guest &guest, const std::string &line) try {
     if (to) to->out += answer.line + "\n";
   }
 } catch (const Error &error) {
-  end(name(guest.rank) + " " + error.what());
+  accuse(guest.rank, name(guest.rank) + " " + error.what());
 }
 
 void Hub::lost(Guest &guest) {
-  if (guest.role == Role::Control && is_ready_ && !guest.said_bye)
+  const bool has_said_why = verdict_ && verdict_->rank == guest.rank;
+  if (guest.role == Role::Control && is_ready_ && !guest.said_bye && !has_said_why)
     end(name(guest.rank) + " ended");
   guest.is_leaving = true;
   guest.out.clear();
+}
+
+// The first rank that fails is believed when all others have answered; its last word counts.
+void Hub::accuse(int rank, const std::string &why) {
+  if (has_ended_ || is_leaving_ || (verdict_ && verdict_->rank != rank)) return;
+  if (verdict_) return void(verdict_->why = why);
+  verdict_ = {rank, why, after(kCallTimeout), {}};
+  for (const auto &guest : guests_)
+    if (guest.role == Role::Control && guest.rank != rank && !guest.said_bye)
+      verdict_->silent.insert(guest.rank);
+  send_to_all("call", rank);
+  answered(rank);
+}
+
+void Hub::answered(int rank) {
+  if (!verdict_) return;
+  verdict_->silent.erase(rank);
+  if (verdict_->silent.empty()) believe();
+}
+
+void Hub::believe() {
+  end(verdict_->why);
+  verdict_.reset();
 }
 
 // Lets go of those who leave; a rank that goes before the start may come again.
@@ -211,16 +262,22 @@ void Hub::sweep() {
   });
 }
 
-void Hub::check_time() {
-  const auto now = Clock::now();
+// Those who have not said in time who they are; all of them, once nobody is waited for.
+void Hub::let_go_of_strangers(Moment since) {
   for (auto &guest : guests_) {
-    if (guest.role != Role::Unknown || guest.until > now) continue;
+    if (guest.role != Role::Unknown || guest.since > since) continue;
     guest.is_leaving = true;
     guest.out.clear();
   }
+}
+
+void Hub::check_time() {
+  const auto now = Clock::now();
+  let_go_of_strangers(now - patience());
+  if (verdict_ && now >= verdict_->until) believe();
   if (is_ready_ || now < until_) return;
   std::ostringstream seconds;
-  seconds << timeout_s_;
+  seconds << wanted_.timeout_s;
   end(missing() + " of " + std::to_string(size_) + " did not come within " + seconds.str() + " s" +
       (last_refusal_.empty() ? "" : " (refused: " + last_refusal_ + ")"));
 }
@@ -230,7 +287,7 @@ std::string Hub::missing() const {
   for (int rank = 0; rank < int(size_); ++rank) {
     const auto here = std::count_if(guests_.begin(), guests_.end(),
                                     [&](auto &guest) { return guest.rank == rank; });
-    if (here < (with_pmi_ ? 2 : 1)) ranks.push_back(rank);
+    if (here < (wanted_.with_pmi ? 2 : 1)) ranks.push_back(rank);
   }
   return listed(ranks);
 }

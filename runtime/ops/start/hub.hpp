@@ -1,22 +1,31 @@
 // Where the ranks of a job meet: a thread of rank 0 to which every rank holds a connection as long
 // as it lives, and a second one that MPICH speaks PMI-1 over.
 //
-// Lines of text both ways. A rank says first:
-//   tensoropt 1 control RANK SIZE MACHINE      answered by: accepted TOKEN, or: refused WHY
-//   tensoropt 1 pmi RANK SIZE MACHINE TOKEN    on its second connection; PMI-1 follows
-// When all ranks are there the hub listens no longer and sends `ready` to each. From then on:
+// Lines of text both ways. On each connection a rank first says who it is and proves it (identity.hpp):
+//   tensoropt 2 ROLE RANK SIZE MACHINE JOB TOKEN NONCE     ROLE: control or pmi
+//                     answered by: challenge NONCE
+//   proof PROOF       answered by: accepted TOKEN PROOF, or at any time: refused WHY
+// TOKEN is the one that the control connection was given, "-" on that. PMI-1 follows on the other.
+// When all ranks are there the hub listens no longer and sends `ready JOB` to each, JOB being the name
+// that MPICH knows the job by. From then on:
 //   bye              the rank ends in order        end WHY        end now, the job has failed
 //   fail WHY         it ends because of an error   where          what are you doing?
 //   left STATUS      its process exits so          over           rank 0 has ended in order
 //   at WHAT          what it is doing              at RANK WHAT   to rank 0: what a rank answered
 //   ask              from rank 0: ask all
-// Nothing is encrypted, and nobody proves who he is.
+//   here             it lives                      call           do you live?
+// Who fails may fail because another was killed, whose connection is lost a little later: before the
+// hub believes it, it calls the others, and one that is lost meanwhile is what the job ended by.
+// Nothing is encrypted.
 #pragma once
 
 #include <list>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "start/identity.hpp"
 #include "start/pmi_server.hpp"
 #include "start/sockets.hpp"
 
@@ -24,8 +33,16 @@ namespace tensoropt {
 
 class Hub {
  public:
-  // Waits `timeout_s` for `size` ranks; they have a second connection `with_pmi`.
-  Hub(Socket listener, int size, bool with_pmi, double timeout_s);
+  struct Wanted {
+    int size;
+    bool with_pmi;  // ranks have a second connection
+    double timeout_s;
+    Identity identity;
+    std::string name{};  // of the job, to MPICH: a new one unless given
+  };
+
+  // Waits for ranks; `listener` may be none.
+  Hub(Socket listener, const Wanted &wanted);
 
   // Takes a connection made in this process; before `run`.
   void adopt(Socket socket);
@@ -35,11 +52,17 @@ class Hub {
 
  private:
   enum class Role { Unknown, Control, Pmi };
+  struct Hello {
+    Role role = Role::Unknown;
+    int rank = -1, size = 0;
+    std::string machine{}, job{}, token{};
+  };
   struct Guest {
     Socket socket;
-    Moment until;  // to say who it is
-    Role role = Role::Unknown;
+    Moment since;  // when it came
+    Role role = Role::Unknown;  // and no rank, until it has proved them
     int rank = -1;
+    std::string hello{}, nonce{};  // what it has said, what it has been challenged with
     std::string in{}, out{};
     bool is_due = true;  // something has come, or can be sent
     bool said_bye = false, is_leaving = false;  // leaving: gone once `out` is sent
@@ -50,15 +73,23 @@ class Hub {
   void serve(Guest &guest);
   void take(Guest &guest, const std::string &line);
   void greet(Guest &guest, const std::string &line);
-  std::string why_not(const std::string &line, Guest &guest, std::string &token);
+  void check_proof(Guest &guest, const std::string &line);
+  std::string why_not(const Hello &hello);
   void refuse(Guest &guest, const std::string &why);
-  void admit(Guest &guest, const std::string &machine);
+  void admit(Guest &guest, const Hello &hello);
   void start_if_complete();
   void take_control(Guest &guest, const std::string &line);
   void take_pmi(Guest &guest, const std::string &line);
   void lost(Guest &guest);
+  void accuse(int rank, const std::string &why);
+  void answered(int rank);
   void sweep();
+  void believe();
+  void let_go_of_strangers(Moment since);
+  Clock::duration patience() const;
+  bool is_crowded() const;
   void check_time();
+  Moment next_look() const;
   void end(const std::string &why);
   void send_to_all(const std::string &line, int except);
   void flush(Moment until);
@@ -67,15 +98,23 @@ class Hub {
   std::string missing() const;
   Guest *guest_of(Role role, int rank);
 
+  struct Verdict {  // what ranks say that the job ends by, while they are being called
+    int rank;
+    std::string why;
+    Moment until;
+    std::set<int> silent;
+  };
+
   Socket listener_;
+  Wanted wanted_;
   std::size_t size_;
-  bool with_pmi_;
-  double timeout_s_;
   Moment until_;
   std::list<Guest> guests_{};
   std::vector<std::string> tokens_, machines_;
   std::string last_refusal_{};
+  std::string name_;  // of the job, to MPICH
   PmiServer pmi_;
+  std::optional<Verdict> verdict_{};
   bool is_ready_ = false, has_ended_ = false, is_leaving_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
+#include <sstream>
 
 #include "ort/ort_api.hpp"
 
@@ -63,6 +64,17 @@ Place meeting(const char *rank, const char *size) {
   return place;
 }
 
+Place pairs() {
+  auto place = of(Place::How::Pairs, "RANK", "WORLD_SIZE");
+  place.job = variable("TENSOROPT_JOB").value_or("");
+  std::istringstream words(*variable("TENSOROPT_SOCKETS"));
+  for (int fd = 0; words >> fd;) place.sockets.push_back(fd);
+  const auto wanted = place.rank == 0 ? 2 * (place.size - 1) : 2;
+  if (place.sockets.size() != std::size_t(wanted))
+    refuse("TENSOROPT_SOCKETS", std::to_string(wanted) + " sockets");
+  return place;
+}
+
 bool all(std::initializer_list<const char *> names) {
   for (const char *name : names)
     if (!variable(name)) return false;
@@ -83,6 +95,7 @@ Place pmix_place() {
 }  // namespace
 
 Place place_from_environment() {
+  if (all({"TENSOROPT_SOCKETS", "RANK", "WORLD_SIZE"})) return pairs();
   if (all({"PMI_RANK", "PMI_SIZE"})) return of(Place::How::Mpi, "PMI_RANK", "PMI_SIZE");
   if (all({"PMI_PORT", "PMI_ID"}))
     return {.how = Place::How::Mpi, .launched = true,
@@ -106,6 +119,26 @@ double start_timeout_s() {
   const double value = std::strtod(text->c_str(), &end);
   if (*end || !std::isfinite(value) || value <= 0 || value > 1e6) refuse(name, "seconds above 0");
   return value;
+}
+
+std::string job_key() {
+  constexpr std::size_t kLeast = 16;
+  const auto key = variable("TENSOROPT_JOB_KEY").value_or("");
+  if (key.empty() || key.size() >= kLeast) return key;
+  throw Error("TENSOROPT_JOB_KEY: expected at least " + std::to_string(kLeast) +
+              " characters, got: " + std::to_string(key.size()));
+}
+
+std::string run_name() {
+  if (const auto run = variable("TORCHELASTIC_RUN_ID"))
+    return "torchrun " + *run + " " + variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  if (const auto step = variable("SLURM_STEP_ID"); step && !variable("RANK"))
+    return "srun " + variable("SLURM_JOB_ID").value_or("") + "." + *step;
+  return "";
+}
+
+bool is_loopback(const std::string &address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
 
 bool only_pmix() { return variable("PMIX_RANK") && !variable("PMI_RANK"); }

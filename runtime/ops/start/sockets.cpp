@@ -1,6 +1,7 @@
 #include "start/sockets.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -15,6 +16,7 @@
 #include <thread>
 
 #include "ort/ort_api.hpp"
+#include "start/launch_environment.hpp"
 
 namespace tensoropt {
 namespace {
@@ -127,7 +129,7 @@ Socket listen_on(const std::string &address, int port) {
   Socket socket;
   if (address == "::1")
     socket = bound_6(port, in6addr_loopback);
-  else if (address == "localhost" || address.starts_with("127."))
+  else if (is_loopback(address))
     socket = bound_4(port, INADDR_LOOPBACK);
   else if (socket = bound_6(port, in6addr_any); !socket && errno != EADDRINUSE)
     socket = bound_4(port, INADDR_ANY);  // no IPv6 here
@@ -167,6 +169,14 @@ std::pair<Socket, Socket> socket_pair() {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends))
     throw Error(std::string("socketpair failed: ") + strerror(errno));
   return {Socket(ends[0]), Socket(ends[1])};
+}
+
+Socket inherited(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0) throw Error("socket " + std::to_string(fd) + ": " + strerror(errno));
+  fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return Socket(fd);
 }
 
 bool send_all(const Socket &socket, const std::string &text, Moment until) {

@@ -10,9 +10,11 @@ namespace tensoropt {
 using Clock = std::chrono::steady_clock;
 using Moment = Clock::time_point;
 
-inline Moment after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+inline Clock::duration seconds(double count) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
 }
+
+inline Moment after(double count) { return Clock::now() + seconds(count); }
 
 // Milliseconds until `moment`, at least 0, for poll().
 int milliseconds_until(Moment moment);
@@ -49,6 +51,9 @@ Socket connect_to(const std::string &address, int port, Moment until);
 
 // Two sockets connected with each other.
 std::pair<Socket, Socket> socket_pair();
+
+// A connected socket that this process was started with: from now on its own. Throws `Error`.
+Socket inherited(int fd);
 
 // Sends all of `text`, blocking until `until`; false where the other side is gone or does not read.
 bool send_all(const Socket &socket, const std::string &text, Moment until);

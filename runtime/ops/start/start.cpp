@@ -6,11 +6,14 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <string>
 
 #include "start/control.hpp"
+#include "start/dead_peers.hpp"
 #include "start/hub.hpp"
+#include "start/identity.hpp"
 #include "start/launch_environment.hpp"
 #include "ort/ort_api.hpp"
 #include "start/shared_memory.hpp"
@@ -19,7 +22,10 @@
 namespace tensoropt {
 namespace {
 
+constexpr int kMostStatus = 255;  // MPICH, where an error is fatal to it, exits with the error's code
+
 pid_t started_in = 0;
+std::string job_name;  // as MPICH knows it, where ranks met over sockets
 
 bool is_up() {
   int is_initialized = 0;
@@ -49,6 +55,7 @@ std::string library_version() {
 // Runs at exit, before MPICH's own last words to its launcher. Not in a process that was forked off.
 void leave(int status, void *) {
   if (getpid() != started_in) return;
+  if (!is_down() && status > kMostStatus) return say_fail("MPI failed, which it said itself");
   if (!is_down() && status != 0) return say_left(status);
   if (!is_down()) MPI_Finalize();
   say_bye();
@@ -76,7 +83,7 @@ void initialise() {
     throw Error("MPI_Init_thread failed");
   on_exit(leave, nullptr);
   MPI_Barrier(MPI_COMM_WORLD);
-  forget_shared_memory();
+  forget_shared_memory(job_name);
 }
 
 void check_size(const Place &place) {
@@ -107,27 +114,67 @@ std::pair<Socket, Socket> own_connections(Hub &hub) {
   return mine;
 }
 
-// Rank 0 reaches its own hub without the network, which may not lead back.
-Joined host(const Place &place, double timeout_s) {
-  auto *hub = new Hub(listen_at(place), place.size, true, timeout_s);  // lives as long as the process
-  auto mine = own_connections(*hub);
-  run_aside(hub);
-  const auto connect = [&] { return std::move(mine.first ? mine.first : mine.second); };
-  return join(connect, "this process", 0, place.size, true, timeout_s);
+// Hands out a connection for each of MPI and the hub's own lines; there is no third.
+std::function<Socket()> handing_out(std::pair<Socket, Socket> &both) {
+  return [&both] {
+    if (!both.second) throw Error("rank 0 ended");
+    return std::move(both.first ? both.first : both.second);
+  };
 }
 
-Joined visit(const Place &place, double timeout_s) {
-  const auto where = place_text(place);
-  const auto until = after(timeout_s);
-  const auto connect = [&] {
+void warn_of_strangers(const Place &place, const Identity &identity) {
+  if (!identity.key.empty() || is_loopback(place.address)) return;
+  const auto text = "warning: whoever reaches port " + std::to_string(place.port) +
+                    " can join this job, expected TENSOROPT_JOB_KEY on all ranks\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+Visit visit_of(const Place &place, const Identity &identity) {
+  return {.connect = {}, .where = "this process", .rank = place.rank, .size = place.size,
+          .with_pmi = true, .timeout_s = start_timeout_s(), .identity = identity};
+}
+
+// Rank 0 reaches its own hub without the network, which may not lead back.
+Joined host(Socket listener, const Place &place, const Identity &identity) {
+  auto visit = visit_of(place, identity);
+  auto *hub = new Hub(std::move(listener),  // lives as long as the process
+                      {place.size, visit.with_pmi, visit.timeout_s, identity, place.job});
+  for (const int fd : place.sockets) hub->adopt(inherited(fd));
+  auto mine = own_connections(*hub);
+  run_aside(hub);
+  visit.connect = handing_out(mine);
+  return join(visit);
+}
+
+Joined come_to(const Place &place, const Identity &identity) {
+  auto visit = visit_of(place, identity);
+  visit.where = place_text(place);
+  const auto until = after(visit.timeout_s);
+  visit.connect = [&] {
     try {
       return connect_to(place.address, place.port, until);
     } catch (const Error &error) {
-      throw Error("rank 0 at " + where + " " + error.what() + " (tried for " +
-                  std::to_string(int(std::ceil(timeout_s))) + " s)");
+      throw Error("rank 0 at " + visit.where + " " + error.what() + " (tried for " +
+                  std::to_string(int(std::ceil(visit.timeout_s))) + " s)");
     }
   };
-  return join(connect, where, place.rank, place.size, true, timeout_s);
+  return join(visit);
+}
+
+Joined meet(const Place &place, const Identity &identity) {
+  if (place.rank > 0) return come_to(place, identity);
+  warn_of_strangers(place, identity);
+  return host(listen_at(place), place, identity);
+}
+
+// Nobody else has these sockets: there is nothing to prove.
+Joined meet_in_pairs(const Place &place) {
+  if (place.rank == 0) return host(Socket(), place, Identity{.job = "-"});
+  std::pair mine{inherited(place.sockets[0]), inherited(place.sockets[1])};
+  auto visit = visit_of(place, Identity{.job = "-"});
+  visit.where = "the other end";
+  visit.connect = handing_out(mine);
+  return join(visit);
 }
 
 // MPICH takes the connection over from the environment, as from its own launcher.
@@ -145,29 +192,31 @@ void unset_pmi() {
   for (const char *name : {"PMI_FD", "PMI_RANK", "PMI_SIZE", "MPIR_CVAR_PMI_VERSION"}) unsetenv(name);
 }
 
-void start_over_tcp(const Place &place) {
+void start_over_sockets(const Place &place, const std::string &job) {
   if (library_version().find("MPICH") == std::string::npos)
     throw Error("ranks of this MPI cannot meet over TCP, expected MPICH or the launcher of " +
                 library_version());
-  const double timeout_s = start_timeout_s();
-  auto joined = place.rank == 0 ? host(place, timeout_s) : visit(place, timeout_s);
+  auto joined = place.how == Place::How::Pairs ? meet_in_pairs(place)
+                                               : meet(place, identity_of(job));
   set_pmi(place, std::move(joined.pmi));
-  watch(std::move(joined), place.size);
+  job_name = joined.job;
+  watch(std::move(joined), place.rank, place.size);
   initialise();
+  wait_for_the_verdict_on_dead_peers();  // UCX is loaded by now
   unset_pmi();
 }
 
-void start_once() {
+void start_once(const std::string &job) {
   const auto place = place_from_environment();
-  const bool over_tcp = place.how == Place::How::Tcp;
+  const bool over_sockets = place.how == Place::How::Tcp || place.how == Place::How::Pairs;
   if (is_up()) {
-    if (over_tcp && world_size() == 1)
+    if (over_sockets && world_size() == 1)
       throw Error("MPI is already up as a job of one process, expected it to be left to this "
                   "library (in Python: no import of mpi4py.MPI before the session is made)");
     return;
   }
-  if (over_tcp) {
-    start_over_tcp(place);
+  if (over_sockets) {
+    start_over_sockets(place, job);
   } else {
     check_pmix();
     initialise();
@@ -177,12 +226,12 @@ void start_once() {
 
 }  // namespace
 
-void start() {
+void start(const std::string &job) {
   static std::mutex mutex;
   static bool is_done = false;
   const std::lock_guard lock(mutex);
   if (is_done) return;
-  start_once();
+  start_once(job);
   is_done = true;
 }
 

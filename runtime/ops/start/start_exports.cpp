@@ -27,8 +27,11 @@ const char *error_of(Body body) {
 
 }  // namespace
 
-// Brings MPI up if it is not (start.hpp). NULL, or an error of one line.
-EXPORTED const char *tensoropt_start(void) { return error_of(tensoropt::start); }
+// Brings MPI up if it is not, with what this rank's job is (start.hpp), "" if nothing is known of it.
+// NULL, or an error of one line.
+EXPORTED const char *tensoropt_start(const char *job) {
+  return error_of([=] { tensoropt::start(job); });
+}
 
 // This process's rank among how many, from the environment alone; 0 of 0 where nobody started it as
 // one of several, and a size of 0 beside a rank where only MPI knows. NULL, or an error of one line.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "mpi/mpi_call.hpp"
+#include "ort/ort_api.hpp"
 #include "start/control.hpp"
 #include "start/hub.hpp"
 
@@ -76,9 +77,9 @@ Socket connect_to_any(const std::string &addresses, int port) {
 }
 
 // Rank 0's own hub; returns where it listens.
-int host(Socket listener, int size, Socket control) {
+int host(Socket listener, int size, Socket control, const Identity &identity) {
   const int port = port_of(listener);
-  auto *hub = new Hub(std::move(listener), size, false, kTimeout);  // lives as long as the process
+  auto *hub = new Hub(std::move(listener), {size, false, kTimeout, identity, {}});  // never freed
   hub->adopt(std::move(control));
   run_aside(hub);
   return port;
@@ -91,15 +92,18 @@ void watch_over_mpi() {
   int rank = 0, size = 0, port = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const Identity identity{.key = broadcast(rank == 0 ? new_nonce() : ""), .job = "-"};
   auto [mine, its] = socket_pair();
-  if (rank == 0) port = host(listen_on("", 0), size, std::move(its));
+  if (rank == 0) port = host(listen_on("", 0), size, std::move(its), identity);
   check_mpi("MPI_Bcast", MPI_Bcast(&port, 1, MPI_INT, 0, MPI_COMM_WORLD));
   const auto home = broadcast(own_addresses(true)), away = broadcast(own_addresses(false));
   const auto addresses = shares_machine_with_0() ? home + away : away;
   const auto connect = [&, own = &mine] {
     return rank == 0 ? std::move(*own) : connect_to_any(addresses, port);
   };
-  watch(join(connect, addresses + "port " + std::to_string(port), rank, size, false, kTimeout), size);
+  watch(join({connect, addresses + "port " + std::to_string(port), rank, size, false, kTimeout,
+              identity}),
+        rank, size);
 }
 
 }  // namespace tensoropt
