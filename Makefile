@@ -10,6 +10,7 @@
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
+#   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
 #   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (part of make test)
 #   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
 #                    ARGS=--write puts its report into docs/benchmarks.md
@@ -28,7 +29,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes sweep sweep-train bench-train bench-profile nccl-check gpu-check clean
+.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
 
 all: build
 
@@ -96,6 +97,9 @@ bench-train: build
 
 bench-profile: build
 	$(BIN)/python bench/profile_accuracy.py
+
+chaos: build
+	$(BIN)/python bench/chaos.py $(ARGS)
 
 # `test` has a sample of it.
 nccl-check: build

@@ -26,7 +26,7 @@ __all__ = ["main"]
 
 _DESCRIPTION = """\
 Run a plan directory: one process per rank, inputs cut by layout, outputs put together again.
-Ranks are started here with mpiexec, unless mpiexec, srun, torchrun or another launcher that sets
+Ranks are started here, on one machine, unless mpiexec, srun, torchrun or another launcher that sets
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT has started this command already.
 Several plans of equal rank count run one after another in the same processes.
 With --train the plan is one for training: its steps run on batches of --data. --check is for

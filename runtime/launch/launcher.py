@@ -1,7 +1,6 @@
 """Starting the ranks of a job, and telling which rank failed and why.
 
-Ranks are processes of MPICH's ``mpiexec``, which ends all of them as soon as one ends badly. What
-the ranks and this process tell each other goes through files in a temporary folder.
+What the ranks and this process tell each other goes through files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -10,14 +9,10 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +21,7 @@ from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.job import Launched
 from tensoropt.runtime.launch.link import ask_to_stop, clear_line, show_line, shown
 from tensoropt.runtime.launch.oversight import ANSWER_S, PATIENCE_S
+from tensoropt.runtime.launch.processes import Processes
 
 __all__ = ["launch", "ranks_present"]
 
@@ -33,8 +29,9 @@ _LOOK_S = 0.1  # between two looks at what the ranks say
 
 _RANKS_END_S = PATIENCE_S + 2 * ANSWER_S  # for the ranks to end a job that is late
 
-_GRACE_S = 5.0  # for mpiexec to end its ranks before they are killed one by one
+_HEAR_S = 1.0  # for the other ranks to hear which one has ended
 
+_HEARD = re.compile(r"^error: (rank \d+ of \d+ ended.*)$", re.MULTILINE)
 
 _STARTED = ("PMI_RANK", "PMI_ID", "PMIX_RANK", "RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -58,145 +55,86 @@ def launch(job: Launched, ranks: int, *, stoppable: bool = False) -> Any:
     saying which rank failed and why, or which is where when a limit of the job has passed; by then
     every rank has ended.
     """
-    with tempfile.TemporaryDirectory(prefix="tensoropt-run-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with _terminable(), Processes() as processes:
+        folder = processes.folder
         job = replace(job, launcher_pid=os.getpid(), started_at=time.monotonic())
         job.write(folder / "job.json")
-        code = _run_ranks(folder, ranks, job.timeout_s, stoppable)
+        processes.start(ranks, folder / "log")
+        _wait(processes, job.timeout_s, stoppable)
         results = folder / "results.json"
-        if code == 0 and results.is_file():
+        if processes.codes() == dict.fromkeys(range(ranks), 0) and results.is_file():
             return json.loads(results.read_text(encoding="utf-8"))
-        raise UserError(_reason(folder, ranks, code))
+        raise UserError(_reason(processes))
 
 
-def _run_ranks(folder: Path, ranks: int, timeout_s: float | None, stoppable: bool) -> int:
-    command = [_mpiexec(), "-launcher", "fork", "-print-all-exitcodes", "-n", str(ranks)]
-    command += [sys.executable, "-P", "-m", "tensoropt.runtime.launch.rank", str(folder)]
-    with (folder / "log").open("wb") as log, _terminable():
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            # What the ranks' libraries leave behind (ONNX Runtime does) goes with the folder.
-            env={**os.environ, "TMPDIR": str(folder)},
-            start_new_session=True,  # a Ctrl-C reaches this process only, which then ends the ranks
-        )
-        # The ranks themselves know where they are; what they are late with, they never began.
-        limit = None if timeout_s is None else timeout_s + _RANKS_END_S
-        try:
-            if stoppable:
-                return _watch(process, folder, limit)
-            return process.wait(limit)
-        except subprocess.TimeoutExpired:
-            raise UserError(_too_late(folder, ranks, timeout_s)) from None
-        finally:
-            _end(process, folder)
+def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> None:
+    """Wait for the ranks' end; the first Ctrl-C is handed on to them where they can stop."""
+    # The ranks themselves know where they are; what they are late with, they never began.
+    end = math.inf if timeout_s is None else time.monotonic() + timeout_s + _RANKS_END_S
+    wait = _wait_showing if stoppable else _wait_until
+    try:
+        if wait(processes, end):
+            return
+    except KeyboardInterrupt:
+        if not stoppable:
+            raise
+        ask_to_stop(processes.folder)
+        if _wait_showing(processes, end):
+            return
+    finally:
+        clear_line()
+    raise UserError(_too_late(processes, timeout_s))
 
 
-def _too_late(folder: Path, ranks: int, timeout_s: float | None) -> str:
-    up = set(_pids(folder).values())
+def _wait_until(processes: Processes, end: float) -> bool:
+    return processes.wait(end - time.monotonic())
+
+
+def _wait_showing(processes: Processes, end: float) -> bool:
+    """Show meanwhile what the ranks say."""
+    last = ""
+    while not processes.wait(min(_LOOK_S, end - time.monotonic())):
+        if time.monotonic() >= end:
+            return False
+        if (text := shown(processes.folder)) != last:
+            show_line(text)
+            last = text
+    return True
+
+
+def _too_late(processes: Processes, timeout_s: float | None) -> str:
+    ranks = len(processes.ranks)
+    up = {int(path.stem.removeprefix("rank")) for path in processes.folder.glob("rank*.up")}
     missing = ", ".join(str(rank) for rank in range(ranks) if rank not in up)
     which = f"rank {missing} did not come up" if missing else "not all ranks came up"
     return f"no result within --timeout {timeout_s or 0:g} s: {which}, the {ranks} ranks were ended"
 
 
-def _watch(process: subprocess.Popen[bytes], folder: Path, timeout_s: float | None) -> int:
-    """Wait for the ranks' end, show what they say, and hand the first Ctrl-C on to them."""
-    end = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    asked = False
-    try:
-        while True:
-            try:
-                return _wait_showing(process, folder, end)
-            except KeyboardInterrupt:
-                if asked:
-                    raise
-                asked = True
-                ask_to_stop(folder)
-    finally:
-        clear_line()
-
-
-def _wait_showing(process: subprocess.Popen[bytes], folder: Path, end: float) -> int:
-    last = ""
-    while time.monotonic() < end:
-        with suppress(subprocess.TimeoutExpired):
-            return process.wait(_LOOK_S)
-        if (text := shown(folder)) != last:
-            show_line(text)
-            last = text
-    raise subprocess.TimeoutExpired(process.args, 0.0)
-
-
-def _mpiexec() -> str:
-    """Return the mpiexec installed beside the Python interpreter, which mpi4py belongs to."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    found = str(beside) if beside.is_file() else shutil.which("mpiexec")
-    if found is None:
-        raise UserError(f"{beside}: no mpiexec, expected it after: pip install mpich")
-    return found
-
-
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Turn SIGTERM into an exception meanwhile, so that the ranks are ended and files removed."""
+    """Turn signals that end this process into exceptions meanwhile: it ends the ranks first."""
 
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
+    before: dict[int, Any] = {}
     try:
-        before = signal.signal(signal.SIGTERM, end)
+        for ending in (signal.SIGTERM, signal.SIGHUP):
+            before[ending] = signal.signal(ending, end)
     except ValueError:  # not on the main thread: a signal is not ours to handle
-        yield
-        return
+        pass
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """End mpiexec and, through it, the ranks; after a while by force."""
-    if process.poll() is None:
-        process.terminate()
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for pid in _pids(folder):
-        if str(folder) in _command_line(pid):  # the number may belong to another process by now
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    _wait_gone(folder)
-
-
-def _wait_gone(folder: Path) -> None:
-    end = time.monotonic() + _GRACE_S
-    while time.monotonic() < end:
-        if not any(str(folder) in _command_line(pid) for pid in _pids(folder)):
-            return
-        time.sleep(0.01)
-
-
-def _pids(folder: Path) -> dict[int, int]:
-    """Return the ranks by process id, of the ranks that have come up."""
-    return {
-        int(path.read_text()): int(path.stem.removeprefix("rank"))
-        for path in folder.glob("rank*.pid")
-    }
-
-
-def _command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
-
-
-def _reason(folder: Path, ranks: int, code: int) -> str:
-    """Return why a job failed: the first rank's own words, else what mpiexec saw."""
+def _reason(processes: Processes) -> str:
+    """Return why a job failed: the first rank's own words, else how it ended."""
+    folder, ranks = processes.folder, len(processes.ranks)
+    if not _said(folder):
+        processes.settle(_HEAR_S)
     ended = folder / "ended"
     if ended.is_file():
         return ended.read_text(encoding="utf-8")
@@ -204,28 +142,32 @@ def _reason(folder: Path, ranks: int, code: int) -> str:
     if errors:
         rank = errors[0].stem.removeprefix("rank")
         return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
-    log = (folder / "log").read_text(encoding="utf-8", errors="replace")
-    return _killed(log, folder, ranks) or _ended(log, ranks) or _unknown(log, code)
+    return _killed(processes) or _ended(processes)
 
 
-def _killed(log: str, folder: Path, ranks: int) -> str | None:
-    """Read mpiexec's message about the first process that a signal ended."""
-    found = re.search(r"PID (\d+) RUNNING AT.*?EXIT STRING: .*?\(signal (\d+)\)", log, re.DOTALL)
-    if found is None:
-        return None
-    rank = _pids(folder).get(int(found[1]), "?")
-    hint = " (out of memory?)" if int(found[2]) == signal.SIGKILL else ""
-    return f"rank {rank} of {ranks} was killed by signal {found[2]}{hint}"
+def _said(folder: Path) -> bool:
+    return (folder / "ended").is_file() or any(folder.glob("rank*.error"))
 
 
-def _ended(log: str, ranks: int) -> str | None:
-    """Read mpiexec's list of exit codes: by rank, as the system's wait gives them."""
-    found = re.search(r"Exit codes: \[[^]]*\] ([\d,]+)", log)
-    codes = [int(code) for code in found[1].split(",")] if found else []
-    bad = [(rank, code) for rank, code in enumerate(codes) if code]
-    return f"rank {bad[0][0]} of {ranks} ended with exit code {bad[0][1] >> 8}" if bad else None
+def _killed(processes: Processes) -> str | None:
+    """Return which rank a signal ended."""
+    ranks = len(processes.ranks)
+    for rank, code in processes.codes().items():
+        if code < 0:
+            hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+            return f"rank {rank} of {ranks} was killed by signal {-code}{hint}"
+    if processes.lost_guardian():
+        return "the process that cleans up after the ranks was killed"
+    return None
 
 
-def _unknown(log: str, code: int) -> str:
+def _ended(processes: Processes) -> str:
+    """Return which rank ended by itself, as the others heard, or its exit code says."""
+    log = (processes.folder / "log").read_text(encoding="utf-8", errors="replace")
+    if heard := _HEARD.search(log):
+        return heard[1]
+    bad = [(rank, code) for rank, code in processes.codes().items() if code]
     last = log.strip().splitlines()[-1:] or ["no message"]
-    return f"mpiexec ended with exit code {code}: {last[0]}"
+    if not bad:
+        return f"the ranks ended without a result: {last[0]}"
+    return f"rank {bad[0][0]} of {len(processes.ranks)} ended with exit code {bad[0][1]}: {last[0]}"

@@ -1,17 +1,16 @@
 """The program of one rank process: ``python -m tensoropt.runtime.launch.rank FOLDER``.
 
-FOLDER holds ``job.json`` and takes ``rank<r>.pid``, ``rank<r>.error``, ``ended`` where a limit of
+FOLDER holds ``job.json`` and takes ``rank<r>.up``, ``rank<r>.error``, ``ended`` where a limit of
 the job was passed and, from rank 0, ``results.json``. The launcher makes it and removes it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
-import select
-import shutil
+import signal
 import sys
-import threading
 from pathlib import Path
 
 from tensoropt.runtime.errors import one_line
@@ -21,21 +20,25 @@ from tensoropt.runtime.workers import worker_of
 __all__ = ["main"]
 
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
 def main(folder: Path) -> None:
-    rank = os.environ.get("PMI_RANK", "0")  # known before MPI is, which may be what fails
-    _write(folder / f"rank{rank}.pid", str(os.getpid()))
+    rank = os.environ["RANK"]
+    (folder / f"rank{rank}.up").touch()
     try:
         _work(folder)
     except BaseException as error:
+        _tell_others(one_line(error))
         _write(folder / f"rank{rank}.error", one_line(error))
-        _abort()
+        os._exit(1)
 
 
 def _work(folder: Path) -> None:
     values = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     worker = worker_of(values.pop("kind"))
     job = worker.job_from(values)
-    _end_with_launcher(job.launcher_pid, folder)
+    _end_with_launcher(job.launcher_pid)
     from tensoropt.runtime.launch.oversight import oversee
     from tensoropt.runtime.world import world
 
@@ -53,12 +56,11 @@ def _end(folder: Path, why: str) -> None:
     abort_and_exit()
 
 
-def _abort() -> None:
-    """End every rank: the others would wait for this one."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None:
-        mpi.COMM_WORLD.Abort(1)
-    os._exit(1)
+def _tell_others(why: str) -> None:
+    """Where this rank failed because another was killed, which they know, it ends in here."""
+    from tensoropt.runtime.ops import library
+
+    library.fail(why)
 
 
 def _write(path: Path, text: str) -> None:
@@ -68,17 +70,11 @@ def _write(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-def _end_with_launcher(pid: int | None, folder: Path) -> None:
-    """End this process, and remove the folder, if the launcher dies without cleaning up."""
-    if pid is None or not hasattr(os, "pidfd_open"):
-        return
-
-    def watch(descriptor: int) -> None:
-        select.select([descriptor], [], [])
-        shutil.rmtree(folder, ignore_errors=True)
+def _end_with_launcher(pid: int | None) -> None:
+    """Have the system kill this process when the launcher dies, should nobody else."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != pid:  # it has died before
         os._exit(1)
-
-    threading.Thread(target=watch, args=(os.pidfd_open(pid),), daemon=True).start()
 
 
 if __name__ == "__main__":
