@@ -14,6 +14,8 @@ import onnx
 from graphs.small import SMALL
 from onnx import numpy_helper
 
+from tensoropt.runtime.files import file_mode
+
 __all__ = [
     "CNNS",
     "DIMS",
@@ -102,6 +104,7 @@ def _save(model: onnx.ModelProto, target: Path) -> None:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     onnx.save(copy, target, save_as_external_data=True, location=data)
+    (target.parent / data).chmod(file_mode())  # onnx makes it for its owner alone
 
 
 def _fill(graph: onnx.GraphProto, rng: np.random.Generator) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+import zoo
 from graphs.catalog import MODELS
 from graphs.residual import Residual
 from graphs.trained import TRAINED
@@ -211,3 +212,10 @@ def test_mistakes_are_one_line(arguments: list[str], wrong: str, tmp_path: Path)
     done = _call(*arguments, "-o", str(tmp_path))
     assert done.returncode == 2
     assert wrong in done.stderr.splitlines()[-1]
+
+
+def test_weights_have_the_mode_of_new_files(tmp_path: Path) -> None:
+    """The library that writes external data leaves it to its owner alone."""
+    model = zoo.provide("squeezenet", tmp_path)
+    modes = {path.stat().st_mode & 0o777 for path in (model, model.with_name(f"{model.name}.data"))}
+    assert len(modes) == 1
