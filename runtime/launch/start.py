@@ -6,6 +6,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from tensoropt.runtime.errors import UserError, one_line
@@ -48,23 +50,25 @@ def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
         if rank > 0:  # whose errors nobody would see
             _say(f"rank {rank}: {failure}")
         raise
-    with oversee(job, comm, lambda why: _end(why, talks=comm.rank == 0)):
+    talks = comm.rank == 0
+    with oversee(job, comm, lambda why: _end(why, talks=talks)), _failing_together(comm):
         # One rank checks for all: the others would read every file once more.
-        error = comm.bcast(_why_not(job, comm.size) if comm.rank == 0 else None)
-        results = None if error is not None else _work(job, worker, comm)
+        error = comm.bcast(_why_not(job, comm.size) if talks else None)
+        link = TerminalLink() if worker.stoppable else Link()
+        results = None if error is not None else worker.run(job, comm, link)
+        clear_line()
     _finish()
     if error is not None:
         raise UserError(error)
     return results
 
 
-def _work(job: Launched, worker: Worker, comm: Any) -> Any:
+@contextmanager
+def _failing_together(comm: Any) -> Iterator[None]:
     try:
-        results = worker.run(job, comm, TerminalLink() if worker.stoppable else Link())
+        yield
     except BaseException as failure:
         _fail(one_line(failure), comm)
-    clear_line()
-    return results
 
 
 def _finish() -> None:
