@@ -1,6 +1,7 @@
 # Set-up and checks. Needs Python >= 3.11 and a C++ compiler; everything else comes into .venv.
 #   make demo    build, then a frontier, a plan and a checked run of a real model
 #   make test    lit, pytest, ruff and mypy
+#   make readme   the README's examples again, to see which are out of date (ARGS=--write: correct them)
 #   make bench-search   the search against NumPy elimination of the same tables
 #   make conformance   every strategy of every operator, on the standard's tests (up to 20 minutes)
 #   make fuzz-plans   random graphs under random plans, against one device (ARGS: --count, --seed, ...)
@@ -29,7 +30,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
+.PHONY: all build demo test lit pytest lint typecheck docs readme bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
 
 all: build
 
@@ -68,6 +69,10 @@ $(TYPES): Makefile
 
 docs: build
 	$(BIN)/python docs/generate.py
+
+# Says which of the README's examples print something else by now; ARGS=--write corrects them.
+readme: build
+	$(BIN)/python docs/rerun_readme.py $(ARGS)
 
 bench-search: build
 	$(BIN)/python bench/search.py

@@ -39,7 +39,7 @@ __all__ = ["Row", "sweep_model"]
 
 @dataclass
 class Row:
-    """What happened to one model on one number of devices."""
+    """What happened to one model on one number of devices; ``blind`` plans show nothing."""
 
     model: str
     devices: int
@@ -47,6 +47,7 @@ class Row:
     plans: int = 0
     passed: int = 0
     returned: int = 0
+    blind: int = 0
     worst: float = 0.0
     memory_error: float = 0.0
     seconds: float = 0.0
@@ -118,6 +119,7 @@ def _run(
     for held in results:
         row.plans += 1
         row.passed += bool(held.passed)
+        row.blind += not held.shows
         row.worst = max([row.worst, *(o.absolute or 0.0 for o in held.outputs)])
         if not held.passed:
             row.failures.append(f"{row.model} on {row.devices}: {held}")
@@ -192,8 +194,9 @@ def _print(row: Row) -> None:
 def _summary(rows: list[Row]) -> int:
     passed = sum(row.passed for row in rows)
     failed = sum(2 * row.plans - row.passed - row.returned for row in rows)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    blind = sum(row.blind for row in rows)
+    print(f"{passed} passed, {failed} failed" + (f", {blind} show nothing" if blind else ""))
+    return 1 if failed or blind else 0
 
 
 if __name__ == "__main__":

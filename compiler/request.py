@@ -32,10 +32,9 @@ SEARCHES = tuple(METHODS)
 _P = TypeVar("_P", bound=Point)
 
 
-EXACT_DEVICES = 4
-"""Up to so many devices a search is exact unless ``--epsilon`` says otherwise."""
-DEFAULT_SLACK = 0.05
-"""The epsilon of a search over more devices."""
+DEFAULT_SEARCH_S = 8.0
+"""What a search may take where neither ``--epsilon`` nor ``--search-time`` says so: a person who
+waits for the answer has it within about ten seconds."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ class Request:
     ``mesh`` stands for itself; without one, every factorisation of ``devices`` is searched.
     ``device_spec`` is what ``device`` was loaded from: its name or the path of its file.
     ``memory_bytes`` is what one device may use, ``None`` for no limit. ``epsilon`` is how far a
-    point of the exact frontier may lie, relatively, from one that is found; 0 is exact, ``None``
-    leaves it to :attr:`slack`.
-    ``time_limit_s`` is what the search of all meshes of one number of devices may take. ``pins`` is
-    a plan.json whose strategies are taken in place of a search. ``training`` holds the steps to
+    point of the exact frontier may lie, relatively, from one that is found; 0 is exact.
+    ``time_limit_s`` is what the search of all meshes of one number of devices may take; nobody
+    asked for it where the search is ``anytime``, which only what knows a bound heeds. ``pins`` is a
+    plan.json whose strategies are taken in place of a search. ``training`` holds the steps to
     search, which differ in what they compute anew; it is empty for inference.
     """
 
@@ -59,8 +58,9 @@ class Request:
     search: str = "ft"
     seed: int | None = None
     memory_bytes: int | None = None
-    epsilon: float | None = None
+    epsilon: float = 0.0
     time_limit_s: float | None = None
+    anytime: bool = False
     pins: Mapping[str, Any] | None = None
     training: Sequence[TrainingSpec] = ()
 
@@ -68,17 +68,6 @@ class Request:
     def meshes(self) -> list[Mesh]:
         """The meshes to search."""
         return [self.mesh] if self.mesh else list(factorisations(self.devices))
-
-    @property
-    def slack(self) -> float:
-        """The epsilon to search with, unless one is asked for: exact on up to 4 devices.
-
-        Not for training, whose frontiers have many more points: how each parameter is split.
-        """
-        if self.epsilon is not None:
-            return self.epsilon
-        exact = self.devices <= EXACT_DEVICES and not self.training
-        return 0.0 if exact else DEFAULT_SLACK
 
     @property
     def extremes(self) -> Request:

@@ -80,13 +80,16 @@ def _frontier(graphs: Graphs, request: Request, say: Say, **more: Any) -> Fronti
 
 def _options(request: Request, search: str, **more: Any) -> SearchOptions:
     from tensoropt.compiler.search.frontier import SearchOptions
+    from tensoropt.compiler.search.methods.registry import takers
 
+    bounded = search in takers("epsilon")
     return SearchOptions(
         search,
         request.seed or 0,
-        request.slack,
-        request.time_limit_s,
+        request.epsilon,
+        request.time_limit_s if bounded or not request.anytime else None,
         memory_bytes=request.memory_bytes,
+        must_answer=request.anytime,
         **more,
     )
 

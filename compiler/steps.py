@@ -186,12 +186,12 @@ class _Union:
         """Return the union; raises the first refusal if nothing was found."""
         if not self.found:
             raise next(error for error in self.refusals.values() if isinstance(error, UserError))
-        left_out = [
-            LeftOut(mesh, f"{reason} (recompute {recompute})")
+        refused = [
+            (recompute, LeftOut(mesh, str(reason)))
             for recompute, reason in self.refusals.items()
             for mesh in meshes
         ]
-        return _united(self.found, left_out, interrupted=self.interrupted)
+        return _united(self.found, refused, interrupted=self.interrupted)
 
 
 def _shares(limit_s: float | None, count: int) -> Iterator[float | None]:
@@ -210,7 +210,7 @@ def _prefixed(say: Say, recompute: str) -> Say:
 
 def _united(
     found: Mapping[str, FrontierResult],
-    left_out: Sequence[LeftOut] = (),
+    refused: Sequence[tuple[str, LeftOut]] = (),
     *,
     interrupted: bool = False,
 ) -> FrontierResult:
@@ -225,14 +225,29 @@ def _united(
         worst_bound([result.epsilon for result in results]),
         worst_bound([result.time_epsilon for result in results]),
         sum(result.found for result in results),
-        [
-            LeftOut(left.mesh, f"{left.reason} (recompute {recompute})")
-            for recompute, result in found.items()
-            for left in result.left_out
-        ]
-        + [*left_out],
+        _left_out(found, refused),
         interrupted,
+        next((result.stopped for result in results if result.stopped), None),
     )
+
+
+def _left_out(
+    found: Mapping[str, FrontierResult], refused: Sequence[tuple[str, LeftOut]]
+) -> list[LeftOut]:
+    """Return each mesh once per reason, with the steps that it was left out for unless for all."""
+    steps: dict[LeftOut, list[str]] = {}
+    for recompute, result in found.items():
+        for left in result.left_out:
+            steps.setdefault(left, []).append(recompute)
+    for recompute, left in refused:
+        steps.setdefault(left, []).append(recompute)
+    every = len({*found, *(recompute for recompute, _ in refused)})
+    return [
+        left
+        if len(names) == every
+        else LeftOut(left.mesh, f"{left.reason} (recompute {', '.join(names)})")
+        for left, names in steps.items()
+    ]
 
 
 def as_step(result: FrontierResult, recompute: str) -> FrontierResult:

@@ -14,6 +14,7 @@ from tensoropt.compiler.sharding.collectives import lower_path
 from tensoropt.compiler.sharding.describe import describe, tensor_info
 from tensoropt.compiler.sharding.local import LocalOp
 from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.randomness import give_seed
 from tensoropt.compiler.sharding.registry import rule_for
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects import onnx
@@ -153,7 +154,10 @@ class _Partition:
         return found
 
     def _with_regions(self, op: ir.Operation, operands: list[ir.Value]) -> list[ir.Value]:
-        """Copy a control-flow op whole: everything in it is replicated, so all shapes stay."""
+        """Copy a control-flow op whole: everything in it is replicated, so all shapes stay.
+
+        What draws numbers in it draws the same on all ranks.
+        """
         copy = op.clone()
         for name in ("topt.strategy", "topt.cost"):
             if name in copy.operation.attributes:
@@ -161,6 +165,7 @@ class _Partition:
         for number, value in enumerate(operands):
             copy.operation.operands[number] = value
         for inner in onnx.walk(copy.operation):
+            give_seed(inner, self.versions.get("", 1))
             for number, value in enumerate(inner.operands):
                 if value in self.local:
                     inner.operands[number] = self.local[value]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import string
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,16 @@ import numpy as np
 from tensoropt.runtime.dims import bound, terms
 from tensoropt.runtime.dtypes import STRING, Array, dtype_of, is_native
 from tensoropt.runtime.errors import UserError, did_you_mean, one_line
-from tensoropt.runtime.job import Job
+from tensoropt.runtime.job import DRAWS, INT_RANGE, Job
 from tensoropt.runtime.npz import npz_headers
 from tensoropt.runtime.plan import Tensor
 
-__all__ = ["Inputs", "as_dtype", "check_dtype", "make_inputs"]
+__all__ = ["Inputs", "as_dtype", "check_dtype", "draws", "make_inputs", "rounded_otherwise"]
+
+_DEVIATIONS = {"small": 0.01, "large": 10.0}
+_ROUNDINGS = {"float32": 5e-7, "float64": 1e-15, "float16": 2e-3, "bfloat16": 1.6e-2}
+"""A few roundings of each type."""
+_SIGNS = np.array([-1.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -154,8 +159,37 @@ def as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
     return array.view(dtype) if array.dtype.kind == "V" and array.dtype != dtype else array
 
 
+def draws(inputs: Inputs) -> Iterator[Inputs]:
+    """Yield the inputs drawn as the job says, and then in the other ways that there are.
+
+    Integers that were not asked for also lie in 0..1, and are 0: where they index a table, it may
+    be small. Inputs from a file are all there is.
+    """
+    yield inputs
+    job = inputs.job
+    if job.inputs is not None:
+        return
+    kinds = {dtype_of(tensor.dtype).kind for tensor in inputs.tensors.values()}
+    if kinds & set("fV"):
+        for draw in DRAWS:
+            if draw != job.draw:
+                yield replace(inputs, job=replace(job, draw=draw))
+    if kinds & set("iu") and job.int_range == INT_RANGE:
+        for high in (2, 1):
+            yield replace(inputs, job=replace(job, int_range=(0, high)))
+
+
+def rounded_otherwise(array: Array, name: str) -> Array:
+    """Return floats changed by a few roundings, at random; others as they are."""
+    if array.dtype.kind not in "fV":
+        return array
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    step = _ROUNDINGS.get(array.dtype.name, 0.0) * random.choice(_SIGNS, array.shape)
+    return (array.astype(np.float64) * (1 + step)).astype(array.dtype)
+
+
 def _drawn(job: Job, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Floats are standard normal, booleans fair, integers small: they often index tables.
+    """Floats are drawn as the job says, booleans fair, integers small: they often index tables.
 
     Strings are letters.
     """
@@ -167,6 +201,9 @@ def _drawn(job: Job, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
     if dtype.kind in "iu":
         low, high = job.int_range
         return random.integers(low, high, shape).astype(dtype)
-    if dtype == np.float64:
-        return random.standard_normal(shape)
-    return random.standard_normal(shape, dtype=np.float32).astype(dtype)
+    kind: Any = np.float64 if dtype == np.float64 else np.float32
+    if job.draw == "uniform":
+        return random.random(shape, dtype=kind).astype(dtype)
+    array = random.standard_normal(shape, dtype=kind)
+    factor = _DEVIATIONS.get(job.draw)
+    return (array if factor is None else array * kind(factor)).astype(dtype)

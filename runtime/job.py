@@ -7,10 +7,30 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["PROVIDERS", "CheckResult", "Job", "Launched", "OutputResult", "results_from"]
+__all__ = [
+    "DRAWS",
+    "INT_RANGE",
+    "PROVIDERS",
+    "CheckResult",
+    "Job",
+    "Launched",
+    "OutputResult",
+    "results_from",
+]
 
 PROVIDERS = ("cpu", "cuda")
 """Where ranks can compute."""
+
+INT_RANGE = (0, 16)
+"""Where drawn integers lie unless asked for: they often index tables."""
+
+DRAWS = {
+    "normal": "standard normal",
+    "uniform": "uniform in 0..1",
+    "small": "normal of deviation 0.01",
+    "large": "normal of deviation 10",
+}
+"""How floats can be drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +64,8 @@ class Job(Launched):
 
     ``model`` asks for a comparison with the one-device run. Inputs come from the .npz file
     ``inputs`` or else from ``seed``: integers lie in ``int_range`` (low included, high excluded),
-    and ``dims`` sizes symbolic dimensions. ``runs`` steps are timed after one that is not.
+    floats are distributed as ``draw`` says, one of `DRAWS`, and ``dims`` sizes symbolic dimensions.
+    ``runs`` steps are timed after one that is not.
     ``rtol`` and ``atol``: None takes those of the output's type, see `compare`.
     """
 
@@ -54,7 +75,8 @@ class Job(Launched):
     inputs: str | None = None
     outputs: str | None = None
     seed: int = 0
-    int_range: tuple[int, int] = (0, 16)
+    int_range: tuple[int, int] = INT_RANGE
+    draw: str = "normal"
     dims: dict[str, int] = field(default_factory=dict)
     runs: int = 0
     rtol: float | None = None
@@ -74,6 +96,7 @@ class OutputResult:
 
     ``relative`` is over elements larger than the absolute tolerance. ``note`` says what else is
     wrong: a NaN on one side only, another shape or type. ``passed`` is None without a comparison.
+    One that cannot tell a wrong run from a right one, as the output is constant, ``shows`` nothing.
     """
 
     name: str
@@ -83,6 +106,7 @@ class OutputResult:
     relative: float | None = None
     passed: bool | None = None
     note: str = ""
+    shows: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,7 +114,8 @@ class CheckResult:
     """One plan's run. ``step_times_s``: the slowest rank's time of each timed step.
 
     ``one_device_times_s``: the same for the one-device run, where both were asked for. ``error``:
-    why the plan could not be run. ``passed`` is None without a comparison.
+    why the plan could not be run. ``passed`` is None without a comparison. ``drawn`` says from
+    what inputs were drawn where not as usual.
 
     ``peak_bytes`` is the most memory that a rank took: resident memory beyond what it had before,
     on a device what ONNX Runtime's arenas took, since ranks started, and the inputs; None where
@@ -116,6 +141,12 @@ class CheckResult:
     used_bytes: int | None = None
     nodes_on_cpu: int | None = None
     cuda_graphs: str | None = None
+    drawn: str | None = None
+
+    @property
+    def shows(self) -> bool:
+        """Whether some output can tell a wrong run from a right one; rank 0 alone has outputs."""
+        return not self.outputs or any(output.shows for output in self.outputs)
 
 
 def results_from(entries: list[dict[str, Any]]) -> list[CheckResult]:

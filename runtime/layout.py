@@ -87,13 +87,26 @@ class Layout:
             self.local_shape(array.shape)
         )
 
-    def sources(self) -> tuple[int, ...]:
-        """Return the ranks whose parts make up the whole: the first of each set of replicas."""
-        return tuple(r for r in range(math.prod(self.mesh)) if self._is_source(r))
+    @property
+    def copies(self) -> int:
+        """How many sets of ranks have the whole."""
+        return math.prod(n for n, same in zip(self.mesh, self._replicates, strict=True) if same)
 
-    def _is_source(self, rank: int) -> bool:
-        axes = zip(self.coordinates(rank), self.shard, self.partial, strict=True)
-        return all(c == 0 or d is not None or p is not None for c, d, p in axes)
+    def sources(self, copy: int = 0) -> tuple[int, ...]:
+        """Return the ranks whose parts make up the whole: of each set of replicas, one."""
+        return tuple(r for r in range(math.prod(self.mesh)) if self._copy_of(r) == copy)
+
+    @property
+    def _replicates(self) -> list[bool]:
+        pairs = zip(self.shard, self.partial, strict=True)
+        return [dim is None and reduction is None for dim, reduction in pairs]
+
+    def _copy_of(self, rank: int) -> int:
+        """Return the rank's position along the axes that replicate, row-major."""
+        copy = 0
+        for n, same, c in zip(self.mesh, self._replicates, self.coordinates(rank), strict=True):
+            copy = copy * n + c if same else copy
+        return copy
 
 
 def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> Layout:
@@ -113,9 +126,9 @@ def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> Layout:
     return Layout(tuple(mesh), shard, tuple(m[2] if m else None for m in found))
 
 
-def gather_global(parts: Mapping[int, Array], layout: Layout) -> Array:
-    """Return the global array made of ``parts`` (by rank, at least those of `Layout.sources`)."""
-    ranks = layout.sources()
+def gather_global(parts: Mapping[int, Array], layout: Layout, copy: int = 0) -> Array:
+    """Return the global array made of ``parts``: by rank, at least `Layout.sources` of ``copy``."""
+    ranks = layout.sources(copy)
     first = parts[ranks[0]]
     shape = tuple(size * layout.parts(dim) for dim, size in enumerate(first.shape))
     whole = np.empty(shape, first.dtype)

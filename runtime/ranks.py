@@ -90,28 +90,32 @@ def largest(comm: Any, value: int | None) -> int | None:
     return max(found, default=None)
 
 
-def gather(name: str, part: Array, layout: Layout, comm: Any) -> Array:
-    """Return the whole output on rank 0, elsewhere the rank's own part."""
+def gather(name: str, part: Array, layout: Layout, comm: Any, copy: int = 0) -> Array:
+    """Return the whole output on rank 0, elsewhere the rank's own part.
+
+    Of a layout that replicates, ``copy`` says which ranks' parts are taken.
+    """
     if part.dtype.hasobject:
-        return _gathered_objects(part, layout, comm)
+        return _gathered_objects(part, layout, comm, copy)
     facts = comm.gather((part.shape, part.dtype.name))
-    sources = layout.sources()
+    sources = layout.sources(copy)
     if comm.rank != 0:
         if comm.rank in sources:
             comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
         return part
-    if len({facts[rank] for rank in sources}) > 1:
+    if len({facts[rank] for rank in (0, *sources)}) > 1:
         raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
     parts = {rank: np.empty_like(part) if rank else part for rank in sources}
-    for rank in sources[1:]:
-        comm.Recv(_bytes_of(parts[rank]), rank)
-    return gather_global(parts, layout)
+    for rank in sources:
+        if rank:
+            comm.Recv(_bytes_of(parts[rank]), rank)
+    return gather_global(parts, layout, copy)
 
 
-def _gathered_objects(part: Array, layout: Layout, comm: Any) -> Array:
+def _gathered_objects(part: Array, layout: Layout, comm: Any, copy: int) -> Array:
     """Return the whole output of strings on rank 0, which have no bytes to send as they are."""
-    parts = comm.gather(part if comm.rank in layout.sources() else None)
-    return part if parts is None else gather_global(dict(enumerate(parts)), layout)
+    parts = comm.gather(part if comm.rank in layout.sources(copy) else None)
+    return part if parts is None else gather_global(dict(enumerate(parts)), layout, copy)
 
 
 def _bytes_of(array: Array) -> Array:

@@ -26,19 +26,42 @@ __all__ = [
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
+UNDECIDED = "UNDECIDED"
+_HINT = "no output shows anything, expected --inputs with which one does"
+
+
 def has_passed(results: Sequence[CheckResult]) -> bool:
-    """Say whether every plan ran and, where it was compared, agreed."""
-    return all(result.error is None and result.passed is not False for result in results)
+    """Say whether every plan ran and, where it was compared, agreed in what shows something."""
+    return all(_word(result) in ("", "PASSED") for result in results)
+
+
+def _word(result: CheckResult) -> str:
+    """Return the verdict on a plan; an empty text where it ran and was not compared."""
+    if result.error is not None or result.passed is False:
+        return "FAILED"
+    if result.passed is None:
+        return ""
+    return "PASSED" if result.shows else UNDECIDED
+
+
+def _verdict_on_all(results: Sequence[CheckResult]) -> str:
+    words = {_word(result) for result in results}
+    if "FAILED" in words:
+        return "FAILED"
+    return f"{UNDECIDED}: {_HINT}" if UNDECIDED in words else "PASSED"
 
 
 def to_text(results: Sequence[CheckResult]) -> str:
-    """Return a table, and ``PASSED`` or ``FAILED`` on a last line where plans were compared."""
+    """Return a table, and where plans were compared the verdict on a last line.
+
+    ``PASSED``, ``FAILED``, or ``UNDECIDED`` where no output of a plan shows anything.
+    """
     if len(results) == 1:
         lines = [*columns(_output_rows(results[0])), *_measured_lines(results[0])]
     else:
         lines = columns([_plan_row(result) for result in results])
     if any(result.passed is not None for result in results):
-        lines.append("PASSED" if has_passed(results) else "FAILED")
+        lines.append(_verdict_on_all(results))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -78,7 +101,7 @@ def _number(value: float | None) -> str:
 
 def _measured_lines(result: CheckResult) -> list[str]:
     """Return what was measured beside what was predicted, where steps were timed."""
-    lines = []
+    lines = [] if result.drawn is None else [f"drawn inputs: {result.drawn}"]
     if result.step_times_s:
         lines.append(f"step time: {_times(result.step_times_s)}{predicted_time(result)}")
     if result.one_device_times_s:
@@ -139,7 +162,7 @@ def size_text(size: float | None) -> str:
 
 
 def _plan_row(result: CheckResult) -> list[str]:
-    verdict = "FAILED" if not has_passed([result]) else "ok" if result.passed is None else "PASSED"
+    verdict = _word(result) or "ok"
     times = result.step_times_s
     step = f"step {milliseconds(statistics.median(times))}{predicted_time(result)}" if times else ""
     return [result.plan, f"mesh {_shape(result.mesh)}", verdict, step, _remark(result)]
@@ -168,7 +191,7 @@ def to_json(results: Sequence[CheckResult]) -> str:
 
 
 def _facts_of(result: CheckResult) -> dict[str, Any]:
-    facts = asdict(result)
+    facts = {**asdict(result), "shows": result.shows}
     for name in ("step", "one_device"):
         times = facts.pop(f"{name}_times_s")
         facts[f"{name}_time_s"] = _statistics(times) if times else None

@@ -216,12 +216,9 @@ def every_value_session(
 
     Nothing is optimised, so that all of it is there; external data lies in ``folder``.
     """
-    import onnxruntime
-
     options = _options(threads)
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    where = "session.model_external_initializers_file_folder_path"
-    options.add_session_config_entry(where, str(folder))
+    _leave_as_it_is(options)
+    _look_for_data(options, folder)
     return _rank_opened(model, options, provider)
 
 
@@ -230,9 +227,23 @@ def made_session(model: bytes, provider: Provider) -> Session:
     return _opened(model, _options(1), provider, lambda: None)
 
 
-def one_device_session(model: Path, provider: Provider = CPU) -> Session:
-    """Return stock ONNX Runtime's session of the whole model, on all cores or on one device."""
-    return _opened(model, _options(cores()), provider, lambda: None)
+def one_device_session(
+    model: Path,
+    provider: Provider = CPU,
+    *,
+    changed: bytes | None = None,
+    optimised: bool = True,
+) -> Session:
+    """Return stock ONNX Runtime's session of the whole model, on all cores or on one device.
+
+    ``changed`` is what to run in the place of the file.
+    """
+    options = _options(cores())
+    if not optimised:
+        _leave_as_it_is(options)
+    if changed is not None:
+        _look_for_data(options, model.parent)
+    return _opened(model if changed is None else changed, options, provider, lambda: None)
 
 
 def cores() -> int:
@@ -253,6 +264,18 @@ def _options(threads: int) -> Any:
     # the activations to 8 bits (4), and on one device not for the same products as on several.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     return options
+
+
+def _look_for_data(options: Any, folder: Path) -> None:
+    """Let a model from memory have its external data in ``folder``."""
+    where = "session.model_external_initializers_file_folder_path"
+    options.add_session_config_entry(where, str(folder))
+
+
+def _leave_as_it_is(options: Any) -> None:
+    import onnxruntime
+
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 def _rank_opened(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,10 +27,10 @@ from tensoropt.runtime.ranks import (
     made_on_all,
     share_of_cores,
     slowest_s,
-    timed_s,
     wait_idle,
 )
-from tensoropt.runtime.session import Session, one_device_session, rank_session
+from tensoropt.runtime.reference import Reference, drawn_text, one_device
+from tensoropt.runtime.session import Session, rank_session
 
 __all__ = ["check_job", "run_job"]
 
@@ -79,32 +80,19 @@ def run_job(job: Job, comm: Any) -> list[CheckResult]:
     A plan whose sessions cannot be made is an error of that plan. A failure while running raises
     `UserError`: the other ranks then wait for this one, so the job cannot go on.
     """
-    provider = provider_of(job, comm)
-    expected: dict[str, Array] = {}
-    times: list[float] = []
-    if job.model is not None and comm.rank == 0:
-        expected, times = _one_device(job, provider)
+    provider, asked = provider_of(job, comm), job
+    reference = one_device(job, provider) if job.model is not None and comm.rank == 0 else None
     wait_idle(comm)
-    results = [_run_plan(job, Plan.read(p), comm, provider, expected) for p in job.plans]
-    return [replace(result, one_device_times_s=tuple(times)) for result in results]
-
-
-def _one_device(job: Job, provider: Provider) -> tuple[dict[str, Array], list[float]]:
-    inputs = make_inputs(job, Plan.read(job.plans[0]).inputs)
-    try:
-        session = one_device_session(Path(str(job.model)), provider)
-        for name in inputs.tensors:
-            session.feed(name, inputs.array(name))
-        session.run()
-        times = [timed_s(session.run) for _ in range(job.runs)]
-    except UserError as error:
-        hint = " (inputs are drawn, see --int-range and --inputs)" if job.inputs is None else ""
-        raise UserError(f"the one-device run failed: {error}{hint}") from None
-    return session.fetch(), times
+    if job.model is not None:  # the inputs that all ranks draw
+        job = comm.bcast(None if reference is None else reference.job)
+    results = [_run_plan(job, Plan.read(p), comm, provider, reference) for p in job.plans]
+    times = () if reference is None else reference.times_s
+    drawn = drawn_text(job, asked)
+    return [replace(result, one_device_times_s=times, drawn=drawn) for result in results]
 
 
 def _run_plan(
-    job: Job, plan: Plan, comm: Any, provider: Provider, expected: dict[str, Array]
+    job: Job, plan: Plan, comm: Any, provider: Provider, reference: Reference | None
 ) -> CheckResult:
     predicted = plan.document["predicted"]
     result = CheckResult(
@@ -122,10 +110,9 @@ def _run_plan(
     try:
         times = _take_steps(job, session, make_inputs(job, plan.inputs), comm)
         facts = _facts(session, provider, memory, comm)
-        outputs = _outputs(job, plan, session, comm)
+        judged = _outputs(job, plan, session, comm, reference)
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
-    judged = _judge(job, plan, outputs, expected) if comm.rank == 0 else ()
     wait_idle(comm)
     passed = all(output.passed for output in judged) if job.model else None
     facts["cuda_graphs"] = refusal or "captured" if job.cuda_graphs else None
@@ -166,21 +153,49 @@ def _facts(session: Session, provider: Provider, memory: Memory, comm: Any) -> d
     }
 
 
-def _outputs(job: Job, plan: Plan, session: Session, comm: Any) -> dict[str, Array]:
-    local = session.fetch()
-    whole = {t.name: gather(t.name, local[t.name], t.layout, comm) for t in plan.outputs}
+def _outputs(
+    job: Job, plan: Plan, session: Session, comm: Any, reference: Reference | None
+) -> tuple[OutputResult, ...]:
+    """Judge the outputs, and write them where the job says; there are none but on rank 0.
+
+    Of what several ranks have whole, every copy is judged, one at a time.
+    """
+    local, whole, judged = session.fetch(), {}, []
+    for tensor in plan.outputs:
+        found: list[OutputResult] = []
+        for copy in range(1 if job.model is None else tensor.layout.copies):
+            array = gather(tensor.name, local[tensor.name], tensor.layout, comm, copy)
+            if comm.rank == 0:
+                result = _judge(job, plan, tensor.name, array, reference)
+                found.append(_placed(result, tensor.layout.sources(copy)) if copy else result)
+            if copy == 0 and job.outputs is not None:
+                whole[tensor.name] = array
+        judged += [min(found, key=_goodness)] if found else []
     if comm.rank == 0 and job.outputs is not None:
         _write_outputs(Path(job.outputs), whole)
-    return whole
+    return tuple(judged)
 
 
 def _judge(
-    job: Job, plan: Plan, outputs: dict[str, Array], expected: dict[str, Array]
-) -> tuple[OutputResult, ...]:
-    if job.model is None:
-        return tuple(describe(name, array) for name, array in outputs.items())
-    coarse = plan.is_quantised
-    return tuple(compare(n, array, expected[n], job, coarse) for n, array in outputs.items())
+    job: Job, plan: Plan, name: str, array: Array, reference: Reference | None
+) -> OutputResult:
+    if reference is None:
+        return describe(name, array)
+    expected, again = reference.outputs[name], partial(reference.again, name)
+    return compare(name, array, expected, job, plan.is_quantised, again)
+
+
+def _placed(result: OutputResult, ranks: Sequence[int]) -> OutputResult:
+    """Say where a copy is wrong that is not the first."""
+    if result.passed is not False:
+        return result
+    where = f"on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    return replace(result, note=f"{result.note}, {where}" if result.note else where)
+
+
+def _goodness(result: OutputResult) -> tuple[bool, float]:
+    """Return what orders the copies of an output, the worst first."""
+    return result.passed is not False, -(result.absolute or 0.0)
 
 
 def _as_text(array: Array) -> Array:

@@ -1,5 +1,7 @@
 """Lets the tests of a folder import the helpers beside them; helpers have names of their own.
 
+Examples of hypothesis may take their time to be drawn: other work may be on the machine.
+
 A shell has what it starts in the background ignore Ctrl-C, nohup the end of the terminal, and so
 does all that this starts in turn: tests of these signals need them back.
 """
@@ -11,6 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("shared", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 sys.path[:0] = sorted(str(path) for path in Path(__file__).parent.iterdir() if path.is_dir())
 

@@ -346,6 +346,8 @@ def session_of(model: bytes, *, optimised: bool = False) -> Any:
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    # Where its inference is wrong, of pools with `ceil_mode`, it reuses memory of another size.
+    options.enable_mem_reuse = False
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -48,6 +48,9 @@ class _Joined:
         self.tokens: list[str | None] = [None] * len(ranks)
         self.nodes: list[onnx.NodeProto] = []
         self.stored: list[onnx.TensorProto] = []
+        # Which are inputs too: ONNX Runtime's inference, which may be wrong, then does not know
+        # their values, and cannot object.
+        self.given: list[onnx.ValueInfoProto] = []
         self.count = 0
         opsets = {o.domain: o.version for o in ranks[0].opset_import if o.domain != _DOMAIN}
         self.opsets, self.opset = opsets, opsets.get("", 20)
@@ -55,7 +58,9 @@ class _Joined:
     def model(self) -> onnx.ModelProto:
         while any(self._waiting(rank) is not None for rank in range(len(self.ranks))):
             self._collective()
-        graph = onnx.GraphProto(name="joined", node=self.nodes, initializer=self.stored)
+        graph = onnx.GraphProto(
+            name="joined", node=self.nodes, initializer=self.stored, input=self.given
+        )
         for model in self.ranks:
             graph.input.extend(model.graph.input)
             graph.output.extend(model.graph.output)
@@ -142,6 +147,7 @@ class _Joined:
         if isinstance(size, int):  # of a dimension of nothing, it takes sizes only
             sizes = numpy_helper.from_array(np.full(count, size // count), self._name())
             self.stored.append(sizes)
+            self.given.append(helper.make_tensor_value_info(sizes.name, sizes.data_type, [count]))
             self._add("Split", [x, sizes.name], names, axis=dim)
         else:
             held = {"num_outputs": count} if self.opset >= 18 else {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tensoropt.compiler.errors import UserError, did_you_mean
-from tensoropt.compiler.request import SEARCHES
+from tensoropt.compiler.request import DEFAULT_SEARCH_S, SEARCHES
 from tensoropt.compiler.search.methods.registry import COMPARED, takers
 from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
 from tensoropt.compiler.version import TOOL
@@ -144,14 +144,15 @@ def _add_planning(group: Any) -> None:
     add(
         "--search-time",
         metavar="S",
-        help=f"seconds for --search {' or '.join(takers('time_limit_s'))}, all meshes together",
+        help=f"seconds for --search {' or '.join(takers('time_limit_s'))}, all meshes together "
+        f"(default {DEFAULT_SEARCH_S:g}, without --epsilon)",
     )
     add("--compare", nargs="?", const=",".join(COMPARED), metavar="NAMES",
         help="compare search engines: NAMES separated by commas (default %(const)s)")  # fmt: skip
     add("--seed", metavar="K", help=f"seed of --search {', '.join(takers('seed'))} (default 0)")
     add("--epsilon", metavar="E",
-        help="slack of the frontier: 0 is exact (the default on up to 4 devices), "
-        "0.05 within 5%% (the default on more)")  # fmt: skip
+        help="slack of the frontier: 0 is exact, 0.05 within 5%%; the search then takes "
+        "what it takes")  # fmt: skip
     add("--pick", metavar="WHICH", help="the point to take: an index, time, memory or knee")
     add("--progress", action="store_true",
         help="say on stderr how far the search is, also where that is no terminal")  # fmt: skip

@@ -13,7 +13,7 @@ from tensoropt.compiler.cli.training_flags import read_training
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
-from tensoropt.compiler.request import SEARCHES, Request
+from tensoropt.compiler.request import DEFAULT_SEARCH_S, SEARCHES, Request
 from tensoropt.compiler.search.methods.registry import takers
 from tensoropt.compiler.units import parse_bytes
 
@@ -35,6 +35,7 @@ def read_request(args: argparse.Namespace) -> Request:
     mesh = Mesh(tuple(pins["mesh"]["shape"])) if pins else None
     devices, mesh = (mesh.size, mesh) if mesh else _devices(args)
     spec = _or(args.device, "cpu")
+    anytime = args.epsilon is None and args.search_time is None
     return Request(
         device=load_device(spec),
         device_spec=spec,
@@ -44,7 +45,8 @@ def read_request(args: argparse.Namespace) -> Request:
         seed=_seed(args, searches),
         memory_bytes=None if args.memory is None else parse_bytes(args.memory, "--memory"),
         epsilon=_epsilon(args, searches),
-        time_limit_s=_search_time(args, searches),
+        time_limit_s=DEFAULT_SEARCH_S if anytime else _search_time(args, searches),
+        anytime=anytime,
         pins=pins,
         training=read_training(args, _pinned_way(args, pins)),
     )
@@ -137,9 +139,9 @@ def _seed(args: argparse.Namespace, searches: Sequence[str]) -> int | None:
     return whole_number("--seed", args.seed, 0, 2**32 - 1)
 
 
-def _epsilon(args: argparse.Namespace, searches: Sequence[str]) -> float | None:
+def _epsilon(args: argparse.Namespace, searches: Sequence[str]) -> float:
     if args.epsilon is None:
-        return None
+        return 0.0
     _check_taken("--epsilon", "epsilon", searches)
     epsilon = _number(args.epsilon)
     if not 0 <= epsilon <= 1:

@@ -27,7 +27,13 @@ from tensoropt.compiler.report.machine import (
     profile_csv,
     profile_json,
 )
-from tensoropt.compiler.report.notes import interruption, omissions, open_sizes, open_turns
+from tensoropt.compiler.report.notes import (
+    endings,
+    interruption,
+    omissions,
+    open_sizes,
+    open_turns,
+)
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
 from tensoropt.compiler.report.points import Point, pick_point
 from tensoropt.compiler.report.table import frontier_table, profile_table
@@ -133,7 +139,7 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     request, result = _search(args, request, module, say)
     say.clear()
     frontier = _report(args, request, result)
-    for line in omissions(frontier):
+    for line in (*omissions(frontier), *endings(frontier, anytime=request.anytime)):
         print(line, file=sys.stderr)
     if result.interrupted:
         return _print_interrupted(args, request, frontier)
@@ -193,6 +199,8 @@ def _report(
         found=result.found,
         left_out=result.left_out,
         interrupted=result.interrupted,
+        stopped=result.stopped,
+        time_limit_s=request.time_limit_s,
     )
 
 

@@ -23,7 +23,9 @@ from tensoropt.compiler.frontend.model_file import (
 from tensoropt.compiler.frontend.names import Namer
 from tensoropt.compiler.frontend.stored import Folder, check_stored
 from tensoropt.compiler.frontend.subgraphs import Scope
+from tensoropt.compiler.frontend.ties import transposed_copies
 from tensoropt.compiler.frontend.types import TypeTable, dim_names
+from tensoropt.dialects.build import ints_attr
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, op_name
 
@@ -37,7 +39,8 @@ def import_model(
 ) -> ir.Module:
     """Return the model in the file ``path`` as a module in the current MLIR context.
 
-    No weight is read: external data is only checked to be there. ``dims`` gives sizes to symbolic
+    No weight is read but what may be another one transposed, which becomes a `Transpose` of that:
+    external data is only checked to be there. ``dims`` gives sizes to symbolic
     dimensions. With ``training`` it is converted as :func:`load_model` says, and a symbolic
     dimension is an error. Raises :class:`UserError` for anything that is not a valid model.
     """
@@ -51,14 +54,15 @@ def import_model(
     name_outputs(inferred.graph, value_types(model.graph))
     model.proto = inferred
     with ir.Location.unknown():
-        return _Importer(model).module()
+        return _Importer(model, None if training else folder).module()
 
 
 class _Importer:
-    """Builds the module of one model."""
+    """Builds the module of one model; ``folder`` says where to look for copies of weights."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, folder: Folder | None = None) -> None:
         self.model = model
+        self.folder = folder
         self.types = TypeTable()
         self.attributes = AttributeTable(self.types)
         self.namer = Namer()
@@ -76,7 +80,9 @@ class _Importer:
         return module
 
     def _function(self) -> None:
-        graph, used = self.model.graph, self._used_parameters()
+        graph, read = self.model.graph, self._used_parameters()
+        copies = {} if self.folder is None else transposed_copies(self.model, self.folder, read)
+        used = [key for key in read if key not in copies]
         inputs = self._inputs()
         types = [self.types.type(value.type) for value in inputs]
         types += [self.types.type(_tensor_type(self.model.parameters[k].tensor)) for k in used]
@@ -87,6 +93,8 @@ class _Importer:
         values = {v.name: a for v, a in zip(inputs, arguments, strict=False)}
         self.arguments = dict(zip(used, arguments[len(inputs) :], strict=True))
         with ir.InsertionPoint(self.entry):
+            for (scope, name), original in copies.items():
+                self.arguments[scope, name] = self._transposed(self.arguments[original], name)
             results = self._graph(graph, (), values)
             ir.Operation.create("func.return", operands=results)
         kinds = ir.FunctionType.get(types, [result.type for result in results])
@@ -96,6 +104,16 @@ class _Importer:
         function.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
         returned = [_argument(v.name, v.type) for v in graph.output]
         function.attributes["res_attrs"] = ir.ArrayAttr.get(returned)
+
+    def _transposed(self, matrix: ir.Value, name: str) -> ir.Value:
+        kind = ir.RankedTensorType(matrix.type)
+        return ir.Operation.create(
+            op_name("", "Transpose"),
+            results=[ir.RankedTensorType.get(list(kind.shape)[::-1], kind.element_type)],
+            operands=[matrix],
+            attributes={"perm": ints_attr([1, 0])},
+            loc=self._location(name),
+        ).result
 
     def _inputs(self) -> list[onnx.ValueInfoProto]:
         """Return the inputs that no initializer gives a value to."""

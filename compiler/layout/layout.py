@@ -126,6 +126,8 @@ class Layout:
 
     def misfit(self, shape: Sequence[int | None], mesh: Mesh) -> str | None:
         """Return what keeps the layout from cutting a tensor of ``shape``, ``None`` if nothing."""
+        if not mesh.is_grouped(self.placements):
+            return f"more than {mesh.most_groups} groups of neighbouring mesh axes differ"
         for dim in sorted({p.dim for p in self.placements if p.is_split}):
             if dim >= len(shape):
                 return f"there is no dimension {dim}"

@@ -5,12 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tensoropt.compiler.errors import UserError
 
-__all__ = ["Mesh", "factorisations", "parse_mesh"]
+__all__ = ["Mesh", "factorisations", "grouped", "parse_mesh"]
+
+_T = TypeVar("_T")
+
+SHALLOW = 3
+"""Up to so many axes each does what it likes."""
+DEEP_GROUPS = 2
+"""On deeper meshes, the groups of neighbouring axes that do the same."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +69,61 @@ class Mesh:
         ranges = [range(n) if a in axes else (own[a],) for a, n in enumerate(self.shape)]
         return tuple(self.rank(position) for position in itertools.product(*ranges))
 
+    @property
+    def most_groups(self) -> int:
+        """The most groups of neighbouring axes that may differ in what they do.
+
+        Up to three axes do as they like. On a deeper mesh there would be far too many layouts
+        (5 placements on 6 axes: 15,625); there every op sees the ranks as a grid of two dimensions,
+        each as one of its own, 2x32 or 16x4 (docs/decisions/0022).
+        """
+        axes = sum(extent > 1 for extent in self.shape)
+        return DEEP_GROUPS if self.is_deep else axes
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether there are more than three axes above 1."""
+        return sum(extent > 1 for extent in self.shape) > SHALLOW
+
+    def layouts(self, placements: int) -> int:
+        """Return the number of layouts of tensors for which each axis has so many placements."""
+        axes = sum(extent > 1 for extent in self.shape)
+        return (
+            sum(
+                math.comb(axes - 1, others) * placements * (placements - 1) ** others
+                for others in range(self.most_groups)
+            )
+            if axes
+            else 1
+        )
+
+    def is_grouped(self, per_axis: Sequence[object]) -> bool:
+        """Say whether what the axes do falls into at most ``most_groups`` groups."""
+        done = (own for extent, own in zip(self.shape, per_axis, strict=True) if extent > 1)
+        return sum(1 for _ in itertools.groupby(done)) <= self.most_groups
+
     def __str__(self) -> str:
         return "x".join(map(str, self.shape))
+
+
+def grouped(mesh: Mesh, per_axis: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:
+    """Yield one of ``per_axis`` for every axis of ``mesh``, in at most ``most_groups`` groups.
+
+    In the order of ``itertools.product``. Axes of one rank belong to no group.
+    """
+
+    def further(axis: int, groups: int, last: _T | None) -> Iterator[tuple[_T, ...]]:
+        if axis == len(per_axis):
+            yield ()
+            return
+        for own in per_axis[axis]:
+            alone = mesh.shape[axis] == 1
+            count = groups if alone or (groups and own == last) else groups + 1
+            if count <= mesh.most_groups:
+                for rest in further(axis + 1, count, last if alone else own):
+                    yield (own, *rest)
+
+    return further(0, 0, None)
 
 
 def factorisations(devices: int) -> Iterator[Mesh]:

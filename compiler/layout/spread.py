@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from tensoropt.compiler.layout.layout import REPLICATE, Layout
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.reshard import Resharder
 
 __all__ = ["spread"]
@@ -49,8 +49,8 @@ def _between(
         return
     ends = [source, *targets]
     axes = zip(*(end.placements for end in ends), strict=True)
-    mixed = [dict.fromkeys((REPLICATE, *(p for p in axis if not p.is_partial))) for axis in axes]
-    for layout in map(Layout, itertools.product(*mixed)):
+    mixed = [[*dict.fromkeys((REPLICATE, *(p for p in a if not p.is_partial)))] for a in axes]
+    for layout in map(Layout, grouped(mesh, mixed)):
         if layout not in ends and layout.fits(shape, mesh):
             yield layout
 

@@ -49,9 +49,8 @@ class StepGraph:
         self.index = {layout: node for node, layout in enumerate(layouts)}
         self._pieces = np.array(pieces, dtype=np.int64).reshape(len(layouts), rank)
         self._cuts = self._pieces.prod(axis=1)
-        self._steps = self._sort(
-            [s for x in layouts for s in steps_from(x, rank, mesh, reductions)]
-        )
+        steps = (s for x in layouts for s in steps_from(x, rank, mesh, reductions))
+        self._steps = self._sort([step for step in steps if step.dst in self.index])
         self._src = np.array([self.index[step.src] for step in self._steps], dtype=np.int64)
         self._dst = np.array([self.index[step.dst] for step in self._steps], dtype=np.int64)
         self._fixed_s, self._s_per_byte, self._greatest = _line_table(self._steps, mesh, device)

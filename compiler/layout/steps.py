@@ -15,7 +15,7 @@ from tensoropt.compiler.layout.layout import (
     partial,
     split,
 )
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import Mesh, grouped
 
 __all__ = ["Step", "StepKind", "is_mixed", "layouts_of_rank", "steps_from"]
 
@@ -77,7 +77,7 @@ def layouts_of_rank(rank: int, mesh: Mesh, reductions: Sequence[Reduction]) -> l
     """
     every = [REPLICATE, *map(split, range(rank)), *map(partial, reductions)]
     per_axis = [every if extent > 1 else [REPLICATE] for extent in mesh.shape]
-    layouts = (Layout(placements) for placements in itertools.product(*per_axis))
+    layouts = map(Layout, grouped(mesh, per_axis))
     return [layout for layout in layouts if not is_mixed(layout)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tensoropt.compiler.report.points import Point
 
@@ -30,7 +30,8 @@ class Frontier:
     The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
     ``found`` is how many points the search had, of all meshes; 0 where that is not known. The
     bounds are those of the meshes searched, without those ``left_out``. ``interrupted``: Ctrl-C
-    ended the search.
+    ended the search. ``stopped`` names what ran out before the bound asked for was proven: the
+    ``time_limit_s``, or the memory; ``None`` if nothing did.
     """
 
     model: str
@@ -44,11 +45,20 @@ class Frontier:
     found: int = 0
     left_out: Sequence[Left] = ()
     interrupted: bool = False
+    stopped: Literal["time", "memory"] | None = None
+    time_limit_s: float | None = None
 
     @property
     def shown(self) -> Sequence[Point]:
         """The points that a report lists."""
         return [self.chosen] if self.narrowed and self.chosen is not None else self.points
+
+    @property
+    def ended(self) -> str:
+        """What ``stopped`` the search, in words that follow its bound; empty if nothing did."""
+        if self.stopped == "time":
+            return f"after {self.time_limit_s:g} s"
+        return "with a quarter of this machine's memory" if self.stopped else ""
 
 
 @dataclass(frozen=True)

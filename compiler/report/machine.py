@@ -41,14 +41,18 @@ class Report(Protocol):
 
 
 def frontier_json(frontier: Frontier) -> str:
-    """Return the frontier as one JSON object, with a line end; a bound is null for none."""
+    """Return the frontier as one JSON object, with a line end; a bound is null for none.
+
+    So is ``stopped`` where the search was complete.
+    """
     shown = {point.index for point in frontier.shown}
     points = [row for row in listed(frontier.points) if row["index"] in shown]
     bounds = {"epsilon": frontier.epsilon, "time_epsilon": _finite(frontier.time_epsilon)}
     left_out = [{"mesh": list(left.mesh), "reason": left.reason} for left in frontier.left_out]
-    ended = {"interrupted": frontier.interrupted, "left_out": left_out}
+    ended = {"interrupted": frontier.interrupted, "stopped": frontier.stopped}
     chosen = None if frontier.chosen is None else frontier.chosen.index
-    return json_text(frontier, {**bounds, **ended, "chosen": chosen, "points": points})
+    content = {**bounds, **ended, "left_out": left_out, "chosen": chosen, "points": points}
+    return json_text(frontier, content)
 
 
 def profile_json(profile: Profile) -> str:

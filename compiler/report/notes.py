@@ -9,7 +9,15 @@ from tensoropt.compiler.report.frontier import Frontier
 from tensoropt.compiler.report.points import Point, mesh_name
 from tensoropt.runtime.dims import dim_flags
 
-__all__ = ["interruption", "omissions", "open_sizes", "open_turns", "undivided", "unsplit"]
+__all__ = [
+    "endings",
+    "interruption",
+    "omissions",
+    "open_sizes",
+    "open_turns",
+    "undivided",
+    "unsplit",
+]
 
 _SHOWN = 8
 
@@ -20,6 +28,15 @@ def omissions(frontier: Frontier) -> Iterator[str]:
     for reason, group in groupby(ordered, key=lambda left: left.reason):
         names = [mesh_name(left.mesh) for left in group]
         yield f"note: {_listed(names)}: left out, {reason}"
+
+
+def endings(frontier: Frontier, *, anytime: bool) -> Iterator[str]:
+    """Yield how to search on, where nobody has said how long the search may take."""
+    if anytime and frontier.stopped and not frontier.interrupted:
+        yield (
+            f"note: the search ended {frontier.ended}; --search-time 60 gives it a minute, "
+            "--epsilon 0.01 goes on until the frontier is within 1%"
+        )
 
 
 def interruption(epsilon: float | None, *, left_out: bool = False) -> str:

@@ -52,10 +52,11 @@ def _count(frontier: Frontier) -> str:
 def _bound(frontier: Frontier) -> str:
     """Say how far the search is from exact, where it is."""
     epsilon, time_epsilon = frontier.epsilon, frontier.time_epsilon
+    after = f" {frontier.ended}" if frontier.ended else ""
     if epsilon is not None:
-        return f" within {epsilon:.2%} of the exact frontier" if epsilon else ""
+        return f" within {epsilon:.2%} of the exact frontier{after}" if epsilon else after
     if time_epsilon is None or not math.isfinite(time_epsilon):
-        return ", no bound"
+        return f", no bound{after}"
     return f", within {time_epsilon:.2%} of the least time" if time_epsilon else ", least time"
 
 

@@ -46,7 +46,7 @@ def frontier_of_parts(
     """
     clock = _Clock(time_limit_s, control)
     found: list[Point] = []
-    epsilon, whole = 0.0, True
+    epsilon, whole, full = 0.0, True, False
     for k, part, number, size in _parts(problem, wide, parts):
         try:
             frontier = solve(part, number, *clock.share(k, size))
@@ -60,11 +60,13 @@ def frontier_of_parts(
         if frontier.interrupted:
             clock.interrupt()
         whole &= frontier.whole
+        full |= frontier.short_of_memory
         epsilon = max(epsilon, frontier.epsilon)
         found += [_with(problem, point, wide.variable, k) for point in frontier.points]
     if not found:
         raise no_choice() if whole else OutOfTimeError("search: no part was solved in time")
-    return Frontier(_best(problem, found), epsilon if whole else math.inf, clock.interrupted, whole)
+    bound = epsilon if whole else math.inf
+    return Frontier(_best(problem, found), bound, clock.interrupted, whole, full)
 
 
 class _Clock:

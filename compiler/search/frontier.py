@@ -17,7 +17,9 @@ from tensoropt.compiler.search.meshes import (
     MeshSearch,
     Say,
     SearchOptions,
+    Stop,
     distinct_meshes,
+    promise,
 )
 from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.search.training_tables import mesh_tables
@@ -82,7 +84,8 @@ class FrontierResult:
     one. The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
     ``found`` counts what the searches of all meshes returned, of which ``points`` is a choice.
     The bounds are those of the meshes that were searched, without those ``left_out``.
-    ``interrupted``: Ctrl-C ended the search.
+    ``interrupted``: Ctrl-C ended the search. ``stopped`` names what ran out before the bound
+    that was asked for was proven, on any mesh; ``None`` if nothing did.
     """
 
     points: Sequence[FrontierPoint]
@@ -91,6 +94,7 @@ class FrontierResult:
     found: int = 0
     left_out: Sequence[LeftOut] = ()
     interrupted: bool = False
+    stopped: Stop | None = None
 
 
 def search_frontier(
@@ -111,13 +115,13 @@ def search_graph(
     options: SearchOptions | None = None,
     say: Say = lambda text: None,
 ) -> FrontierResult:
-    """Return the union of the frontiers of ``graph`` over ``meshes``, those of few axes first.
+    """Return the union of the frontiers of ``graph`` over ``meshes``, in the order of promise.
 
     The search runs on tables (``tables.py``); every point it returns is then costed as the graphs
     it leads to (``evaluate.py``), and those that turn out dominated are dropped.
     """
     options = options or SearchOptions()
-    every = sorted(_chosen(distinct_meshes(meshes, device), options), key=lambda m: len(m.shape))
+    every = sorted(_chosen(distinct_meshes(meshes, device), options), key=promise)
     return search_tables((mesh_tables(graph, m, device) for m in every), len(every), options, say)
 
 
@@ -147,6 +151,7 @@ def search_tables(
         sum(len(result.points) for result in search.found),
         search.left_out,
         search.interrupted,
+        search.stopped,
     )
 
 

@@ -33,21 +33,25 @@ def solve_frontier(
     time_limit_s: float | None = None,
     threads: int = 2,
     control: Control = _NO_CONTROL,
+    known: Sequence[tuple[float, float]] = (),
 ) -> Frontier:
     """Return the Pareto points of a problem in (memory, time), each with a choice that reaches it.
 
     With ``epsilon`` 0 every Pareto point is returned (one choice each). Otherwise every choice is
     within a factor ``1 + epsilon`` of a returned point in both objectives; the fastest and the
     leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than asked for only if
-    ``time_limit_s`` ran out first. The same arguments give the same points unless time ran out.
-    ``control`` says who watches, and what Ctrl-C does.
+    ``time_limit_s`` ran out first, or a quarter of the machine's memory did not hold the lists of
+    points. The same arguments give the same points unless that is so.
+    ``control`` says who watches, and what Ctrl-C does. ``known`` holds the time and the memory of
+    points of other problems: choices that they cover need not be found, and the bound is that of
+    all points together.
 
     Raises OutOfTimeError past ``control.last_limit_s``; UserError for options out of range, when no
     choice is allowed (every one has an infinite time), and when the tables do not fit into memory
     even with nodes fixed one by one.
     """
     _check_options(epsilon, time_limit_s, threads)
-    options = {"threads": threads}
+    options = {"threads": threads, "known": known}
     return _solve(problem, epsilon, time_limit_s, control, options)
 
 
@@ -91,7 +95,12 @@ def _solve(
         found = frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
         return found if found.whole or parts > 1 else _with_fastest(problem, found)
     points = _points(problem, result["choices"])
-    return Frontier(points, float(result["epsilon"]), bool(result["interrupted"]))
+    return Frontier(
+        points,
+        float(result["epsilon"]),
+        bool(result["interrupted"]),
+        short_of_memory=bool(result["short_of_memory"]),
+    )
 
 
 def _with_fastest(problem: Problem, frontier: Frontier) -> Frontier:
@@ -140,7 +149,8 @@ def _engine(
     numbers_only: bool = False,
     order: Sequence[int] = (),
 ) -> Any:
-    """The engine, ready to solve; `budget` bytes for its tables, 0 for half of the machine's.
+    """The engine, ready to solve; `budget` bytes for its tables, and as many for its lists of
+    points; 0 for a quarter of the machine's memory.
 
     With `numbers_only` it knows times alone, and only the least can be asked for.
 
@@ -187,6 +197,7 @@ def _run(
     control: Control = _NO_CONTROL,
     always_share: bool = False,
     budget: float = 0.0,
+    known: Sequence[tuple[float, float]] = (),
 ) -> dict[str, Any]:
     """The engine's result. `direct_sums` is the effort spent on doing without the hull first,
     `box_sums` that on a gap before it is divided, counted in sums of two points; `always_share`
@@ -198,8 +209,10 @@ def _run(
     limit, last = (_left(limit, past) for limit in (time_limit_s, control.last_limit_s))
     forgive, watch = control.on_interrupt == "return", _watcher(control)
     effort = (epsilon, limit, threads, direct_sums, box_sums, hull_only)
+    ends = (forgive, last, control.grace_s, watch)
+    elsewhere = np.array(sorted(known), dtype=np.float64).reshape(-1, 2)
     try:
-        result: dict[str, Any] = engine.frontier(*effort, forgive, last, control.grace_s, watch)
+        result: dict[str, Any] = engine.frontier(*effort, *ends, elsewhere)
     except TooLargeError as error:
         raise TooWideError(f"search: {error}", engine.widest()) from None
     except StoppedError:

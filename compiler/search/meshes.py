@@ -28,14 +28,26 @@ from tensoropt.compiler.search.problem import Point
 from tensoropt.compiler.search.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.search.tables import MeshTables
 
-__all__ = ["Choice", "LeftOut", "MeshSearch", "Say", "SearchOptions", "distinct_meshes"]
+__all__ = [
+    "Choice",
+    "LeftOut",
+    "MeshSearch",
+    "Say",
+    "SearchOptions",
+    "Stop",
+    "distinct_meshes",
+    "promise",
+]
 
 Choice = npt.NDArray[np.int32]
 """Per choosing node, the number of its strategy."""
 
 Say = Callable[[str], None]
 
-LATE = 0.2
+Stop = Literal["time", "memory"]
+"""What a search ran out of."""
+
+LATE = 0.1
 """How much later than its limit a search may end, for the fastest and the leanest points."""
 LATE_S = 1.0
 """The same in seconds, in addition."""
@@ -43,9 +55,8 @@ LARGE = 10_000
 """Of programs with more nodes, fewer points are costed."""
 BY_FAR = 0.7
 """Of a point's memory by the tables; by its program it is not less (``bench/charges.py``)."""
-MOST_AXES_TRAINING = 3
-"""Of several meshes, those with more axes are left out for training steps, where every op has the
-choices of its gradient too: they would take minutes each."""
+PLACEMENTS = 5
+"""Of a typical tensor on one axis: whole, partial, or split along one of three dimensions."""
 GRACE_S = 1.0
 """What a mesh gets for them after Ctrl-C, when another one has given points already."""
 
@@ -58,15 +69,17 @@ class SearchOptions:
     lie from a returned one; 0 is exact. ``points`` is the most that are kept per mesh for exact
     costing, spread over the frontier; the fastest and the leanest always are. With
     ``memory_bytes``, so are the points around that limit. ``time_limit_s`` is for all meshes,
-    tables and costing included; it is exceeded by at most a fifth and a second. With
-    ``on_interrupt`` "return", Ctrl-C ends the search with what was found. With ``enough_bytes``, it
-    ends after the first mesh with a point of at most that memory.
+    tables and costing included; it is exceeded by at most a tenth and a second, but where the
+    search ``must_answer``: then it goes on until one mesh has its fastest and its leanest point.
+    With ``on_interrupt`` "return", Ctrl-C ends the search with what was found. With
+    ``enough_bytes``, it ends after the first mesh with a point of at most that memory.
     """
 
     name: str = "ft"
     seed: int = 0
     epsilon: float = 0.0
     time_limit_s: float | None = None
+    must_answer: bool = False
     points: int = 100
     memory_bytes: int | None = None
     on_interrupt: Literal["raise", "return"] = "raise"
@@ -91,6 +104,14 @@ def distinct_meshes(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
     return list(kept.values())
 
 
+def promise(mesh: Mesh) -> tuple[int, int]:
+    """Return by what to sort meshes: small tables first, of equal ones the squarest mesh.
+
+    So those of three axes come last; deeper ones have smaller tables again.
+    """
+    return mesh.layouts(PLACEMENTS), max(mesh.shape)
+
+
 class MeshSearch:
     """Searches the meshes that it is given, in turn.
 
@@ -107,6 +128,7 @@ class MeshSearch:
         self.interrupted = False
         self._stopping = False  # Ctrl-C has come, and the method is about to return
         self._refusals: list[tuple[Mesh, Exception]] = []
+        self._late = False  # a mesh was left out for want of time
         limit = options.time_limit_s
         self._end = None if limit is None else self.started + limit
         self._last = None if limit is None else self.started + limit * (1 + LATE) + LATE_S
@@ -119,6 +141,7 @@ class MeshSearch:
                 raise _InterruptedError
             self._search(tables)
         except OutOfTimeError as error:
+            self._late = True
             self._leave_out(tables.mesh, error, "no time was left; expected more --search-time")
         except KeyboardInterrupt as error:
             if self._stopping or not self.found or self.options.on_interrupt == "raise":
@@ -129,6 +152,16 @@ class MeshSearch:
             self._refusals.append((tables.mesh, error))
         except (UserError, MemoryError) as error:
             self._leave_out(tables.mesh, error, str(error) or "out of memory")
+
+    @property
+    def stopped(self) -> Stop | None:
+        """What ran out before the bound asked for was proven; ``None`` if nothing did."""
+        if any(found.short_of_memory for found in self.found):
+            return "memory"
+        bounds = (found.epsilon for found in self.found)
+        asked, limited = self.options.epsilon, self.options.time_limit_s is not None
+        late = self._late or any(bound is not None and bound > asked for bound in bounds)
+        return "time" if limited and late else None
 
     @property
     def done(self) -> bool:
@@ -159,11 +192,7 @@ class MeshSearch:
         tell = self._teller(tables.mesh)
         end = self._share()
         tell("tables")
-        if self.count > 1 and tables.graph.trains and len(tables.mesh.shape) > MOST_AXES_TRAINING:
-            raise UserError(
-                f"has more than {MOST_AXES_TRAINING} axes; expected --mesh to ask for it"
-            )
-        with alarm(self._last):
+        with alarm(self._given_up):
             too_large = (m for m, e in self._refusals if isinstance(e, TablesTooLargeError))
             check_tables(tables, too_large)
             case = Case(tables.problem, tables)
@@ -171,6 +200,11 @@ class MeshSearch:
         self.interrupted |= result.interrupted
         tell("costing what was found")
         self._cost(tables, result)
+
+    @property
+    def _given_up(self) -> float | None:
+        """When even the fastest and the leanest point of a mesh are given up."""
+        return None if self.options.must_answer and not self.found else self._last
 
     def _share(self) -> float | None:
         """Return when the next mesh should be done, tables too: an even part of what is left."""
@@ -185,9 +219,11 @@ class MeshSearch:
             tell(str(status))
 
         options, grace = self.options, GRACE_S if self.found else math.inf
-        control = Control(_seconds_to(self._last), options.on_interrupt, grace, watch)
+        control = Control(_seconds_to(self._given_up), options.on_interrupt, grace, watch)
         time_limit_s = _seconds_to(end)
-        return Limits(options.seed, options.epsilon, time_limit_s, options.memory_bytes, control)
+        known = [(point.time, point.memory) for found in self.found for point in found.points]
+        asked = (options.seed, options.epsilon, time_limit_s, options.memory_bytes)
+        return Limits(*asked, control, known)
 
     def _teller(self, mesh: Mesh) -> Say:
         where = f"mesh {mesh}" + (f" ({self.number} of {self.count})" if self.count > 1 else "")

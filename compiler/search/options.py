@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import lru_cache
 
 from tensoropt.compiler.layout.layout import REPLICATE, Layout, Placement, split
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.search.graph import Graph, Node
 from tensoropt.compiler.sharding.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule import Rule, Strategy, strategies
@@ -25,7 +24,7 @@ def stored_layouts(info: TensorInfo | None, mesh: Mesh) -> tuple[Layout, ...]:
     if info is None:
         return (Layout.replicated(mesh),)
     options: list[Placement] = [REPLICATE, *(split(dim) for dim in range(info.rank))]
-    layouts = (Layout(p) for p in itertools.product(options, repeat=len(mesh.shape)))
+    layouts = map(Layout, grouped(mesh, [options] * len(mesh.shape)))
     return tuple(layout for layout in layouts if layout.fits(info.shape, mesh))
 
 

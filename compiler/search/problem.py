@@ -80,12 +80,14 @@ class Frontier:
     ``epsilon`` 0 the points are all there are. The first and the last point are exact in any case,
     but where the frontier is not ``whole``: time ran out before every part of the problem was
     searched, and there is no bound. ``interrupted``: Ctrl-C ended the search.
+    ``short_of_memory``: so did the memory that the lists of points may take, for a part of it.
     """
 
     points: list[Point]
     epsilon: float
     interrupted: bool = False
     whole: bool = True
+    short_of_memory: bool = False
 
 
 class Problem:

@@ -39,10 +39,11 @@ def halo_of(info: OpInfo) -> Window | None:
     """
     held = info.operand(0)
     old = info.standard_version < BROADCAST_VERSION
-    window = next(iter(windows_of(info)), None)
-    if window is None or held is None or held.dtype not in _TYPES or old:
+    windows = windows_of(info)
+    cropped = any(min(window.begin, window.end) < 0 for window in windows)
+    if not windows or cropped or held is None or held.dtype not in _TYPES or old:
         return None
-    return window if _is_alike(info, window) else None
+    return windows[0] if _is_alike(info, windows[0]) else None
 
 
 def _is_alike(info: OpInfo, window: Window) -> bool:

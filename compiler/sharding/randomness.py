@@ -12,10 +12,12 @@ from tensoropt.compiler.sharding.registry import replicated_rule, sharding_rule
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import is_random
 
-__all__ = ["seeded_rule"]
+__all__ = ["give_seed", "seeded_rule"]
 
 _EXACT_IN_FLOAT32 = 2**24
+_DROPOUT, _DROPOUT_HAS_SEEDS = "onnx.Dropout", 12
 
 
 @sharding_rule(
@@ -37,11 +39,16 @@ def seeded_rule(info: OpInfo) -> Rule:
 def _seed(local: LocalOp) -> list[Any]:
     if "seed" in local.op.attributes:
         return local.clone()
-    seed = zlib.crc32(str(local.op.location).encode()) % _EXACT_IN_FLOAT32
-    return local.clone(attributes={"seed": _attribute(local.info.name, seed)})
+    return local.clone(attributes={"seed": _attribute(local.op)})
 
 
-def _attribute(name: str, seed: int) -> ir.Attribute:
-    if name == "Dropout":
-        return int_attr(seed)
-    return ir.FloatAttr.get(ir.F32Type.get(), float(seed))
+def give_seed(op: ir.Operation, version: int) -> None:
+    """Give an op inside a control-flow op, in a standard of ``version``, the seed it lacks."""
+    draws = is_random(op) or (op.name == _DROPOUT and version >= _DROPOUT_HAS_SEEDS)
+    if draws and "seed" not in op.attributes:
+        op.attributes["seed"] = _attribute(op)
+
+
+def _attribute(op: ir.Operation) -> ir.Attribute:
+    seed = zlib.crc32(str(op.location).encode()) % _EXACT_IN_FLOAT32
+    return int_attr(seed) if op.name == _DROPOUT else ir.FloatAttr.get(ir.F32Type.get(), seed)

@@ -7,7 +7,6 @@ follows: per mesh axis, one factor is split, or partial sums pass through, or no
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from tensoropt.compiler.layout.layout import (
     partial,
     split,
 )
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import Mesh, grouped
 
 if TYPE_CHECKING:
     from tensoropt.compiler.cost.communication import Collective
@@ -144,11 +143,12 @@ class Strategy:
 def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
     """Return every distinct strategy that ``rule`` offers on ``mesh``; the first replicates.
 
-    Cost: the product over axes of (factors that the axis divides + linear groups + 1).
+    Cost: the product over axes of (factors that the axis divides + linear groups + 1), on meshes of
+    more than three axes its square for every place where two groups of axes meet.
     """
     options = [_options(rule, extent) for extent in mesh.shape]
     found: dict[Strategy, None] = {}
-    for choices in itertools.product(*options):
+    for choices in grouped(mesh, options):
         if _divides(rule, mesh, choices):
             found.setdefault(_strategy(rule, choices), None)
     return tuple(found)
@@ -167,8 +167,9 @@ def placements(rule: Rule, choice: Choice) -> tuple[list[Placement], list[Placem
 
 
 def strategy_of_choices(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> Strategy | None:
-    """Return the strategy of one choice per mesh axis, ``None`` where it does not divide."""
-    return _strategy(rule, choices) if _divides(rule, mesh, choices) else None
+    """Return the strategy of one choice per mesh axis, ``None`` where it is not offered."""
+    offered = mesh.is_grouped(choices) and _divides(rule, mesh, choices)
+    return _strategy(rule, choices) if offered else None
 
 
 def _options(rule: Rule, extent: int) -> list[Choice]:

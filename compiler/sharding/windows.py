@@ -28,7 +28,8 @@ class Window:
     """The windows along dimension ``dim`` of operand 0, lengths in elements of it.
 
     A window has ``taps`` elements, ``dilation`` apart; windows start ``stride`` apart, the first
-    ``begin`` before the input. ``end`` is the padding behind it.
+    ``begin`` before the input. ``end`` is the padding behind it. Both are negative where elements
+    are left out instead.
     """
 
     dim: int
@@ -56,7 +57,7 @@ class Window:
     @property
     def is_local(self) -> bool:
         """Whether the windows of a part lie in it, so that its op is a plain copy."""
-        return self.begin == self.end == self.after == 0
+        return max(self.begin, self.end, self.after) <= 0
 
     @property
     def least(self) -> int:
@@ -117,11 +118,26 @@ def _pads(info: OpInfo) -> tuple[list[int], list[int]] | None:
         held = list(info.attribute("pads", ())) if mode == "NOTSET" else []
         held = held or [0] * 2 * rank
         return held[:rank], held[rank:]
+    if len(info.operands) == 1:
+        return _same_pools(info, mode)
     totals = _same_totals(info)
     if totals is None:
         return None
     smaller, larger = [n // 2 for n in totals], [n - n // 2 for n in totals]
     return (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
+
+
+def _same_pools(info: OpInfo, mode: str) -> tuple[list[int], list[int]] | None:
+    """Return how SAME pads each spatial dimension of pooling, which has no weight."""
+    kernel, sizes = kernel_of(info), info.shape(0)[2:]
+    if None in (*kernel, *sizes):
+        return None
+    strides = _spatial(info, "strides", len(kernel))
+    rows = [
+        padded_windows(size or 0, taps or 0, stride, 1, 0, 0, auto_pad=mode)[1:]
+        for size, taps, stride in zip(sizes, kernel, strides, strict=True)
+    ]
+    return [begin for begin, _ in rows], [end for _, end in rows]
 
 
 def _same_totals(info: OpInfo) -> list[int] | None:
@@ -182,7 +198,10 @@ def _tiles(info: OpInfo, dim: int, size: int | None, windows: Shape, exact: bool
 
 
 def _is_padded(info: OpInfo, dim: int) -> bool:
-    """Say whether padding is written out; what SAME adds is nothing where windows tile."""
+    """Say whether windows reach into padding; what SAME adds to Conv is nothing where they tile."""
+    if len(info.operands) == 1 and str(info.attribute("auto_pad", "")).startswith("SAME"):
+        windows = windows_of(info)
+        return not windows or not windows[dim].is_local
     pads = info.attribute("pads", ())
     return bool(pads) and any(pads[dim :: len(pads) // 2])
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tensoropt.compiler.cli import planning_flags
 from tensoropt.compiler.cli.output import Progress
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search import meshes
@@ -141,13 +142,48 @@ def test_no_time_still_gives_the_fastest_and_the_leanest(opt, mlp: Path) -> None
     assert points[0][-1]["memory_bytes"] == points[1][-1]["memory_bytes"]
 
 
+def test_the_default_answers_with_what_it_has_by_then(opt, monkeypatch) -> None:
+    monkeypatch.setattr(planning_flags, "DEFAULT_SEARCH_S", 0.5)
+    outcome = opt(LLAMA, "--devices", "8", "--pareto")
+    assert outcome.status == 0
+    first = outcome.out.splitlines()[0]
+    assert re.search(r"within \d+\.\d\d% of the exact frontier after 0\.5 s", first)
+    assert outcome.err.splitlines()[-1] == (
+        "note: the search ended after 0.5 s; --search-time 60 gives it a minute, "
+        "--epsilon 0.01 goes on until the frontier is within 1%"
+    )
+    found = json.loads(opt(LLAMA, "--devices", "8", "--pareto", "--format", "json").out)
+    assert found["stopped"] == "time"
+
+
+def test_the_default_is_exact_where_that_is_quick(opt, mlp: Path) -> None:
+    outcome = opt(mlp, "--devices", "4", "--pareto", "--format", "json")
+    found = json.loads(outcome.out)
+    assert (found["epsilon"], found["stopped"], outcome.err) == (0, None, "")
+
+
+def test_the_default_gives_a_point_however_long_that_takes(opt, mlp: Path, monkeypatch) -> None:
+    monkeypatch.setattr(planning_flags, "DEFAULT_SEARCH_S", 0.0)
+    monkeypatch.setattr(meshes, "LATE_S", 0.0)
+    outcome = opt(mlp, "--devices", "4", "--pareto", "--format", "json")
+    assert outcome.status == 0
+    assert json.loads(outcome.out)["points"]
+
+
+def test_many_devices_are_searched_on_deep_meshes_too(opt, mlp: Path) -> None:
+    outcome = opt(mlp, "--devices", "64", "--pareto", "--format", "json", "--epsilon", "0.05")
+    found = json.loads(outcome.out)
+    assert found["left_out"] == []
+    assert found["epsilon"] <= 0.05
+
+
 def test_the_time_is_for_all_meshes_together() -> None:
     started = time.monotonic()
     command = [*COMMAND, str(LLAMA), "--devices", "64", "--search-time", "2", "--format", "json"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert time.monotonic() - started < 20  # 3.4 of search on a quiet machine
     found = json.loads(result.stdout)
-    assert [2] * 6 in [left["mesh"] for left in found["left_out"]]
+    assert [4] * 3 in [left["mesh"] for left in found["left_out"]]
     assert "no time was left; expected more --search-time" in result.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
+from tensoropt.compiler.layout.mesh import Mesh, factorisations, grouped, parse_mesh
 
 meshes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(lambda shape: Mesh(tuple(shape)))
 
@@ -53,6 +54,21 @@ def test_factorisations_are_distinct_and_complete(devices: int) -> None:
 def _ordered_factorisations(n: int) -> int:
     """Return how many ways there are; one for 1 (OEIS A074206)."""
     return 1 if n == 1 else sum(_ordered_factorisations(d) for d in range(1, n) if n % d == 0)
+
+
+@given(st.lists(st.sampled_from([1, 2, 2, 3]), min_size=1, max_size=6).map(tuple))
+def test_deep_meshes_have_at_most_two_groups_of_axes(shape: tuple[int, ...]) -> None:
+    mesh, placements = Mesh(shape), "RSP"
+    own = [placements if extent > 1 else "R" for extent in shape]
+    every = list(itertools.product(*own))
+    wide = [[p for p, extent in zip(held, shape, strict=True) if extent > 1] for held in every]
+    few = [sum(a != b for a, b in itertools.pairwise(held)) <= 1 for held in wide]
+    deep = sum(extent > 1 for extent in shape) > 3
+    assert list(grouped(mesh, own)) == [
+        h for h, ok in zip(every, few, strict=True) if ok or not deep
+    ]
+    assert [mesh.is_grouped(held) for held in every] == [ok or not deep for ok in few]
+    assert mesh.layouts(3) == len(list(grouped(mesh, own)))
 
 
 def test_mesh_text() -> None:

@@ -20,7 +20,7 @@ from tensoropt.compiler.layout.reshard import Path, Resharder
 from tensoropt.compiler.layout.steps import Step, layouts_of_rank, steps_from
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
-MESHES = [Mesh(shape) for shape in ((2,), (4,), (2, 2), (2, 4), (2, 2, 2), (1, 4))]
+MESHES = [Mesh(shape) for shape in ((2,), (4,), (2, 2), (2, 4), (2, 2, 2), (1, 4), (2, 1, 2, 2, 2))]
 RESHARDERS = {
     (mesh, name): Resharder(mesh, load_device(name)) for mesh in MESHES for name in ("cpu", "h200")
 }

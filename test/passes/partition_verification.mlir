@@ -49,3 +49,13 @@ module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
     return %x : tensor<6x16xf32>
   }
 }
+
+// -----
+
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 2x2x2x2)
+  func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)", "R", "S(1)", "S(1)"]>}) -> (tensor<8x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)", "R", "S(1)", "S(1)"]>}) {
+    // expected-error@-1 {{'func.func' op argument 0 has a layout that does not divide tensor<8x16xf32>, [S(0), R, S(1), S(1)]: more than 2 groups of neighbouring mesh axes differ}}
+    return %x : tensor<8x16xf32>
+  }
+}

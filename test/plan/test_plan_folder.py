@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,14 @@ def test_what_the_schema_refuses(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=what):
         write_plan(tmp_path, wrong)
     assert not (tmp_path / PLAN_FILE).exists()
+
+
+def test_every_entry_is_documented() -> None:
+    root = Path(__file__).parents[2]
+    schema = json.loads((root / "runtime" / "plan.schema.json").read_text())
+    page = (root / "docs" / "plan-format.md").read_text()
+    rows = re.findall(r"^\| `([a-z0-9]+)[.`]", page.split("### Costs")[0], re.MULTILINE)
+    assert list(dict.fromkeys(rows)) == list(schema["properties"])
 
 
 def test_infinity_is_no_json(tmp_path: Path) -> None:

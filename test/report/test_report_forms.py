@@ -45,10 +45,10 @@ def test_coloured_table_holds_every_figure(frontier) -> None:
 
 def test_json(frontier) -> None:
     document = json.loads(frontier_json(frontier))
-    head = ["schema", "model", "device", "epsilon", "time_epsilon", "interrupted", "left_out"]
-    head += ["chosen"]
-    assert list(document) == [*head, "points"]
-    assert (document["interrupted"], document["left_out"]) == (False, [])
+    head = ["schema", "model", "device", "epsilon", "time_epsilon"]
+    assert list(document) == [*head, "interrupted", "stopped", "left_out", "chosen", "points"]
+    ended = (document["interrupted"], document["stopped"], document["left_out"])
+    assert ended == (False, None, [])
     assert document["epsilon"] == 0
     assert document["schema"] == 1
     assert (document["model"], document["device"]) == ("model.onnx", "cpu")

@@ -19,8 +19,10 @@ def test_cut_and_gather_are_inverse(texts: tuple[str, str]) -> None:
     whole = np.arange(12 * 18 * 2).reshape(12, 18, 2)
     parts = {rank: layout.local_slice(whole, rank) for rank in range(6)}
     assert all(part.shape == layout.local_shape(whole.shape) for part in parts.values())
-    needed = {rank: parts[rank] for rank in layout.sources()}
-    assert np.array_equal(gather_global(needed, layout), whole)
+    for copy in range(layout.copies):
+        needed = {rank: parts.pop(rank) for rank in layout.sources(copy)}
+        assert np.array_equal(gather_global(needed, layout, copy), whole)
+    assert not parts
 
 
 def test_axes_split_major_to_minor() -> None:

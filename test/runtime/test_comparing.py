@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tensoropt.runtime.compare import compare
-from tensoropt.runtime.inputs import make_inputs
+from tensoropt.runtime.inputs import draws, make_inputs
 from tensoropt.runtime.job import CheckResult, Job, OutputResult
 from tensoropt.runtime.layout import parse_layout
 from tensoropt.runtime.plan import Tensor
@@ -80,6 +80,58 @@ def test_products_on_cuda_are_those_of_ten_bits() -> None:
     assert not compare("y", near, one, JOB).passed
     assert not compare("y", near * 2, one, Job((), provider="cuda")).passed
     assert not compare("y", near, one.astype(np.float64), Job((), provider="cuda")).passed
+
+
+FAINT = np.random.default_rng(0).standard_normal(1000).astype(np.float32) * np.float32(1e-14)
+
+
+@pytest.mark.parametrize(
+    ("found", "passed"),
+    [(FAINT * np.float32(1.00001), True), (FAINT * 0, False), (FAINT * np.float32(1.1), False)],
+)
+def test_a_faint_output_is_judged_by_its_own_scale(found: np.ndarray, passed: bool) -> None:
+    result = compare("y", found, FAINT, JOB)
+    assert (result.passed, result.shows) == (passed, True)
+
+
+def test_what_lies_around_a_large_mean_is_judged_by_its_spread() -> None:
+    around = (100 + np.linspace(-1, 1, 50)).astype(np.float32)
+    assert compare("y", around + np.float32(1e-4), around, JOB).passed
+    flat = np.full(50, 100, np.float32)
+    assert not compare("y", flat, around, JOB).passed
+    result = compare("y", around, flat, JOB)
+    assert (result.passed, result.shows, result.note) == (False, False, "is constant")
+
+
+@pytest.mark.parametrize(
+    ("expected", "why"),
+    [
+        ([3.0, 3.0], "is constant: shows nothing"),
+        ([1e6, 1e6 + 1], "is lost in rounding: shows nothing"),
+        ([0.0], "is zero: shows nothing"),
+        ([NAN, NAN], "is NaN or infinite throughout: shows nothing"),
+        ([], "is empty: shows nothing"),
+    ],
+)
+def test_an_output_that_shows_nothing(expected: list[float], why: str) -> None:
+    array = np.array(expected, np.float32)
+    result = compare("y", array, array, JOB)
+    assert (result.passed, result.shows, result.note) == (True, False, why)
+
+
+def test_whole_numbers_that_show_nothing() -> None:
+    assert not compare("y", np.array([2, 2]), np.array([2, 2]), JOB).shows
+    assert compare("y", np.array([0]), np.array([0]), JOB).shows
+    assert compare("y", np.array([1, 0]), np.array([1, 0]), JOB).shows
+
+
+def test_an_output_that_is_nothing_but_rounding_shows_nothing() -> None:
+    """Of a sum that is 0 but for rounding: another run on one device is as far off."""
+    first, second, found = np.random.default_rng(1).standard_normal((3, 100)).astype("f4") * 1e-8
+    result = compare("y", found, first, JOB, again=lambda: second)
+    assert (result.passed, result.shows) == (True, False)
+    assert not compare("y", found, first, JOB, again=lambda: first + np.float32(1e-15)).passed
+    assert not compare("y", found, first, JOB).passed
 
 
 STEP = 8.0 / 255
@@ -159,6 +211,20 @@ def test_drawn_inputs() -> None:
     integers = drawn("int64")
     assert (integers.min(), integers.max(), integers.dtype) == (0, 15, np.int64)
     assert set(drawn("uint8", int_range=(2, 4)).tolist()) == {2, 3}
+    uniform = drawn("float32", draw="uniform")
+    assert (uniform.min() >= 0, uniform.max() <= 1, uniform.std() > 0.2) == (True,) * 3
+    assert 9 < drawn("float64", draw="large").std() < 11
+    assert 0.009 < drawn("float16", draw="small").std() < 0.011
+
+
+def test_other_ways_to_draw() -> None:
+    layout = parse_layout(["R"], [1])
+    floats, whole = Tensor("x", "float32", (9,), layout), Tensor("i", "int64", (9,), layout)
+    ways = [(i.job.draw, i.job.int_range) for i in draws(make_inputs(JOB, [floats, whole]))]
+    assert [draw for draw, _ in ways[:4]] == ["normal", "uniform", "small", "large"]
+    assert [span for _, span in ways[3:]] == [(0, 16), (0, 2), (0, 1)]
+    asked = Job((), int_range=(0, 9))
+    assert len(list(draws(make_inputs(asked, [whole])))) == 1
 
 
 def test_results_survive_their_file(tmp_path) -> None:

@@ -183,6 +183,64 @@ def test_no_time_at_all_still_gives_the_extremes_and_an_honest_bound() -> None:
         assert any(p.time <= time * factor and p.memory <= memory * factor for p in hasty.points)
 
 
+@given(seeds, st.sampled_from([0.0, 0.1]), st.sampled_from([0.0, 1e6]))
+@some
+def test_points_known_from_elsewhere_count_as_found(
+    seed: int, epsilon: float, direct_sums: float
+) -> None:
+    """Half of the choices are searched first; with them, the bound is that of all."""
+    problem, want = _problem(seed)
+    sizes = [len(node.time_s) for node in problem.nodes]
+    if not want or max(sizes) < 2:
+        return
+    halves = [_with_part(problem, sizes.index(max(sizes)), part) for part in (0, 1)]
+    if not all(brute.pareto(*brute.enumerate_costs(half)) for half in halves):
+        return
+    first = _pairs(solve_frontier(halves[0]))
+    result = ft._run(halves[1], epsilon, 60.0, 2, direct_sums=direct_sums, box_sums=0, known=first)
+    second = Frontier(ft._points(halves[1], result["choices"]), result["epsilon"])
+    assert second.epsilon <= epsilon
+    factor = (1 + second.epsilon) * (1 + CLOSE)
+    for time, memory in want:
+        points = [*first, *_pairs(second)]
+        assert any(t <= time * factor and m <= memory * factor + 1e-9 for t, m in points)
+
+
+def _with_part(problem: Problem, node: int, part: int) -> Problem:
+    """Return the problem with the first or the second half of the configurations of a node."""
+    size = len(problem.nodes[node].time_s)
+    barred = np.arange(size) < size // 2 if part else np.arange(size) >= size // 2
+    own = problem.nodes[node]
+    nodes = [*problem.nodes]
+    nodes[node] = NodeTable(
+        np.where(barred, np.inf, own.time_s), own.static_bytes, own.transient_bytes
+    )
+    return Problem(nodes, problem.edges)
+
+
+def _doubling(nodes: int) -> Problem:
+    """Each node is twice as slow and saves twice as much as the one before: all choices count."""
+    return Problem([NodeTable([0, 2.0**n], [2.0**n, 0]) for n in range(nodes)])
+
+
+def test_lists_that_outgrow_their_budget_leave_an_honest_bound() -> None:
+    problem = _doubling(20)
+    result = ft._run(problem, 0.0, None, 2, budget=2e6)
+    assert result["short_of_memory"]
+    assert 0 < result["epsilon"] < math.inf
+    factor = 1 + result["epsilon"]
+    points = ft._points(problem, result["choices"])
+    for time in np.random.default_rng(0).integers(0, 2**20, 500):
+        memory = 2**20 - 1 - time
+        assert any(p.time <= time * factor and p.memory <= memory * factor for p in points)
+
+
+def test_lists_within_their_budget_are_exact() -> None:
+    frontier = solve_frontier(_doubling(12))
+    assert (frontier.epsilon, frontier.short_of_memory) == (0, False)
+    assert len(frontier.points) == 2**12
+
+
 def test_no_nodes_and_no_edges() -> None:
     (point,) = solve_frontier(Problem([])).points
     assert (point.time, point.memory, len(point.choice)) == (0, 0, 0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from sharding.harness import Case, check, normal, offered
+from sharding.harness import Case, NotRunnableError, check, normal, offered
 
 MESHES = [(2,), (4,), (2, 2)]
 OVERLAP = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
@@ -65,6 +67,46 @@ def test_any_halo(
     found = check(Case(kind, [image], attributes), mesh).offered
     cut = any(text.startswith("S(2)") for text in found)
     assert cut or short or max(begins[0], totals[0] - begins[0]) > 8 * stride[0] // mesh[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    kind=st.sampled_from(["MaxPool", "AveragePool", "LpPool"]),
+    mode=st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]),
+    taps=st.integers(1, 5),
+    stride=st.integers(1, 4),
+    dilation=st.integers(1, 3),
+    pieces=st.sampled_from([4, 8, 3]),
+    ceil_mode=st.integers(0, 1),
+    include_pad=st.integers(0, 1),
+)
+def test_any_automatic_padding(
+    mesh: tuple[int, ...],
+    kind: str,
+    mode: str,
+    taps: int,
+    stride: int,
+    dilation: int,
+    pieces: int,
+    ceil_mode: int,
+    include_pad: int,
+) -> None:
+    """SAME as ONNX Runtime has it: dilations do not count, and padding may be negative."""
+    attributes = {"kernel_shape": [taps], "strides": [stride], "dilations": [dilation]}
+    attributes |= {"auto_pad": mode, "ceil_mode": ceil_mode}
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = include_pad
+    with contextlib.suppress(NotRunnableError):
+        check(Case(kind, [normal(2, 2, pieces * stride)], attributes, 22), mesh)
+
+
+def test_same_with_dilations_reads_the_next_part() -> None:
+    """The first window begins at element 1, the last one of a part ends in the next part."""
+    attributes = {"kernel_shape": [2], "strides": [4], "dilations": [3], "auto_pad": "SAME_UPPER"}
+    found = offered(Case("AveragePool", [normal(2, 2, 16)], attributes, 22))
+    assert "S(0) -> S(0)" in found
+    assert "S(2) -> S(2)" not in found
 
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])

@@ -57,6 +57,15 @@ def test_dilated_max_pool() -> None:
     check_node("MaxPool", [spaced(2, 2, 7, 8)], attributes, torch=function)
 
 
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_windows_that_leave_elements_out_at_both_ends(mode: str, dilation: int) -> None:
+    """SAME makes fewer windows than elements: ONNX Runtime lets the first begin at element 1."""
+    attributes = {"kernel_shape": [2, 1], "strides": [4, 3], "dilations": [dilation, 1]}
+    image = normal(2, 2, 12, 9)
+    check_node("AveragePool", [image], {**attributes, "auto_pad": mode})
+
+
 def test_the_first_of_equal_maxima_gets_the_gradient() -> None:
     rounded = np.round(normal(3, 2, 9, 9))
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}

@@ -77,6 +77,12 @@ def test_meshes_left_out_name_their_step() -> None:
     assert (left.mesh, left.reason) == ((4,), "no time was left (recompute light)")
 
 
+def test_a_mesh_left_out_for_all_steps_is_named_once() -> None:
+    late = result([(2.0, 6)], left_out=[LeftOut((4,), "no time was left")])
+    found = searched({"none": late, "light": late})[0]
+    assert found.left_out == [LeftOut((4,), "no time was left")]
+
+
 def test_a_step_that_cannot_be_searched_is_left_out() -> None:
     found, _ = searched({"none": UserError("too large"), "light": LIGHT})
     assert [recompute for _, _, recompute in spots(found)] == ["light", "light"]
@@ -89,10 +95,7 @@ def test_ctrl_c_returns_what_was_found() -> None:
     found, limits = searched({"none": NONE, "light": KeyboardInterrupt(), "half": LIGHT})
     assert (spots(found), found.interrupted) == (spots(searched({"none": NONE})[0]), True)
     assert len(limits) == 2
-    assert [left.reason for left in found.left_out] == [
-        "interrupted (recompute light)",
-        "interrupted (recompute half)",
-    ]
+    assert [left.reason for left in found.left_out] == ["interrupted (recompute light, half)"]
     with pytest.raises(KeyboardInterrupt):
         searched({"none": KeyboardInterrupt(), "light": LIGHT})
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from fuzz.builder import Builder, UnsuitableError, Value
 from fuzz.operators.registry import maker
-from fuzz.pending import SHAPES
 
 INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 
@@ -137,15 +136,13 @@ def slicing(b: Builder) -> None:
 def _bounds(b: Builder, size: int) -> tuple[int, int, int]:
     step = b.choose((1, 1, 1, 2, 3, -1, -2))
     start, end = sorted((b.integer(0, size), b.integer(0, size)))
-    if SHAPES and step < 0:
-        return end, start, step
     if b.flip(0.3):
         start, end = start - size, end - size or INT64_MAX
     if b.flip(0.2):
         start, end = b.choose((0, -100, INT64_MIN)), b.choose((end, 100, INT64_MAX))
     if step < 0:
         start, end = end, start
-        if b.flip(0.4) and not SHAPES:
+        if b.flip(0.4):
             start, end = b.choose((-1, 100, INT64_MAX)), b.choose((INT64_MIN, -100, end))
     return start, end, step
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fuzz.builder import Builder, UnsuitableError, Value
 from fuzz.operators.registry import maker
-from fuzz.pending import SHAPES
 
 EXACT = {"ReduceSum": "linear", "ReduceMax": "move", "ReduceMin": "move"}
 KINDS = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1",
@@ -13,9 +12,10 @@ KINDS = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "Red
 
 @maker(5.0)
 def reduction(b: Builder) -> None:
-    kind = b.choose(KINDS)
-    x = b.pick(lambda v: v.dtype != "bool" and (kind == "ReduceSum" or v.array.size > 0))
-    axes = [a - x.rank if b.flip(0.4) else a for a in b.subset(x.rank)]
+    kind, x = b.choose(KINDS), b.pick(lambda v: v.dtype != "bool")
+    # Of nothing, ONNX Runtime keeps axes that are counted from the end, and infers otherwise.
+    negative = 0.4 if x.array.size else 0.0
+    axes = [a - x.rank if b.flip(negative) else a for a in b.subset(x.rank)]
     held = {"keepdims": b.choose((None, 0, 1))}
     exact = EXACT.get(kind, "no")
     if not axes and b.flip(0.3) and (b.opset >= 18 or kind == "ReduceSum"):
@@ -33,7 +33,7 @@ def reduction(b: Builder) -> None:
 
 @maker(2.0)
 def extreme(b: Builder) -> None:
-    x = b.pick(lambda v: v.rank > 0 and v.array.size > 0)  # of nothing, its result has no shape
+    x = b.pick(lambda v: v.rank > 0 and v.array.size > 0)  # as above
     held = {
         "axis": b.axis(x.rank),
         "keepdims": b.choose((None, 0, 1)),
@@ -63,8 +63,7 @@ def cumulative(b: Builder) -> None:
 
 @maker(0.7)
 def nonzero(b: Builder) -> None:
-    least = 1 if SHAPES else 0
-    b.add("NonZero", b.pick(lambda v: v.bits is not None and v.rank >= least), exact="jump")
+    b.add("NonZero", b.pick(lambda v: v.bits is not None), exact="jump")
 
 
 @maker(0.4)

@@ -8,7 +8,6 @@ import numpy as np
 
 from fuzz.builder import Builder, UnsuitableError, Value
 from fuzz.operators.registry import maker
-from fuzz.pending import SHAPES
 
 
 def image(b: Builder, *, exact: bool | None = None) -> Value:
@@ -70,7 +69,7 @@ def pool(b: Builder) -> None:
     dilated = kind == "MaxPool" or b.opset >= (19 if kind == "AveragePool" else 18)
     held = window(b, x.rank - 2, dilated=dilated)
     if kind != "LpPool" or b.opset >= 18:
-        held["ceil_mode"] = b.choose((None, 0) if SHAPES else (None, 0, 1))
+        held["ceil_mode"] = b.choose((None, 0, 1))
     if kind == "AveragePool":
         held["count_include_pad"] = b.choose((None, 0, 1))
     if kind == "LpPool":

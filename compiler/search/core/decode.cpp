@@ -75,7 +75,8 @@ bool add_inputs(std::vector<double>& total, const Step& step, const Values& valu
 // Which cells a best choice may pass through, and what they cost at least under other weights.
 class Ties {
   public:
-    Ties(const Plan& plan, const Values& first) : plan_(plan), first_(first), open_(plan.scope.size()) {
+    Ties(const Plan& plan, const Values& first, const Token* token)
+        : plan_(plan), first_(first), token_(token), open_(plan.scope.size()) {
         of(plan.last().output)[0] = 1;
         for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step)
             each_tie(*step, [&](std::size_t, const std::size_t* offset, std::size_t v, const char* hit) {
@@ -121,8 +122,10 @@ class Ties {
         const double* best = first_.of(step.output);
         std::vector<double> total(step.row);
         std::vector<char> hit(step.row);
+        Lookout lookout(token_, double(step.row) * double(step.values));
         each_row(step, 0, rows_of(step), [&](std::size_t to, const std::size_t* offset) {
             if (!std::memchr(&open[to], 1, step.row)) return;
+            lookout.done();
             for (std::size_t v = 0; v < step.values; ++v) {
                 if (!add_inputs(total, step, first_, offset, v)) continue;
                 if (find_hits(hit.data(), &open[to], total.data(), best + to, step.row))
@@ -133,14 +136,16 @@ class Ties {
 
     const Plan& plan_;
     const Values& first_;
+    const Token* const token_;
     std::vector<std::vector<char>> open_;  // of the first of equal tables
 };
 
 }  // namespace
 
-Values among_ties(const Plan& plan, const Values& first, const Weights& weights) {
+Values among_ties(const Plan& plan, const Values& first, const Weights& weights,
+                  const Token* token) {
     Values second = weighed(plan, weights);
-    Ties(plan, first).fill(second);
+    Ties(plan, first, token).fill(second);
     return second;
 }
 

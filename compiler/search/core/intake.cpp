@@ -91,11 +91,6 @@ std::vector<std::size_t> distinct(const std::vector<Given>& tables, const std::v
     return first;
 }
 
-// The costs that become 1, both powers of two.
-struct Units {
-    double time = 1, memory = 1;
-};
-
 Units units_of(const Intake& intake, const std::vector<Seen>& seen) {
     Cost total;
     for (std::size_t table : intake.nodes) add(total, seen.at(table).largest);
@@ -105,14 +100,14 @@ Units units_of(const Intake& intake, const std::vector<Seen>& seen) {
 
 }  // namespace
 
-Model Intake::model() const {
+Model Intake::model(Units& units) const {
     double cells = 0;
     for (const Given& table : tables) cells += double(table.time.size());
     const int threads = cells < kWorthThreads ? 1 : kThreads;
     std::vector<Seen> seen(tables.size());
     parallel(tables.size(), threads, [&](std::size_t t) { seen[t] = look_at(tables[t]); });
     const std::vector<std::size_t> first = distinct(tables, seen);
-    const Units units = units_of(*this, seen);
+    units = units_of(*this, seen);
     std::vector<TableRef> taken(tables.size());
     parallel(tables.size(), threads, [&](std::size_t t) {
         if (first[t] == t)

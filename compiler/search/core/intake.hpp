@@ -9,6 +9,11 @@
 
 namespace topt::search {
 
+// The costs that become 1, both powers of two.
+struct Units {
+    double time = 1, memory = 1;
+};
+
 // A problem as it is given; the engine reads the tables where they are.
 struct Intake {
     struct Given {
@@ -24,8 +29,8 @@ struct Intake {
     std::vector<Pair> edges;
 
     // The model: equal tables are one, and costs are whole numbers of units of 2^-52 of the largest total
-    // of each objective, each table counted as often as it is used.
-    Model model() const;
+    // of each objective, each table counted as often as it is used: `units` tells them.
+    Model model(Units& units) const;
 };
 
 }  // namespace topt::search

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "memory.hpp"
 #include "merge.hpp"
 #include "minplus.hpp"
 
@@ -33,18 +34,21 @@ struct Solution {
     std::vector<int> choice;  // per user variable
 };
 
-// How much an elimination may do: sums it may look at before it gives up, points it may keep per cell.
+// How much an elimination may do: sums it may look at before it gives up, points it may keep per cell,
+// and what counts the memory of its lists, if anything does.
 struct Effort {
     std::uint64_t sums = UINT64_MAX;
     std::size_t cap = SIZE_MAX;
     int threads = 1;
+    Meter* meter = nullptr;
 };
 
 struct OverBudget {};
 
 // All Pareto points of the model inside the box, each with a choice, none left out unless the lists
 // are capped. `levels` are the values the transient maximum is charged as (ascending; a smaller
-// transient counts as the first). Throws Stopped at the token's end, OverBudget past `effort.sums`.
+// transient counts as the first). Throws Stopped at the token's end, OverBudget past `effort.sums`,
+// OutOfMemory past what `effort.meter` allows.
 std::vector<Solution> frontier_of(const Model& model, const Plan& plan, const Box& box,
                                   const Bounds& bounds, const std::vector<double>& levels,
                                   const Effort& effort, const Token& token);

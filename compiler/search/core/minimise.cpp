@@ -35,7 +35,7 @@ struct LevelSearch {
         if (values.total() == INF) return search(probe + 1, high, high, known);
         Values ties;
         if (breaks_ties())
-            ties = among_ties(whole.numbers, values, {second.time, second.memory, levels[probe]});
+            ties = among_ties(whole.numbers, values, {second.time, second.memory, levels[probe]}, token);
         const auto choice = decode(whole.numbers, values, breaks_ties() ? &ties : nullptr);
         const Cost cost = cost_of(whole.model, choice);
         const double transient = std::max(cost.transient, levels[0]);

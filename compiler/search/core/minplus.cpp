@@ -61,11 +61,16 @@ struct ProductUp : Product {
     }
 };
 
-std::vector<double> step_up(const Plan& plan, const Step& step, const Values& values) {
+std::vector<double> step_up(const Plan& plan, const Step& step, const Values& values,
+                            const Token* token) {
     std::vector<double> out(plan.cells[step.output]);
     auto each = [&](const Step& loops, auto fill) {
-        each_row(loops, 0, rows_of(loops),
-                 [&](std::size_t to, const std::size_t* offset) { fill(&out[to], offset); });
+        const std::size_t rows = rows_of(loops);
+        Lookout lookout(token, double(out.size()) * double(step.values) / double(rows));
+        each_row(loops, 0, rows, [&](std::size_t to, const std::size_t* offset) {
+            fill(&out[to], offset);
+            lookout.done();
+        });
     };
     if (const auto factor = factor_of(step)) {
         ProductUp work(step, *factor, values);
@@ -109,8 +114,7 @@ Values eliminate(const Plan& plan, const Weights& weights, const Token* token) {
     Values values = weighed(plan, weights);
     for (const Step& step : plan.steps) {
         if (plan.same[step.output] != step.output) continue;
-        if (token) token->check();
-        values.tables[step.output] = step_up(plan, step, values);
+        values.tables[step.output] = step_up(plan, step, values, token);
     }
     return values;
 }

@@ -36,8 +36,9 @@ Values weighed(const Plan& plan, const Weights& weights);
 Values eliminate(const Plan& plan, const Weights& weights, const Token* token = nullptr);
 
 // Among the choices that reach `first.total()`, the least sums under other weights. `first` must be of
-// whole numbers, so that equal sums are equal.
-Values among_ties(const Plan& plan, const Values& first, const Weights& weights);
+// whole numbers, so that equal sums are equal. Throws Stopped at the token's end.
+Values among_ties(const Plan& plan, const Values& first, const Weights& weights,
+                  const Token* token = nullptr);
 
 // A choice (configuration per node) that reaches `values.total()`, and `second->total()` if given.
 std::vector<int> decode(const Plan& plan, const Values& values, const Values* second = nullptr);

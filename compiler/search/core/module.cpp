@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -114,7 +115,7 @@ class Engine {
         numbers_only_ = numbers_only;
         order_ = order;
         budget_bytes_ = budget_bytes > 0 ? budget_bytes : memory_budget();
-        Model model = intake_.model();
+        Model model = intake_.model(units_);
         intake_ = {};
         arrays_ = {};
         merge_parallel(model);
@@ -156,18 +157,22 @@ class Engine {
 
     // Past `last_limit_s`, or `grace_s` after a forgiven Ctrl-C, even the fastest and the leanest point
     // are given up: throws Stopped. `watch`, if any, is called now and then as
-    // watch(phase, epsilon, gaps done, gaps, whether it is stopping).
+    // watch(phase, epsilon, gaps done, gaps, whether it is stopping). `known` has the time and memory of
+    // points found elsewhere, which count as found.
     nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
                       double box_sums, bool hull_only, bool forgive, double last_limit_s,
-                      double grace_s, const nb::object& watch) {
+                      double grace_s, const nb::object& watch,
+                      const std::optional<Array>& known) {
         Ends ends{Token(time_limit_s), Token(last_limit_s), forgive, grace_s};
         Progress progress;
         Result result;
+        const auto points = known ? std::span(known->data(), known->size()) : std::span<const double>{};
         interruptible(ends, [&] {
             const Token screening(kScreening * time_limit_s);
             screen([&] { return ends.enough.expired() || screening.expired(); });
             if (eliminate(whole_.numbers, {1, 0, INF}, &ends.last).total() == INF) return;
-            const Options options{epsilon, threads, direct_sums, box_sums, hull_only};
+            const Options options{epsilon, threads, direct_sums, box_sums, hull_only, budget_bytes_,
+                                  in_units(points)};
             result = solve_frontier(whole_, options, {ends.enough, ends.last}, progress);
         }, [&](bool stopping) { show(watch, progress, stopping); });
         nb::dict out = to_dict(result);
@@ -176,6 +181,14 @@ class Engine {
     }
 
   private:
+    // Pairs of time and memory, rounded up: what they beat they do beat.
+    std::vector<Cost> in_units(std::span<const double> pairs) const {
+        std::vector<Cost> costs;
+        for (std::size_t i = 0; i + 1 < pairs.size(); i += 2)
+            costs.push_back({std::ceil(pairs[i] / units_.time), std::ceil(pairs[i + 1] / units_.memory), 0});
+        return costs;
+    }
+
     std::span<const double> held(const std::optional<Array>& array) {
         if (!array) return {};
         arrays_.push_back(*array);
@@ -238,6 +251,7 @@ class Engine {
         out["hull_epsilon"] = result.hull_epsilon;
         out["gaps"] = result.gaps;
         out["open_gaps"] = result.open_gaps;
+        out["short_of_memory"] = result.short_of_memory;
         return out;
     }
 
@@ -248,6 +262,7 @@ class Engine {
     bool always_share_ = false, numbers_only_ = false;
     std::vector<int> order_;
     double budget_bytes_ = 0;
+    Units units_;
     int widest_ = -1;
     std::size_t width_ = 0;  // variables of the user's problem
     Prepared whole_;
@@ -274,5 +289,5 @@ NB_MODULE(_core, m) {
         .def("min_time", &Engine::min_time)
         .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
              "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = INF,
-             "grace_s"_a = INF, "watch"_a.none() = nb::none());
+             "grace_s"_a = INF, "watch"_a.none() = nb::none(), "known"_a.none() = nb::none());
 }

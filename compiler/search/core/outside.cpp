@@ -112,11 +112,16 @@ struct ProductDown : Product {
     }
 };
 
-void step_down(const Plan& plan, const Step& step, const Values& values, Outside& result) {
+void step_down(const Plan& plan, const Step& step, const Values& values, Outside& result,
+               const Token* token) {
     const double* above = result[step.output].data();
     auto each = [&](const Step& loops, auto lower) {
-        each_row(loops, 0, rows_of(loops),
-                 [&](std::size_t to, const std::size_t* offset) { lower(above + to, offset); });
+        const std::size_t rows = rows_of(loops);
+        Lookout lookout(token, 2 * double(plan.cells[step.output]) * double(step.values) / double(rows));
+        each_row(loops, 0, rows, [&](std::size_t to, const std::size_t* offset) {
+            lower(above + to, offset);
+            lookout.done();
+        });
     };
     if (const auto factor = factor_of(step)) {
         ProductDown work(plan, step, *factor, values, result);
@@ -143,9 +148,8 @@ Outside outside(const Plan& plan, const Values& values, const Token* token) {
     // Whatever reads one of equal tables comes after the first of them.
     for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step) {
         if (plan.same[step->output] != step->output) continue;
-        if (token) token->check();
         take_off(result[step->output], values.of(step->output));
-        step_down(plan, *step, values, result);
+        step_down(plan, *step, values, result, token);
     }
     for (std::size_t id = 0; id < plan.base.size(); ++id) take_off(result[id], values.of(int(id)));
     return result;

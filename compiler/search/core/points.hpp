@@ -23,6 +23,11 @@ struct Lists {
                 begin[cell + 1] - b};
     }
 
+    std::size_t bytes() const {
+        auto of = [](const auto& values) { return values.capacity() * sizeof(values[0]); };
+        return of(begin) + of(time) + of(fixed) + of(level) + of(v) + of(from);
+    }
+
     // What is left is enough to trace a point back.
     void forget_costs() {
         time = fixed = {};
@@ -49,6 +54,10 @@ class Partial {
 
     // Adds a list, without limits on what is of use, and keeps the points that no other beats.
     void join(List more, std::size_t levels, CellMerger& merger, const Token& token);
+
+    std::size_t bytes() const {
+        return time_.size() * (sizeof(double) * 2 + sizeof(std::int32_t) * (1 + from_.size()));
+    }
 
     List view() const {
         return {time_.data(), fixed_.data(), level_.data(), std::uint32_t(time_.size())};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -181,14 +182,21 @@ class BoxSearch {
         try {
             keep(frontier(state, levels, effort_));
         } catch (const OverBudget&) {
-            auto some = frontier(state, levels, {UINT64_MAX, kCap, effort_.threads});
-            keep_best(some);
-            if (some.empty())
-                return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads}));
-            keep(some);
-            divide({std::move(state.model), std::move(state.plan), {}, {}},
-                   {levels.front(), levels.back()}, some);
+            in_parts(std::move(state), levels);
+        } catch (const OutOfMemory&) {
+            in_parts(std::move(state), levels);
         }
+    }
+
+    void in_parts(State state, const std::vector<double>& levels) {
+        const Effort capped{UINT64_MAX, kCap, effort_.threads, effort_.meter};
+        auto some = frontier(state, levels, capped);
+        keep_best(some);
+        if (some.empty())
+            return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads, effort_.meter}));
+        keep(some);
+        divide({std::move(state.model), std::move(state.plan), {}, {}},
+               {levels.front(), levels.back()}, some);
     }
 
     std::vector<Solution> frontier(const State& state, const std::vector<double>& levels,
@@ -261,8 +269,9 @@ void check_size(const Plan& plan, double budget) {
     const double need = plan.table_cells * bytes_per_cell;
     if (need < budget) return;
     std::ostringstream text;
-    text << "the tables of the search need about " << need / (1 << 30) << " GiB (the widest is "
-         << plan.widest << "), expected at most " << budget / (1 << 30) << " GiB";
+    text << std::fixed << std::setprecision(1) << "the tables of the search need about "
+         << need / (1 << 30) << " GiB (the widest is " << plan.widest << "), expected at most "
+         << budget / (1 << 30) << " GiB";
     throw TooLarge(text.str());
 }
 

@@ -25,7 +25,8 @@ void check_size(const Plan& plan, double budget);
 // Finds all Pareto points in the box; those found so far are in `found` when an exception ends it.
 // Narrows the model to the configurations that can be part of one, range of transient levels by
 // range, until elimination of what is left is cheap. Past `effort.sums` a box is divided, or
-// OverBudget thrown if it has no mixed line to go by. Throws Stopped at the token's end.
+// OverBudget or OutOfMemory thrown if it has no mixed line to go by. Throws Stopped at the token's end,
+// OutOfMemory where not even a part that cannot be divided has room.
 void search_box(const Prepared& whole, const Box& box, const Effort& effort, const Token& token,
                 std::vector<Solution>& found);
 

@@ -1,6 +1,7 @@
 #include "sweep.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 
@@ -14,6 +15,8 @@ namespace {
 constexpr double kCoarse = 0.01;  // above this epsilon, all points are soon more work than few
 constexpr double kAgain = 30;  // times the first effort, once there is a bound to fall back on
 constexpr std::size_t kFillReach = 15;  // points on either side of a gap to take configurations from
+constexpr std::size_t kKnown = 32;
+constexpr double kStages[] = {0.05, 0.02, 0.01};
 constexpr std::size_t kBatch = 4;  // gaps taken at once: fixed, so that results do not depend on threads
 
 // What is known to hold of every choice: time * t + memory * M >= bound.
@@ -33,24 +36,44 @@ class Frontier {
   public:
     Frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress)
         : whole_(whole), options_(options), token_(until.enough), last_(until.last),
-          progress_(progress), levels_(transient_levels(whole.model)) {}
+          progress_(progress), levels_(transient_levels(whole.model)), meter_(options.list_bytes) {}
 
     Result run() {
         find_extremes();
-        if (!search_directly(quick() * options_.direct_sums)) {
-            sweep();
-            if (!options_.hull_only) {
-                // An exact search that may take its time finds the same points in fewer, wider boxes.
-                if (options_.epsilon > 0 || token_.limited()) fill_gaps();
-                if (options_.epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
-            }
-        }
+        if (!search_directly(quick() * options_.direct_sums))
+            for (const double epsilon : stages()) search_within(epsilon);
         result_.epsilon = largest_error();
+        const auto first = result_.points.begin();
+        result_.points.erase(first + known_.first, first + known_.second);
         keep_best(result_.points);
         return std::move(result_);
     }
 
   private:
+    // Points found by others have no choice.
+    bool is_known(std::size_t point) const {
+        return std::ptrdiff_t(point) >= known_.first && std::ptrdiff_t(point) < known_.second;
+    }
+
+    // A search that the clock will end gets its bound down everywhere before it goes on anywhere.
+    std::vector<double> stages() const {
+        std::vector<double> stages;
+        if (token_.limited() && !options_.hull_only)
+            for (const double epsilon : kStages)
+                if (epsilon > options_.epsilon) stages.push_back(epsilon);
+        stages.push_back(options_.epsilon);
+        return stages;
+    }
+
+    void search_within(double epsilon) {
+        target_ = epsilon;
+        sweep();
+        if (options_.hull_only) return;
+        // An exact search that may take its time finds the same points in fewer, wider boxes.
+        if (epsilon > 0 || token_.limited()) fill_gaps();
+        if (epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
+    }
+
     // Cut short by the last token alone.
     void find_extremes() {
         Supported best[2];
@@ -61,8 +84,37 @@ class Frontier {
         const bool one = best[0].solution.cost.memory() <= best[1].bound;
         const std::size_t left = add_point(std::move(best[0].solution));
         if (one) return;
-        gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
+        add_point(std::move(best[1].solution));
+        known_.first = std::ptrdiff_t(result_.points.size());
+        if (options_.epsilon > 0 || token_.limited())  // else they would only make more boxes
+            for (const Cost& cost : thinned(options_.known)) add_point({cost, {}});
+        known_.second = std::ptrdiff_t(result_.points.size());
+        make_gaps();
     }
+
+    // A few of many points, both ends among them: each makes a gap, which has to be looked at.
+    static std::vector<Cost> thinned(const std::vector<Cost>& known) {
+        if (known.size() <= kKnown) return known;
+        std::vector<Cost> some;
+        for (std::size_t i = 0; i < kKnown; ++i)
+            some.push_back(known[i * (known.size() - 1) / (kKnown - 1)]);
+        return some;
+    }
+
+    // The gaps between the points that no other one beats.
+    void make_gaps() {
+        std::size_t left = SIZE_MAX;
+        for (const std::size_t right : in_order()) {
+            if (left != SIZE_MAX) {
+                const double falls = memory_of(left) - memory_of(right);
+                if (falls <= 0) continue;
+                gaps_.push_back(make_gap(left, right));
+            }
+            left = right;
+        }
+    }
+
+    double memory_of(std::size_t point) const { return result_.points[point].cost.memory(); }
 
     double largest_error() const {
         double error = 0;
@@ -124,7 +176,7 @@ class Frontier {
     std::vector<std::size_t> worst(std::size_t most, const std::function<bool(const Gap&)>& open) const {
         std::vector<std::size_t> picked;
         for (std::size_t g = 0; g < gaps_.size(); ++g)
-            if (open(gaps_[g]) && gaps_[g].error > options_.epsilon) picked.push_back(g);
+            if (open(gaps_[g]) && gaps_[g].error > target_) picked.push_back(g);
         std::stable_sort(picked.begin(), picked.end(), [&](std::size_t a, std::size_t b) {
             return gaps_[a].error > gaps_[b].error;
         });
@@ -149,6 +201,7 @@ class Frontier {
                 break;
             }
             for (std::size_t i = 0; i < batch.size(); ++i) settle(batch[i], std::move(best[i]));
+            for (Gap& gap : gaps_) gap.error = std::min(gap.error, error_of(gap));
         }
         result_.supported = static_cast<int>(result_.points.size());
         result_.hull_epsilon = largest_error();
@@ -174,7 +227,7 @@ class Frontier {
 
     // The part of a gap that neither of its ends covers within epsilon.
     Box box_of(const Gap& gap) const {
-        const double shrink = 1 + options_.epsilon * (1 - 1e-9);
+        const double shrink = 1 + target_ * (1 - 1e-9);
         Box box;
         box.shrink = shrink;
         box.time = std::min(gap.right_time - 1, std::floor(gap.right_time / shrink));
@@ -186,7 +239,7 @@ class Frontier {
     // Where a line supports many choices, the sweep finds only the ends of them: equal layers, say, each of
     // which may switch or not. So look among the choices made of configurations of both ends.
     void fill_gaps() {
-        const std::size_t most = options_.epsilon > 0 ? kFillReach : 0;  // for 0 few points save no work
+        const std::size_t most = target_ > 0 ? kFillReach : 0;  // for 0 few points save no work
         for (std::size_t reach = 0; reach <= most; reach = 2 * reach + 1) fill_gaps(reach);
     }
 
@@ -202,34 +255,39 @@ class Frontier {
         for (std::size_t i = 0; i < todo.size(); ++i) divide(todo[i], found[i]);
     }
 
-    // The points in order of time.
+    // The points in order of time, of equally fast ones the leaner first.
     std::vector<std::size_t> in_order() const {
         std::vector<std::size_t> order(result_.points.size());
         for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
         std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-            return result_.points[a].cost.time < result_.points[b].cost.time;
+            const Cost &first = result_.points[a].cost, &second = result_.points[b].cost;
+            return std::pair(first.time, first.memory()) < std::pair(second.time, second.memory());
         });
         return order;
     }
 
-    // Both ends of a gap and up to `reach` points beyond either.
+    // Both ends of a gap and up to `reach` points beyond either, of those that have a choice.
     std::vector<const Solution*> around(const std::vector<std::size_t>& order, const Gap& gap,
                                         std::size_t reach) const {
-        const std::size_t left = std::find(order.begin(), order.end(), gap.left) - order.begin();
-        const std::size_t right = std::find(order.begin(), order.end(), gap.right) - order.begin();
         std::vector<const Solution*> points;
-        for (std::size_t i = left - std::min(left, reach); i < std::min(right + reach + 1, order.size()); ++i)
-            points.push_back(&result_.points[order[i]]);
+        auto add = [&](auto from, auto end) {
+            for (std::size_t most = reach + 1; from != end && most > 0; ++from)
+                if (!is_known(*from)) points.push_back(&result_.points[*from]), --most;
+        };
+        add(std::find(order.begin(), order.end(), gap.right), order.end());
+        add(std::find(order.rbegin(), order.rend(), gap.left), order.rend());
         return points;
     }
 
-    // Replaces a gap by those between the points found in it.
-    void divide(std::size_t at, std::vector<Solution>& found) {
+    // Replaces a gap by those between the points found in it, of which none misses more than `proven`.
+    void divide(std::size_t at, std::vector<Solution>& found, double proven = INF) {
         keep_best(found);
+        gaps_[at].error = std::min(gaps_[at].error, proven);
         const Gap gap = gaps_[at];
         std::size_t left = gap.left;
         auto add_gap = [&](std::size_t right) {
             Gap part = make_gap(left, right);
+            part.error = std::min(part.error, gap.error);
             part.slope = gap.slope;
             part.refined = gap.refined;
             gaps_.push_back(part);
@@ -257,7 +315,8 @@ class Frontier {
         std::vector<std::vector<Solution>> found(todo.size());
         std::vector<char> done(todo.size(), 0);
         const Effort effort{static_cast<std::uint64_t>(options_.box_sums), SIZE_MAX,
-                            todo.size() == 1 ? options_.threads : 1};
+                            todo.size() == 1 ? options_.threads : 1, &meter_};
+        std::atomic<bool> full{false};
         parallel(todo.size(), options_.threads, [&](std::size_t i) {
             if (token_.expired()) return;
             try {
@@ -265,17 +324,16 @@ class Frontier {
                 done[i] = 1;
                 ++progress_.done;
             } catch (const Stopped&) {
+            } catch (const OutOfMemory&) {
+                full = true;
             }
         });
+        result_.short_of_memory |= full;
+        result_.open_gaps = 0;
         for (std::size_t i = 0; i < todo.size(); ++i) {
-            if (done[i]) take(gaps_[todo[i]], found[i], options_.epsilon);
-            else ++result_.open_gaps, divide(todo[i], found[i]);
+            result_.open_gaps += !done[i];
+            divide(todo[i], found[i], done[i] ? target_ : INF);
         }
-    }
-
-    void take(Gap& gap, std::vector<Solution>& found, double error) {
-        gap.error = error;
-        for (Solution& point : found) add_point(std::move(point));
     }
 
     // Small problems are eliminated once, over the whole plane; false if it would take too long.
@@ -287,11 +345,12 @@ class Frontier {
         try {
             know_bounds();
             std::vector<Solution> found;
-            search_box(whole_, box, {sums, SIZE_MAX, options_.threads}, token_, found);
-            gaps_.resize(1);
-            take(gaps_[0], found, 0);
+            search_box(whole_, box, {sums, SIZE_MAX, options_.threads, &meter_}, token_, found);
+            for (Solution& point : found) add_point(std::move(point));
+            gaps_.clear();
             return true;
         } catch (const OverBudget&) {
+        } catch (const OutOfMemory&) {
         } catch (const Stopped&) {
         }
         return false;
@@ -303,9 +362,12 @@ class Frontier {
     const Token& last_;
     Progress& progress_;
     const std::vector<double> levels_;
+    Meter meter_;
+    double target_ = 0;  // the bound that is worked for
     std::vector<Support> supports_;
     std::vector<Gap> gaps_;
     Result result_;
+    std::pair<std::ptrdiff_t, std::ptrdiff_t> known_{};  // where they are among the result's points
 };
 
 }  // namespace

@@ -15,14 +15,17 @@ struct Options {
     double direct_sums = 0;  // effort to spend on one elimination over the whole plane first
     double box_sums = 0;     // effort to spend on a gap before it is divided
     bool hull_only = false;  // stop when the supported points are known
+    double list_bytes = INF; // what the lists of points may take
+    std::vector<Cost> known = {};  // points that others have found: what they beat need not be found
 };
 
 struct Result {
     std::vector<Solution> points;  // sorted by time, none beats another
-    double epsilon = 0;            // every other choice is within this of one of the points
+    double epsilon = 0;            // every other choice is within this of one of the points, or of `known`
     int supported = 0;             // points found by the sweep
     double hull_epsilon = 0;       // what was certified before any gap was searched
-    int gaps = 0, open_gaps = 0;   // gaps that had to be searched; those the time limit left open
+    int gaps = 0, open_gaps = 0;   // gaps that had to be searched; those the limits left open
+    bool short_of_memory = false;  // a gap stayed open for want of memory
 };
 
 // When to stop: at the end of `enough` with the points found so far, of which the fastest and the

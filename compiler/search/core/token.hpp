@@ -43,4 +43,20 @@ class Token {
     std::atomic<bool> cancelled_{false};
 };
 
+// Looks at a token now and then: after as many pieces of work as take some milliseconds.
+class Lookout {
+  public:
+    Lookout(const Token* token, double sums_each) : token_(token), each_(sums_each) {}
+    void done() {
+        if (!token_ || (sums_ += each_) < 1e7) return;
+        sums_ = 0;
+        token_->check();
+    }
+
+  private:
+    const Token* const token_;
+    const double each_;
+    double sums_ = 0;
+};
+
 }  // namespace topt::search

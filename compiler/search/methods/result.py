@@ -45,8 +45,8 @@ class Limits:
     """How far to search; a method heeds what its entry in the registry says.
 
     ``epsilon`` is as in ``solve_frontier``, ``memory_bytes`` what one device may use, ``None`` for
-    no limit. ``control`` is as in ``solve_frontier``; a method that does not heed it raises
-    KeyboardInterrupt on Ctrl-C.
+    no limit. ``control`` and ``known`` are as in ``solve_frontier``; a method that does not heed
+    ``control`` raises KeyboardInterrupt on Ctrl-C.
     """
 
     seed: int = 0
@@ -54,6 +54,7 @@ class Limits:
     time_limit_s: float | None = None
     memory_bytes: float | None = None
     control: Control = field(default_factory=Control)
+    known: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +64,14 @@ class Found:
     ``epsilon`` is the bound of a frontier, as in :class:`Frontier`, ``None`` where the points are
     not one. The first point takes at most ``1 + time_epsilon`` of the least time; ``None``: no
     bound is known. Both bounds hold for the costs of the tables. ``interrupted``: Ctrl-C ended the
-    search, which has returned what it had.
+    search, which has returned what it had; ``short_of_memory``: a part of it was given up.
     """
 
     points: list[Point]
     epsilon: float | None = None
     time_epsilon: float | None = None
     interrupted: bool = False
+    short_of_memory: bool = False
 
 
 def found(

@@ -18,7 +18,9 @@ def search(case: Case, limits: Limits) -> Found:
         epsilon=limits.epsilon,
         time_limit_s=limits.time_limit_s,
         control=limits.control,
+        known=limits.known,
     )
+    ended = (frontier.interrupted, frontier.short_of_memory)
     if not frontier.whole:
-        return Found(frontier.points, None, None, frontier.interrupted)
-    return Found(frontier.points, frontier.epsilon, 0.0, frontier.interrupted)
+        return Found(frontier.points, None, None, *ended)
+    return Found(frontier.points, frontier.epsilon, 0.0, *ended)

@@ -1,0 +1,77 @@
+"""Run the examples of the README again whose output does not depend on the machine's speed.
+
+    python docs/rerun_readme.py           say which lines are out of date; exit status 1 if any is
+    python docs/rerun_readme.py --write   put what the commands print in their place
+
+These are the commands of tensoropt-opt on the demo's ResNet-50 that print a report or an error:
+their figures are predictions. What tensoropt-run measures is not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+from zoo import cnn_path, randomise
+
+Output = Callable[[str], Sequence[str] | None]
+"""What a command prints."""
+
+README = Path(__file__).parents[1] / "README.md"
+_EXAMPLE = re.compile(
+    r"^    \$ (tensoropt-opt demo/[^\n]*)\n((?:    (?!\$)[^\n]+\n)+)", re.MULTILINE
+)
+
+
+def again(text: str, output: Output) -> str:
+    """Return ``text`` with the ``output`` of every example's command, where there is one."""
+
+    def example(match: re.Match[str]) -> str:
+        lines = output(match[1])
+        if lines is None:
+            return match[0]
+        return "".join(f"    {line}\n" for line in (f"$ {match[1]}", *lines))
+
+    return _EXAMPLE.sub(example, text)
+
+
+def in_folder(folder: Path) -> Output:
+    """Return what runs a command in ``folder``."""
+
+    def output(command: str) -> list[str]:
+        program, *words = shlex.split(command)
+        run = [Path(sys.executable).parent / program, *words]
+        done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False)
+        return (done.stdout or done.stderr).splitlines()
+
+    return output
+
+
+def main() -> int:
+    """Rerun all examples; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="change the README")
+    arguments = parser.parse_args()
+    before = README.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="tensoropt-readme-") as folder:
+        (Path(folder) / "demo").mkdir()
+        randomise(cnn_path("resnet50"), Path(folder) / "demo" / "resnet50.onnx")
+        after = again(before, in_folder(Path(folder)))
+    sys.stdout.writelines(
+        difflib.unified_diff(before.splitlines(True), after.splitlines(True), "README", "now", n=1)
+    )
+    if arguments.write:
+        README.write_text(after, encoding="utf-8")
+    return int(before != after and not arguments.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
