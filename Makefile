@@ -7,6 +7,7 @@
 #   make fuzz-plans   random graphs under random plans, against one device (ARGS: --count, --seed, ...)
 #   make fuzz-shapes   ten thousand cases of shape arithmetic, against ONNX Runtime (ARGS: --count, --seed)
 #   make fuzz-gradients   random graphs, gradients of their training steps against PyTorch (ARGS: the same)
+#   make fuzz-damage   ten thousand damaged models: a plan or a line of error (ARGS: --count, --seed, --keep)
 #   make sweep   every model, many plans, run on ranks (long)
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
@@ -30,7 +31,7 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtim
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs readme bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
+.PHONY: all build demo test lit pytest lint typecheck docs readme bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
 
 all: build
 
@@ -89,6 +90,9 @@ fuzz-shapes: build
 
 fuzz-gradients: build
 	$(BIN)/python bench/fuzz_gradients.py $(ARGS)
+
+fuzz-damage: build
+	$(BIN)/python bench/damage.py $(ARGS)
 
 sweep: build
 	$(BIN)/python bench/sweep.py

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.errors import did_you_mean
+from tensoropt.compiler.frontend.attribute_checks import Uses, kind_problem, value_problem
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     CONSTANT,
     NO_VALUE,
     YIELD,
     Schema,
+    attribute,
     attributes,
     function,
     is_onnx,
@@ -28,25 +30,10 @@ __all__ = ["VerifyOnnxPass"]
 
 _UNBOUNDED = 2**31 - 1
 
-# AttributeProto.AttributeType (onnx.proto) -> its name there.
-_KINDS = {
-    1: "FLOAT",
-    2: "INT",
-    3: "STRING",
-    4: "TENSOR",
-    5: "GRAPH",
-    6: "FLOATS",
-    7: "INTS",
-    8: "STRINGS",
-    9: "TENSORS",
-    13: "TYPE_PROTO",
-    14: "TYPE_PROTOS",
-}
-
 
 @dataclass(frozen=True)
 class VerifyOnnxPass(Pass):
-    """Checks operators, numbers of operands and results, and names and kinds of attributes.
+    """Checks operators, numbers of operands and results, and names, kinds and values of attributes.
 
     The schemas are those of the versions in `topt.opset`: the standard's, and ONNX Runtime's for
     its own domains. Refuses the first operation that does not follow its schema; changes nothing.
@@ -93,10 +80,9 @@ class VerifyOnnxPass(Pass):
             )
         kinds = {name: _kind(op.attributes[name]) for name in attributes(op)}
         kinds.update(dict.fromkeys(regions, "GRAPH"))
-        for name, kind in kinds.items():
-            self._attribute(op, found, name, kind)
-        for name in sorted(found.required - kinds.keys()):
-            raise self.fail(op, f"has no attribute '{name}', which ONNX requires")
+        problem = kind_problem(found, kinds) or value_problem(_uses(op))
+        if problem is not None:
+            raise self.fail(op, problem)
 
     def _count(self, op: ir.Operation, what: str, count: int, bounds: tuple[int, int]) -> None:
         least, most = bounds
@@ -106,16 +92,16 @@ class VerifyOnnxPass(Pass):
         wanted = f"at least {least}" if most >= _UNBOUNDED else wanted
         raise self.fail(op, f"has a wrong number of {what}, expected {wanted}, got: {count}")
 
-    def _attribute(self, op: ir.Operation, found: Schema, name: str, kind: str) -> None:
-        if name not in found.attributes:
-            near = did_you_mean(name, found.attributes)
-            raise self.fail(op, f"has an unknown attribute '{name}'{near}")
-        wanted = _KINDS.get(found.attributes[name], "a sparse tensor")
-        # An empty list does not say what it is a list of.
-        if kind != wanted and not (kind == "EMPTY" and wanted in ("STRINGS", "TENSORS")):
-            raise self.fail(
-                op, f"has a wrong kind of attribute '{name}', expected {wanted}, got: {kind}"
-            )
+
+def _uses(op: ir.Operation) -> Uses:
+    """Return what the checks of attribute values want to know of ``op``."""
+    values = {name: attribute(op, name) for name in attributes(op)}
+    ranks = [
+        value.type.rank if isinstance(value.type, ir.RankedTensorType) else None
+        for value in op.operands
+    ]
+    domain, op_type = split_name(op.name)
+    return Uses(f"{domain}.{op_type}" if domain else op_type, values, ranks, len(op.results))
 
 
 _CLASSES = (

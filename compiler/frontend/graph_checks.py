@@ -5,11 +5,17 @@ from __future__ import annotations
 import graphlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import onnx
 
 from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.frontend.attribute_checks import (
+    KINDS,
+    Uses,
+    kind_problem,
+    value_problem,
+)
 from tensoropt.dialects.elements import ELEMENTS, element_of
 from tensoropt.dialects.onnx import known_domains, known_ops, schema
 
@@ -28,6 +34,7 @@ _CONSTANTS = {
 }
 """The attributes of which a Constant has one, with their types."""
 
+_PLAIN = (Attribute.FLOAT, Attribute.INT, Attribute.STRING, Attribute.FLOATS, Attribute.INTS)
 _UNSUPPORTED = {Attribute.GRAPHS: "several graphs", Attribute.UNDEFINED: "no type"}
 
 
@@ -166,6 +173,7 @@ class _Checker:
                 self._element(f"node '{node.name}' ({node.op_type})", held.t.data_type)
         if node.op_type == "Constant" and not node.domain:
             self._constant(node)
+        self._schema(node)
 
     def _constant(self, node: onnx.NodeProto) -> None:
         """Check what is read of a Constant before the standard's own checks are run."""
@@ -180,6 +188,16 @@ class _Checker:
                 f"attribute '{held.name}' of type {kind} is none of Constant, "
                 f"expected one of: {', '.join(_CONSTANTS)}",
             )
+
+    def _schema(self, node: onnx.NodeProto) -> None:
+        """Check the attributes against the schema, as far as that does not need ranks."""
+        found = schema(node.domain, node.op_type, self.versions[node.domain])
+        assert found is not None, "checked by _operator"
+        problem = kind_problem(found, {held.name: _kind(held) for held in node.attribute})
+        if problem is None:
+            problem = value_problem(_without_ranks(node))
+        if problem is not None:
+            raise self._error(node, problem)
 
     def _uses(self, node: onnx.NodeProto, visible: frozenset[str]) -> None:
         for name in node.input:
@@ -205,6 +223,27 @@ class _Checker:
         copies = [onnx.NodeProto.FromString(graph.node[i].SerializeToString()) for i in order]
         del graph.node[:]
         graph.node.extend(copies)
+
+
+_LISTS = ("floats", "ints", "strings", "tensors", "type_protos")
+
+
+def _kind(held: onnx.AttributeProto) -> str:
+    name = KINDS.get(held.type, "UNDEFINED")
+    return "EMPTY" if name.lower() in _LISTS and not len(getattr(held, name.lower())) else name
+
+
+def _without_ranks(node: onnx.NodeProto) -> Uses:
+    """Return the attributes of numbers and texts, of operands of which nothing is known."""
+    plain = (held for held in node.attribute if held.type in _PLAIN)
+    values = {held.name: _value(held) for held in plain}
+    op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return Uses(op_type, values, [None] * len(node.input), len(node.output))
+
+
+def _value(held: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(held)
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
 
 
 def _needs(node: onnx.NodeProto) -> Iterator[str]:

@@ -193,14 +193,19 @@ def test_lists_of_floats_strings_and_none(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_text_survive(tmp_path: Path) -> None:
-    made = node("Relu", ["x"], ["y"], name="n")
-    made.attribute.append(helper.make_attribute("raw", b"\xff\x00"))
-    made.attribute.append(onnx.AttributeProto(name="none", type=onnx.AttributeProto.INTS))
-    module = ir.Module.parse(text(imported(model([made], [X], [Y]), tmp_path)))
-    assert attribute(first(module, "onnx.Relu"), "raw") == b"\xff\x00"
-    assert attribute(first(module, "onnx.Relu"), "none") == []
+    made = node("ImageDecoder", ["x"], ["y"], name="n", pixel_format=b"\xff\x00")
+    ends = [value("x", TensorProto.UINT8, [9])], [untyped("y")]
+    module = ir.Module.parse(text(imported(model([made], *ends), tmp_path)))
+    assert attribute(first(module, "onnx.ImageDecoder"), "pixel_format") == b"\xff\x00"
     path = export_model(module, tmp_path / "o.onnx", ParameterSource(tmp_path / "model.onnx"))[0]
-    assert {a.name: a.s for a in onnx.load(path).graph.node[0].attribute}["raw"] == b"\xff\x00"
+    assert onnx.load(path).graph.node[0].attribute[0].s == b"\xff\x00"
+
+
+def test_an_empty_list_survives(tmp_path: Path) -> None:
+    made = node("ReduceMean", ["x"], ["y"])
+    made.attribute.append(onnx.AttributeProto(name="axes", type=onnx.AttributeProto.INTS))
+    module = ir.Module.parse(text(imported(model([made], [X], [Y], opset=13), tmp_path)))
+    assert attribute(first(module, "onnx.ReduceMean"), "axes") == []
 
 
 def test_type_attributes(tmp_path: Path) -> None:
