@@ -127,7 +127,7 @@ def _offset_indices(local: LocalOp) -> list[Any]:
     """Return the pooled values, and indices into the whole input in place of the local one."""
     values, indices = local.clone()
     axes = tuple(sorted(local.axes(0) + local.axes(1)))
-    if not axes:
+    if not axes or 0 in local.info.shape(0):
         return [values, indices]
     offset = local.axis_constant(_index_offsets(local, axes, local.info.shape(0)), axes)
     return [values, local.onnx("Add", [indices, offset], indices.type)]
@@ -166,7 +166,7 @@ def unpooling(info: OpInfo) -> Rule | None:
 
 def _localize_indices(local: LocalOp) -> list[Any]:
     axes = tuple(sorted(local.axes(0) + local.axes(1)))
-    if not axes:
+    if not axes or 0 in local.info.result_shape():
         return local.clone()
     indices = local.operands[1]
     offset = local.axis_constant(_index_offsets(local, axes, local.info.result_shape()), axes)

@@ -54,6 +54,10 @@ GRAPHS = {
           h = Abs (x)
           y = com.microsoft.SkipLayerNormalization (x, h, w, w)
         }""",
+    "places_of_the_largest_of_nothing": """<ir_version: 10, opset_import: ["" : 17]>
+        g (float[0,2,3,3] x) => (float[?,?,?,?] y, int64[?,?,?,?] z) {
+          y, z = MaxPool <kernel_shape = [2, 3]> (x)
+        }""",
     "division_by_zero": """<ir_version: 10, opset_import: ["" : 20]>
         g (float[8] x) => (float[8] y, float[8] z)
         <float[1] one = {1}, float[8] w = {1,2,0,4,5,6,0,8}> {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzz.builder import Builder, Value
+from fuzz.builder import Builder, UnsuitableError, Value
 from fuzz.operators.registry import maker
 from fuzz.operators.windows import image
 
@@ -42,6 +42,8 @@ def batch_normalization(b: Builder) -> None:
 @maker(1.0)
 def instance_normalization(b: Builder) -> None:
     x = image(b)
+    if not x.array.size:
+        raise UnsuitableError("of nothing, ONNX Runtime reads what is not there")
     scale, bias = (b.weight((x.shape[1],), x.dtype, exact=False) for _ in range(2))
     b.add("InstanceNormalization", x, scale, bias, epsilon=0.01)
 
