@@ -29,6 +29,7 @@ from tensoropt.dialects.onnx import (
     is_onnx,
     node_name,
     opsets,
+    owner,
     region_names,
     schema,
     split_name,
@@ -37,6 +38,7 @@ from tensoropt.dialects.onnx import (
 __all__ = ["MIN_IR_VERSION", "Argument", "Emitter", "Lowering", "Store", "arguments", "dims_of"]
 
 _ANY = 2**31 - 1
+_PAIR = 2
 MIN_IR_VERSION = 8  # from 4 on, initializers need not be inputs; 8 is what opset 15 came with
 
 Lowering = Callable[["Emitter", ir.Operation], None]
@@ -175,6 +177,7 @@ class Emitter:
             inner = onnx.AttributeProto(name=attribute, type=onnx.AttributeProto.GRAPH)
             inner.g.CopyFrom(self._region(region, f"{name}.{attribute}"))
             held.append(inner)
+        op_type = "Add" if _adds_a_product(op) else op_type
         node = self.graph.node.add(op_type=op_type, domain=domain, name=name)
         node.input.extend(_trimmed([self.name(value) for value in op.operands]))
         results = self.results(op, name)
@@ -269,6 +272,18 @@ class Emitter:
         for domain, number in sorted(self.opsets.items()):
             made.opset_import.add(domain=domain, version=number)
         return made
+
+
+def _adds_a_product(op: ir.Operation) -> bool:
+    """Say whether ``op`` is a Sum of two of which one is a Gemm.
+
+    ONNX Runtime makes one operator of these, and refuses the graph where the Gemm reads the third
+    or a later result of a Split. It leaves Add alone.
+    """
+    if op.name != "onnx.Sum" or len(op.operands) != _PAIR:
+        return False
+    makers = (owner(value) for value in op.operands)
+    return any(made is not None and made.name == "onnx.Gemm" for made in makers)
 
 
 def _trimmed(names: list[str]) -> list[str]:

@@ -25,11 +25,15 @@ from tensoropt.compiler.frontend.stored import Folder, check_stored
 from tensoropt.compiler.frontend.subgraphs import Scope
 from tensoropt.compiler.frontend.ties import transposed_copies
 from tensoropt.compiler.frontend.types import TypeTable, dim_names
+from tensoropt.compiler.sharding.slicing import written_ends
 from tensoropt.dialects.build import ints_attr
+from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, op_name
+from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, constant_value, op_name
 
 __all__ = ["import_model"]
+
+_ENDS, _STEPS, _WITH_STEPS = 2, 4, 5  # of the operands of Slice
 
 Values = dict[str, ir.Value]
 
@@ -211,7 +215,25 @@ class _Importer:
         found = [values[name] if name else self._no_value() for name in node.input]
         if node.op_type == "Range" and not node.domain:
             return [self._scalar(value, node) for value in found]
+        if node.op_type == "Slice" and not node.domain and len(found) == _WITH_STEPS:
+            found[_ENDS] = self._ends(found[_ENDS], constant_value(found[_STEPS]), node)
         return found
+
+    def _ends(self, ends: ir.Value, steps: Any, node: onnx.NodeProto) -> ir.Value:
+        """Return the ends of a Slice with the least integer for "to the end" of negative steps.
+
+        ONNX Runtime runs the largest likewise, but takes the result to be empty when it checks
+        what reads it.
+        """
+        known = constant_value(ends)
+        if known is None or steps is None or known.shape != steps.shape:
+            return ends
+        written = written_ends(known, steps)
+        if (written == known).all():
+            return ends
+        location = self._location(f"{node.name}.Constant")
+        value = {"value": to_dense(written)}
+        return ir.Operation.create(CONSTANT, [ends.type], [], value, loc=location).result
 
     def _scalar(self, value: ir.Value, node: onnx.NodeProto) -> ir.Value:
         """Return a bound of Range without its dimension of size 1.

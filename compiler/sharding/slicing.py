@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["taken"]
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["taken", "written_ends"]
 
 _TO_THE_END = (2**31 - 1, 2**63 - 1)
 
@@ -15,3 +21,11 @@ def taken(size: int, start: int, end: int, step: int) -> range:
     """
     last = None if end in _TO_THE_END else end
     return range(size)[slice(max(start, -size), last, step)]
+
+
+def written_ends(ends: npt.NDArray[np.integer[Any]], steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return ``ends`` with the least integer where the largest one stands for the beginning."""
+    import numpy as np
+
+    back = np.isin(ends, _TO_THE_END) & (steps < 0)
+    return np.where(back, np.iinfo(ends.dtype).min, ends)

@@ -174,3 +174,16 @@ def test_reverse_sequence(time: int) -> None:
         return torch.stack(parts, 1).transpose(0, time)
 
     check_node("ReverseSequence", [normal(4, 4, 2), ints(1, 4, 2, 3)], attributes, torch=function)
+
+
+@pytest.mark.parametrize("end", [2**31 - 1, 2**63 - 1, -(2**63)])
+def test_a_reversed_part_beside_another(end: int) -> None:
+    """ONNX Runtime checks what reads it, and takes it to be empty where the end is the largest."""
+    operands = [normal(4), ints(-2), ints(end), ints(0), ints(-1)]
+    vjp = check_node("Slice", operands, literals={1, 2, 3, 4}, torch=lambda x, *_: x[:3].flip(0))
+    assert "dense<-9223372036854775808> : tensor<1xi64>" in vjp.text
+
+
+def test_a_start_in_front_of_the_first_element() -> None:
+    operands = [normal(4), ints(-9), ints(-(2**63)), ints(0), ints(-1)]
+    check_node("Slice", operands, literals={1, 2, 3, 4}, torch=lambda x, *_: x[:1])

@@ -233,3 +233,18 @@ def test_a_step_in_front_of_the_loss(tmp_path: Path) -> None:
     step.step({"x": X}, learning_rate=1.0)
     gradient = X.reshape(-1, X.shape[-1]).T @ np.floor(X @ W).reshape(-1, W.shape[-1])
     np.testing.assert_allclose(step.state["w"], W - gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_whose_gradient_is_a_late_part(tmp_path: Path) -> None:
+    """Which ONNX Runtime cannot load where the product is added by Sum."""
+    weights = {"v": X[:1, :2], "u": RNG.standard_normal((2, 1)).astype(np.float32)}
+    nodes: list[Node] = [
+        ("MatMul", ["v", "u"], "a", {}),
+        ("Concat", ["v", "v", "v", "a"], "c", {"axis": 1}),
+        ("Mul", ["c", "c"], "q", {}),
+        SUM,
+    ]
+    step = Step(model_of(nodes, {}, ["l"], weights), spec_of("output:l"), tmp_path)
+    step.step({}, learning_rate=1.0)
+    v, u = weights["v"], weights["u"]
+    np.testing.assert_allclose(step.state["v"], v - 6 * v - 2 * (v @ u) * u.T, rtol=1e-4)

@@ -19,7 +19,7 @@ from fuzz.gradients import (  # noqa: F401
     windows,
 )
 from fuzz.gradients.draft import MAKERS, Draft, UnfitError, Value
-from fuzz.gradients.graph import Graph, gradients
+from fuzz.gradients.graph import Graph, gradients, trainable
 
 __all__ = ["live", "random_graph"]
 
@@ -38,7 +38,8 @@ def random_graph(seed: int, most_nodes: int = 9) -> Graph:
             graph = _with_loss(draft)
         except UnfitError:
             continue
-        if any(x.any() for x in gradients(graph, torch.float64)[1].values()):
+        found = gradients(graph, torch.float64)[1]
+        if any(found[name].any() for name in trainable(graph)):
             return graph
 
 

@@ -12,7 +12,16 @@ import onnx
 import torch
 from onnx import helper, numpy_helper
 
-__all__ = ["Array", "Graph", "Node", "gradients", "model_of", "replay"]
+__all__ = [
+    "Array",
+    "Graph",
+    "Node",
+    "gradients",
+    "model_of",
+    "replay",
+    "tensor_of",
+    "trainable",
+]
 
 Array = npt.NDArray[Any]
 TorchFunction = Callable[..., Any]
@@ -150,6 +159,14 @@ def gradients(graph: Graph, dtype: Any) -> tuple[Any, dict[str, Array]]:
     held = {n: np.zeros(graph.weights[n].shape) if g is None else g.double().numpy()
             for n, g in pairs}  # fmt: skip
     return float(loss.detach()), held
+
+
+def trainable(graph: Graph) -> set[str]:
+    """Return the weights that a step has to train: not whole numbers, scalars, nor statistics."""
+    statistics = {n for node in graph.nodes if node.op_type == "BatchNormalization"
+                  for n in node.operands[3:5]}  # fmt: skip
+    own = {n for n, a in graph.weights.items() if a.dtype.kind == "f" and a.ndim}
+    return own - statistics
 
 
 def _loss(graph: Graph, values: Mapping[str, Any]) -> Any:

@@ -61,7 +61,7 @@ def root_mean_square(d: Draft) -> None:
     if d.opset >= 23 and d.chance(0.5):
         d.add("RMSNormalization", [x, scale], lambda x, s: normalised(x, s)[0], held)
     elif d.dtype == "float32":
-        both = d.chance(0.5)
+        both = len(dims) == 1 and d.chance(0.5)  # of more, ONNX Runtime takes it for another shape
         d.add_many(
             "SimplifiedLayerNormalization", [x, scale],
             lambda x, s: normalised(x, s)[: 1 + both], held, there=(True, True)[: 1 + both],

@@ -13,7 +13,15 @@ import torch
 from training.steps import Step, spec_of
 from training.vjp import session_of
 
-from fuzz.gradients.graph import Array, Graph, gradients, model_of, replay, tensor_of
+from fuzz.gradients.graph import (
+    Array,
+    Graph,
+    gradients,
+    model_of,
+    replay,
+    tensor_of,
+    trainable,
+)
 from tensoropt.compiler.errors import UserError
 
 __all__ = [
@@ -23,7 +31,6 @@ __all__ = [
     "UNFIT",
     "WEAK",
     "Outcome",
-    "trainable",
     "try_graph",
     "unfit",
 ]
@@ -88,14 +95,6 @@ def _disagreement(graph: Graph, found: Mapping[str, Array]) -> str | None:
             if got.shape != want.shape or not np.allclose(got, want, rtol=1e-2, atol=1e-3):
                 return f"{node.op_type} gives {got.shape}, PyTorch {want.shape}, or other numbers"
     return None
-
-
-def trainable(graph: Graph) -> set[str]:
-    """Return the weights that a step has to train: not whole numbers, scalars, nor statistics."""
-    statistics = {n for node in graph.nodes if node.op_type == "BatchNormalization"
-                  for n in node.operands[3:5]}  # fmt: skip
-    own = {n for n, a in graph.weights.items() if a.dtype.kind == "f" and a.ndim}
-    return own - statistics
 
 
 def _step(graph: Graph, model: onnx.ModelProto, folder: Path) -> tuple[Array, dict[str, Array]]:
