@@ -15,7 +15,7 @@ from tensoropt.compiler.cost.measured import Context, context_of
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search.marks import Marks
 from tensoropt.compiler.sharding.describe import TypeInfos, describe
-from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.op_info import MisfitError, OpInfo, TensorInfo
 from tensoropt.compiler.sharding.registry import rule_for
 from tensoropt.compiler.sharding.rule import Rule
 from tensoropt.dialects import onnx
@@ -287,7 +287,10 @@ class _Reader:
         """Return the same objects for all ops that are equal."""
         info = describe(op, self.versions, self.infos)
         if info not in self.known:
-            self.known[info] = info, rule_for(info)
+            try:
+                self.known[info] = info, rule_for(info)
+            except MisfitError as error:
+                raise UserError(f"node '{onnx.node_name(op)}': {error}") from None
         return self.known[info]
 
     def _append(

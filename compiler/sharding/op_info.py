@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tensoropt.compiler.errors import UserError
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["BodyInfo", "OpInfo", "Shape", "TensorInfo"]
+__all__ = ["BodyInfo", "MisfitError", "OpInfo", "Shape", "TensorInfo"]
 
 Shape = tuple[int | None, ...]
 
@@ -46,6 +48,17 @@ class TensorInfo:
     def memory_bytes(self) -> int:
         """Size of the tensor; a symbolic dimension counts as 1."""
         return self.elements * self.item_bytes
+
+
+class MisfitError(UserError):
+    """An op whose operands are not those that ONNX demands, which it does not check of all ops."""
+
+    def __init__(self, info: OpInfo) -> None:
+        shapes = ["none" if o is None else str([*o.shape]) for o in info.operands]
+        super().__init__(
+            f"'{info.name}' has operands that do not fit together, expected those of its "
+            f"definition, got shapes: {', '.join(shapes).replace('None', '?')}"
+        )
 
 
 @dataclass(frozen=True)
@@ -107,9 +120,10 @@ class OpInfo:
         return self.operands[index] if index < len(self.operands) else None
 
     def shape(self, index: int) -> Shape:
-        """Return the shape of operand ``index``, which must be ranked."""
+        """Return the shape of operand ``index``; raises MisfitError where there is none."""
         info = self.operand(index)
-        assert info is not None, f"{self.name}: operand {index} has no rank"
+        if info is None:
+            raise MisfitError(self)
         return info.shape
 
     def result_shape(self, index: int = 0) -> Shape:

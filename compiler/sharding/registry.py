@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.op_info import MisfitError, OpInfo
 from tensoropt.compiler.sharding.rule import Factor, Rule
 
 __all__ = ["RuleMaker", "registered", "replicated_rule", "rule_for", "sharding_rule"]
@@ -69,10 +69,16 @@ def registered() -> list[str]:
 
 @cache
 def rule_for(info: OpInfo) -> Rule:
-    """Return the rule of the op; replicated where there is none or a rank is unknown."""
+    """Return the rule of the op; replicated where there is none or a rank is unknown.
+
+    Raises MisfitError where the operands are not those that the standard demands.
+    """
     _load_families()
     maker = _MAKERS.get(info.name)
-    rule = maker(info) if maker is not None and info.is_ranked else None
+    try:
+        rule = maker(info) if maker is not None and info.is_ranked else None
+    except IndexError:  # a dimension that an operand of another rank does not have
+        raise MisfitError(info) from None
     return replicated_rule(info) if rule is None else rule
 
 

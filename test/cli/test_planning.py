@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -267,6 +268,34 @@ def test_a_graph_without_anything(opt, tmp_path: Path, flags: tuple[str, ...]) -
     outcome = opt(tmp_path / "m.onnx", *flags)
     assert outcome.status == (1 if "--pareto" in flags else 0)
     assert "func.func @main" in outcome.out or "has no outputs" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shapes", "result"),
+    [
+        ("ConvTranspose", [[1, 2, 6, 6], [1, 2, 3, 3, 1]], [1, 2, 8, 8]),
+        ("SoftmaxCrossEntropyLoss", [[3], [3]], []),
+    ],
+)
+def test_operands_that_do_not_fit_together(
+    refused, tmp_path: Path, op_type: str, shapes: list[list[int]], result: list[int]
+) -> None:
+    types = [
+        TensorProto.FLOAT,
+        TensorProto.INT64 if op_type.endswith("Loss") else TensorProto.FLOAT,
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, type_, shape)
+        for name, type_, shape in zip("xw", types, shapes, strict=True)
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, result)
+    node = helper.make_node(op_type, ["x", "w"], ["y"], name="odd")
+    graph = helper.make_graph([node], "g", inputs, [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    message = refused(path, "--pareto")
+    assert re.search(rf"'?odd'?.*{op_type}", message)
 
 
 def test_a_text_whose_arguments_have_no_names(refused, tmp_path: Path) -> None:
