@@ -82,7 +82,15 @@ def modulus(b: Builder) -> None:
 def power(b: Builder) -> None:
     x = b.pick(lambda v: v.dtype in ("float32", "float64", "int32", "int64"))
     kind = b.choose((x.dtype, "int64", "float32"))
-    b.add("Pow", x, b.numbers_of(b.choose((0, 1, 2, 3)), kind))
+    b.add("Pow", x, b.numbers_of(b.choose([e for e in range(4) if _fits(x, e)]), kind))
+
+
+def _fits(x: Value, exponent: int) -> bool:
+    """Say whether a power of integers can be held: what comes of one that cannot is undefined."""
+    if x.is_float:
+        return True
+    largest = max((abs(int(number)) for number in x.array.reshape(-1)), default=0)
+    return largest**exponent <= np.iinfo(x.dtype).max >> 1 and largest**exponent < 2**53
 
 
 @maker(1.5)
