@@ -129,7 +129,7 @@ def test_inputs_that_are_elsewhere_are_bound_before_each_run(device: StandInProv
     fake = SimpleNamespace(
         io_binding=lambda: binding,
         get_inputs=lambda: [SimpleNamespace(name=name) for name in PLACES],
-        get_outputs=lambda: [SimpleNamespace(name="y")],
+        get_outputs=lambda: [SimpleNamespace(name="y", type="tensor(float)")],
         get_input_memory_infos=lambda: [SimpleNamespace(name=name) for name in PLACES.values()],
         run_with_iobinding=lambda _: None,
     )
