@@ -210,7 +210,7 @@ def _run(
     forgive, watch = control.on_interrupt == "return", _watcher(control)
     effort = (epsilon, limit, threads, direct_sums, box_sums, hull_only)
     ends = (forgive, last, control.grace_s, watch)
-    elsewhere = np.array(sorted(known), dtype=np.float64).reshape(-1, 2)
+    elsewhere = np.array(_best_of(known), dtype=np.float64).reshape(-1, 2)
     try:
         result: dict[str, Any] = engine.frontier(*effort, *ends, elsewhere)
     except TooLargeError as error:
@@ -220,6 +220,15 @@ def _run(
     if len(result["choices"]) == 0:
         raise no_choice()
     return result
+
+
+def _best_of(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the pairs of time and memory that no other one beats, sorted by time."""
+    best: list[tuple[float, float]] = []
+    for time_s, memory_bytes in sorted(pairs):
+        if not best or memory_bytes < best[-1][1]:
+            best.append((time_s, memory_bytes))
+    return best
 
 
 def _left(limit_s: float | None, past_s: float) -> float:

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "fill.hpp"
 #include "parallel.hpp"
@@ -69,6 +70,8 @@ class Frontier {
         target_ = epsilon;
         sweep();
         if (options_.hull_only) return;
+        const bool first = known_.first == known_.second;
+        if (first && (epsilon > 0 || token_.limited())) take_in_known();
         // An exact search that may take its time finds the same points in fewer, wider boxes.
         if (epsilon > 0 || token_.limited()) fill_gaps();
         if (epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
@@ -84,12 +87,7 @@ class Frontier {
         const bool one = best[0].solution.cost.memory() <= best[1].bound;
         const std::size_t left = add_point(std::move(best[0].solution));
         if (one) return;
-        add_point(std::move(best[1].solution));
-        known_.first = std::ptrdiff_t(result_.points.size());
-        if (options_.epsilon > 0 || token_.limited())  // else they would only make more boxes
-            for (const Cost& cost : thinned(options_.known)) add_point({cost, {}});
-        known_.second = std::ptrdiff_t(result_.points.size());
-        make_gaps();
+        gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
     }
 
     // A few of many points, both ends among them: each makes a gap, which has to be looked at.
@@ -101,19 +99,40 @@ class Frontier {
         return some;
     }
 
-    // The gaps between the points that no other one beats.
-    void make_gaps() {
-        std::size_t left = SIZE_MAX;
-        for (const std::size_t right : in_order()) {
-            if (left != SIZE_MAX) {
-                const double falls = memory_of(left) - memory_of(right);
-                if (falls <= 0) continue;
-                gaps_.push_back(make_gap(left, right));
-            }
-            left = right;
-        }
+    // Takes the points known from elsewhere as ends of gaps. Not before the sweep, which is shorter
+    // between points of a hull.
+    void take_in_known() {
+        known_.first = std::ptrdiff_t(result_.points.size());
+        for (const Cost& cost : thinned(options_.known)) add_point({cost, {}});
+        known_.second = std::ptrdiff_t(result_.points.size());
+        std::vector<Gap> parts;
+        for (const Gap& gap : gaps_) part_at_known(gap, parts);
+        gaps_ = std::move(parts);
     }
 
+    // Adds what the known points leave of a gap, in the order of time.
+    void part_at_known(const Gap& gap, std::vector<Gap>& parts) const {
+        std::size_t left = gap.left, right = gap.right;
+        for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k) {
+            if (time_of(k) <= gap.left_time && memory_of(k) < memory_of(left)) left = k;
+            if (memory_of(k) <= gap.right_memory && time_of(k) < time_of(right)) right = k;
+        }
+        auto add = [&](std::size_t from, std::size_t to) {
+            Gap part = make_gap(from, to);
+            part.error = std::min(part.error, gap.error);
+            part.slope = gap.slope;
+            part.refined = gap.refined;
+            parts.push_back(part);
+        };
+        if (memory_of(left) <= memory_of(right) || time_of(left) >= time_of(right)) return;
+        for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k)
+            if (time_of(k) > time_of(left) && time_of(k) < time_of(right) &&
+                memory_of(k) < memory_of(left) && memory_of(k) > memory_of(right))
+                add(std::exchange(left, k), k);
+        add(left, right);
+    }
+
+    double time_of(std::size_t point) const { return result_.points[point].cost.time; }
     double memory_of(std::size_t point) const { return result_.points[point].cost.memory(); }
 
     double largest_error() const {
