@@ -23,16 +23,19 @@ _FLOPS = {"NegativeLogLikelihoodLoss": 1.0, "SoftmaxCrossEntropyLoss": 15.0}
 def loss(info: OpInfo) -> Rule:
     """Return samples and positions: each adds its part to the sum, or has a loss of its own.
 
-    A mean is over the weights of all samples, which are added up inside.
+    A mean is over the weights of all samples, which are added up inside; that of none is not
+    written out.
     """
     shape, how = info.shape(0), str(info.attribute("reduction", "mean"))
+    can_split = how != "mean" or 0 not in shape
     loops = [Loop({0: 1}, _logarithms(info, 1), can_split=False)]
     for dim in (0, *range(2, len(shape))):
         target = max(dim - 1, 0)
         places = {0: target} if how == "none" else {}
         reduction = None if how == "none" else "sum"
+        made = places | _logarithms(info, dim)
         loops.append(
-            Loop({0: dim, 1: target}, places | _logarithms(info, dim), reduction=reduction)  # type: ignore[arg-type]
+            Loop({0: dim, 1: target}, made, reduction=reduction, can_split=can_split)  # type: ignore[arg-type]
         )
     held = info.operand(0)
     assert held is not None

@@ -34,6 +34,10 @@ GRAPHS = {
           z = CumSum (y, one)
           one = Constant <value = int64 {1}> ()
         }""",
+    "loss_of_nothing": """<ir_version: 10, opset_import: ["" : 22]>
+        g (float[8,8,0,5] x) => (float y) <int64[8,0,5] labels = {}> {
+          y = NegativeLogLikelihoodLoss <reduction = "mean"> (x, labels)
+        }""",
     "no_channels": """<ir_version: 10, opset_import: ["" : 17]>
         g (float[1,0,8] x) => (float[1,0,8] y) <float[0] none = {}> {
           y = InstanceNormalization (x, none, none)
