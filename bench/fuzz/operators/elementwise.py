@@ -65,7 +65,10 @@ def arithmetic(b: Builder) -> None:
 def division(b: Builder) -> None:
     x = b.pick(lambda v: v.dtype != "bool")
     if x.is_float:
-        b.add("Div", *ordered(b, x, partner(b, x)))
+        above, below = ordered(b, x, partner(b, x))
+        if np.signbit(below.array[below.array == 0]).any():  # a sum with 0 is 0 and not -0
+            raise UnsuitableError("the sign of an infinity hangs on that of a zero")
+        b.add("Div", above, below)
         return
     y = b.constant(b.rng.integers(1, 4, b.last_of(x)).astype(x.dtype))
     b.add(b.choose(("Div", "Mod")), x, y)
