@@ -110,6 +110,15 @@ class Frontier {
         gaps_ = std::move(parts);
     }
 
+    // A part of a gap: what is known of the whole holds of it too.
+    Gap part_of(const Gap& whole, std::size_t left, std::size_t right) const {
+        Gap part = make_gap(left, right);
+        part.error = std::min(part.error, whole.error);
+        part.slope = whole.slope;
+        part.refined = whole.refined;
+        return part;
+    }
+
     // Adds what the known points leave of a gap, in the order of time.
     void part_at_known(const Gap& gap, std::vector<Gap>& parts) const {
         std::size_t left = gap.left, right = gap.right;
@@ -117,19 +126,12 @@ class Frontier {
             if (time_of(k) <= gap.left_time && memory_of(k) < memory_of(left)) left = k;
             if (memory_of(k) <= gap.right_memory && time_of(k) < time_of(right)) right = k;
         }
-        auto add = [&](std::size_t from, std::size_t to) {
-            Gap part = make_gap(from, to);
-            part.error = std::min(part.error, gap.error);
-            part.slope = gap.slope;
-            part.refined = gap.refined;
-            parts.push_back(part);
-        };
         if (memory_of(left) <= memory_of(right) || time_of(left) >= time_of(right)) return;
         for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k)
             if (time_of(k) > time_of(left) && time_of(k) < time_of(right) &&
                 memory_of(k) < memory_of(left) && memory_of(k) > memory_of(right))
-                add(std::exchange(left, k), k);
-        add(left, right);
+                parts.push_back(part_of(gap, std::exchange(left, k), k));
+        parts.push_back(part_of(gap, left, right));
     }
 
     double time_of(std::size_t point) const { return result_.points[point].cost.time; }
@@ -305,12 +307,7 @@ class Frontier {
         const Gap gap = gaps_[at];
         std::size_t left = gap.left;
         auto add_gap = [&](std::size_t right) {
-            Gap part = make_gap(left, right);
-            part.error = std::min(part.error, gap.error);
-            part.slope = gap.slope;
-            part.refined = gap.refined;
-            gaps_.push_back(part);
-            left = right;
+            gaps_.push_back(part_of(gap, std::exchange(left, right), right));
         };
         if (found.empty()) return;
         for (Solution& point : found) add_gap(add_point(std::move(point)));
