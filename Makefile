@@ -25,7 +25,7 @@ GPU_VENV ?= .venv-gpu
 GPU    ?= $(wildcard /dev/nvidiactl /dev/dxg)
 TYPES  := build/typecheck/tensoropt
 ROOMS  := compiler dialects passes runtime
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/core/* runtime/ops/*.?pp runtime/ops/*/*.?pp runtime/ops/CMakeLists.txt)
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/engine/* runtime/ops/*.?pp runtime/ops/*/*.?pp runtime/ops/CMakeLists.txt)
 
 # A virtual environment of ours, whatever one is active.
 unexport PYTHONPATH VIRTUAL_ENV

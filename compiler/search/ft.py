@@ -1,7 +1,7 @@
 """Frontier tracking: the whole (memory, time) frontier by exact variable elimination.
 
 The frontier is the one of TensorOpt (arXiv 2004.10856), the numbers-only case that of PaSE
-(arXiv 2407.04001). The engine is in ``core/``.
+(arXiv 2407.04001). The engine is in ``engine/``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from ._core import Engine, StoppedError, TooLargeError
+from ._engine import Engine, StoppedError, TooLargeError
 from .conditioned import TooWideError, best_of_parts, frontier_of_parts
 from .control import Control, OutOfTimeError, Status
 from .problem import Floats, Frontier, NodeTable, Point, Problem, left_out, no_choice

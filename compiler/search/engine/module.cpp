@@ -1,4 +1,4 @@
-// The Python face of the engine: tensoropt.compiler.search._core.
+// The Python face of the engine: tensoropt.compiler.search._engine.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -272,7 +272,7 @@ class Engine {
 
 }  // namespace topt::search
 
-NB_MODULE(_core, m) {
+NB_MODULE(_engine, m) {
     using namespace topt::search;
     m.doc() = "Exact variable elimination over pairwise cost tables.";
     nb::exception<TooLarge>(m, "TooLargeError");
