@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from tensoropt.compiler.frontend.shape_rules import OPEN, RULES, Call, Shape
 from tensoropt.compiler.frontend.subgraphs import Scope, subgraphs
 
-__all__ = ["Corrections", "corrections", "masked", "unmask"]
+__all__ = ["Corrections", "Place", "corrections", "is_masked", "masked", "unmask"]
 
 Types = Mapping[str, onnx.TypeProto]
 Literals = Mapping[str, onnx.TensorProto]
@@ -152,6 +152,11 @@ def _declare(graph: onnx.GraphProto, name: str, kind: onnx.TypeProto) -> None:
             info.type.CopyFrom(kind)
             return
     graph.value_info.add(name=name).type.CopyFrom(kind)
+
+
+def is_masked(node: onnx.NodeProto) -> bool:
+    """Say whether ONNX does not know ``node`` by its domain, which :func:`masked` has changed."""
+    return node.domain.startswith(f"{_DOMAIN}.")
 
 
 def unmask(proto: onnx.ModelProto) -> None:

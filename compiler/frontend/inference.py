@@ -5,20 +5,17 @@ Where the kernels of ONNX Runtime make other shapes than ONNX says, theirs count
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx
-from onnx import shape_inference
 
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend import native
+from tensoropt.compiler.frontend import native, onnx_inference
 from tensoropt.compiler.frontend.classical_types import DOMAIN as CLASSICAL
 from tensoropt.compiler.frontend.classical_types import classical_types
 from tensoropt.compiler.frontend.corrections import Corrections, corrections, masked, unmask
-from tensoropt.compiler.frontend.graph_checks import node_error
 from tensoropt.compiler.frontend.runtime_types import loads, runtime_types
 from tensoropt.compiler.frontend.subgraphs import subgraphs
 from tensoropt.compiler.frontend.symbols import open_sizes, substitute
@@ -177,8 +174,12 @@ def _infer_once(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     Propagating values takes a hundred times as long: a third of a millisecond per node.
     """
     try:
-        inferred = _run(path, proto, strict=True, values=False)
-        return inferred if _static(inferred) else _run(path, proto, strict=True, values=True)
+        inferred = onnx_inference.run(path, proto, strict=True, values=False)
+        return (
+            inferred
+            if _static(inferred)
+            else onnx_inference.run(path, proto, strict=True, values=True)
+        )
     except native.NativeError as error:
         return _without_values(path, proto, error)
 
@@ -190,60 +191,16 @@ def _without_values(path: Path, proto: onnx.ModelProto, first: Exception) -> onn
     inference of operators that are functions where these refer to attributes.
     """
     try:
-        _run(path, proto, strict=True, values=False)
+        onnx_inference.run(path, proto, strict=True, values=False)
     except native.NativeError:
         plain = masked(proto, {})
         unmask(plain)
         if not loads(plain):
             raise UserError(f"{path}: {_explain(str(first))}") from None
     try:
-        return _run(path, proto, strict=False, values=True)
+        return onnx_inference.run(path, proto, strict=False, values=True)
     except native.NativeError as error:
         raise UserError(f"{path}: {_explain(str(error))}") from None
-
-
-def _run(path: Path, proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
-    """Return what ONNX infers; raises :class:`NativeError` with its words if it refuses.
-
-    Raises :class:`UserError` that names the node which its inference does not survive.
-    """
-    try:
-        return _inferred(proto, strict, values, native.seconds_for(len(proto.graph.node)))
-    except native.NativeFailureError as failure:
-        node = _fatal(proto, strict, values)
-        raise node_error(path, node, f"types cannot be inferred: onnx {failure}") from None
-
-
-def _fatal(proto: onnx.ModelProto, strict: bool, values: bool) -> onnx.NodeProto:
-    """Return the first node of the main graph that inference fails at; logarithmic in the nodes."""
-
-    def fails(count: int) -> bool:
-        part = onnx.ModelProto()
-        part.CopyFrom(proto)
-        del part.graph.node[count:], part.graph.output[:]
-        try:
-            _inferred(part, strict, values, native.seconds_for(count, least=1))
-        except native.NativeFailureError:
-            return True
-        except native.NativeError:
-            return False
-        return False
-
-    counts = range(1, len(proto.graph.node))
-    return proto.graph.node[bisect.bisect_left(counts, True, key=fails)]
-
-
-def _inferred(proto: onnx.ModelProto, strict: bool, values: bool, seconds: int) -> onnx.ModelProto:
-    held = native.call(_infer_shapes, proto.SerializeToString(), strict, values, seconds=seconds)
-    return onnx.ModelProto.FromString(held)
-
-
-def _infer_shapes(model: bytes, strict: bool, values: bool) -> bytes:
-    """Return the model with inferred types; runs in the child."""
-    inferred = shape_inference.infer_shapes(
-        model, check_type=True, strict_mode=strict, data_prop=values
-    )
-    return bytes(inferred.SerializeToString())
 
 
 def _explain(text: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler import driver
-from tensoropt.compiler.frontend import inference
+from tensoropt.compiler.frontend import onnx_inference
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
 
@@ -37,13 +37,13 @@ def _reshape(size: str) -> onnx.NodeProto:
 def _propagations(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return a list that tells of every inference whether it propagates values."""
     seen: list[bool] = []
-    run = inference._run
+    run = onnx_inference.run
 
     def spy(path: Path, proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
         seen.append(values)
         return run(path, proto, strict=strict, values=values)
 
-    monkeypatch.setattr(inference, "_run", spy)
+    monkeypatch.setattr(onnx_inference, "run", spy)
     return seen
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from frontend.models import F32, imported, model, node, untyped, value
-from onnx import numpy_helper
+from frontend.models import BOOL, F32, imported, model, node, untyped, value
+from onnx import helper, numpy_helper
 
 from tensoropt.compiler.driver import run_phase
 from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend import evaluate, inference, native
+from tensoropt.compiler.frontend import evaluate, native, onnx_inference
 
 _LEAST = {np.int32: -(2**31), np.int64: -(2**63)}
 
@@ -117,26 +118,77 @@ def test_many_deaths_end_the_folding(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def _ended_by_third(held: bytes, strict: bool, values: bool) -> bytes:
-    """Stand in for the inference of a model: ends the process at the node called third."""
-    if b"third" in held:
+    """Stand in for the inference of a model: ends the process at a Relu called third."""
+    nodes = onnx.ModelProto.FromString(held).graph.node
+    if any(held.name == "third" and not held.domain for held in nodes):
         os.abort()
-    return inference._infer_shapes(held, strict, values)
+    return onnx_inference._infer_shapes(held, strict, values)
 
 
-def test_a_node_that_inference_does_not_survive_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _ended(held: bytes, strict: bool, values: bool) -> bytes:
+    """Stand in for inference that no model survives."""
+    os.abort()
+
+
+def _imported_after(stand_in: Callable[..., bytes], folder: Path, patch: pytest.MonkeyPatch) -> str:
+    """Return the module of five nodes, or the error, with ``stand_in`` for ONNX's inference."""
     names = ("first", "second", "third", "fourth", "fifth")
-    ends = [value("x0", F32, [2])], [untyped("x5")]
     nodes = [node("Relu", [f"x{i}"], [f"x{i + 1}"], name=name) for i, name in enumerate(names)]
     call = native.call
 
     def instead(action: Callable[..., Any], *given: Any, seconds: int) -> Any:
-        return call(_ended_by_third, *given, seconds=seconds)
+        inference = action is onnx_inference._infer_shapes
+        return call(stand_in if inference else action, *given, seconds=seconds)
 
-    monkeypatch.setattr(native, "call", instead)
-    with pytest.raises(UserError) as caught:
-        imported(model(nodes, *ends), tmp_path)
-    assert str(caught.value).replace(f"{tmp_path}/", "") == (
+    patch.setattr(native, "call", instead)
+    try:
+        return str(imported(model(nodes, [value("x0", F32, [2])], [untyped("x5")]), folder))
+    except UserError as error:
+        return str(error).replace(f"{folder}/", "")
+
+
+def test_a_node_that_inference_does_not_survive_has_the_types_of_the_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = _imported_after(_ended_by_third, tmp_path, monkeypatch)
+    assert text.count('"onnx.Relu"') == text.count("(tensor<2xf32>) -> tensor<2xf32>") == 5
+
+
+def test_a_node_that_neither_survives_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_inference, "loads", lambda _: False)
+    assert _imported_after(_ended_by_third, tmp_path, monkeypatch) == (
         "model.onnx: node 'third' (Relu): types cannot be inferred: onnx ended by SIGABRT"
     )
+
+
+def test_inference_that_dies_of_no_node_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _imported_after(_ended, tmp_path, monkeypatch) == (
+        "model.onnx: types cannot be inferred: onnx ended by SIGABRT"
+    )
+
+
+def _branch(op_type: str, **attributes: Any) -> onnx.GraphProto:
+    """Return a body that applies an operator to `p` of the graph around it."""
+    return helper.make_graph(
+        [node(op_type, ["p"], ["r"], name=op_type, **attributes)], "branch", [], [untyped("r")]
+    )
+
+
+def test_a_unit_matrix_like_a_product_of_the_runtime_has_a_type(tmp_path: Path) -> None:
+    """ONNX's inference dies of an EyeLike with a `dtype` whose operand has no type yet."""
+    branches = {"then_branch": _branch("EyeLike", dtype=F32), "else_branch": _branch("Relu")}
+    nodes = [
+        node("FusedMatMul", ["x", "w"], ["p"], domain="com.microsoft"),
+        node("EyeLike", ["p"], ["e"], dtype=F32),
+        node("If", ["c"], ["r"], **branches),
+        node("Add", ["e", "r"], ["y"]),
+    ]
+    ends = [value("x", F32, ["n", 8]), value("w", F32, [8, 4]), value("c", BOOL, [])]
+    proto = model(nodes, ends, [untyped("y")], opset=17, domains={"com.microsoft": 1})
+    text = str(imported(proto, tmp_path))
+    assert text.count('"onnx.EyeLike"(%0) {dtype = 1 : i64} : (tensor<?x4xf32>)') == 2
+    assert "-> (tensor<?x4xf32>" in text
