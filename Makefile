@@ -25,7 +25,8 @@ GPU_VENV ?= .venv-gpu
 GPU    ?= $(wildcard /dev/nvidiactl /dev/dxg)
 TYPES  := build/typecheck/tensoropt
 ROOMS  := compiler dialects passes runtime
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard compiler/search/engine/* runtime/ops/*.?pp runtime/ops/*/*.?pp runtime/ops/CMakeLists.txt)
+NATIVE := pyproject.toml CMakeLists.txt $(shell find $(ROOMS) -name '*.?pp' -o -name CMakeLists.txt)
+CXX_FILES := $(shell find $(ROOMS) test bench -name '*.?pp' -o -name '*.c')
 
 # A virtual environment of ours, whatever one is active.
 unexport PYTHONPATH VIRTUAL_ENV
@@ -59,6 +60,7 @@ pytest: build
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 # The folders become the package tensoropt only when installed; mypy sees the same through links.
 typecheck: build $(TYPES)

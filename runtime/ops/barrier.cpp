@@ -14,14 +14,14 @@ struct Barrier {
   std::string node;
 };
 
-std::size_t one(const CustomOp *) { return 1; }
-std::size_t two(const CustomOp *) { return 2; }
-int any_type(const CustomOp *, std::size_t) { return kUndefined; }
-const char *name(const CustomOp *) { return "Barrier"; }
-void destroy(void *kernel) { delete static_cast<Barrier *>(kernel); }
+std::size_t one(const CustomOp*) { return 1; }
+std::size_t two(const CustomOp*) { return 2; }
+int any_type(const CustomOp*, std::size_t) { return kUndefined; }
+const char* name(const CustomOp*) { return "Barrier"; }
+void destroy(void* kernel) { delete static_cast<Barrier*>(kernel); }
 
 template <Place P>
-OrtStatus *create(const CustomOp *, const OrtApi *table, const OrtKernelInfo *info, void **kernel) {
+OrtStatus* create(const CustomOp*, const OrtApi* table, const OrtKernelInfo* info, void** kernel) {
   const Api api(table);
   return guarded(api, [&] {
     const std::string node = "Barrier node '" + api.node_name(info) + "'";
@@ -30,23 +30,23 @@ OrtStatus *create(const CustomOp *, const OrtApi *table, const OrtKernelInfo *in
   });
 }
 
-void copy(const Barrier &self, OrtKernelContext *context) {
-  const auto *x = self.api.input(context, 0);
+void copy(const Barrier& self, OrtKernelContext* context) {
+  const auto* x = self.api.input(context, 0);
   const auto [type, shape] = self.api.type_and_shape(x);
   const auto bytes = count_of(shape) * element_info(type).bytes;
-  const void *from = self.api.data(x);
-  void *to = self.api.output(context, 0, shape);
+  const void* from = self.api.data(x);
+  void* to = self.api.output(context, 0, shape);
   if (to == from || !bytes) return;
   if (self.place == Place::Host) std::memcpy(to, from, bytes);
   else copy_on_device(from, to, bytes, self.api.stream(context));
 }
 
-OrtStatus *compute(void *kernel, OrtKernelContext *context) {
-  const auto &self = *static_cast<Barrier *>(kernel);
+OrtStatus* compute(void* kernel, OrtKernelContext* context) {
+  const auto& self = *static_cast<Barrier*>(kernel);
   return guarded(self.api, [&] { located(self.node, [&] { copy(self, context); }); });
 }
 
-OrtStatus *infer_shapes(const CustomOp *, OrtShapeInferContext *context) {
+OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
   const Api api(registered_api);
   return guarded(api, [&] {
     // A scalar must be typed here too. It is one: steps have no tensor of unknown rank.
@@ -56,13 +56,13 @@ OrtStatus *infer_shapes(const CustomOp *, OrtShapeInferContext *context) {
 }
 
 // Input 0 is output 0. ONNX Runtime gives both lists back to `release`.
-std::size_t aliases(int **inputs, int **outputs) {
+std::size_t aliases(int** inputs, int** outputs) {
   static int first = 0;
   *inputs = *outputs = &first;
   return 1;
 }
 
-void release(int *, int *) {}
+void release(int*, int*) {}
 
 }  // namespace
 

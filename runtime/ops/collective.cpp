@@ -7,27 +7,27 @@
 namespace tensoropt {
 namespace {
 
-std::int64_t &dimension(Shape &shape, std::int64_t dim, const char *name) {
+std::int64_t& dimension(Shape& shape, std::int64_t dim, const char* name) {
   if (dim < 0 || dim >= std::int64_t(shape.size()))
-    throw Error(std::string(name) + " must be a dimension of the input of shape " +
-                text_of(shape) + ", got: " + std::to_string(dim));
+    throw Error(std::string(name) + " must be a dimension of the input of shape " + text_of(shape) +
+                ", got: " + std::to_string(dim));
   return shape[std::size_t(dim)];
 }
 
-void multiply(Shape &shape, std::int64_t dim, const char *name, std::int64_t factor) {
+void multiply(Shape& shape, std::int64_t dim, const char* name, std::int64_t factor) {
   dimension(shape, dim, name) *= factor;
 }
 
-void divide(Shape &shape, std::int64_t dim, const char *name, std::int64_t divisor) {
-  auto &size = dimension(shape, dim, name);
+void divide(Shape& shape, std::int64_t dim, const char* name, std::int64_t divisor) {
+  auto& size = dimension(shape, dim, name);
   if (size % divisor != 0)
     throw Error("dimension " + std::to_string(dim) + " of the input of shape " + text_of(shape) +
                 " does not divide by the group's " + std::to_string(divisor) + " ranks");
   size /= divisor;
 }
 
-std::string attributes_of(const Collective &node) {
-  const auto number = [](const char *name, std::int64_t value) {
+std::string attributes_of(const Collective& node) {
+  const auto number = [](const char* name, std::int64_t value) {
     return std::string(" ") + name + " " + std::to_string(value);
   };
   const auto reduction = std::string(" reduction ") + reduction_name(node.reduction);
@@ -44,35 +44,35 @@ std::string attributes_of(const Collective &node) {
 
 }  // namespace
 
-const char *kind_name(Kind kind) {
-  constexpr const char *names[] = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll",
+const char* kind_name(Kind kind) {
+  constexpr const char* names[] = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll",
                                    "Broadcast", "Send",      "Recv"};
   return names[int(kind)];
 }
 
-Reduction parse_reduction(const std::string &name) {
+Reduction parse_reduction(const std::string& name) {
   for (auto reduction : {Reduction::Sum, Reduction::Max, Reduction::Min})
     if (name == reduction_name(reduction)) return reduction;
   throw Error("unknown reduction, expected sum, max or min, got: " + name);
 }
 
-const char *reduction_name(Reduction reduction) {
-  constexpr const char *names[] = {"sum", "max", "min"};
+const char* reduction_name(Reduction reduction) {
+  constexpr const char* names[] = {"sum", "max", "min"};
   return names[int(reduction)];
 }
 
-std::string text_of(const Shape &shape) {
+std::string text_of(const Shape& shape) {
   std::string text = "[";
   for (auto size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
   return text + "]";
 }
 
-std::size_t count_of(const Shape &shape) {
-  return std::size_t(std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
-                                     std::multiplies<>()));
+std::size_t count_of(const Shape& shape) {
+  return std::size_t(
+      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
 }
 
-Shape Collective::output_shape(const Shape &shape) const {
+Shape Collective::output_shape(const Shape& shape) const {
   const auto ranks = std::int64_t(group.size());
   Shape result = shape;
   if (kind == Kind::AllGather) multiply(result, dim, "dim", ranks);
@@ -84,7 +84,7 @@ Shape Collective::output_shape(const Shape &shape) const {
   return result;
 }
 
-std::string Collective::describe(const ElementInfo &element, const Shape &shape) const {
+std::string Collective::describe(const ElementInfo& element, const Shape& shape) const {
   const auto name = is_message(kind) ? "message" : kind_name(kind);
   return std::string(name) + " of " + element.name + text_of(shape) + attributes_of(*this);
 }
@@ -92,8 +92,8 @@ std::string Collective::describe(const ElementInfo &element, const Shape &shape)
 int Collective::place_of(std::int64_t rank) const {
   const auto found = std::find(group.begin(), group.end(), rank);
   if (found == group.end())
-    throw Error("root must be a rank of the group " + text_of(group) + ", got: " +
-                std::to_string(rank));
+    throw Error("root must be a rank of the group " + text_of(group) +
+                ", got: " + std::to_string(rank));
   return int(found - group.begin());
 }
 

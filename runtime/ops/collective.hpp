@@ -10,19 +10,19 @@ namespace tensoropt {
 
 enum class Kind { AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Send, Recv };
 
-const char *kind_name(Kind kind);
+const char* kind_name(Kind kind);
 
 constexpr bool is_message(Kind kind) { return kind == Kind::Send || kind == Kind::Recv; }
 
 enum class Reduction { Sum, Max, Min };
 
-Reduction parse_reduction(const std::string &name);
-const char *reduction_name(Reduction reduction);
+Reduction parse_reduction(const std::string& name);
+const char* reduction_name(Reduction reduction);
 
 // "[2, 3]"
-std::string text_of(const Shape &shape);
+std::string text_of(const Shape& shape);
 
-std::size_t count_of(const Shape &shape);
+std::size_t count_of(const Shape& shape);
 
 // A collective as its node says it. All ranks are ranks of the job, not places in the group.
 struct Collective {
@@ -39,11 +39,11 @@ struct Collective {
 
   // The shape of y for x of `shape`. Throws where a dimension does not exist or does not divide by
   // the group's size.
-  Shape output_shape(const Shape &shape) const;
+  Shape output_shape(const Shape& shape) const;
 
   // One line with all that the group's ranks must have in common; `shape` is that of x, of y where
   // there is no x.
-  std::string describe(const ElementInfo &element, const Shape &shape) const;
+  std::string describe(const ElementInfo& element, const Shape& shape) const;
 
   // The place of a rank in the group. Throws where it is not there.
   int place_of(std::int64_t rank) const;

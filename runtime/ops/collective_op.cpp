@@ -1,7 +1,7 @@
 #include "collective_op.hpp"
 
-#include "ort/attributes.hpp"
 #include "kernel.hpp"
+#include "ort/attributes.hpp"
 #include "signature.hpp"
 
 namespace tensoropt {
@@ -9,20 +9,20 @@ namespace {
 
 constexpr int kRequired = 0, kOptional = 1;  // OrtCustomOpInputOutputCharacteristic
 
-void destroy(void *kernel) { delete static_cast<Kernel *>(kernel); }
+void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
-OrtStatus *compute(void *kernel, OrtKernelContext *context) {
-  auto *self = static_cast<Kernel *>(kernel);
+OrtStatus* compute(void* kernel, OrtKernelContext* context) {
+  auto* self = static_cast<Kernel*>(kernel);
   return guarded(self->api(), [&] { self->compute(context); });
 }
 
 template <Kind K, Place P>
-OrtStatus *create(const CustomOp *, const OrtApi *table, const OrtKernelInfo *info, void **kernel) {
+OrtStatus* create(const CustomOp*, const OrtApi* table, const OrtKernelInfo* info, void** kernel) {
   const Api api(table);
   return guarded(api, [&] { *kernel = new Kernel(api, K, P, info); });
 }
 
-void infer_y(const Api &api, OrtShapeInferContext *context, Kind kind) {
+void infer_y(const Api& api, OrtShapeInferContext* context, Kind kind) {
   if (kind == Kind::Recv) {
     const auto node = read_shapes(api, context, kind);
     return set_output(api, context, 0, node.type, node.shape);
@@ -37,32 +37,32 @@ template <Kind K>
 struct Ends {
   static constexpr auto kEnds = signature(K);
 
-  static const char *name(const CustomOp *) { return kind_name(K); }
-  static std::size_t inputs(const CustomOp *) { return kEnds.inputs(); }
-  static std::size_t outputs(const CustomOp *) { return kEnds.outputs(); }
+  static const char* name(const CustomOp*) { return kind_name(K); }
+  static std::size_t inputs(const CustomOp*) { return kEnds.inputs(); }
+  static std::size_t outputs(const CustomOp*) { return kEnds.outputs(); }
 
-  static int input_type(const CustomOp *, std::size_t index) {
+  static int input_type(const CustomOp*, std::size_t index) {
     return index == kEnds.token_in() ? int(Element::Int64) : kUndefined;
   }
 
-  static int output_type(const CustomOp *, std::size_t index) {
+  static int output_type(const CustomOp*, std::size_t index) {
     return index == kEnds.token_out() ? int(Element::Int64) : kUndefined;
   }
 
   // A token that nobody takes may be left out, but not a node's only output.
-  static int output_need(const CustomOp *, std::size_t index) {
+  static int output_need(const CustomOp*, std::size_t index) {
     return kEnds.has_y && index == kEnds.token_out() ? kOptional : kRequired;
   }
 
   // The token that comes out is the one that went in. ONNX Runtime gives both lists to `release`.
-  static std::size_t aliases(int **inputs, int **outputs) {
+  static std::size_t aliases(int** inputs, int** outputs) {
     static int in = int(kEnds.token_in()), out = int(kEnds.token_out());
     *inputs = &in;
     *outputs = &out;
     return 1;
   }
 
-  static OrtStatus *infer_shapes(const CustomOp *, OrtShapeInferContext *context) {
+  static OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
     const Api api(registered_api);
     return guarded(api, [&] {
       if (kEnds.has_y) infer_y(api, context, K);
@@ -71,7 +71,7 @@ struct Ends {
   }
 };
 
-void release(int *, int *) {}
+void release(int*, int*) {}
 
 template <Kind K>
 CustomOp op_of(Place place) {

@@ -2,15 +2,15 @@
 // and hold until the same thread calls the same function again.
 #include <string>
 
-#include "ort/arena.hpp"
 #include "cuda/cuda_facts.hpp"
 #include "cuda/nccl_group.hpp"
+#include "ort/arena.hpp"
 #include "progress.hpp"
 
 #define TENSOROPT_EXPORT extern "C" __attribute__((visibility("default")))
 
 // What this rank is doing: see progress.hpp. From any thread.
-TENSOROPT_EXPORT const char *tensoropt_where() {
+TENSOROPT_EXPORT const char* tensoropt_where() {
   thread_local std::string text;
   text = tensoropt::where();
   return text.c_str();
@@ -20,7 +20,7 @@ TENSOROPT_EXPORT const char *tensoropt_where() {
 TENSOROPT_EXPORT void tensoropt_abort() { tensoropt::abort_nccl_groups(); }
 
 // JSON: see cuda_facts.hpp.
-TENSOROPT_EXPORT const char *tensoropt_cuda() {
+TENSOROPT_EXPORT const char* tensoropt_cuda() {
   thread_local std::string text;
   text = tensoropt::cuda_facts();
   return text.c_str();
@@ -36,7 +36,7 @@ TENSOROPT_EXPORT long long tensoropt_device_used_bytes(int device) {
 TENSOROPT_EXPORT long long tensoropt_arena_peak_bytes() {
   try {
     return tensoropt::most_used_in_arenas();
-  } catch (const std::exception &) {
+  } catch (const std::exception&) {
     return -1;
   }
 }

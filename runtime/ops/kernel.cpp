@@ -1,22 +1,22 @@
 #include "kernel.hpp"
 
-#include "ort/attributes.hpp"
+#include "cuda/nccl_transport.hpp"
 #include "mpi/group.hpp"
 #include "mpi/mpi_transport.hpp"
-#include "cuda/nccl_transport.hpp"
+#include "ort/attributes.hpp"
 #include "progress.hpp"
 #include "signature.hpp"
 
 namespace tensoropt {
 
-Kernel::Kernel(const Api &api, Kind kind, Place place, const OrtKernelInfo *info)
+Kernel::Kernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info)
     : api_(api), place_(place),
       node_(lasting(std::string(kind_name(kind)) + " node '" + api.node_name(info) + "'")),
       collective_{.kind = kind} {
   located(node_, [&] { prepare(info); });
 }
 
-void Kernel::prepare(const OrtKernelInfo *info) {
+void Kernel::prepare(const OrtKernelInfo* info) {
   collective_ = read_collective(api_, info, collective_.kind);
   if (!on_device()) return;
   cuda_device_count();
@@ -24,15 +24,15 @@ void Kernel::prepare(const OrtKernelInfo *info) {
   arena_ = arena_of(api_, info);
 }
 
-Kernel::Input Kernel::input(OrtKernelContext *context) const {
+Kernel::Input Kernel::input(OrtKernelContext* context) const {
   if (!signature(collective_.kind).has_x)
     return {element_info(collective_.type), collective_.shape, nullptr};
-  const auto *x = api_.input(context, 0);
+  const auto* x = api_.input(context, 0);
   auto [type, shape] = api_.type_and_shape(x);
   return {element_info(type), std::move(shape), api_.data(x)};
 }
 
-void Kernel::compute(OrtKernelContext *context) {
+void Kernel::compute(OrtKernelContext* context) {
   located(node_, [&] {
     const InCollective now(node_, on_device());
     const auto x = input(context);
@@ -50,24 +50,24 @@ void Kernel::compute(OrtKernelContext *context) {
 
 // Only at a node's first run: a wrong plan is found there, and later steps stay free of it. On a
 // device they must: none of this could be captured into a CUDA graph.
-void Kernel::meet(const Input &x) {
+void Kernel::meet(const Input& x) {
   require_mpi();
   collective_.output_shape(x.shape);  // throws before anything is sent
   const auto comm = communicator(collective_.group);
-  check_agreement(comm, collective_.describe(x.element, x.shape) +
-                            (on_device() ? " over NCCL" : " over MPI"));
+  check_agreement(
+      comm, collective_.describe(x.element, x.shape) + (on_device() ? " over NCCL" : " over MPI"));
   if (on_device() && collective_.group.size() > 1)
     nccl_ = &nccl_group(collective_.group, comm, arena_->device());
   comm_ = comm;
 }
 
-void Kernel::move(OrtKernelContext *context, const Input &x, Transport &transport) const {
+void Kernel::move(OrtKernelContext* context, const Input& x, Transport& transport) const {
   const auto ends = signature(collective_.kind);
-  void *y = nullptr;
+  void* y = nullptr;
   if (ends.has_y) y = api_.output(context, 0, collective_.output_shape(x.shape));
   run(collective_, x.element, x.shape, x.data, y, transport);
-  const void *token = api_.data(api_.input(context, ends.token_in()));
-  void *token_out = api_.output(context, ends.token_out(), {1});
+  const void* token = api_.data(api_.input(context, ends.token_in()));
+  void* token_out = api_.output(context, ends.token_out(), {1});
   if (token_out && token_out != token) transport.copy(token, token_out, sizeof(std::int64_t));
 }
 

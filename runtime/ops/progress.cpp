@@ -10,11 +10,11 @@ namespace {
 
 // Collectives of a rank run one after another: a single writer. A reader who meets it in between
 // tries again.
-std::atomic<const std::string *> current = nullptr;
+std::atomic<const std::string*> current = nullptr;
 std::atomic<bool> enqueues = false;
 std::atomic<std::uint64_t> entered = 0, left = 0;
 
-std::string text_of(const std::string &node, bool on_device, std::uint64_t number, bool inside) {
+std::string text_of(const std::string& node, bool on_device, std::uint64_t number, bool inside) {
   const auto count = std::to_string(number);
   if (inside) return "in " + node + " (collective " + count + ")";
   if (on_device) return "after enqueueing " + node + " (" + count + " collectives)";
@@ -23,14 +23,14 @@ std::string text_of(const std::string &node, bool on_device, std::uint64_t numbe
 
 }  // namespace
 
-const std::string &lasting(const std::string &node) {
+const std::string& lasting(const std::string& node) {
   static std::mutex mutex;
-  static auto &nodes = *new std::set<std::string>;  // outlives the destructors of other statics
+  static auto& nodes = *new std::set<std::string>;  // outlives the destructors of other statics
   const std::lock_guard lock(mutex);
   return *nodes.insert(node).first;
 }
 
-InCollective::InCollective(const std::string &node, bool on_device) {
+InCollective::InCollective(const std::string& node, bool on_device) {
   current = &node;
   enqueues = on_device;
   ++entered;
@@ -41,7 +41,7 @@ InCollective::~InCollective() { ++left; }
 std::string where() {
   for (;;) {
     const auto number = entered.load();
-    const auto *node = current.load();
+    const auto* node = current.load();
     const bool on_device = enqueues, inside = left != number;
     if (entered != number) continue;
     if (!node || !number) return "before its first collective";

@@ -6,14 +6,14 @@
 namespace tensoropt {
 
 // The node's text ("AllReduce node 'name'"), kept for the life of the process.
-const std::string &lasting(const std::string &node);
+const std::string& lasting(const std::string& node);
 
 // Alive while a collective runs. On a device it ends when all is enqueued, not when it is done.
 class InCollective {
  public:
-  InCollective(const std::string &node, bool on_device);
+  InCollective(const std::string& node, bool on_device);
   ~InCollective();
-  InCollective(const InCollective &) = delete;
+  InCollective(const InCollective&) = delete;
 };
 
 // "in NODE (collective 17)", "after NODE (17 collectives done)", "after enqueueing NODE (17

@@ -7,14 +7,14 @@ namespace {
 
 // Whether a session's device kernels are to run on the CPU, with libraries that stand in for CUDA's
 // and NCCL's and take host memory: for machines without a GPU.
-constexpr const char *kStandIn = "tensoropt.stand_in";
+constexpr const char* kStandIn = "tensoropt.stand_in";
 
 constexpr Kind kKinds[] = {Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter, Kind::AllToAll,
                            Kind::Broadcast, Kind::Send,      Kind::Recv};
 
 using Ops = std::vector<CustomOp>;
 
-void append(Ops &ops, Place place) {
+void append(Ops& ops, Place place) {
   for (const auto kind : kKinds) ops.push_back(collective_op(kind, place));
   ops.push_back(barrier_op(place));
 }
@@ -31,32 +31,32 @@ Ops ops_standing_in() {
   Ops ops;
   append(ops, Place::Device);
   const auto on_cpu = barrier_op(Place::Host).GetExecutionProviderType;
-  for (auto &op : ops) op.GetExecutionProviderType = on_cpu;
+  for (auto& op : ops) op.GetExecutionProviderType = on_cpu;
   return ops;
 }
 
 // Never released, nor `ops`: sessions made from any options refer to them until they end.
-OrtCustomOpDomain *make_domain(const Api &api, const Ops &ops) {
-  OrtCustomOpDomain *domain = nullptr;
+OrtCustomOpDomain* make_domain(const Api& api, const Ops& ops) {
+  OrtCustomOpDomain* domain = nullptr;
   api.call(Slot::CreateCustomOpDomain, "tensoropt", &domain);
-  for (const auto &op : ops) api.call(Slot::CustomOpDomain_Add, domain, &op);
+  for (const auto& op : ops) api.call(Slot::CustomOpDomain_Add, domain, &op);
   return domain;
 }
 
-OrtCustomOpDomain *domain_of_both(const Api &api) {
+OrtCustomOpDomain* domain_of_both(const Api& api) {
   static const Ops ops = ops_of_both();
-  static auto *domain = make_domain(api, ops);
+  static auto* domain = make_domain(api, ops);
   return domain;
 }
 
-OrtCustomOpDomain *domain_standing_in(const Api &api) {
+OrtCustomOpDomain* domain_standing_in(const Api& api) {
   static const Ops ops = ops_standing_in();
-  static auto *domain = make_domain(api, ops);
+  static auto* domain = make_domain(api, ops);
   return domain;
 }
 
 // ONNX Runtime complains on stderr when asked for a version that it does not have.
-bool has_version(const OrtApiBase *base, std::uint32_t minor) {
+bool has_version(const OrtApiBase* base, std::uint32_t minor) {
   const std::string version = base->GetVersionString();  // "1.31.1"
   const auto dot = version.find('.');
   return dot != std::string::npos && std::uint32_t(std::atoi(version.c_str() + dot + 1)) >= minor;
@@ -65,21 +65,21 @@ bool has_version(const OrtApiBase *base, std::uint32_t minor) {
 }  // namespace
 }  // namespace tensoropt
 
-extern "C" __attribute__((visibility("default"))) tensoropt::OrtStatus *RegisterCustomOps(
-    tensoropt::OrtSessionOptions *options, const tensoropt::OrtApiBase *base) {
+extern "C" __attribute__((visibility("default"))) tensoropt::OrtStatus* RegisterCustomOps(
+    tensoropt::OrtSessionOptions* options, const tensoropt::OrtApiBase* base) {
   using namespace tensoropt;
-  const auto *table = base->GetApi(kApiVersion);
+  const auto* table = base->GetApi(kApiVersion);
   if (!table)
-    return Api(base->GetApi(1)).status(std::string("tensoropt needs ONNX Runtime 1.") +
-                                       std::to_string(kApiVersion) + " or later, got: " +
-                                       base->GetVersionString());
+    return Api(base->GetApi(1))
+        .status(std::string("tensoropt needs ONNX Runtime 1.") + std::to_string(kApiVersion) +
+                " or later, got: " + base->GetVersionString());
   const Api api(table);
   return guarded(api, [&] {
     registered_api = table;
     if (has_version(base, kStatsApiVersion)) newer_api = base->GetApi(kStatsApiVersion);
     const bool stands_in =
-        api.config_entry(static_cast<const OrtSessionOptions *>(options), kStandIn) == "1";
-    auto *domain = stands_in ? domain_standing_in(api) : domain_of_both(api);
+        api.config_entry(static_cast<const OrtSessionOptions*>(options), kStandIn) == "1";
+    auto* domain = stands_in ? domain_standing_in(api) : domain_of_both(api);
     api.call(Slot::AddCustomOpDomain, options, domain);
   });
 }

@@ -16,14 +16,14 @@ struct Cut {
 };
 
 // How `pieces` tensors of shape `piece` lie in the tensor they make up along `dim`.
-Cut cut_of(const Shape &piece, std::size_t dim, std::size_t pieces, std::size_t element_bytes);
+Cut cut_of(const Shape& piece, std::size_t dim, std::size_t pieces, std::size_t element_bytes);
 
 // [rows, columns] chunks of `bytes` to [columns, rows], on the host.
-void transpose_chunks(std::size_t rows, std::size_t columns, std::size_t bytes, const void *from,
-                      void *to);
+void transpose_chunks(std::size_t rows, std::size_t columns, std::size_t bytes, const void* from,
+                      void* to);
 
 // Host memory of at least `bytes` that the calling thread reuses from call to call; `index` (0 or
 // 1) tells buffers apart that are needed at the same time.
-void *thread_scratch(std::size_t index, std::size_t bytes);
+void* thread_scratch(std::size_t index, std::size_t bytes);
 
 }  // namespace tensoropt

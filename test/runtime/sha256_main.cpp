@@ -5,7 +5,7 @@
 
 #include "start/sha256.hpp"
 
-static std::string bytes_of(const std::string &digits) {
+static std::string bytes_of(const std::string& digits) {
   std::string bytes;
   for (std::size_t at = 0; at + 1 < digits.size(); at += 2)
     bytes += char(std::stoi(digits.substr(at, 2), nullptr, 16));

@@ -53,29 +53,28 @@ SAME(CudaError::InvalidMemcpyDirection, cudaErrorInvalidMemcpyDirection);
 SAME(CudaError::InsufficientDriver, cudaErrorInsufficientDriver);
 SAME(CudaError::NoDevice, cudaErrorNoDevice);
 SAME(CudaError::InvalidDevice, cudaErrorInvalidDevice);
-static_assert(offsetof(DeviceProperties, total_memory) ==
-              offsetof(cudaDeviceProp, totalGlobalMem));
+static_assert(offsetof(DeviceProperties, total_memory) == offsetof(cudaDeviceProp, totalGlobalMem));
 SAME(kMemcpyDeviceToDevice, cudaMemcpyDeviceToDevice);
 SAME(kMemcpyKinds - 1, cudaMemcpyDefault);
 
 // The functions' own signatures, as far as the compiler can hold them against each other.
 static_assert(std::is_same_v<decltype(&ncclAllReduce),
-                             ncclResult_t (*)(const void *, void *, std::size_t, ncclDataType_t,
+                             ncclResult_t (*)(const void*, void*, std::size_t, ncclDataType_t,
                                               ncclRedOp_t, ncclComm_t, cudaStream_t)>);
 static_assert(std::is_same_v<decltype(&ncclReduceScatter), decltype(&ncclAllReduce)>);
 static_assert(std::is_same_v<decltype(&ncclAllGather),
-                             ncclResult_t (*)(const void *, void *, std::size_t, ncclDataType_t,
+                             ncclResult_t (*)(const void*, void*, std::size_t, ncclDataType_t,
                                               ncclComm_t, cudaStream_t)>);
 static_assert(std::is_same_v<decltype(&ncclBroadcast),
-                             ncclResult_t (*)(const void *, void *, std::size_t, ncclDataType_t,
-                                              int, ncclComm_t, cudaStream_t)>);
-static_assert(std::is_same_v<decltype(&ncclSend),
-                             ncclResult_t (*)(const void *, std::size_t, ncclDataType_t, int,
+                             ncclResult_t (*)(const void*, void*, std::size_t, ncclDataType_t, int,
                                               ncclComm_t, cudaStream_t)>);
-static_assert(std::is_same_v<decltype(&ncclRecv),
-                             ncclResult_t (*)(void *, std::size_t, ncclDataType_t, int, ncclComm_t,
-                                              cudaStream_t)>);
+static_assert(
+    std::is_same_v<decltype(&ncclSend), ncclResult_t (*)(const void*, std::size_t, ncclDataType_t,
+                                                         int, ncclComm_t, cudaStream_t)>);
+static_assert(
+    std::is_same_v<decltype(&ncclRecv), ncclResult_t (*)(void*, std::size_t, ncclDataType_t, int,
+                                                         ncclComm_t, cudaStream_t)>);
 static_assert(std::is_same_v<decltype(&ncclCommInitRank),
-                             ncclResult_t (*)(ncclComm_t *, int, ncclUniqueId, int)>);
+                             ncclResult_t (*)(ncclComm_t*, int, ncclUniqueId, int)>);
 
 }  // namespace stand_in

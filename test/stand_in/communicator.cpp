@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kDefaultVersion = 23203;
 constexpr int kFirstSharing = 23000;  // ranks may share a GPU from here on
-constexpr int kTags = 16384;          // of MPI_COMM_WORLD, from kTags up, below the least of MPI's bounds
+constexpr int kTags = 16384;  // of MPI_COMM_WORLD, from kTags up, below the least of MPI's bounds
 
 // What an id holds.
 struct Invitation {
@@ -37,14 +37,14 @@ struct Answer {
 };
 
 std::mutex mutex;
-std::set<Communicator *> living;
+std::set<Communicator*> living;
 
 // The current device, as the stand-in of the CUDA runtime has it, if the process has loaded one.
 int current_device() {
-  void *library = dlopen("libcudart.so.13", RTLD_NOLOAD | RTLD_LAZY);
+  void* library = dlopen("libcudart.so.13", RTLD_NOLOAD | RTLD_LAZY);
   int device = 0;
   if (!library) return device;
-  auto get = reinterpret_cast<int (*)(int *)>(dlsym(library, "cudaGetDevice"));
+  auto get = reinterpret_cast<int (*)(int*)>(dlsym(library, "cudaGetDevice"));
   if (get) get(&device);
   dlclose(library);
   return device;
@@ -61,12 +61,12 @@ bool may_share() {
   return version() >= kFirstSharing && setting("NCCL_MULTI_RANK_GPU_ENABLE", 0) == 1;
 }
 
-std::string sharing(const Member &a, const Member &b) {
+std::string sharing(const Member& a, const Member& b) {
   return "Duplicate GPU detected : rank " + std::to_string(b.rank) + " and rank " +
          std::to_string(a.rank) + " both on CUDA device " + std::to_string(a.device);
 }
 
-std::string fault_of(const Member &a, const Member &b) {
+std::string fault_of(const Member& a, const Member& b) {
   if (a.ranks != b.ranks)
     return "ranks disagree on nranks: " + std::to_string(a.ranks) + " and " +
            std::to_string(b.ranks);
@@ -74,7 +74,7 @@ std::string fault_of(const Member &a, const Member &b) {
   return a.host == b.host && a.device == b.device && !may_share() ? sharing(a, b) : "";
 }
 
-std::string fault_of(const std::vector<Member> &members) {
+std::string fault_of(const std::vector<Member>& members) {
   for (std::size_t b = 0; b < members.size(); ++b)
     for (std::size_t a = 0; a < b; ++a)
       if (auto fault = fault_of(members[a], members[b]); !fault.empty()) return fault;
@@ -82,7 +82,7 @@ std::string fault_of(const std::vector<Member> &members) {
 }
 
 // The leader's part: hears every member, and answers each with who is where.
-std::vector<Member> gather(const Member &self, int tag, Answer &answer) {
+std::vector<Member> gather(const Member& self, int tag, Answer& answer) {
   std::vector<Member> members(std::size_t(self.ranks), self);
   for (std::size_t i = 1; i < members.size(); ++i)
     check_mpi("MPI_Recv", MPI_Recv(&members[i], sizeof(Member), MPI_BYTE, MPI_ANY_SOURCE, tag,
@@ -100,7 +100,7 @@ std::vector<Member> gather(const Member &self, int tag, Answer &answer) {
   return members;
 }
 
-std::vector<Member> report(const Member &self, int leader, int tag, Answer &answer) {
+std::vector<Member> report(const Member& self, int leader, int tag, Answer& answer) {
   std::vector<Member> members(std::size_t(self.ranks), self);
   const int bytes = int(members.size() * sizeof(Member));
   check_mpi("MPI_Send", MPI_Send(&self, sizeof self, MPI_BYTE, leader, tag, MPI_COMM_WORLD));
@@ -112,7 +112,7 @@ std::vector<Member> report(const Member &self, int leader, int tag, Answer &answ
   return members;
 }
 
-MPI_Comm communicator_of(const std::vector<int> &world, int tag) {
+MPI_Comm communicator_of(const std::vector<int>& world, int tag) {
   MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi("MPI_Comm_group", MPI_Comm_group(MPI_COMM_WORLD, &all));
@@ -124,21 +124,21 @@ MPI_Comm communicator_of(const std::vector<int> &world, int tag) {
   return comm;
 }
 
-Communicator *make(const std::vector<Member> &members, const Member &self, int tag) {
+Communicator* make(const std::vector<Member>& members, const Member& self, int tag) {
   std::vector<int> world(members.size());
-  for (const auto &member : members) world[std::size_t(member.rank)] = member.world;
+  for (const auto& member : members) world[std::size_t(member.rank)] = member.world;
   const auto mpi = communicator_of(world, tag);
   const std::lock_guard lock(mutex);
   static int made = 0;
-  auto *comm = new Communicator{.index = made++, .rank = self.rank, .device = self.device,
-                                .world = world, .mpi = mpi};
+  auto* comm = new Communicator{
+      .index = made++, .rank = self.rank, .device = self.device, .world = world, .mpi = mpi};
   living.insert(comm);
   return comm;
 }
 
 }  // namespace
 
-void check_mpi(const char *function, int code) {
+void check_mpi(const char* function, int code) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
@@ -158,7 +158,7 @@ UniqueId make_id() {
   return id;
 }
 
-Communicator *join(const UniqueId &id, int ranks, int rank) {
+Communicator* join(const UniqueId& id, int ranks, int rank) {
   require_mpi();
   Invitation invitation{};
   std::memcpy(&invitation, id.internal, sizeof invitation);
@@ -174,7 +174,7 @@ Communicator *join(const UniqueId &id, int ranks, int rank) {
   return make(members, self, tag);
 }
 
-Communicator &checked(Communicator *handle) {
+Communicator& checked(Communicator* handle) {
   const std::lock_guard lock(mutex);
   if (!handle) throw Failure(Result::InvalidArgument, "comm argument is NULL");
   if (!living.contains(handle))
@@ -183,9 +183,9 @@ Communicator &checked(Communicator *handle) {
   return *handle;
 }
 
-void abort(Communicator *handle) { checked(handle).aborted = true; }
+void abort(Communicator* handle) { checked(handle).aborted = true; }
 
-void wait(const Communicator &comm, MPI_Request &request, MPI_Status *status) {
+void wait(const Communicator& comm, MPI_Request& request, MPI_Status* status) {
   constexpr int kBusy = 200, kPauseMicroseconds = 50;
   for (int looks = 0, done = 0;; ++looks) {
     check_mpi("MPI_Test", MPI_Test(&request, &done, status));
@@ -196,7 +196,7 @@ void wait(const Communicator &comm, MPI_Request &request, MPI_Status *status) {
   }
 }
 
-void hang(const Communicator &comm) {
+void hang(const Communicator& comm) {
   constexpr int kPauseMicroseconds = 1000;
   while (!comm.aborted) usleep(kPauseMicroseconds);
   throw Failure(Result::RemoteError, "comm was aborted while it waited");

@@ -43,20 +43,20 @@ CudaError no_device() {
 
 std::size_t resident_bytes() {
   unsigned long long total = 0, resident = 0;
-  if (auto *file = std::fopen("/proc/self/statm", "r")) {
+  if (auto* file = std::fopen("/proc/self/statm", "r")) {
     if (std::fscanf(file, "%llu %llu", &total, &resident) != 2) resident = 0;
     std::fclose(file);
   }
   return resident * std::size_t(sysconf(_SC_PAGESIZE));
 }
 
-bool overlap(const void *a, std::size_t a_bytes, const void *b, std::size_t b_bytes) {
+bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
   const auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
   return x < y + b_bytes && y < x + a_bytes;
 }
 
 // CUDA leaves copies onto themselves undefined; here they are an error.
-CudaError copy(void *to, std::size_t to_pitch, const void *from, std::size_t from_pitch,
+CudaError copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                std::size_t width, std::size_t height, int kind) {
   if (kind < 0 || kind >= kMemcpyKinds) return CudaError::InvalidMemcpyDirection;
   if (width > to_pitch || width > from_pitch) return CudaError::InvalidPitchValue;
@@ -66,30 +66,30 @@ CudaError copy(void *to, std::size_t to_pitch, const void *from, std::size_t fro
   if (!to || !from || (height == 1 && overlap(to, to_bytes, from, from_bytes)))
     return CudaError::InvalidValue;
   for (std::size_t row = 0; row < height; ++row)
-    std::memcpy(static_cast<char *>(to) + row * to_pitch,
-                static_cast<const char *>(from) + row * from_pitch, width);
+    std::memcpy(static_cast<char*>(to) + row * to_pitch,
+                static_cast<const char*>(from) + row * from_pitch, width);
   return CudaError::Success;
 }
 
 }  // namespace
 
-EXPORT CudaError cudaRuntimeGetVersion(int *version) {
+EXPORT CudaError cudaRuntimeGetVersion(int* version) {
   *version = kVersion;
   return CudaError::Success;
 }
 
-EXPORT CudaError cudaDriverGetVersion(int *version) {
+EXPORT CudaError cudaDriverGetVersion(int* version) {
   *version = driver();
   return CudaError::Success;
 }
 
-EXPORT CudaError cudaGetDeviceCount(int *count) {
+EXPORT CudaError cudaGetDeviceCount(int* count) {
   const auto error = no_device();
   *count = error == CudaError::Success ? devices() : 0;
   return ended(error);
 }
 
-EXPORT CudaError cudaGetDeviceProperties(DeviceProperties *properties, int device) {
+EXPORT CudaError cudaGetDeviceProperties(DeviceProperties* properties, int device) {
   if (device < 0 || device >= devices()) return ended(CudaError::InvalidDevice);
   std::strcpy(properties->name, "stand-in");
   properties->total_memory = memory();
@@ -103,27 +103,27 @@ EXPORT CudaError cudaSetDevice(int device) {
   return CudaError::Success;
 }
 
-EXPORT CudaError cudaGetDevice(int *device) {
+EXPORT CudaError cudaGetDevice(int* device) {
   *device = current;
   return ended(no_device());
 }
 
-EXPORT CudaError cudaMemGetInfo(std::size_t *free, std::size_t *total) {
+EXPORT CudaError cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = memory();
   const auto used = resident_bytes();
   *free = used < *total ? *total - used : 0;
   return ended(no_device());
 }
 
-EXPORT CudaError cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, int kind,
-                                 Stream *stream) {
+EXPORT CudaError cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind,
+                                 Stream* stream) {
   Line("cudaMemcpyAsync").add("bytes", bytes).add("kind", kind).add("stream", number(stream));
   return ended(copy(to, bytes, from, bytes, bytes, 1, kind));
 }
 
-EXPORT CudaError cudaMemcpy2DAsync(void *to, std::size_t to_pitch, const void *from,
+EXPORT CudaError cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                                    std::size_t from_pitch, std::size_t width, std::size_t height,
-                                   int kind, Stream *stream) {
+                                   int kind, Stream* stream) {
   Line("cudaMemcpy2DAsync")
       .add("to_pitch", to_pitch)
       .add("from_pitch", from_pitch)
@@ -134,31 +134,31 @@ EXPORT CudaError cudaMemcpy2DAsync(void *to, std::size_t to_pitch, const void *f
   return ended(copy(to, to_pitch, from, from_pitch, width, height, kind));
 }
 
-EXPORT CudaError cudaMemsetAsync(void *to, int value, std::size_t bytes, Stream *stream) {
+EXPORT CudaError cudaMemsetAsync(void* to, int value, std::size_t bytes, Stream* stream) {
   Line("cudaMemsetAsync").add("bytes", bytes).add("stream", number(stream));
   if (bytes > 0 && !to) return ended(CudaError::InvalidValue);
   if (bytes > 0) std::memset(to, value, bytes);
   return CudaError::Success;
 }
 
-EXPORT CudaError cudaMemcpy(void *to, const void *from, std::size_t bytes, int kind) {
+EXPORT CudaError cudaMemcpy(void* to, const void* from, std::size_t bytes, int kind) {
   Line("cudaMemcpy").add("bytes", bytes).add("kind", kind);
   return ended(copy(to, bytes, from, bytes, bytes, 1, kind));
 }
 
-EXPORT CudaError cudaStreamCreateWithFlags(Stream **stream, unsigned) {
-  *stream = reinterpret_cast<Stream *>(new char);
+EXPORT CudaError cudaStreamCreateWithFlags(Stream** stream, unsigned) {
+  *stream = reinterpret_cast<Stream*>(new char);
   Line("cudaStreamCreateWithFlags").add("stream", number(*stream));
   return ended(no_device());
 }
 
-EXPORT CudaError cudaStreamDestroy(Stream *stream) {
+EXPORT CudaError cudaStreamDestroy(Stream* stream) {
   Line("cudaStreamDestroy").add("stream", number(stream));
-  delete reinterpret_cast<char *>(stream);
+  delete reinterpret_cast<char*>(stream);
   return CudaError::Success;
 }
 
-EXPORT CudaError cudaStreamSynchronize(Stream *stream) {
+EXPORT CudaError cudaStreamSynchronize(Stream* stream) {
   Line("cudaStreamSynchronize").add("stream", number(stream));
   return CudaError::Success;
 }
@@ -174,7 +174,7 @@ EXPORT CudaError cudaGetLastError() {
   return error;
 }
 
-EXPORT const char *cudaGetErrorString(CudaError error) {
+EXPORT const char* cudaGetErrorString(CudaError error) {
   switch (error) {
     case CudaError::Success: return "no error";
     case CudaError::InvalidValue: return "invalid argument";

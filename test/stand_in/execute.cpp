@@ -10,7 +10,7 @@ namespace stand_in {
 namespace {
 
 // FNV-1a, 64 bits, of what all members of a communicator must call alike.
-std::uint64_t signature(const Operation &call) {
+std::uint64_t signature(const Operation& call) {
   const std::uint64_t parts[] = {std::uint64_t(call.kind), call.count, std::uint64_t(call.type),
                                  std::uint64_t(call.has_op() ? int(call.op) : -1),
                                  std::uint64_t(call.peer)};
@@ -22,11 +22,11 @@ std::uint64_t signature(const Operation &call) {
 }
 
 // What NCCL leaves undefined: members whose calls do not go together.
-void check_agreement(const Operation &call) {
+void check_agreement(const Operation& call) {
   // The largest complement is the smallest's complement. Lost where the communicator is aborted:
   // MPI may still write there.
   const auto mine = signature(call);
-  auto *bounds = new std::uint64_t[2]{mine, ~mine};
+  auto* bounds = new std::uint64_t[2]{mine, ~mine};
   MPI_Request request;
   check_mpi("MPI_Iallreduce", MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MAX,
                                              call.comm->mpi, &request));
@@ -37,24 +37,23 @@ void check_agreement(const Operation &call) {
     throw Failure(Result::InvalidUsage, std::string(call_name(call.kind)) +
                                             " : the ranks of the communicator call different "
                                             "things here, this one with " +
-                                            std::to_string(call.count) + " " +
-                                            name_of(call.type));
+                                            std::to_string(call.count) + " " + name_of(call.type));
 }
 
-const char *bytes(const void *address) { return static_cast<const char *>(address); }
+const char* bytes(const void* address) { return static_cast<const char*>(address); }
 
-MPI_Request all_reduce(const Operation &call) {
+MPI_Request all_reduce(const Operation& call) {
   MPI_Request request;
-  const void *send = call.send == call.recv ? MPI_IN_PLACE : call.send;
+  const void* send = call.send == call.recv ? MPI_IN_PLACE : call.send;
   check_mpi("MPI_Iallreduce_c",
             MPI_Iallreduce_c(send, call.recv, MPI_Count(call.count), mpi_type(call.type),
                              mpi_op(call.type, call.op), call.comm->mpi, &request));
   return request;
 }
 
-MPI_Request all_gather(const Operation &call) {
+MPI_Request all_gather(const Operation& call) {
   const auto own = call.count * bytes_of(call.type) * std::size_t(call.comm->rank);
-  const void *send = call.send == bytes(call.recv) + own ? MPI_IN_PLACE : call.send;
+  const void* send = call.send == bytes(call.recv) + own ? MPI_IN_PLACE : call.send;
   MPI_Request request;
   check_mpi("MPI_Iallgather_c",
             MPI_Iallgather_c(send, MPI_Count(call.count), mpi_type(call.type), call.recv,
@@ -63,7 +62,7 @@ MPI_Request all_gather(const Operation &call) {
 }
 
 // `copy` holds what is put in: NCCL lets the result lie in its midst, MPI does not.
-MPI_Request reduce_scatter(const Operation &call, std::vector<char> &copy) {
+MPI_Request reduce_scatter(const Operation& call, std::vector<char>& copy) {
   const auto total = call.count * bytes_of(call.type) * std::size_t(call.comm->size());
   copy.assign(bytes(call.send), bytes(call.send) + total);
   MPI_Request request;
@@ -74,7 +73,7 @@ MPI_Request reduce_scatter(const Operation &call, std::vector<char> &copy) {
   return request;
 }
 
-MPI_Request broadcast(const Operation &call) {
+MPI_Request broadcast(const Operation& call) {
   if (call.comm->rank == call.peer && call.send != call.recv)
     std::memcpy(call.recv, call.send, call.count * bytes_of(call.type));
   MPI_Request request;
@@ -83,7 +82,7 @@ MPI_Request broadcast(const Operation &call) {
   return request;
 }
 
-MPI_Request started(const Operation &call, std::vector<char> &copy) {
+MPI_Request started(const Operation& call, std::vector<char>& copy) {
   switch (call.kind) {
     case Kind::AllReduce: return all_reduce(call);
     case Kind::AllGather: return all_gather(call);
@@ -92,15 +91,15 @@ MPI_Request started(const Operation &call, std::vector<char> &copy) {
   }
 }
 
-void collective(const Operation &call) {
+void collective(const Operation& call) {
   check_agreement(call);
-  auto *copy = new std::vector<char>;  // lost, too, where the communicator is aborted
+  auto* copy = new std::vector<char>;  // lost, too, where the communicator is aborted
   auto request = started(call, *copy);
   wait(*call.comm, request);
   delete copy;
 }
 
-MPI_Request posted(const Operation &call) {
+MPI_Request posted(const Operation& call) {
   MPI_Request request;
   const auto count = MPI_Count(call.count);
   const int tag = 0;
@@ -114,7 +113,7 @@ MPI_Request posted(const Operation &call) {
   return request;
 }
 
-void finish(const Operation &call, MPI_Request request) {
+void finish(const Operation& call, MPI_Request request) {
   MPI_Status status;
   wait(*call.comm, request, &status);
   if (call.kind == Kind::Send) return;
@@ -126,23 +125,23 @@ void finish(const Operation &call, MPI_Request request) {
                                             std::to_string(call.count));
 }
 
-void exchange(const std::vector<Operation> &calls) {
+void exchange(const std::vector<Operation>& calls) {
   std::vector<MPI_Request> requests;
-  for (const auto &call : calls) requests.push_back(posted(call));
+  for (const auto& call : calls) requests.push_back(posted(call));
   for (std::size_t i = 0; i < calls.size(); ++i) finish(calls[i], requests[i]);
 }
 
 }  // namespace
 
-const char *call_name(Kind kind) {
-  constexpr const char *names[] = {"AllReduce", "AllGather", "ReduceScatter",
+const char* call_name(Kind kind) {
+  constexpr const char* names[] = {"AllReduce", "AllGather", "ReduceScatter",
                                    "Broadcast", "Send",      "Recv"};
   return names[int(kind)];
 }
 
-void execute(const std::vector<Operation> &operations) {
+void execute(const std::vector<Operation>& operations) {
   std::vector<Operation> messages, collectives;
-  for (const auto &call : operations)
+  for (const auto& call : operations)
     (call.is_point_to_point() ? messages : collectives).push_back(call);
   exchange(messages);
   std::ranges::for_each(collectives, collective);

@@ -12,7 +12,7 @@ namespace stand_in {
 Fault next_fault() {
   static std::atomic<int> calls = 0;
   const int call = ++calls;
-  const char *wanted = std::getenv("TENSOROPT_STAND_IN_FAULT");
+  const char* wanted = std::getenv("TENSOROPT_STAND_IN_FAULT");
   int rank = 0, at = 0;
   char kind[8] = "";
   if (!wanted || std::sscanf(wanted, "%d:%d:%7s", &rank, &at, kind) != 3) return Fault::None;

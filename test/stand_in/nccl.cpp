@@ -20,21 +20,21 @@ thread_local std::vector<Operation> held;  // calls of the group that is open
 
 // Runs a call; what it throws becomes its result, as NCCL has it, and a line of the log.
 template <class Body>
-Result guarded(const char *call, Body body) {
+Result guarded(const char* call, Body body) {
   try {
     body();
     return Result::Success;
-  } catch (const Failure &failure) {
+  } catch (const Failure& failure) {
     last_error = failure.what();
     Line("error").add("of", std::string(call)).add("text", last_error);
     return failure.result;
-  } catch (const std::exception &error) {
+  } catch (const std::exception& error) {
     last_error = error.what();
     return Result::InternalError;
   }
 }
 
-void record(const char *name, const Operation &call) {
+void record(const char* name, const Operation& call) {
   Line line(name);
   line.add("comm", call.comm->index).add("world", call.comm->world).add("rank", call.comm->rank);
   line.add("count", call.count).add("type", std::string(name_of(call.type)));
@@ -45,7 +45,7 @@ void record(const char *name, const Operation &call) {
   line.add("stream", number(call.stream)).add("depth", depth);
 }
 
-void check(const std::string &name, const Operation &call) {
+void check(const std::string& name, const Operation& call) {
   checked(call.comm);
   if (int(call.type) < 0 || int(call.type) >= kTypes)
     throw Failure(Result::InvalidArgument,
@@ -60,15 +60,15 @@ void check(const std::string &name, const Operation &call) {
 }
 
 // NCCL itself does not look; a kernel would fail on the GPU, and with it the whole context.
-void check_buffers(const std::string &name, const Operation &call) {
-  const bool reads = call.kind != Kind::Recv &&
-                     (call.kind != Kind::Broadcast || call.comm->rank == call.peer);
+void check_buffers(const std::string& name, const Operation& call) {
+  const bool reads =
+      call.kind != Kind::Recv && (call.kind != Kind::Broadcast || call.comm->rank == call.peer);
   const bool writes = call.kind != Kind::Send;
   if (call.count > 0 && ((reads && !call.send) || (writes && !call.recv)))
     throw Failure(Result::InvalidArgument, name + " : a buffer is not a valid pointer");
 }
 
-void go_wrong_if_asked(const Operation &call) {
+void go_wrong_if_asked(const Operation& call) {
   switch (next_fault()) {
     case Fault::None: return;
     case Fault::Hang: hang(*call.comm);
@@ -76,7 +76,7 @@ void go_wrong_if_asked(const Operation &call) {
   }
 }
 
-Result enqueue(const Operation &call) {
+Result enqueue(const Operation& call) {
   const std::string name = call_name(call.kind);
   return guarded(name.c_str(), [&] {
     check(name, call);
@@ -90,17 +90,17 @@ Result enqueue(const Operation &call) {
 
 }  // namespace
 
-EXPORT Result ncclGetVersion(int *code) {
+EXPORT Result ncclGetVersion(int* code) {
   *code = version();
   return Result::Success;
 }
 
-EXPORT Result ncclGetUniqueId(UniqueId *id) {
+EXPORT Result ncclGetUniqueId(UniqueId* id) {
   Line("ncclGetUniqueId");
   return guarded("GetUniqueId", [&] { *id = make_id(); });
 }
 
-EXPORT Result ncclCommInitRank(Communicator **comm, int ranks, UniqueId id, int rank) {
+EXPORT Result ncclCommInitRank(Communicator** comm, int ranks, UniqueId id, int rank) {
   return guarded("CommInitRank", [&] {
     if (!comm || ranks < 1 || rank < 0 || rank >= ranks)
       throw Failure(Result::InvalidArgument, "Invalid rank requested : " + std::to_string(rank) +
@@ -115,26 +115,26 @@ EXPORT Result ncclCommInitRank(Communicator **comm, int ranks, UniqueId id, int 
   });
 }
 
-EXPORT Result ncclCommAbort(Communicator *comm) {
+EXPORT Result ncclCommAbort(Communicator* comm) {
   return guarded("CommAbort", [&] {
     Line("ncclCommAbort").add("comm", checked(comm).index);
     abort(comm);
   });
 }
 
-EXPORT Result ncclCommDestroy(Communicator *comm) {
+EXPORT Result ncclCommDestroy(Communicator* comm) {
   return guarded("CommDestroy", [&] {
     Line("ncclCommDestroy").add("comm", checked(comm).index);
     abort(comm);
   });
 }
 
-EXPORT Result ncclCommGetAsyncError(Communicator *comm, Result *error) {
+EXPORT Result ncclCommGetAsyncError(Communicator* comm, Result* error) {
   *error = Result::Success;
   return guarded("CommGetAsyncError", [&] { checked(comm); });
 }
 
-EXPORT const char *ncclGetErrorString(Result result) {
+EXPORT const char* ncclGetErrorString(Result result) {
   switch (result) {
     case Result::Success: return "no error";
     case Result::UnhandledCudaError: return "unhandled cuda error (run with NCCL_DEBUG=INFO)";
@@ -148,7 +148,7 @@ EXPORT const char *ncclGetErrorString(Result result) {
   return "unknown result code";
 }
 
-EXPORT const char *ncclGetLastError(Communicator *) { return last_error.c_str(); }
+EXPORT const char* ncclGetLastError(Communicator*) { return last_error.c_str(); }
 
 EXPORT Result ncclGroupStart() {
   Line("ncclGroupStart").add("depth", depth);
@@ -163,37 +163,37 @@ EXPORT Result ncclGroupEnd() {
     if (--depth > 0) return;
     const auto calls = std::move(held);
     held.clear();
-    for (const auto &call : calls) checked(call.comm);
+    for (const auto& call : calls) checked(call.comm);
     execute(calls);
   });
 }
 
-EXPORT Result ncclAllReduce(const void *send, void *recv, std::size_t count, Type type, Op op,
-                            Communicator *comm, Stream *stream) {
+EXPORT Result ncclAllReduce(const void* send, void* recv, std::size_t count, Type type, Op op,
+                            Communicator* comm, Stream* stream) {
   return enqueue({Kind::AllReduce, send, recv, count, type, op, 0, comm, stream});
 }
 
-EXPORT Result ncclReduceScatter(const void *send, void *recv, std::size_t count, Type type, Op op,
-                                Communicator *comm, Stream *stream) {
+EXPORT Result ncclReduceScatter(const void* send, void* recv, std::size_t count, Type type, Op op,
+                                Communicator* comm, Stream* stream) {
   return enqueue({Kind::ReduceScatter, send, recv, count, type, op, 0, comm, stream});
 }
 
-EXPORT Result ncclAllGather(const void *send, void *recv, std::size_t count, Type type,
-                            Communicator *comm, Stream *stream) {
+EXPORT Result ncclAllGather(const void* send, void* recv, std::size_t count, Type type,
+                            Communicator* comm, Stream* stream) {
   return enqueue({Kind::AllGather, send, recv, count, type, Op::Sum, 0, comm, stream});
 }
 
-EXPORT Result ncclBroadcast(const void *send, void *recv, std::size_t count, Type type, int root,
-                            Communicator *comm, Stream *stream) {
+EXPORT Result ncclBroadcast(const void* send, void* recv, std::size_t count, Type type, int root,
+                            Communicator* comm, Stream* stream) {
   return enqueue({Kind::Broadcast, send, recv, count, type, Op::Sum, root, comm, stream});
 }
 
-EXPORT Result ncclSend(const void *send, std::size_t count, Type type, int peer,
-                       Communicator *comm, Stream *stream) {
+EXPORT Result ncclSend(const void* send, std::size_t count, Type type, int peer, Communicator* comm,
+                       Stream* stream) {
   return enqueue({Kind::Send, send, nullptr, count, type, Op::Sum, peer, comm, stream});
 }
 
-EXPORT Result ncclRecv(void *recv, std::size_t count, Type type, int peer, Communicator *comm,
-                       Stream *stream) {
+EXPORT Result ncclRecv(void* recv, std::size_t count, Type type, int peer, Communicator* comm,
+                       Stream* stream) {
   return enqueue({Kind::Recv, nullptr, recv, count, type, Op::Sum, peer, comm, stream});
 }

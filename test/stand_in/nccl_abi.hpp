@@ -28,8 +28,18 @@ enum class Op : int { Sum = 0, Prod = 1, Max = 2, Min = 3, Avg = 4 };
 inline constexpr int kOps = 5;
 
 enum class Type : int {
-  Int8 = 0, UInt8 = 1, Int32 = 2, UInt32 = 3, Int64 = 4, UInt64 = 5,
-  Float16 = 6, Float32 = 7, Float64 = 8, BFloat16 = 9, Float8E4M3 = 10, Float8E5M2 = 11,
+  Int8 = 0,
+  UInt8 = 1,
+  Int32 = 2,
+  UInt32 = 3,
+  Int64 = 4,
+  UInt64 = 5,
+  Float16 = 6,
+  Float32 = 7,
+  Float64 = 8,
+  BFloat16 = 9,
+  Float8E4M3 = 10,
+  Float8E5M2 = 11,
 };
 inline constexpr int kTypes = 12;
 

@@ -19,10 +19,10 @@ using tensoropt::BFloat16;
 using tensoropt::Float16;
 
 constexpr struct {
-  const char *name;
+  const char* name;
   std::size_t bytes;
-} kElements[kTypes] = {{"int8", 1},    {"uint8", 1},   {"int32", 4},   {"uint32", 4},
-                       {"int64", 8},   {"uint64", 8},  {"float16", 2}, {"float32", 4},
+} kElements[kTypes] = {{"int8", 1},    {"uint8", 1},    {"int32", 4},      {"uint32", 4},
+                       {"int64", 8},   {"uint64", 8},   {"float16", 2},    {"float32", 4},
                        {"float64", 8}, {"bfloat16", 2}, {"float8e4m3", 1}, {"float8e5m2", 1}};
 
 template <class T>
@@ -52,14 +52,14 @@ T combine(T a, T b) {
 }
 
 template <class T, Op O>
-void combine_all(void *in, void *inout, MPI_Count *count, MPI_Datatype *) {
-  const T *a = static_cast<const T *>(in);
-  T *b = static_cast<T *>(inout);
+void combine_all(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
+  const T* a = static_cast<const T*>(in);
+  T* b = static_cast<T*>(inout);
   for (MPI_Count i = 0; i < *count; ++i) b[i] = combine<O>(a[i], b[i]);
 }
 
 template <class T>
-MPI_User_function_c *function_of(Op op) {
+MPI_User_function_c* function_of(Op op) {
   switch (op) {
     case Op::Sum: return combine_all<T, Op::Sum>;
     case Op::Prod: return combine_all<T, Op::Prod>;
@@ -69,7 +69,7 @@ MPI_User_function_c *function_of(Op op) {
   }
 }
 
-MPI_User_function_c *function_of(Type type, Op op) {
+MPI_User_function_c* function_of(Type type, Op op) {
   switch (type) {
     case Type::Int8: return function_of<std::int8_t>(op);
     case Type::UInt8: return function_of<std::uint8_t>(op);
@@ -86,10 +86,10 @@ MPI_User_function_c *function_of(Type type, Op op) {
 }
 
 MPI_Op make_op(Type type, Op op) {
-  auto *function = function_of(type, op);
+  auto* function = function_of(type, op);
   if (!function)
-    throw Failure(Result::InvalidArgument, std::string("the stand-in has no ") + name_of(op) +
-                                               " of " + name_of(type));
+    throw Failure(Result::InvalidArgument,
+                  std::string("the stand-in has no ") + name_of(op) + " of " + name_of(type));
   MPI_Op made = MPI_OP_NULL;
   const int commutes = 1;
   check_mpi("MPI_Op_create_c", MPI_Op_create_c(function, commutes, &made));
@@ -98,10 +98,10 @@ MPI_Op make_op(Type type, Op op) {
 
 }  // namespace
 
-const char *name_of(Type type) { return kElements[int(type)].name; }
+const char* name_of(Type type) { return kElements[int(type)].name; }
 
-const char *name_of(Op op) {
-  constexpr const char *names[kOps] = {"sum", "prod", "max", "min", "avg"};
+const char* name_of(Op op) {
+  constexpr const char* names[kOps] = {"sum", "prod", "max", "min", "avg"};
   return names[int(op)];
 }
 

@@ -7,8 +7,8 @@
 
 namespace stand_in {
 
-const char *name_of(Type type);
-const char *name_of(Op op);
+const char* name_of(Type type);
+const char* name_of(Op op);
 std::size_t bytes_of(Type type);
 
 // An MPI type as wide as the element, to move it.

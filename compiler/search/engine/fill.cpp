@@ -10,34 +10,34 @@ constexpr std::uint64_t kSums = 300000;
 constexpr std::size_t kCap = 64;
 
 Keep used_by(const Model& model, const std::vector<const Solution*>& points) {
-    Keep keep;
-    for (std::size_t n = 0; n < model.nodes.size(); ++n) {
-        const auto& configs = model.configs[n];
-        auto& entries = keep.emplace_back(configs.size(), 0);
-        for (const Solution* point : points) {
-            const int used = point->choice[model.source[n]];
-            entries[std::lower_bound(configs.begin(), configs.end(), used) - configs.begin()] = 1;
-        }
+  Keep keep;
+  for (std::size_t n = 0; n < model.nodes.size(); ++n) {
+    const auto& configs = model.configs[n];
+    auto& entries = keep.emplace_back(configs.size(), 0);
+    for (const Solution* point : points) {
+      const int used = point->choice[model.source[n]];
+      entries[std::lower_bound(configs.begin(), configs.end(), used) - configs.begin()] = 1;
     }
-    return keep;
+  }
+  return keep;
 }
 
 }  // namespace
 
 std::vector<Solution> search_mixed(const Model& model, const std::vector<const Solution*>& points,
                                    const Box& box, const Token& token) {
-    if (token.expired()) return {};
-    auto part = reduce(model, used_by(model, points));
-    if (!part) return {};
-    Prepared small{std::move(*part), {}, {}, {}};
-    small.plan = make_plan(small.model);
-    std::vector<Solution> found;
-    try {
-        search_box(small, box, {kSums, kCap, 1}, token, found);
-    } catch (const Stopped&) {
-    } catch (const OverBudget&) {
-    }
-    return found;
+  if (token.expired()) return {};
+  auto part = reduce(model, used_by(model, points));
+  if (!part) return {};
+  Prepared small{std::move(*part), {}, {}, {}};
+  small.plan = make_plan(small.model);
+  std::vector<Solution> found;
+  try {
+    search_box(small, box, {kSums, kCap, 1}, token, found);
+  } catch (const Stopped&) {
+  } catch (const OverBudget&) {
+  }
+  return found;
 }
 
 }  // namespace topt::search

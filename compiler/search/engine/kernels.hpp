@@ -6,16 +6,17 @@
 namespace topt::search {
 
 // out[x] = min over v of a[v * stride + x] + sum[v].
-void min_one(double* out, const double* a, std::size_t stride, const double* sum, std::size_t values,
-             std::size_t n);
+void min_one(double* out, const double* a, std::size_t stride, const double* sum,
+             std::size_t values, std::size_t n);
 
-// out[r * n + x] = min over v of a[v * stride_a + x] + sum[v * stride_sum + r], for r < m and x < n.
+// out[r * n + x] = min over v of a[v * stride_a + x] + sum[v * stride_sum + r],
+// for r < m and x < n.
 void min_product(double* out, const double* a, std::size_t stride_a, const double* sum,
                  std::size_t stride_sum, std::size_t values, std::size_t m, std::size_t n);
 
 // out[x] = min over v of a[v * stride_a + x] + b[v * stride_b + x] + sum[v].
-void min_two(double* out, const double* a, std::size_t stride_a, const double* b, std::size_t stride_b,
-             const double* sum, std::size_t values, std::size_t n);
+void min_two(double* out, const double* a, std::size_t stride_a, const double* b,
+             std::size_t stride_b, const double* sum, std::size_t values, std::size_t n);
 
 // into[v] += a[v * stride].
 void add_strided(double* into, const double* a, std::size_t stride, std::size_t n);

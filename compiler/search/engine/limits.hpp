@@ -9,41 +9,41 @@
 namespace topt::search {
 
 inline bool allows(const Limits& limits, double time, double fixed, std::int32_t level) {
-    return time <= limits.time && fixed < limits.fixed[level] &&
-           time + limits.slope * fixed <= limits.mixed[level];
+  return time <= limits.time && fixed < limits.fixed[level] &&
+         time + limits.slope * fixed <= limits.mixed[level];
 }
 
 // Limits of every cell: what is left of the box after the best of everything else.
 class Limiter {
-  public:
-    Limiter(const Cost& base, const Box& box, const Bounds& bounds, const std::vector<double>& levels)
-        : base_(base), box_(box), bounds_(bounds), levels_(levels) {}
+ public:
+  Limiter(const Cost& base, const Box& box, const Bounds& bounds, const std::vector<double>& levels)
+      : base_(base), box_(box), bounds_(bounds), levels_(levels) {}
 
-    std::int32_t level_of(double transient) const {
-        auto it = std::lower_bound(levels_.begin(), levels_.end(), transient);
-        return static_cast<std::int32_t>(it - levels_.begin());
+  std::int32_t level_of(double transient) const {
+    auto it = std::lower_bound(levels_.begin(), levels_.end(), transient);
+    return static_cast<std::int32_t>(it - levels_.begin());
+  }
+
+  void set(Limits& limits, int table, std::size_t cell) const {
+    limits.time = box_.time == INF ? INF : box_.time - base_.time - bounds_.time[table][cell];
+    limits.slope = box_.mixed.limit == INF ? 0 : box_.mixed.memory;
+    limits.fixed.assign(levels_.size(), INF);
+    limits.mixed.assign(levels_.size(), INF);
+    for (std::size_t l = 0; l < levels_.size(); ++l) {
+      const double fixed = base_.fixed + levels_[l];
+      if (box_.memory != INF)
+        limits.fixed[l] = box_.memory - fixed - bounds_.memory[table][cell] + 1;
+      if (box_.mixed.limit != INF)
+        limits.mixed[l] = loosen(box_.mixed.limit) - base_.time - limits.slope * fixed -
+                          bounds_.mixed[table][cell];
     }
+  }
 
-    void set(Limits& limits, int table, std::size_t cell) const {
-        limits.time = box_.time == INF ? INF : box_.time - base_.time - bounds_.time[table][cell];
-        limits.slope = box_.mixed.limit == INF ? 0 : box_.mixed.memory;
-        limits.fixed.assign(levels_.size(), INF);
-        limits.mixed.assign(levels_.size(), INF);
-        for (std::size_t l = 0; l < levels_.size(); ++l) {
-            const double fixed = base_.fixed + levels_[l];
-            if (box_.memory != INF)
-                limits.fixed[l] = box_.memory - fixed - bounds_.memory[table][cell] + 1;
-            if (box_.mixed.limit != INF)
-                limits.mixed[l] = loosen(box_.mixed.limit) - base_.time - limits.slope * fixed -
-                                  bounds_.mixed[table][cell];
-        }
-    }
-
-  private:
-    const Cost& base_;
-    const Box& box_;
-    const Bounds& bounds_;
-    const std::vector<double>& levels_;
+ private:
+  const Cost& base_;
+  const Box& box_;
+  const Bounds& bounds_;
+  const std::vector<double>& levels_;
 };
 
 }  // namespace topt::search

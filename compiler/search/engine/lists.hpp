@@ -12,35 +12,35 @@ namespace topt::search {
 // One lower-bound line: no point of use has time * t + memory * M above `limit`. An infinite limit
 // switches it off.
 struct Line {
-    double time = 1, memory = 0, limit = INF;
+  double time = 1, memory = 0, limit = INF;
 };
 
 // The points asked for: time and memory at most these (whole units), and below the mixed line.
 struct Box {
-    double time = INF, memory = INF;
-    Line mixed{1, 0, INF};
-    double shrink = 1;  // a point within this factor of one already found is of no use
-    Line fastest() const { return {1, 0, time}; }
-    Line leanest() const { return {0, 1, memory}; }
+  double time = INF, memory = INF;
+  Line mixed{1, 0, INF};
+  double shrink = 1;  // a point within this factor of one already found is of no use
+  Line fastest() const { return {1, 0, time}; }
+  Line leanest() const { return {0, 1, memory}; }
 };
 
 // What everything outside a table costs at least, for the three lines of a box.
 struct Bounds {
-    Outside time, memory, mixed;
+  Outside time, memory, mixed;
 };
 
 struct Solution {
-    Cost cost;
-    std::vector<int> choice;  // per user variable
+  Cost cost;
+  std::vector<int> choice;  // per user variable
 };
 
-// How much an elimination may do: sums it may look at before it gives up, points it may keep per cell,
-// and what counts the memory of its lists, if anything does.
+// How much an elimination may do: sums it may look at before it gives up, points it may keep per
+// cell, and what counts the memory of its lists, if anything does.
 struct Effort {
-    std::uint64_t sums = UINT64_MAX;
-    std::size_t cap = SIZE_MAX;
-    int threads = 1;
-    Meter* meter = nullptr;
+  std::uint64_t sums = UINT64_MAX;
+  std::size_t cap = SIZE_MAX;
+  int threads = 1;
+  Meter* meter = nullptr;
 };
 
 struct OverBudget {};

@@ -8,32 +8,32 @@ namespace {
 
 // Numbers tables by where they are met first: addresses differ from run to run.
 class Labels {
-  public:
-    std::uint64_t of(const TableRef& table) {
-        return known_.try_emplace(table.get(), known_.size() + 1).first->second;
-    }
+ public:
+  std::uint64_t of(const TableRef& table) {
+    return known_.try_emplace(table.get(), known_.size() + 1).first->second;
+  }
 
-  private:
-    std::unordered_map<const Table*, std::uint64_t> known_;
+ private:
+  std::unordered_map<const Table*, std::uint64_t> known_;
 };
 
 }  // namespace
 
 std::vector<std::uint64_t> looks_of(const Model& model, int reach) {
-    Labels labels;
-    std::vector<std::uint64_t> looks, edges;
-    for (const TableRef& node : model.nodes) looks.push_back(labels.of(node));
-    for (const Edge& edge : model.edges) edges.push_back(labels.of(edge.table));
-    for (int round = 0; round < reach; ++round) {
-        std::vector<std::uint64_t> around(looks.size(), 0);  // sums: the order of edges tells nothing
-        for (std::size_t e = 0; e < edges.size(); ++e) {
-            const auto [a, b, table] = model.edges[e];
-            around[a] += blend(blend(1, edges[e]), looks[b]);
-            around[b] += blend(blend(2, edges[e]), looks[a]);
-        }
-        for (std::size_t n = 0; n < looks.size(); ++n) looks[n] = blend(looks[n], around[n]);
+  Labels labels;
+  std::vector<std::uint64_t> looks, edges;
+  for (const TableRef& node : model.nodes) looks.push_back(labels.of(node));
+  for (const Edge& edge : model.edges) edges.push_back(labels.of(edge.table));
+  for (int round = 0; round < reach; ++round) {
+    std::vector<std::uint64_t> around(looks.size(), 0);  // sums: the order of edges tells nothing
+    for (std::size_t e = 0; e < edges.size(); ++e) {
+      const auto [a, b, table] = model.edges[e];
+      around[a] += blend(blend(1, edges[e]), looks[b]);
+      around[b] += blend(blend(2, edges[e]), looks[a]);
     }
-    return looks;
+    for (std::size_t n = 0; n < looks.size(); ++n) looks[n] = blend(looks[n], around[n]);
+  }
+  return looks;
 }
 
 }  // namespace topt::search

@@ -10,8 +10,8 @@ namespace topt::search {
 
 // Goes on hashing a number with another one.
 inline std::uint64_t blend(std::uint64_t a, std::uint64_t b) {
-    a = (a ^ (b + 0x9E3779B97F4A7C15ull)) * 0xFF51AFD7ED558CCDull;
-    return a ^ (a >> 32);
+  a = (a ^ (b + 0x9E3779B97F4A7C15ull)) * 0xFF51AFD7ED558CCDull;
+  return a ^ (a >> 32);
 }
 
 // Per node a number that is the same for nodes with equal tables up to `reach` edges away (colour

@@ -9,12 +9,13 @@ namespace topt::search {
 
 // A choice with the least weighted sum of time and memory, and that sum as a lower bound.
 struct Supported {
-    double bound = INF;
-    Solution solution;
+  double bound = INF;
+  Solution solution;
 };
 
 // Minimises time * t + memory * M over all levels of the transient maximum. With one of the weights
-// zero, the choice is the best in the other objective among the minima. Throws Stopped at the token's end.
+// zero, the choice is the best in the other objective among the minima. Throws Stopped at the
+// token's end.
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
                    double memory, const Token* token = nullptr);
 

@@ -14,22 +14,22 @@ namespace topt::search {
 
 inline constexpr double INF = std::numeric_limits<double>::infinity();
 
-// Times and bytes are held as whole numbers in doubles (see `Intake`), so that sums are exact in any
-// order: ties stay ties, and a bound can be compared with a cost without a tolerance.
+// Times and bytes are held as whole numbers in doubles (see `Intake`), so that sums are exact in
+// any order: ties stay ties, and a bound can be compared with a cost without a tolerance.
 struct Cost {
-    double time = 0, fixed = 0, transient = 0;
-    double memory() const { return fixed + transient; }
+  double time = 0, fixed = 0, transient = 0;
+  double memory() const { return fixed + transient; }
 };
 
 // Costs of one factor, row-major over its scope. An infinite time forbids the entry. Memory that is
 // zero everywhere is not stored.
 struct Table {
-    std::vector<double> time, fixed, transient;
-    std::size_t size() const { return time.size(); }
-    Cost at(std::size_t i) const {
-        return {time[i], fixed.empty() ? 0 : fixed[i], transient.empty() ? 0 : transient[i]};
-    }
-    bool operator==(const Table&) const = default;
+  std::vector<double> time, fixed, transient;
+  std::size_t size() const { return time.size(); }
+  Cost at(std::size_t i) const {
+    return {time[i], fixed.empty() ? 0 : fixed[i], transient.empty() ? 0 : transient[i]};
+  }
+  bool operator==(const Table&) const = default;
 };
 
 // Tables are shared: equal ones are one, so that they are compared by their address.
@@ -41,31 +41,31 @@ std::uint64_t hash_of(const Table& table);
 
 // Finds the table of equal content.
 class Interner {
-  public:
-    TableRef of(Table&& table, std::uint64_t hash);
-    TableRef of(Table&& table) {
-        const std::uint64_t hash = hash_of(table);
-        return of(std::move(table), hash);
-    }
+ public:
+  TableRef of(Table&& table, std::uint64_t hash);
+  TableRef of(Table&& table) {
+    const std::uint64_t hash = hash_of(table);
+    return of(std::move(table), hash);
+  }
 
-  private:
-    std::unordered_multimap<std::uint64_t, TableRef> known_;
+ private:
+  std::unordered_multimap<std::uint64_t, TableRef> known_;
 };
 
 struct Edge {
-    int a, b;        // nodes
-    TableRef table;  // [K_a][K_b]
+  int a, b;        // nodes
+  TableRef table;  // [K_a][K_b]
 };
 
 struct Model {
-    std::vector<TableRef> nodes;
-    std::vector<Edge> edges;
-    Cost base;                               // what the variables already fixed cost
-    std::vector<int> source;                 // node -> variable of the user's problem
-    std::vector<std::vector<int>> configs;   // node -> the user's configuration of each entry
-    std::vector<int> choice;                 // user's variable -> configuration once fixed, else -1
+  std::vector<TableRef> nodes;
+  std::vector<Edge> edges;
+  Cost base;                              // what the variables already fixed cost
+  std::vector<int> source;                // node -> variable of the user's problem
+  std::vector<std::vector<int>> configs;  // node -> the user's configuration of each entry
+  std::vector<int> choice;                // user's variable -> configuration once fixed, else -1
 
-    int size(int node) const { return static_cast<int>(nodes[node]->size()); }
+  int size(int node) const { return static_cast<int>(nodes[node]->size()); }
 };
 
 using Keep = std::vector<std::vector<char>>;
@@ -78,7 +78,8 @@ Table transposed(const Table& table, std::size_t rows, std::size_t columns);
 // Adds up parallel edges, so that every pair of nodes has at most one.
 void merge_parallel(Model& model);
 
-// Drops the entries not in `keep` and absorbs nodes with one entry left; nothing if no choice is left.
+// Drops the entries not in `keep` and absorbs nodes with one entry left; nothing if no choice is
+// left.
 std::optional<Model> reduce(Model model, const Keep& keep);
 
 Keep keep_all(const Model& model);

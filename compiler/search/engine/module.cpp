@@ -24,248 +24,257 @@ namespace {
 
 using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 
-constexpr double kScreening = 0.2;  // of the time there is, for dropping configurations before the search
+// Of the time there is, for dropping configurations before the search.
+constexpr double kScreening = 0.2;
 
 // The two ends of a search, and how Ctrl-C brings them about: with `forgive` the first one cancels
 // `enough` and leaves `last` some seconds, else and the second time it cancels both.
 struct Ends {
-    Token enough, last;
-    bool forgive = false;
-    double grace_s = INF;
+  Token enough, last;
+  bool forgive = false;
+  double grace_s = INF;
 
-    void cancel() {
-        enough.cancel();
-        last.cancel();
-    }
-    // Whether the search goes on after the exception that is set.
-    bool survive() {
-        const bool first = forgive && !enough.cancelled() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
-        if (!first) return false;
-        PyErr_Clear();
-        enough.cancel();
-        last.end_within(grace_s);
-        return true;
-    }
+  void cancel() {
+    enough.cancel();
+    last.cancel();
+  }
+  // Whether the search goes on after the exception that is set.
+  bool survive() {
+    const bool first =
+        forgive && !enough.cancelled() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    if (!first) return false;
+    PyErr_Clear();
+    enough.cancel();
+    last.end_within(grace_s);
+    return true;
+  }
 };
 
-// Runs f on another thread, so that Ctrl-C is seen meanwhile; its exception comes back. Calls `watch`
-// between, which may set a Python exception as well.
+// Runs f on another thread, so that Ctrl-C is seen meanwhile; its exception comes back. Calls
+// `watch` between, which may set a Python exception as well.
 template <class F, class Watch>
 void interruptible(Ends& ends, F f, Watch watch) {
-    std::mutex mutex;
-    std::condition_variable condition;
-    bool done = false;
-    std::exception_ptr failed;
-    std::jthread worker([&] {
-        try {
-            f();
-        } catch (...) {
-            failed = std::current_exception();
-        }
-        std::scoped_lock lock(mutex);
-        done = true;
-        condition.notify_one();
-    });
-    for (bool finished = false; !finished;) {
-        {
-            nb::gil_scoped_release released;
-            std::unique_lock lock(mutex);
-            finished = condition.wait_for(lock, std::chrono::milliseconds(50), [&] { return done; });
-        }
-        if (finished) break;
-        watch(ends.enough.cancelled());
-        if (!PyErr_Occurred()) PyErr_CheckSignals();
-        if (PyErr_Occurred() && !ends.survive()) {
-            ends.cancel();
-            nb::gil_scoped_release released;
-            worker.join();
-            break;
-        }
+  std::mutex mutex;
+  std::condition_variable condition;
+  bool done = false;
+  std::exception_ptr failed;
+  std::jthread worker([&] {
+    try {
+      f();
+    } catch (...) {
+      failed = std::current_exception();
     }
-    if (PyErr_Occurred()) throw nb::python_error();
-    if (failed) std::rethrow_exception(failed);
+    std::scoped_lock lock(mutex);
+    done = true;
+    condition.notify_one();
+  });
+  for (bool finished = false; !finished;) {
+    {
+      nb::gil_scoped_release released;
+      std::unique_lock lock(mutex);
+      finished = condition.wait_for(lock, std::chrono::milliseconds(50), [&] { return done; });
+    }
+    if (finished) break;
+    watch(ends.enough.cancelled());
+    if (!PyErr_Occurred()) PyErr_CheckSignals();
+    if (PyErr_Occurred() && !ends.survive()) {
+      ends.cancel();
+      nb::gil_scoped_release released;
+      worker.join();
+      break;
+    }
+  }
+  if (PyErr_Occurred()) throw nb::python_error();
+  if (failed) std::rethrow_exception(failed);
 }
 
 template <class T>
 nb::object to_numpy(std::vector<T> values, std::vector<std::size_t> shape) {
-    auto* kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.data(), owner));
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.data(), owner));
 }
 
 class Engine {
-  public:
-    // Tables are numbered from 0; memory left out is zero.
-    std::size_t add_table(const Array& time, const std::optional<Array>& fixed,
-                          const std::optional<Array>& transient) {
-        intake_.tables.push_back({held(time), held(fixed), held(transient)});
-        return intake_.tables.size() - 1;
+ public:
+  // Tables are numbered from 0; memory left out is zero.
+  std::size_t add_table(const Array& time, const std::optional<Array>& fixed,
+                        const std::optional<Array>& transient) {
+    intake_.tables.push_back({held(time), held(fixed), held(transient)});
+    return intake_.tables.size() - 1;
+  }
+
+  void add_node(std::size_t table) { intake_.nodes.push_back(table); }
+
+  void add_edge(int a, int b, std::size_t table) { intake_.edges.push_back({a, b, table}); }
+
+  // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
+  // With `numbers_only` there is no frontier, only the least time; `order`, if not empty, is then
+  // that of the elimination. Throws TooLarge when its tables would need more than `budget_bytes`.
+  bool prepare(bool always_share, double budget_bytes, bool numbers_only,
+               const std::vector<int>& order) {
+    always_share_ = always_share;
+    numbers_only_ = numbers_only;
+    order_ = order;
+    budget_bytes_ = budget_bytes > 0 ? budget_bytes : memory_budget();
+    Model model = intake_.model(units_);
+    intake_ = {};
+    arrays_ = {};
+    merge_parallel(model);
+    width_ = model.nodes.size();
+    const Keep all = keep_all(model);
+    auto reduced = reduce(std::move(model), all);
+    if (!reduced) return false;
+    whole_.model = std::move(*reduced);
+    make_plans();
+    return true;
+  }
+
+  // The user's variable that is in most tables of the widest step, when that is too large.
+  int widest() const { return widest_; }
+
+  // The steps of an elimination over numbers, and how many of them are computed: equal ones once.
+  nb::tuple steps() const {
+    const Plan& plan = whole_.numbers;
+    const auto computed =
+        std::count_if(plan.steps.begin(), plan.steps.end(),
+                      [&](const Step& step) { return plan.same[step.output] == step.output; });
+    return nb::make_tuple(plan.steps.size(), computed);
+  }
+
+  // The choice (int32 per node) of least time, None if there is none.
+  nb::object min_time() {
+    std::vector<int> choice;
+    bool allowed = false;
+    Ends ends{Token(INF), Token(INF)};
+    auto solve = [&] {
+      const Values values = eliminate(whole_.numbers, {1, 0, INF}, &ends.last);
+      allowed = values.total() != INF;
+      if (allowed) choice = expand(whole_.model, decode(whole_.numbers, values));
+    };
+    interruptible(ends, solve, [](bool) {});
+    if (!allowed) return nb::none();
+    const std::size_t size = choice.size();
+    return to_numpy(std::vector<std::int32_t>(choice.begin(), choice.end()), {size});
+  }
+
+  // Past `last_limit_s`, or `grace_s` after a forgiven Ctrl-C, even the fastest and the leanest
+  // point are given up: throws Stopped. `watch`, if any, is called now and then as watch(phase,
+  // epsilon, gaps done, gaps, whether it is stopping). `known` has the time and memory of points
+  // found elsewhere, which count as found.
+  nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
+                    double box_sums, bool hull_only, bool forgive, double last_limit_s,
+                    double grace_s, const nb::object& watch, const std::optional<Array>& known) {
+    Ends ends{Token(time_limit_s), Token(last_limit_s), forgive, grace_s};
+    Progress progress;
+    Result result;
+    const auto points = known ? std::span(known->data(), known->size()) : std::span<const double>{};
+    const Options options{.epsilon = epsilon,
+                          .threads = threads,
+                          .direct_sums = direct_sums,
+                          .box_sums = box_sums,
+                          .hull_only = hull_only,
+                          .list_bytes = budget_bytes_,
+                          .known = in_units(points)};
+    auto solve = [&] {
+      const Token screening(kScreening * time_limit_s);
+      screen([&] { return ends.enough.expired() || screening.expired(); });
+      if (eliminate(whole_.numbers, {1, 0, INF}, &ends.last).total() == INF) return;
+      result = solve_frontier(whole_, options, {ends.enough, ends.last}, progress);
+    };
+    interruptible(ends, solve, [&](bool stopping) { show(watch, progress, stopping); });
+    nb::dict out = to_dict(result);
+    out["interrupted"] = ends.enough.cancelled();
+    return out;
+  }
+
+ private:
+  // Pairs of time and memory, rounded up: what they beat they do beat.
+  std::vector<Cost> in_units(std::span<const double> pairs) const {
+    std::vector<Cost> costs;
+    for (std::size_t i = 0; i + 1 < pairs.size(); i += 2)
+      costs.push_back(
+          {std::ceil(pairs[i] / units_.time), std::ceil(pairs[i + 1] / units_.memory), 0});
+    return costs;
+  }
+
+  std::span<const double> held(const std::optional<Array>& array) {
+    if (!array) return {};
+    arrays_.push_back(*array);
+    return {array->data(), array->size()};
+  }
+
+  static void show(const nb::object& watch, const Progress& progress, bool stopping) {
+    if (watch.is_none()) return;
+    try {
+      watch(progress.phase.load(), progress.epsilon.load(), progress.done.load(),
+            progress.gaps.load(), stopping);
+    } catch (nb::python_error& error) {
+      error.restore();
     }
+  }
 
-    void add_node(std::size_t table) { intake_.nodes.push_back(table); }
-
-    void add_edge(int a, int b, std::size_t table) { intake_.edges.push_back({a, b, table}); }
-
-    // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
-    // With `numbers_only` there is no frontier, only the least time; `order`, if not empty, is then that
-    // of the elimination. Throws TooLarge when its tables would need more than `budget_bytes`.
-    bool prepare(bool always_share, double budget_bytes, bool numbers_only,
-                 const std::vector<int>& order) {
-        always_share_ = always_share;
-        numbers_only_ = numbers_only;
-        order_ = order;
-        budget_bytes_ = budget_bytes > 0 ? budget_bytes : memory_budget();
-        Model model = intake_.model(units_);
-        intake_ = {};
-        arrays_ = {};
-        merge_parallel(model);
-        width_ = model.nodes.size();
-        const Keep all = keep_all(model);
-        auto reduced = reduce(std::move(model), all);
-        if (!reduced) return false;
-        whole_.model = std::move(*reduced);
-        make_plans();
-        return true;
+  void screen(const Enough& enough) {
+    const Keep keep = undominated(whole_.model, enough);
+    if (count(keep) == count(keep_all(whole_.model))) return;
+    if (auto reduced = reduce(whole_.model, keep)) {
+      whole_.model = std::move(*reduced);
+      make_plans();
     }
+  }
 
-    // The user's variable that is in most tables of the widest step, when that is too large.
-    int widest() const { return widest_; }
-
-    // The steps of an elimination over numbers, and how many of them are computed: equal ones once.
-    nb::tuple steps() const {
-        const Plan& plan = whole_.numbers;
-        const auto computed = std::count_if(plan.steps.begin(), plan.steps.end(), [&](const Step& step) {
-            return plan.same[step.output] == step.output;
-        });
-        return nb::make_tuple(plan.steps.size(), computed);
+  void make_plans() {
+    if (numbers_only_) {
+      whole_.numbers = order_.empty() ? make_number_plan(whole_.model, always_share_)
+                                      : make_ordered_plan(whole_.model, order_of_nodes());
+      return check(whole_.numbers);
     }
+    whole_.plan = make_plan(whole_.model);
+    check(whole_.plan);
+    whole_.numbers = make_shared_plan(whole_.model, whole_.plan, always_share_);
+  }
 
-    // The choice (int32 per node) of least time, None if there is none.
-    nb::object min_time() {
-        std::vector<int> choice;
-        bool allowed = false;
-        Ends ends{Token(INF), Token(INF)};
-        interruptible(ends, [&] {
-            const Values values = eliminate(whole_.numbers, {1, 0, INF}, &ends.last);
-            allowed = values.total() != INF;
-            if (allowed) choice = expand(whole_.model, decode(whole_.numbers, values));
-        }, [](bool) {});
-        if (!allowed) return nb::none();
-        const std::size_t size = choice.size();
-        return to_numpy(std::vector<std::int32_t>(choice.begin(), choice.end()), {size});
-    }
+  void check(const Plan& plan) {
+    widest_ = plan.busiest < 0 ? -1 : whole_.model.source[plan.busiest];
+    check_size(plan, budget_bytes_);
+  }
 
-    // Past `last_limit_s`, or `grace_s` after a forgiven Ctrl-C, even the fastest and the leanest point
-    // are given up: throws Stopped. `watch`, if any, is called now and then as
-    // watch(phase, epsilon, gaps done, gaps, whether it is stopping). `known` has the time and memory of
-    // points found elsewhere, which count as found.
-    nb::dict frontier(double epsilon, double time_limit_s, int threads, double direct_sums,
-                      double box_sums, bool hull_only, bool forgive, double last_limit_s,
-                      double grace_s, const nb::object& watch,
-                      const std::optional<Array>& known) {
-        Ends ends{Token(time_limit_s), Token(last_limit_s), forgive, grace_s};
-        Progress progress;
-        Result result;
-        const auto points = known ? std::span(known->data(), known->size()) : std::span<const double>{};
-        interruptible(ends, [&] {
-            const Token screening(kScreening * time_limit_s);
-            screen([&] { return ends.enough.expired() || screening.expired(); });
-            if (eliminate(whole_.numbers, {1, 0, INF}, &ends.last).total() == INF) return;
-            const Options options{epsilon, threads, direct_sums, box_sums, hull_only, budget_bytes_,
-                                  in_units(points)};
-            result = solve_frontier(whole_, options, {ends.enough, ends.last}, progress);
-        }, [&](bool stopping) { show(watch, progress, stopping); });
-        nb::dict out = to_dict(result);
-        out["interrupted"] = ends.enough.cancelled();
-        return out;
-    }
+  // The user's order without the variables that are fixed.
+  std::vector<int> order_of_nodes() const {
+    std::vector<int> node(width_, -1), order;
+    for (std::size_t n = 0; n < whole_.model.source.size(); ++n)
+      node[whole_.model.source[n]] = static_cast<int>(n);
+    for (int variable : order_)
+      if (node.at(variable) >= 0) order.push_back(node[variable]);
+    return order;
+  }
 
-  private:
-    // Pairs of time and memory, rounded up: what they beat they do beat.
-    std::vector<Cost> in_units(std::span<const double> pairs) const {
-        std::vector<Cost> costs;
-        for (std::size_t i = 0; i + 1 < pairs.size(); i += 2)
-            costs.push_back({std::ceil(pairs[i] / units_.time), std::ceil(pairs[i + 1] / units_.memory), 0});
-        return costs;
-    }
+  nb::dict to_dict(const Result& result) const {
+    std::vector<std::int32_t> choices;
+    for (const Solution& point : result.points)
+      choices.insert(choices.end(), point.choice.begin(), point.choice.end());
+    nb::dict out;
+    out["choices"] = to_numpy(std::move(choices), {result.points.size(), width_});
+    out["epsilon"] = result.epsilon;
+    out["supported"] = result.supported;
+    out["hull_epsilon"] = result.hull_epsilon;
+    out["gaps"] = result.gaps;
+    out["open_gaps"] = result.open_gaps;
+    out["short_of_memory"] = result.short_of_memory;
+    return out;
+  }
 
-    std::span<const double> held(const std::optional<Array>& array) {
-        if (!array) return {};
-        arrays_.push_back(*array);
-        return {array->data(), array->size()};
-    }
+  // What the user gave, until it is prepared.
+  std::vector<Array> arrays_;  // kept alive
+  Intake intake_;
 
-    static void show(const nb::object& watch, const Progress& progress, bool stopping) {
-        if (watch.is_none()) return;
-        try {
-            watch(progress.phase.load(), progress.epsilon.load(), progress.done.load(),
-                  progress.gaps.load(), stopping);
-        } catch (nb::python_error& error) {
-            error.restore();
-        }
-    }
-
-    void screen(const Enough& enough) {
-        const Keep keep = undominated(whole_.model, enough);
-        if (count(keep) == count(keep_all(whole_.model))) return;
-        if (auto reduced = reduce(whole_.model, keep)) {
-            whole_.model = std::move(*reduced);
-            make_plans();
-        }
-    }
-
-    void make_plans() {
-        if (numbers_only_) {
-            whole_.numbers = order_.empty() ? make_number_plan(whole_.model, always_share_)
-                                            : make_ordered_plan(whole_.model, order_of_nodes());
-            return check(whole_.numbers);
-        }
-        whole_.plan = make_plan(whole_.model);
-        check(whole_.plan);
-        whole_.numbers = make_shared_plan(whole_.model, whole_.plan, always_share_);
-    }
-
-    void check(const Plan& plan) {
-        widest_ = plan.busiest < 0 ? -1 : whole_.model.source[plan.busiest];
-        check_size(plan, budget_bytes_);
-    }
-
-    // The user's order without the variables that are fixed.
-    std::vector<int> order_of_nodes() const {
-        std::vector<int> node(width_, -1), order;
-        for (std::size_t n = 0; n < whole_.model.source.size(); ++n)
-            node[whole_.model.source[n]] = static_cast<int>(n);
-        for (int variable : order_)
-            if (node.at(variable) >= 0) order.push_back(node[variable]);
-        return order;
-    }
-
-    nb::dict to_dict(const Result& result) const {
-        std::vector<std::int32_t> choices;
-        for (const Solution& point : result.points)
-            choices.insert(choices.end(), point.choice.begin(), point.choice.end());
-        nb::dict out;
-        out["choices"] = to_numpy(std::move(choices), {result.points.size(), width_});
-        out["epsilon"] = result.epsilon;
-        out["supported"] = result.supported;
-        out["hull_epsilon"] = result.hull_epsilon;
-        out["gaps"] = result.gaps;
-        out["open_gaps"] = result.open_gaps;
-        out["short_of_memory"] = result.short_of_memory;
-        return out;
-    }
-
-    // What the user gave, until it is prepared.
-    std::vector<Array> arrays_;  // kept alive
-    Intake intake_;
-
-    bool always_share_ = false, numbers_only_ = false;
-    std::vector<int> order_;
-    double budget_bytes_ = 0;
-    Units units_;
-    int widest_ = -1;
-    std::size_t width_ = 0;  // variables of the user's problem
-    Prepared whole_;
+  bool always_share_ = false, numbers_only_ = false;
+  std::vector<int> order_;
+  double budget_bytes_ = 0;
+  Units units_;
+  int widest_ = -1;
+  std::size_t width_ = 0;  // variables of the user's problem
+  Prepared whole_;
 };
 
 }  // namespace
@@ -273,21 +282,21 @@ class Engine {
 }  // namespace topt::search
 
 NB_MODULE(_engine, m) {
-    using namespace topt::search;
-    m.doc() = "Exact variable elimination over pairwise cost tables.";
-    nb::exception<TooLarge>(m, "TooLargeError");
-    nb::exception<Stopped>(m, "StoppedError");
-    nb::class_<Engine>(m, "Engine")
-        .def(nb::init<>())
-        .def("add_table", &Engine::add_table, "time"_a, "static"_a.none(), "transient"_a.none())
-        .def("add_node", &Engine::add_node, "table"_a)
-        .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
-        .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a,
-             "numbers_only"_a = false, "order"_a = std::vector<int>{})
-        .def("widest", &Engine::widest)
-        .def("steps", &Engine::steps)
-        .def("min_time", &Engine::min_time)
-        .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
-             "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = INF,
-             "grace_s"_a = INF, "watch"_a.none() = nb::none(), "known"_a.none() = nb::none());
+  using namespace topt::search;
+  m.doc() = "Exact variable elimination over pairwise cost tables.";
+  nb::exception<TooLarge>(m, "TooLargeError");
+  nb::exception<Stopped>(m, "StoppedError");
+  nb::class_<Engine>(m, "Engine")
+      .def(nb::init<>())
+      .def("add_table", &Engine::add_table, "time"_a, "static"_a.none(), "transient"_a.none())
+      .def("add_node", &Engine::add_node, "table"_a)
+      .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
+      .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a,
+           "numbers_only"_a = false, "order"_a = std::vector<int>{})
+      .def("widest", &Engine::widest)
+      .def("steps", &Engine::steps)
+      .def("min_time", &Engine::min_time)
+      .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
+           "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = INF,
+           "grace_s"_a = INF, "watch"_a.none() = nb::none(), "known"_a.none() = nb::none());
 }

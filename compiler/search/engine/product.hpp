@@ -14,27 +14,27 @@ std::optional<std::size_t> factor_of(const Step& step);
 
 // Such a step, an m x n block of its output at a time.
 struct Product {
-    // Entry (v, r) is at first[v * stride + r].
-    struct Terms {
-        const double* first;
-        std::size_t stride;
-    };
+  // Entry (v, r) is at first[v * stride + r].
+  struct Terms {
+    const double* first;
+    std::size_t stride;
+  };
 
-    Step step;  // without the last outer dimension
-    std::size_t factor, m, n;
-    std::vector<const double*> tables;
-    std::vector<std::size_t> along;  // strides of the inputs over the last outer dimension
+  Step step;  // without the last outer dimension
+  std::size_t factor, m, n;
+  std::vector<const double*> tables;
+  std::vector<std::size_t> along;  // strides of the inputs over the last outer dimension
 
-    Product(const Step& s, std::size_t place, const Values& values);
+  Product(const Step& s, std::size_t place, const Values& values);
 
-    // The sums of the inputs but the factor, for the block that lies at these offsets.
-    Terms sums(const std::size_t* offset);
+  // The sums of the inputs but the factor, for the block that lies at these offsets.
+  Terms sums(const std::size_t* offset);
 
-  private:
-    std::optional<std::size_t> only_term() const;
-    void add_term(std::size_t i, const double* from);
+ private:
+  std::optional<std::size_t> only_term() const;
+  void add_term(std::size_t i, const double* from);
 
-    std::vector<double> sum_;
+  std::vector<double> sum_;
 };
 
 }  // namespace topt::search

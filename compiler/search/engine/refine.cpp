@@ -20,264 +20,261 @@ constexpr double kSplitAt = 0.125;    // share of the slack that the range of le
 
 template <class F>
 void each_table(const Model& model, F f) {
-    for (const auto& node : model.nodes) f(*node);
-    for (const auto& edge : model.edges) f(*edge.table);
+  for (const auto& node : model.nodes) f(*node);
+  for (const auto& edge : model.edges) f(*edge.table);
 }
 
 double least_transient(const Table& table) {
-    if (table.transient.empty()) return 0;
-    double low = INF;
-    for (std::size_t i = 0; i < table.size(); ++i)
-        if (table.time[i] != INF) low = std::min(low, table.transient[i]);
-    return low;
+  if (table.transient.empty()) return 0;
+  double low = INF;
+  for (std::size_t i = 0; i < table.size(); ++i)
+    if (table.time[i] != INF) low = std::min(low, table.transient[i]);
+  return low;
 }
 
 double line_value(const Line& line, const Cost& cost, double transient) {
-    return line.time * cost.time + line.memory * (cost.fixed + transient);
+  return line.time * cost.time + line.memory * (cost.fixed + transient);
 }
 
 struct Range {
-    double low, high;  // of the transient maximum
+  double low, high;  // of the transient maximum
 };
 
 // A model on its way down, with what is known of it.
 struct State {
-    Model model;
-    Plan plan;
-    Bounds bounds;
-    double slack = INF;  // how far the best choice is below the mixed line
+  Model model;
+  Plan plan;
+  Bounds bounds;
+  double slack = INF;  // how far the best choice is below the mixed line
 };
 
 class BoxSearch {
-  public:
-    BoxSearch(const Box& box, const Effort& effort, const Token& token, std::vector<Solution>& found)
-        : box_(box), effort_(effort), token_(token), found_(found) {}
+ public:
+  BoxSearch(const Box& box, const Effort& effort, const Token& token, std::vector<Solution>& found)
+      : box_(box), effort_(effort), token_(token), found_(found) {}
 
-    void search(const Prepared& whole, Range range) {
-        const Bounds* usable = range.high == INF ? &whole.bounds : nullptr;
-        if (auto state = narrow(whole.model, whole.plan, usable, range)) finish(*state, range);
+  void search(const Prepared& whole, Range range) {
+    const Bounds* usable = range.high == INF ? &whole.bounds : nullptr;
+    if (auto state = narrow(whole.model, whole.plan, usable, range)) finish(*state, range);
+  }
+
+ private:
+  // Drops entries until nothing more goes; nothing if the box is proven empty.
+  std::optional<State> narrow(Model model, Plan plan, const Bounds* known, Range range) {
+    for (int round = 0;; ++round) {
+      token_.check();
+      State state{std::move(model), std::move(plan), {}, INF};
+      if (!bound(state, known, range)) return std::nullopt;
+      known = nullptr;
+      const std::size_t before = entries(state.model);
+      auto next = drop(state, range);
+      if (!next) return std::nullopt;
+      if (round >= kRounds || double(entries(*next)) > kWorthwhile * double(before)) return state;
+      model = std::move(*next);
+      plan = make_plan(model);
+      check_size(plan, memory_budget());
     }
+  }
 
-  private:
-    // Drops entries until nothing more goes; nothing if the box is proven empty.
-    std::optional<State> narrow(Model model, Plan plan, const Bounds* known, Range range) {
-        for (int round = 0;; ++round) {
-            token_.check();
-            State state{std::move(model), std::move(plan), {}, INF};
-            if (!bound(state, known, range)) return std::nullopt;
-            known = nullptr;
-            const std::size_t before = entries(state.model);
-            auto next = drop(state, range);
-            if (!next) return std::nullopt;
-            if (round >= kRounds || double(entries(*next)) > kWorthwhile * double(before))
-                return state;
-            model = std::move(*next);
-            plan = make_plan(model);
-            check_size(plan, memory_budget());
-        }
+  static std::size_t entries(const Model& model) {
+    std::size_t total = model.nodes.size();
+    for (const auto& node : model.nodes) total += node->size();
+    return total;
+  }
+
+  // Fills in the bounds of the three lines; false if one of them excludes every choice.
+  bool bound(State& state, const Bounds* known, Range range) const {
+    const double low = transient_floor(state.model, range);
+    auto line = [&](const Line& line, Outside& outside_of, const Outside* ready) {
+      if (line.limit == INF) return true;
+      const double base = line_value(line, state.model.base, low);
+      if (ready && !ready->empty()) {
+        outside_of = *ready;
+        return true;
+      }
+      const Values values = eliminate(state.plan, {line.time, line.memory, range.high}, &token_);
+      state.slack = loosen(line.limit) - base - values.total();
+      if (state.slack < 0) return false;
+      outside_of = outside(state.plan, values, &token_);
+      return true;
+    };
+    return line(box_.fastest(), state.bounds.time, known ? &known->time : nullptr) &&
+           line(box_.leanest(), state.bounds.memory, known ? &known->memory : nullptr) &&
+           line(box_.mixed, state.bounds.mixed, nullptr);
+  }
+
+  static double transient_floor(const Model& model, Range range) {
+    double low = std::max(range.low, model.base.transient);
+    each_table(model, [&](const Table& table) { low = std::max(low, least_transient(table)); });
+    return low;
+  }
+
+  static bool over(const Line& line, const Outside& outside_of, const Cost& base, int table,
+                   std::size_t entry, const Cost& cost, double low) {
+    if (line.limit == INF) return false;
+    const double transient = std::max(low, cost.transient);
+    const double value = line.time * cost.time + line.memory * cost.fixed;
+    return outside_of[table][entry] + value + line_value(line, base, transient) >
+           loosen(line.limit);
+  }
+
+  // Whether an entry can be part of a choice in the box, as far as the three lines tell.
+  bool useful(const State& state, int table, std::size_t entry, const Cost& cost, double low,
+              double high) const {
+    if (cost.time == INF || cost.transient > high) return false;
+    const Bounds& b = state.bounds;
+    const Cost& base = state.model.base;
+    return !over(box_.fastest(), b.time, base, table, entry, cost, low) &&
+           !over(box_.leanest(), b.memory, base, table, entry, cost, low) &&
+           !over(box_.mixed, b.mixed, base, table, entry, cost, low);
+  }
+
+  std::optional<Model> drop(const State& state, Range range) const {
+    const double low = transient_floor(state.model, range);
+    Model copy = state.model;
+    Keep keep = keep_all(copy);
+    const std::vector<int>& same = state.plan.same;
+    const int nodes = static_cast<int>(copy.nodes.size());
+    for (int n = 0; n < nodes; ++n)
+      if (same[n] != n) keep[n] = keep[same[n]];
+      else
+        for (std::size_t i = 0; i < keep[n].size(); ++i)
+          keep[n][i] = useful(state, n, i, copy.nodes[n]->at(i), low, range.high);
+    for (std::size_t e = 0; e < copy.edges.size(); ++e)
+      if (const int table = static_cast<int>(e) + nodes; same[table] != table)
+        copy.edges[e].table = copy.edges[same[table] - nodes].table;
+      else drop_entries(state, table, copy.edges[e], low, range.high);
+    return reduce(std::move(copy), keep);
+  }
+
+  void drop_entries(const State& state, int table, Edge& edge, double low, double high) const {
+    const std::size_t rows = state.model.size(edge.a), columns = state.model.size(edge.b);
+    const Table& old = *edge.table;
+    std::unique_ptr<Table> left;  // a copy, once something is dropped
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t c = 0; c < columns; ++c) {
+        const std::size_t at = r * columns + c;
+        const std::size_t in_plan = state.plan.flipped[table] ? c * rows + r : at;
+        if (old.time[at] == INF || useful(state, table, in_plan, old.at(at), low, high)) continue;
+        if (!left) left = std::make_unique<Table>(old);
+        left->time[at] = INF;
+      }
+    if (left) edge.table = std::move(left);
+  }
+
+  // Splits a wide range of levels, or lists the frontier of what is left.
+  void finish(State& state, Range range) {
+    const auto levels = transient_levels(state.model, range.low, range.high);
+    if (levels.empty()) return;
+    const double spread = box_.mixed.memory * (levels.back() - levels.front());
+    if (levels.size() > 1 && box_.mixed.limit != INF && spread > kSplitAt * state.slack)
+      return split(state, levels);
+    if (!screen(state, range)) return;
+    list(std::move(state), levels);
+  }
+
+  // Lists the frontier of the box; a box that takes too long is divided at some good points first.
+  void list(State state, const std::vector<double>& levels) {
+    if (box_.mixed.limit == INF) return keep(frontier(state, levels, effort_));
+    try {
+      keep(frontier(state, levels, effort_));
+    } catch (const OverBudget&) {
+      in_parts(std::move(state), levels);
+    } catch (const OutOfMemory&) {
+      in_parts(std::move(state), levels);
     }
+  }
 
-    static std::size_t entries(const Model& model) {
-        std::size_t total = model.nodes.size();
-        for (const auto& node : model.nodes) total += node->size();
-        return total;
+  void in_parts(State state, const std::vector<double>& levels) {
+    const Effort capped{UINT64_MAX, kCap, effort_.threads, effort_.meter};
+    auto some = frontier(state, levels, capped);
+    keep_best(some);
+    if (some.empty())
+      return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads, effort_.meter}));
+    keep(some);
+    divide({std::move(state.model), std::move(state.plan), {}, {}}, {levels.front(), levels.back()},
+           some);
+  }
+
+  std::vector<Solution> frontier(const State& state, const std::vector<double>& levels,
+                                 const Effort& effort) const {
+    return frontier_of(state.model, state.plan, box_, state.bounds, levels, effort, token_);
+  }
+
+  // Searches what is left of the box between neighbouring points.
+  void divide(const Prepared& whole, Range range, const std::vector<Solution>& points) {
+    for (std::size_t i = 0; i <= points.size(); ++i) {
+      Box part = box_;
+      if (i > 0) part.memory = covered(points[i - 1].cost.memory());
+      if (i < points.size()) part.time = covered(points[i].cost.time);
+      part.mixed.limit = part.time + part.mixed.memory * part.memory;
+      BoxSearch(part, effort_, token_, found_).search(whole, range);
     }
+  }
 
-    // Fills in the bounds of the three lines; false if one of them excludes every choice.
-    bool bound(State& state, const Bounds* known, Range range) const {
-        const double low = transient_floor(state.model, range);
-        auto line = [&](const Line& line, Outside& outside_of, const Outside* ready) {
-            if (line.limit == INF) return true;
-            const double base = line_value(line, state.model.base, low);
-            if (ready && !ready->empty()) {
-                outside_of = *ready;
-                return true;
-            }
-            const Values values =
-                eliminate(state.plan, {line.time, line.memory, range.high}, &token_);
-            state.slack = loosen(line.limit) - base - values.total();
-            if (state.slack < 0) return false;
-            outside_of = outside(state.plan, values, &token_);
-            return true;
-        };
-        return line(box_.fastest(), state.bounds.time, known ? &known->time : nullptr) &&
-               line(box_.leanest(), state.bounds.memory, known ? &known->memory : nullptr) &&
-               line(box_.mixed, state.bounds.mixed, nullptr);
-    }
+  // The largest value that is still better than a found one by more than the box's factor.
+  double covered(double value) const {
+    return std::min(value - 1, std::floor(value / box_.shrink));
+  }
 
-    static double transient_floor(const Model& model, Range range) {
-        double low = std::max(range.low, model.base.transient);
-        each_table(model, [&](const Table& table) { low = std::max(low, least_transient(table)); });
-        return low;
-    }
+  void keep(std::vector<Solution> more) {
+    found_.insert(found_.end(), std::make_move_iterator(more.begin()),
+                  std::make_move_iterator(more.end()));
+  }
 
-    static bool over(const Line& line, const Outside& outside_of, const Cost& base, int table,
-                     std::size_t entry, const Cost& cost, double low) {
-        if (line.limit == INF) return false;
-        const double transient = std::max(low, cost.transient);
-        const double value = line.time * cost.time + line.memory * cost.fixed;
-        return outside_of[table][entry] + value + line_value(line, base, transient) >
-               loosen(line.limit);
-    }
+  void split(const State& state, const std::vector<double>& levels) {
+    const std::size_t half = levels.size() / 2;
+    for (Range part : {Range{levels.front(), levels[half - 1]}, Range{levels[half], levels.back()}})
+      if (auto next = narrow(state.model, state.plan, nullptr, part)) finish(*next, part);
+  }
 
-    // Whether an entry can be part of a choice in the box, as far as the three lines tell.
-    bool useful(const State& state, int table, std::size_t entry, const Cost& cost, double low,
-                double high) const {
-        if (cost.time == INF || cost.transient > high) return false;
-        const Bounds& b = state.bounds;
-        const Cost& base = state.model.base;
-        return !over(box_.fastest(), b.time, base, table, entry, cost, low) &&
-               !over(box_.leanest(), b.memory, base, table, entry, cost, low) &&
-               !over(box_.mixed, b.mixed, base, table, entry, cost, low);
-    }
+  // Drops configurations that another one replaces; false if that leaves no choice.
+  bool screen(State& state, Range range) const {
+    const Keep keep = undominated(state.model, [&] { return token_.expired(); });
+    if (count(keep) == count(keep_all(state.model))) return true;
+    auto next = reduce(std::move(state.model), keep);
+    if (!next) return false;
+    state.model = std::move(*next);
+    state.plan = make_plan(state.model);
+    state.bounds = {};
+    return bound(state, nullptr, range);
+  }
 
-    std::optional<Model> drop(const State& state, Range range) const {
-        const double low = transient_floor(state.model, range);
-        Model copy = state.model;
-        Keep keep = keep_all(copy);
-        const std::vector<int>& same = state.plan.same;
-        const int nodes = static_cast<int>(copy.nodes.size());
-        for (int n = 0; n < nodes; ++n)
-            if (same[n] != n) keep[n] = keep[same[n]];
-            else
-                for (std::size_t i = 0; i < keep[n].size(); ++i)
-                    keep[n][i] = useful(state, n, i, copy.nodes[n]->at(i), low, range.high);
-        for (std::size_t e = 0; e < copy.edges.size(); ++e)
-            if (const int table = static_cast<int>(e) + nodes; same[table] != table)
-                copy.edges[e].table = copy.edges[same[table] - nodes].table;
-            else drop_entries(state, table, copy.edges[e], low, range.high);
-        return reduce(std::move(copy), keep);
-    }
-
-    void drop_entries(const State& state, int table, Edge& edge, double low, double high) const {
-        const std::size_t rows = state.model.size(edge.a), columns = state.model.size(edge.b);
-        const Table& old = *edge.table;
-        std::unique_ptr<Table> left;  // a copy, once something is dropped
-        for (std::size_t r = 0; r < rows; ++r)
-            for (std::size_t c = 0; c < columns; ++c) {
-                const std::size_t at = r * columns + c;
-                const std::size_t in_plan = state.plan.flipped[table] ? c * rows + r : at;
-                if (old.time[at] == INF || useful(state, table, in_plan, old.at(at), low, high))
-                    continue;
-                if (!left) left = std::make_unique<Table>(old);
-                left->time[at] = INF;
-            }
-        if (left) edge.table = std::move(left);
-    }
-
-    // Splits a wide range of levels, or lists the frontier of what is left.
-    void finish(State& state, Range range) {
-        const auto levels = transient_levels(state.model, range.low, range.high);
-        if (levels.empty()) return;
-        const double spread = box_.mixed.memory * (levels.back() - levels.front());
-        if (levels.size() > 1 && box_.mixed.limit != INF && spread > kSplitAt * state.slack)
-            return split(state, levels);
-        if (!screen(state, range)) return;
-        list(std::move(state), levels);
-    }
-
-    // Lists the frontier of the box; a box that takes too long is divided at some good points first.
-    void list(State state, const std::vector<double>& levels) {
-        if (box_.mixed.limit == INF) return keep(frontier(state, levels, effort_));
-        try {
-            keep(frontier(state, levels, effort_));
-        } catch (const OverBudget&) {
-            in_parts(std::move(state), levels);
-        } catch (const OutOfMemory&) {
-            in_parts(std::move(state), levels);
-        }
-    }
-
-    void in_parts(State state, const std::vector<double>& levels) {
-        const Effort capped{UINT64_MAX, kCap, effort_.threads, effort_.meter};
-        auto some = frontier(state, levels, capped);
-        keep_best(some);
-        if (some.empty())
-            return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads, effort_.meter}));
-        keep(some);
-        divide({std::move(state.model), std::move(state.plan), {}, {}},
-               {levels.front(), levels.back()}, some);
-    }
-
-    std::vector<Solution> frontier(const State& state, const std::vector<double>& levels,
-                                   const Effort& effort) const {
-        return frontier_of(state.model, state.plan, box_, state.bounds, levels, effort, token_);
-    }
-
-    // Searches what is left of the box between neighbouring points.
-    void divide(const Prepared& whole, Range range, const std::vector<Solution>& points) {
-        for (std::size_t i = 0; i <= points.size(); ++i) {
-            Box part = box_;
-            if (i > 0) part.memory = covered(points[i - 1].cost.memory());
-            if (i < points.size()) part.time = covered(points[i].cost.time);
-            part.mixed.limit = part.time + part.mixed.memory * part.memory;
-            BoxSearch(part, effort_, token_, found_).search(whole, range);
-        }
-    }
-
-    // The largest value that is still better than a found one by more than the box's factor.
-    double covered(double value) const {
-        return std::min(value - 1, std::floor(value / box_.shrink));
-    }
-
-    void keep(std::vector<Solution> more) {
-        found_.insert(found_.end(), std::make_move_iterator(more.begin()),
-                     std::make_move_iterator(more.end()));
-    }
-
-    void split(const State& state, const std::vector<double>& levels) {
-        const std::size_t half = levels.size() / 2;
-        for (Range part : {Range{levels.front(), levels[half - 1]}, Range{levels[half], levels.back()}})
-            if (auto next = narrow(state.model, state.plan, nullptr, part)) finish(*next, part);
-    }
-
-    // Drops configurations that another one replaces; false if that leaves no choice.
-    bool screen(State& state, Range range) const {
-        const Keep keep = undominated(state.model, [&] { return token_.expired(); });
-        if (count(keep) == count(keep_all(state.model))) return true;
-        auto next = reduce(std::move(state.model), keep);
-        if (!next) return false;
-        state.model = std::move(*next);
-        state.plan = make_plan(state.model);
-        state.bounds = {};
-        return bound(state, nullptr, range);
-    }
-
-    const Box& box_;
-    const Effort effort_;
-    const Token& token_;
-    std::vector<Solution>& found_;
+  const Box& box_;
+  const Effort effort_;
+  const Token& token_;
+  std::vector<Solution>& found_;
 };
 
 }  // namespace
 
 std::vector<double> transient_levels(const Model& model, double lowest, double highest) {
-    double low = std::max(lowest, model.base.transient);
-    each_table(model, [&](const Table& table) { low = std::max(low, least_transient(table)); });
-    if (low > highest) return {};
-    std::set<double> levels{low};
-    each_table(model, [&](const Table& table) {
-        for (std::size_t i = 0; i < table.transient.size(); ++i)
-            if (table.time[i] != INF && table.transient[i] > low && table.transient[i] <= highest)
-                levels.insert(table.transient[i]);
-    });
-    return {levels.begin(), levels.end()};
+  double low = std::max(lowest, model.base.transient);
+  each_table(model, [&](const Table& table) { low = std::max(low, least_transient(table)); });
+  if (low > highest) return {};
+  std::set<double> levels{low};
+  each_table(model, [&](const Table& table) {
+    for (std::size_t i = 0; i < table.transient.size(); ++i)
+      if (table.time[i] != INF && table.transient[i] > low && table.transient[i] <= highest)
+        levels.insert(table.transient[i]);
+  });
+  return {levels.begin(), levels.end()};
 }
 
 void check_size(const Plan& plan, double budget) {
-    constexpr double bytes_per_cell = 48;  // three bounds, the numbers, where a list begins
-    const double need = plan.table_cells * bytes_per_cell;
-    if (need < budget) return;
-    std::ostringstream text;
-    text << std::fixed << std::setprecision(1) << "the tables of the search need about "
-         << need / (1 << 30) << " GiB (the widest is " << plan.widest << "), expected at most "
-         << budget / (1 << 30) << " GiB";
-    throw TooLarge(text.str());
+  constexpr double bytes_per_cell = 48;  // three bounds, the numbers, where a list begins
+  const double need = plan.table_cells * bytes_per_cell;
+  if (need < budget) return;
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << "the tables of the search need about "
+       << need / (1 << 30) << " GiB (the widest is " << plan.widest << "), expected at most "
+       << budget / (1 << 30) << " GiB";
+  throw TooLarge(text.str());
 }
 
 void search_box(const Prepared& whole, const Box& box, const Effort& effort, const Token& token,
                 std::vector<Solution>& found) {
-    BoxSearch(box, effort, token, found).search(whole, {0, INF});
+  BoxSearch(box, effort, token, found).search(whole, {0, INF});
 }
 
 }  // namespace topt::search

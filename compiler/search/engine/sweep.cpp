@@ -14,382 +14,385 @@ namespace topt::search {
 namespace {
 
 constexpr double kCoarse = 0.01;  // above this epsilon, all points are soon more work than few
-constexpr double kAgain = 30;  // times the first effort, once there is a bound to fall back on
-constexpr std::size_t kFillReach = 15;  // points on either side of a gap to take configurations from
+constexpr double kAgain = 30;     // times the first effort, once there is a bound to fall back on
+constexpr std::size_t kFillReach =
+    15;  // points on either side of a gap to take configurations from
 constexpr std::size_t kKnown = 32;
 constexpr double kStages[] = {0.05, 0.02, 0.01};
-constexpr std::size_t kBatch = 4;  // gaps taken at once: fixed, so that results do not depend on threads
+constexpr std::size_t kBatch =
+    4;  // gaps taken at once: fixed, so that results do not depend on threads
 
 // What is known to hold of every choice: time * t + memory * M >= bound.
 struct Support {
-    double time, memory, bound;
+  double time, memory, bound;
 };
 
 // Two neighbouring points found so far, left one faster.
 struct Gap {
-    std::size_t left, right;  // among the result's points
-    double left_time, left_memory, right_time, right_memory;
-    double slope = 0, error = INF;
-    bool refined = false;  // no supported point is known to be missing between them
+  std::size_t left, right;  // among the result's points
+  double left_time, left_memory, right_time, right_memory;
+  double slope = 0, error = INF;
+  bool refined = false;  // no supported point is known to be missing between them
 };
 
 class Frontier {
-  public:
-    Frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress)
-        : whole_(whole), options_(options), token_(until.enough), last_(until.last),
-          progress_(progress), levels_(transient_levels(whole.model)), meter_(options.list_bytes) {}
+ public:
+  Frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress)
+      : whole_(whole), options_(options), token_(until.enough), last_(until.last),
+        progress_(progress), levels_(transient_levels(whole.model)), meter_(options.list_bytes) {}
 
-    Result run() {
-        find_extremes();
-        if (!search_directly(quick() * options_.direct_sums))
-            for (const double epsilon : stages()) search_within(epsilon);
-        result_.epsilon = largest_error();
-        const auto first = result_.points.begin();
-        result_.points.erase(first + known_.first, first + known_.second);
-        keep_best(result_.points);
-        return std::move(result_);
+  Result run() {
+    find_extremes();
+    if (!search_directly(quick() * options_.direct_sums))
+      for (const double epsilon : stages()) search_within(epsilon);
+    result_.epsilon = largest_error();
+    const auto first = result_.points.begin();
+    result_.points.erase(first + known_.first, first + known_.second);
+    keep_best(result_.points);
+    return std::move(result_);
+  }
+
+ private:
+  // Points found by others have no choice.
+  bool is_known(std::size_t point) const {
+    return std::ptrdiff_t(point) >= known_.first && std::ptrdiff_t(point) < known_.second;
+  }
+
+  // A search that the clock will end gets its bound down everywhere before it goes on anywhere.
+  std::vector<double> stages() const {
+    std::vector<double> stages;
+    if (token_.limited() && !options_.hull_only)
+      for (const double epsilon : kStages)
+        if (epsilon > options_.epsilon) stages.push_back(epsilon);
+    stages.push_back(options_.epsilon);
+    return stages;
+  }
+
+  void search_within(double epsilon) {
+    target_ = epsilon;
+    sweep();
+    if (options_.hull_only) return;
+    const bool first = known_.first == known_.second;
+    if (first && (epsilon > 0 || token_.limited())) take_in_known();
+    // An exact search that may take its time finds the same points in fewer, wider boxes.
+    if (epsilon > 0 || token_.limited()) fill_gaps();
+    if (epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
+  }
+
+  // Cut short by the last token alone.
+  void find_extremes() {
+    Supported best[2];
+    parallel(2, options_.threads, [&](std::size_t i) {
+      best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &last_);
+    });
+    supports_ = {{1, 0, best[0].bound}, {0, 1, best[1].bound}};
+    const bool one = best[0].solution.cost.memory() <= best[1].bound;
+    const std::size_t left = add_point(std::move(best[0].solution));
+    if (one) return;
+    gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
+  }
+
+  // A few of many points, both ends among them: each makes a gap, which has to be looked at.
+  static std::vector<Cost> thinned(const std::vector<Cost>& known) {
+    if (known.size() <= kKnown) return known;
+    std::vector<Cost> some;
+    for (std::size_t i = 0; i < kKnown; ++i)
+      some.push_back(known[i * (known.size() - 1) / (kKnown - 1)]);
+    return some;
+  }
+
+  // Takes the points known from elsewhere as ends of gaps. Not before the sweep, which is shorter
+  // between points of a hull.
+  void take_in_known() {
+    known_.first = std::ptrdiff_t(result_.points.size());
+    for (const Cost& cost : thinned(options_.known)) add_point({cost, {}});
+    known_.second = std::ptrdiff_t(result_.points.size());
+    std::vector<Gap> parts;
+    for (const Gap& gap : gaps_) part_at_known(gap, parts);
+    gaps_ = std::move(parts);
+  }
+
+  // A part of a gap: what is known of the whole holds of it too.
+  Gap part_of(const Gap& whole, std::size_t left, std::size_t right) const {
+    Gap part = make_gap(left, right);
+    part.error = std::min(part.error, whole.error);
+    part.slope = whole.slope;
+    part.refined = whole.refined;
+    return part;
+  }
+
+  // Adds what the known points leave of a gap, in the order of time.
+  void part_at_known(const Gap& gap, std::vector<Gap>& parts) const {
+    std::size_t left = gap.left, right = gap.right;
+    for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k) {
+      if (time_of(k) <= gap.left_time && memory_of(k) < memory_of(left)) left = k;
+      if (memory_of(k) <= gap.right_memory && time_of(k) < time_of(right)) right = k;
     }
+    if (memory_of(left) <= memory_of(right) || time_of(left) >= time_of(right)) return;
+    for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k)
+      if (time_of(k) > time_of(left) && time_of(k) < time_of(right) &&
+          memory_of(k) < memory_of(left) && memory_of(k) > memory_of(right))
+        parts.push_back(part_of(gap, std::exchange(left, k), k));
+    parts.push_back(part_of(gap, left, right));
+  }
 
-  private:
-    // Points found by others have no choice.
-    bool is_known(std::size_t point) const {
-        return std::ptrdiff_t(point) >= known_.first && std::ptrdiff_t(point) < known_.second;
-    }
+  double time_of(std::size_t point) const { return result_.points[point].cost.time; }
+  double memory_of(std::size_t point) const { return result_.points[point].cost.memory(); }
 
-    // A search that the clock will end gets its bound down everywhere before it goes on anywhere.
-    std::vector<double> stages() const {
-        std::vector<double> stages;
-        if (token_.limited() && !options_.hull_only)
-            for (const double epsilon : kStages)
-                if (epsilon > options_.epsilon) stages.push_back(epsilon);
-        stages.push_back(options_.epsilon);
-        return stages;
-    }
+  double largest_error() const {
+    double error = 0;
+    for (const Gap& gap : gaps_) error = std::max(error, gap.error);
+    return error;
+  }
 
-    void search_within(double epsilon) {
-        target_ = epsilon;
-        sweep();
-        if (options_.hull_only) return;
-        const bool first = known_.first == known_.second;
-        if (first && (epsilon > 0 || token_.limited())) take_in_known();
-        // An exact search that may take its time finds the same points in fewer, wider boxes.
-        if (epsilon > 0 || token_.limited()) fill_gaps();
-        if (epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
-    }
+  // The part of the first effort that finding all points may take where fewer would do.
+  double quick() const {
+    return options_.epsilon > kCoarse ? std::pow(kCoarse / options_.epsilon, 3) : 1;
+  }
 
-    // Cut short by the last token alone.
-    void find_extremes() {
-        Supported best[2];
-        parallel(2, options_.threads, [&](std::size_t i) {
-            best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &last_);
+  void report(Progress::Phase phase) {
+    progress_.phase = phase;
+    progress_.epsilon = largest_error();
+  }
+
+  // What the rest costs at least, per entry of every table: once for time, once for memory.
+  void know_bounds() {
+    if (!whole_.bounds.time.empty()) return;
+    Outside bounds[2];
+    parallel(2, options_.threads, [&](std::size_t i) {
+      const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, INF};
+      bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights, &token_), &token_);
+    });
+    whole_.bounds.time = std::move(bounds[0]);
+    whole_.bounds.memory = std::move(bounds[1]);
+  }
+
+  std::size_t add_point(Solution point) {
+    result_.points.push_back(std::move(point));
+    return result_.points.size() - 1;
+  }
+
+  Gap make_gap(std::size_t left, std::size_t right) const {
+    const Cost& a = result_.points[left].cost;
+    const Cost& b = result_.points[right].cost;
+    Gap gap{left, right, a.time, a.memory(), b.time, b.memory()};
+    gap.slope = (b.time - a.time) / (a.memory() - b.memory());
+    gap.error = error_of(gap);
+    return gap;
+  }
+
+  // A choice not within e of either point lies below the corner (right_time, left_memory) / (1 +
+  // e), and above every support; so the largest e that leaves room is the least over the supports.
+  double error_of(const Gap& gap) const {
+    double error = INF;
+    for (const Support& line : supports_) error = std::min(error, error_under(gap, line));
+    return std::max(0.0, error);
+  }
+
+  static double error_under(const Gap& gap, const Support& line) {
+    if (line.bound <= 0) return INF;
+    return (line.time * gap.right_time + line.memory * gap.left_memory) / line.bound - 1;
+  }
+
+  // The open gaps with the largest errors.
+  std::vector<std::size_t> worst(std::size_t most,
+                                 const std::function<bool(const Gap&)>& open) const {
+    std::vector<std::size_t> picked;
+    for (std::size_t g = 0; g < gaps_.size(); ++g)
+      if (open(gaps_[g]) && gaps_[g].error > target_) picked.push_back(g);
+    std::stable_sort(picked.begin(), picked.end(),
+                     [&](std::size_t a, std::size_t b) { return gaps_[a].error > gaps_[b].error; });
+    if (picked.size() > most) picked.resize(most);
+    return picked;
+  }
+
+  // Minimises along the line through both ends of the worst gaps, until each gap is either small
+  // enough or known to have no supported point inside.
+  void sweep() {
+    auto open = [](const Gap& gap) { return !gap.refined; };
+    for (;;) {
+      report(Progress::supported);
+      const auto batch = worst(kBatch, open);
+      if (batch.empty() || token_.expired()) break;
+      std::vector<Supported> best(batch.size());
+      try {
+        parallel(batch.size(), options_.threads, [&](std::size_t i) {
+          best[i] = minimise(whole_, levels_, 1, gaps_[batch[i]].slope, &token_);
         });
-        supports_ = {{1, 0, best[0].bound}, {0, 1, best[1].bound}};
-        const bool one = best[0].solution.cost.memory() <= best[1].bound;
-        const std::size_t left = add_point(std::move(best[0].solution));
-        if (one) return;
-        gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
+      } catch (const Stopped&) {
+        break;
+      }
+      for (std::size_t i = 0; i < batch.size(); ++i) settle(batch[i], std::move(best[i]));
+      for (Gap& gap : gaps_) gap.error = std::min(gap.error, error_of(gap));
     }
+    result_.supported = static_cast<int>(result_.points.size());
+    result_.hull_epsilon = largest_error();
+  }
 
-    // A few of many points, both ends among them: each makes a gap, which has to be looked at.
-    static std::vector<Cost> thinned(const std::vector<Cost>& known) {
-        if (known.size() <= kKnown) return known;
-        std::vector<Cost> some;
-        for (std::size_t i = 0; i < kKnown; ++i)
-            some.push_back(known[i * (known.size() - 1) / (kKnown - 1)]);
-        return some;
+  // Takes in what minimising along a gap's line gave: a new point that splits it, or a certificate.
+  void settle(std::size_t at, Supported best) {
+    Gap& gap = gaps_[at];
+    supports_.push_back({1, gap.slope, best.bound});
+    const double time = best.solution.cost.time, memory = best.solution.cost.memory();
+    const double line = gap.left_time + gap.slope * gap.left_memory;
+    if (best.bound < line - 1e-12 * line && time > gap.left_time && time < gap.right_time &&
+        memory < gap.left_memory && memory > gap.right_memory) {
+      const std::size_t middle = add_point(std::move(best.solution));
+      const Gap right = make_gap(middle, gap.right);
+      gap = make_gap(gap.left, middle);
+      gaps_.push_back(right);
+    } else {
+      gap.refined = true;
+      gap.error = error_of(gap);
     }
+  }
 
-    // Takes the points known from elsewhere as ends of gaps. Not before the sweep, which is shorter
-    // between points of a hull.
-    void take_in_known() {
-        known_.first = std::ptrdiff_t(result_.points.size());
-        for (const Cost& cost : thinned(options_.known)) add_point({cost, {}});
-        known_.second = std::ptrdiff_t(result_.points.size());
-        std::vector<Gap> parts;
-        for (const Gap& gap : gaps_) part_at_known(gap, parts);
-        gaps_ = std::move(parts);
+  // The part of a gap that neither of its ends covers within epsilon.
+  Box box_of(const Gap& gap) const {
+    const double shrink = 1 + target_ * (1 - 1e-9);
+    Box box;
+    box.shrink = shrink;
+    box.time = std::min(gap.right_time - 1, std::floor(gap.right_time / shrink));
+    box.memory = std::min(gap.left_memory - 1, std::floor(gap.left_memory / shrink));
+    box.mixed = {1, gap.slope, box.time + gap.slope * box.memory};
+    return box;
+  }
+
+  // Where a line supports many choices, the sweep finds only the ends of them: equal layers, say,
+  // each of which may switch or not. So look among the choices made of configurations of both ends.
+  void fill_gaps() {
+    const std::size_t most = target_ > 0 ? kFillReach : 0;  // for 0 few points save no work
+    for (std::size_t reach = 0; reach <= most; reach = 2 * reach + 1) fill_gaps(reach);
+  }
+
+  void fill_gaps(std::size_t reach) {
+    report(Progress::filling);
+    const auto order = in_order();
+    const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
+    std::vector<std::vector<Solution>> found(todo.size());
+    parallel(todo.size(), options_.threads, [&](std::size_t i) {
+      const Gap& gap = gaps_[todo[i]];
+      found[i] = search_mixed(whole_.model, around(order, gap, reach), box_of(gap), token_);
+    });
+    for (std::size_t i = 0; i < todo.size(); ++i) divide(todo[i], found[i]);
+  }
+
+  // The points in order of time, of equally fast ones the leaner first.
+  std::vector<std::size_t> in_order() const {
+    std::vector<std::size_t> order(result_.points.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      const Cost &first = result_.points[a].cost, &second = result_.points[b].cost;
+      return std::pair(first.time, first.memory()) < std::pair(second.time, second.memory());
+    });
+    return order;
+  }
+
+  // Both ends of a gap and up to `reach` points beyond either, of those that have a choice.
+  std::vector<const Solution*> around(const std::vector<std::size_t>& order, const Gap& gap,
+                                      std::size_t reach) const {
+    std::vector<const Solution*> points;
+    auto add = [&](auto from, auto end) {
+      for (std::size_t most = reach + 1; from != end && most > 0; ++from)
+        if (!is_known(*from)) points.push_back(&result_.points[*from]), --most;
+    };
+    add(std::find(order.begin(), order.end(), gap.right), order.end());
+    add(std::find(order.rbegin(), order.rend(), gap.left), order.rend());
+    return points;
+  }
+
+  // Replaces a gap by those between the points found in it, of which none misses more than
+  // `proven`.
+  void divide(std::size_t at, std::vector<Solution>& found, double proven = INF) {
+    keep_best(found);
+    gaps_[at].error = std::min(gaps_[at].error, proven);
+    const Gap gap = gaps_[at];
+    std::size_t left = gap.left;
+    auto add_gap = [&](std::size_t right) {
+      gaps_.push_back(part_of(gap, std::exchange(left, right), right));
+    };
+    if (found.empty()) return;
+    for (Solution& point : found) add_gap(add_point(std::move(point)));
+    add_gap(gap.right);
+    gaps_[at] = gaps_.back();
+    gaps_.pop_back();
+  }
+
+  void search_gaps() {
+    const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
+    result_.gaps = static_cast<int>(todo.size());
+    if (todo.empty()) return;
+    progress_.gaps = result_.gaps;
+    report(Progress::searching);
+    try {
+      know_bounds();
+    } catch (const Stopped&) {
+      result_.open_gaps = result_.gaps;
+      return;
     }
-
-    // A part of a gap: what is known of the whole holds of it too.
-    Gap part_of(const Gap& whole, std::size_t left, std::size_t right) const {
-        Gap part = make_gap(left, right);
-        part.error = std::min(part.error, whole.error);
-        part.slope = whole.slope;
-        part.refined = whole.refined;
-        return part;
+    std::vector<std::vector<Solution>> found(todo.size());
+    std::vector<char> done(todo.size(), 0);
+    const Effort effort{static_cast<std::uint64_t>(options_.box_sums), SIZE_MAX,
+                        todo.size() == 1 ? options_.threads : 1, &meter_};
+    std::atomic<bool> full{false};
+    parallel(todo.size(), options_.threads, [&](std::size_t i) {
+      if (token_.expired()) return;
+      try {
+        search_box(whole_, box_of(gaps_[todo[i]]), effort, token_, found[i]);
+        done[i] = 1;
+        ++progress_.done;
+      } catch (const Stopped&) {
+      } catch (const OutOfMemory&) {
+        full = true;
+      }
+    });
+    result_.short_of_memory |= full;
+    result_.open_gaps = 0;
+    for (std::size_t i = 0; i < todo.size(); ++i) {
+      result_.open_gaps += !done[i];
+      divide(todo[i], found[i], done[i] ? target_ : INF);
     }
+  }
 
-    // Adds what the known points leave of a gap, in the order of time.
-    void part_at_known(const Gap& gap, std::vector<Gap>& parts) const {
-        std::size_t left = gap.left, right = gap.right;
-        for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k) {
-            if (time_of(k) <= gap.left_time && memory_of(k) < memory_of(left)) left = k;
-            if (memory_of(k) <= gap.right_memory && time_of(k) < time_of(right)) right = k;
-        }
-        if (memory_of(left) <= memory_of(right) || time_of(left) >= time_of(right)) return;
-        for (auto k = std::size_t(known_.first); k < std::size_t(known_.second); ++k)
-            if (time_of(k) > time_of(left) && time_of(k) < time_of(right) &&
-                memory_of(k) < memory_of(left) && memory_of(k) > memory_of(right))
-                parts.push_back(part_of(gap, std::exchange(left, k), k));
-        parts.push_back(part_of(gap, left, right));
+  // Small problems are eliminated once, over the whole plane; false if it would take too long.
+  bool search_directly(double most) {
+    if (gaps_.empty()) return true;
+    if (options_.hull_only || most <= 0) return false;
+    const Box box{result_.points[1].cost.time - 1, result_.points[0].cost.memory() - 1, {}};
+    const auto sums = static_cast<std::uint64_t>(most);
+    try {
+      know_bounds();
+      std::vector<Solution> found;
+      search_box(whole_, box, {sums, SIZE_MAX, options_.threads, &meter_}, token_, found);
+      for (Solution& point : found) add_point(std::move(point));
+      gaps_.clear();
+      return true;
+    } catch (const OverBudget&) {
+    } catch (const OutOfMemory&) {
+    } catch (const Stopped&) {
     }
+    return false;
+  }
 
-    double time_of(std::size_t point) const { return result_.points[point].cost.time; }
-    double memory_of(std::size_t point) const { return result_.points[point].cost.memory(); }
-
-    double largest_error() const {
-        double error = 0;
-        for (const Gap& gap : gaps_) error = std::max(error, gap.error);
-        return error;
-    }
-
-    // The part of the first effort that finding all points may take where fewer would do.
-    double quick() const {
-        return options_.epsilon > kCoarse ? std::pow(kCoarse / options_.epsilon, 3) : 1;
-    }
-
-    void report(Progress::Phase phase) {
-        progress_.phase = phase;
-        progress_.epsilon = largest_error();
-    }
-
-    // What the rest costs at least, per entry of every table: once for time, once for memory.
-    void know_bounds() {
-        if (!whole_.bounds.time.empty()) return;
-        Outside bounds[2];
-        parallel(2, options_.threads, [&](std::size_t i) {
-            const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, INF};
-            bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights, &token_), &token_);
-        });
-        whole_.bounds.time = std::move(bounds[0]);
-        whole_.bounds.memory = std::move(bounds[1]);
-    }
-
-    std::size_t add_point(Solution point) {
-        result_.points.push_back(std::move(point));
-        return result_.points.size() - 1;
-    }
-
-    Gap make_gap(std::size_t left, std::size_t right) const {
-        const Cost& a = result_.points[left].cost;
-        const Cost& b = result_.points[right].cost;
-        Gap gap{left, right, a.time, a.memory(), b.time, b.memory()};
-        gap.slope = (b.time - a.time) / (a.memory() - b.memory());
-        gap.error = error_of(gap);
-        return gap;
-    }
-
-    // A choice not within e of either point lies below the corner (right_time, left_memory) / (1 + e),
-    // and above every support; so the largest e that leaves room is the least over the supports.
-    double error_of(const Gap& gap) const {
-        double error = INF;
-        for (const Support& line : supports_)
-            error = std::min(error, error_under(gap, line));
-        return std::max(0.0, error);
-    }
-
-    static double error_under(const Gap& gap, const Support& line) {
-        if (line.bound <= 0) return INF;
-        return (line.time * gap.right_time + line.memory * gap.left_memory) / line.bound - 1;
-    }
-
-    // The open gaps with the largest errors.
-    std::vector<std::size_t> worst(std::size_t most, const std::function<bool(const Gap&)>& open) const {
-        std::vector<std::size_t> picked;
-        for (std::size_t g = 0; g < gaps_.size(); ++g)
-            if (open(gaps_[g]) && gaps_[g].error > target_) picked.push_back(g);
-        std::stable_sort(picked.begin(), picked.end(), [&](std::size_t a, std::size_t b) {
-            return gaps_[a].error > gaps_[b].error;
-        });
-        if (picked.size() > most) picked.resize(most);
-        return picked;
-    }
-
-    // Minimises along the line through both ends of the worst gaps, until each gap is either small
-    // enough or known to have no supported point inside.
-    void sweep() {
-        auto open = [](const Gap& gap) { return !gap.refined; };
-        for (;;) {
-            report(Progress::supported);
-            const auto batch = worst(kBatch, open);
-            if (batch.empty() || token_.expired()) break;
-            std::vector<Supported> best(batch.size());
-            try {
-                parallel(batch.size(), options_.threads, [&](std::size_t i) {
-                    best[i] = minimise(whole_, levels_, 1, gaps_[batch[i]].slope, &token_);
-                });
-            } catch (const Stopped&) {
-                break;
-            }
-            for (std::size_t i = 0; i < batch.size(); ++i) settle(batch[i], std::move(best[i]));
-            for (Gap& gap : gaps_) gap.error = std::min(gap.error, error_of(gap));
-        }
-        result_.supported = static_cast<int>(result_.points.size());
-        result_.hull_epsilon = largest_error();
-    }
-
-    // Takes in what minimising along a gap's line gave: a new point that splits it, or a certificate.
-    void settle(std::size_t at, Supported best) {
-        Gap& gap = gaps_[at];
-        supports_.push_back({1, gap.slope, best.bound});
-        const double time = best.solution.cost.time, memory = best.solution.cost.memory();
-        const double line = gap.left_time + gap.slope * gap.left_memory;
-        if (best.bound < line - 1e-12 * line && time > gap.left_time && time < gap.right_time &&
-            memory < gap.left_memory && memory > gap.right_memory) {
-            const std::size_t middle = add_point(std::move(best.solution));
-            const Gap right = make_gap(middle, gap.right);
-            gap = make_gap(gap.left, middle);
-            gaps_.push_back(right);
-        } else {
-            gap.refined = true;
-            gap.error = error_of(gap);
-        }
-    }
-
-    // The part of a gap that neither of its ends covers within epsilon.
-    Box box_of(const Gap& gap) const {
-        const double shrink = 1 + target_ * (1 - 1e-9);
-        Box box;
-        box.shrink = shrink;
-        box.time = std::min(gap.right_time - 1, std::floor(gap.right_time / shrink));
-        box.memory = std::min(gap.left_memory - 1, std::floor(gap.left_memory / shrink));
-        box.mixed = {1, gap.slope, box.time + gap.slope * box.memory};
-        return box;
-    }
-
-    // Where a line supports many choices, the sweep finds only the ends of them: equal layers, say, each of
-    // which may switch or not. So look among the choices made of configurations of both ends.
-    void fill_gaps() {
-        const std::size_t most = target_ > 0 ? kFillReach : 0;  // for 0 few points save no work
-        for (std::size_t reach = 0; reach <= most; reach = 2 * reach + 1) fill_gaps(reach);
-    }
-
-    void fill_gaps(std::size_t reach) {
-        report(Progress::filling);
-        const auto order = in_order();
-        const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
-        std::vector<std::vector<Solution>> found(todo.size());
-        parallel(todo.size(), options_.threads, [&](std::size_t i) {
-            const Gap& gap = gaps_[todo[i]];
-            found[i] = search_mixed(whole_.model, around(order, gap, reach), box_of(gap), token_);
-        });
-        for (std::size_t i = 0; i < todo.size(); ++i) divide(todo[i], found[i]);
-    }
-
-    // The points in order of time, of equally fast ones the leaner first.
-    std::vector<std::size_t> in_order() const {
-        std::vector<std::size_t> order(result_.points.size());
-        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-            const Cost &first = result_.points[a].cost, &second = result_.points[b].cost;
-            return std::pair(first.time, first.memory()) < std::pair(second.time, second.memory());
-        });
-        return order;
-    }
-
-    // Both ends of a gap and up to `reach` points beyond either, of those that have a choice.
-    std::vector<const Solution*> around(const std::vector<std::size_t>& order, const Gap& gap,
-                                        std::size_t reach) const {
-        std::vector<const Solution*> points;
-        auto add = [&](auto from, auto end) {
-            for (std::size_t most = reach + 1; from != end && most > 0; ++from)
-                if (!is_known(*from)) points.push_back(&result_.points[*from]), --most;
-        };
-        add(std::find(order.begin(), order.end(), gap.right), order.end());
-        add(std::find(order.rbegin(), order.rend(), gap.left), order.rend());
-        return points;
-    }
-
-    // Replaces a gap by those between the points found in it, of which none misses more than `proven`.
-    void divide(std::size_t at, std::vector<Solution>& found, double proven = INF) {
-        keep_best(found);
-        gaps_[at].error = std::min(gaps_[at].error, proven);
-        const Gap gap = gaps_[at];
-        std::size_t left = gap.left;
-        auto add_gap = [&](std::size_t right) {
-            gaps_.push_back(part_of(gap, std::exchange(left, right), right));
-        };
-        if (found.empty()) return;
-        for (Solution& point : found) add_gap(add_point(std::move(point)));
-        add_gap(gap.right);
-        gaps_[at] = gaps_.back();
-        gaps_.pop_back();
-    }
-
-    void search_gaps() {
-        const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
-        result_.gaps = static_cast<int>(todo.size());
-        if (todo.empty()) return;
-        progress_.gaps = result_.gaps;
-        report(Progress::searching);
-        try {
-            know_bounds();
-        } catch (const Stopped&) {
-            result_.open_gaps = result_.gaps;
-            return;
-        }
-        std::vector<std::vector<Solution>> found(todo.size());
-        std::vector<char> done(todo.size(), 0);
-        const Effort effort{static_cast<std::uint64_t>(options_.box_sums), SIZE_MAX,
-                            todo.size() == 1 ? options_.threads : 1, &meter_};
-        std::atomic<bool> full{false};
-        parallel(todo.size(), options_.threads, [&](std::size_t i) {
-            if (token_.expired()) return;
-            try {
-                search_box(whole_, box_of(gaps_[todo[i]]), effort, token_, found[i]);
-                done[i] = 1;
-                ++progress_.done;
-            } catch (const Stopped&) {
-            } catch (const OutOfMemory&) {
-                full = true;
-            }
-        });
-        result_.short_of_memory |= full;
-        result_.open_gaps = 0;
-        for (std::size_t i = 0; i < todo.size(); ++i) {
-            result_.open_gaps += !done[i];
-            divide(todo[i], found[i], done[i] ? target_ : INF);
-        }
-    }
-
-    // Small problems are eliminated once, over the whole plane; false if it would take too long.
-    bool search_directly(double most) {
-        if (gaps_.empty()) return true;
-        if (options_.hull_only || most <= 0) return false;
-        const Box box{result_.points[1].cost.time - 1, result_.points[0].cost.memory() - 1, {}};
-        const auto sums = static_cast<std::uint64_t>(most);
-        try {
-            know_bounds();
-            std::vector<Solution> found;
-            search_box(whole_, box, {sums, SIZE_MAX, options_.threads, &meter_}, token_, found);
-            for (Solution& point : found) add_point(std::move(point));
-            gaps_.clear();
-            return true;
-        } catch (const OverBudget&) {
-        } catch (const OutOfMemory&) {
-        } catch (const Stopped&) {
-        }
-        return false;
-    }
-
-    Prepared& whole_;
-    const Options& options_;
-    const Token& token_;
-    const Token& last_;
-    Progress& progress_;
-    const std::vector<double> levels_;
-    Meter meter_;
-    double target_ = 0;  // the bound that is worked for
-    std::vector<Support> supports_;
-    std::vector<Gap> gaps_;
-    Result result_;
-    std::pair<std::ptrdiff_t, std::ptrdiff_t> known_{};  // where they are among the result's points
+  Prepared& whole_;
+  const Options& options_;
+  const Token& token_;
+  const Token& last_;
+  Progress& progress_;
+  const std::vector<double> levels_;
+  Meter meter_;
+  double target_ = 0;  // the bound that is worked for
+  std::vector<Support> supports_;
+  std::vector<Gap> gaps_;
+  Result result_;
+  std::pair<std::ptrdiff_t, std::ptrdiff_t> known_{};  // where they are among the result's points
 };
 
 }  // namespace
 
-Result solve_frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress) {
-    return Frontier(whole, options, until, progress).run();
+Result solve_frontier(Prepared& whole, const Options& options, const Until& until,
+                      Progress& progress) {
+  return Frontier(whole, options, until, progress).run();
 }
 
 }  // namespace topt::search

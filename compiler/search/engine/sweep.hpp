@@ -10,33 +10,34 @@
 namespace topt::search {
 
 struct Options {
-    double epsilon = 0;
-    int threads = 2;
-    double direct_sums = 0;  // effort to spend on one elimination over the whole plane first
-    double box_sums = 0;     // effort to spend on a gap before it is divided
-    bool hull_only = false;  // stop when the supported points are known
-    double list_bytes = INF; // what the lists of points may take
-    std::vector<Cost> known = {};  // points that others have found: what they beat need not be found
+  double epsilon = 0;
+  int threads = 2;
+  double direct_sums = 0;        // effort to spend on one elimination over the whole plane first
+  double box_sums = 0;           // effort to spend on a gap before it is divided
+  bool hull_only = false;        // stop when the supported points are known
+  double list_bytes = INF;       // what the lists of points may take
+  std::vector<Cost> known = {};  // points that others have found: what they beat need not be found
 };
 
 struct Result {
-    std::vector<Solution> points;  // sorted by time, none beats another
-    double epsilon = 0;            // every other choice is within this of one of the points, or of `known`
-    int supported = 0;             // points found by the sweep
-    double hull_epsilon = 0;       // what was certified before any gap was searched
-    int gaps = 0, open_gaps = 0;   // gaps that had to be searched; those the limits left open
-    bool short_of_memory = false;  // a gap stayed open for want of memory
+  std::vector<Solution> points;  // sorted by time, none beats another
+  double epsilon = 0;       // every other choice is within this of one of the points, or of `known`
+  int supported = 0;        // points found by the sweep
+  double hull_epsilon = 0;  // what was certified before any gap was searched
+  int gaps = 0, open_gaps = 0;   // gaps that had to be searched; those the limits left open
+  bool short_of_memory = false;  // a gap stayed open for want of memory
 };
 
 // When to stop: at the end of `enough` with the points found so far, of which the fastest and the
 // leanest are always two; at the end of `last` with nothing if those two are not known yet.
 struct Until {
-    const Token& enough;
-    const Token& last;
+  const Token& enough;
+  const Token& last;
 };
 
-// The frontier of a model that has a choice at all; `progress` follows the search. Throws Stopped when
-// `until.last` ends before the fastest and the leanest point are known.
-Result solve_frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress);
+// The frontier of a model that has a choice at all; `progress` follows the search. Throws Stopped
+// when `until.last` ends before the fastest and the leanest point are known.
+Result solve_frontier(Prepared& whole, const Options& options, const Until& until,
+                      Progress& progress);
 
 }  // namespace topt::search

@@ -10,53 +10,53 @@
 namespace topt::search {
 
 struct Stopped : std::exception {
-    const char* what() const noexcept override { return "stopped before the search was complete"; }
+  const char* what() const noexcept override { return "stopped before the search was complete"; }
 };
 
 // The problem needs more memory than there is; `what` says how much.
 struct TooLarge : std::runtime_error {
-    using std::runtime_error::runtime_error;
+  using std::runtime_error::runtime_error;
 };
 
 class Token {
-  public:
-    using Clock = std::chrono::steady_clock;
+ public:
+  using Clock = std::chrono::steady_clock;
 
-    explicit Token(double limit_s) { end_within(limit_s); }
+  explicit Token(double limit_s) { end_within(limit_s); }
 
-    // Brings the end forward; it is never put off.
-    void end_within(double limit_s) {
-        if (limit_s < 1e9)
-            end_ = std::min(end_.load(), Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                            std::chrono::duration<double>(limit_s)));
-    }
-    void cancel() { cancelled_ = true; }
-    bool cancelled() const { return cancelled_; }
-    bool limited() const { return end_.load() != Clock::time_point::max(); }
-    bool expired() const { return cancelled_ || Clock::now() >= end_.load(); }
-    void check() const {
-        if (expired()) throw Stopped();
-    }
+  // Brings the end forward; it is never put off.
+  void end_within(double limit_s) {
+    if (limit_s < 1e9)
+      end_ = std::min(end_.load(), Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                      std::chrono::duration<double>(limit_s)));
+  }
+  void cancel() { cancelled_ = true; }
+  bool cancelled() const { return cancelled_; }
+  bool limited() const { return end_.load() != Clock::time_point::max(); }
+  bool expired() const { return cancelled_ || Clock::now() >= end_.load(); }
+  void check() const {
+    if (expired()) throw Stopped();
+  }
 
-  private:
-    std::atomic<Clock::time_point> end_{Clock::time_point::max()};
-    std::atomic<bool> cancelled_{false};
+ private:
+  std::atomic<Clock::time_point> end_{Clock::time_point::max()};
+  std::atomic<bool> cancelled_{false};
 };
 
 // Looks at a token now and then: after as many pieces of work as take some milliseconds.
 class Lookout {
-  public:
-    Lookout(const Token* token, double sums_each) : token_(token), each_(sums_each) {}
-    void done() {
-        if (!token_ || (sums_ += each_) < 1e7) return;
-        sums_ = 0;
-        token_->check();
-    }
+ public:
+  Lookout(const Token* token, double sums_each) : token_(token), each_(sums_each) {}
+  void done() {
+    if (!token_ || (sums_ += each_) < 1e7) return;
+    sums_ = 0;
+    token_->check();
+  }
 
-  private:
-    const Token* const token_;
-    const double each_;
-    double sums_ = 0;
+ private:
+  const Token* const token_;
+  const double each_;
+  double sums_ = 0;
 };
 
 }  // namespace topt::search

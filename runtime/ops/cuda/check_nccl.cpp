@@ -15,9 +15,9 @@ using tensoropt::NcclType;
 
 // Enumerations are int to us, handles void pointers.
 template <class Ours, class Theirs>
-constexpr bool kAlike = sizeof(Ours) == sizeof(Theirs) &&
-                        std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
-                        std::is_class_v<Ours> == std::is_class_v<Theirs>;
+constexpr bool kAlike =
+    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
+    std::is_class_v<Ours> == std::is_class_v<Theirs>;
 
 template <class Ours, class Theirs>
 constexpr bool kSame = false;

@@ -1,7 +1,7 @@
 #include "cuda/cuda_api.hpp"
 
-#include "ort/ort_api.hpp"
 #include "cuda/shared_library.hpp"
+#include "ort/ort_api.hpp"
 
 namespace tensoropt {
 
@@ -14,7 +14,7 @@ CudaApi::CudaApi() {
   library.find(cudaGetErrorString, "cudaGetErrorString");
 }
 
-const CudaApi &cuda() {
+const CudaApi& cuda() {
   static const CudaApi api;
   return api;
 }
@@ -28,26 +28,27 @@ int cuda_device_count() {
   cuda().cudaDriverGetVersion(&driver);
   cuda().cudaGetLastError();  // else the next check of somebody else reports it
   throw Error(std::string("no GPU can be used: ") + cuda().cudaGetErrorString(error) +
-              " (devices: " + std::to_string(count) + ", CUDA of the runtime: " +
-              cuda_version_text(runtime) + ", newest CUDA of the driver: " +
-              (driver ? cuda_version_text(driver) : "no driver") + ")");
+              " (devices: " + std::to_string(count) +
+              ", CUDA of the runtime: " + cuda_version_text(runtime) +
+              ", newest CUDA of the driver: " + (driver ? cuda_version_text(driver) : "no driver") +
+              ")");
 }
 
 std::string cuda_version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-void check_cuda(const char *function, int error) {
+void check_cuda(const char* function, int error) {
   if (error == 0) return;
   cuda().cudaGetLastError();  // else the next check of somebody else reports it
   throw Error(std::string(function) + " failed: " + cuda().cudaGetErrorString(error));
 }
 
-void copy_on_device(const void *from, void *to, std::size_t bytes, CudaStream stream) {
+void copy_on_device(const void* from, void* to, std::size_t bytes, CudaStream stream) {
   check_cuda("cudaMemcpyAsync", cuda().cudaMemcpyAsync(to, from, bytes, kDeviceToDevice, stream));
 }
 
-void copy_rows_on_device(const void *from, std::size_t from_pitch, void *to, std::size_t to_pitch,
+void copy_rows_on_device(const void* from, std::size_t from_pitch, void* to, std::size_t to_pitch,
                          std::size_t width, std::size_t rows, CudaStream stream) {
   check_cuda("cudaMemcpy2DAsync", cuda().cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width,
                                                            rows, kDeviceToDevice, stream));

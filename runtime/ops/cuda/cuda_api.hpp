@@ -7,7 +7,7 @@
 
 namespace tensoropt {
 
-using CudaStream = void *;  // cudaStream_t
+using CudaStream = void*;  // cudaStream_t
 
 inline constexpr int kDeviceToDevice = 3;  // cudaMemcpyDeviceToDevice
 
@@ -19,18 +19,20 @@ struct CudaDeviceProperties {
   char rest[8192];
 };
 
+// clang-format off: a function a line
 #define TENSOROPT_CUDA_FUNCTIONS(f)                                                               \
-  f(cudaGetDeviceCount, int *count)                                                               \
-  f(cudaGetDeviceProperties, CudaDeviceProperties *properties, int device)                        \
+  f(cudaGetDeviceCount, int* count)                                                               \
+  f(cudaGetDeviceProperties, CudaDeviceProperties* properties, int device)                        \
   f(cudaSetDevice, int device)                                                                    \
-  f(cudaGetDevice, int *device)                                                                   \
-  f(cudaMemcpyAsync, void *to, const void *from, std::size_t bytes, int kind, CudaStream stream)  \
-  f(cudaMemcpy2DAsync, void *to, std::size_t to_pitch, const void *from, std::size_t from_pitch,  \
+  f(cudaGetDevice, int* device)                                                                   \
+  f(cudaMemcpyAsync, void* to, const void* from, std::size_t bytes, int kind, CudaStream stream)  \
+  f(cudaMemcpy2DAsync, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,  \
     std::size_t width, std::size_t height, int kind, CudaStream stream)                           \
-  f(cudaMemGetInfo, std::size_t *free, std::size_t *total)                                        \
-  f(cudaRuntimeGetVersion, int *version)                                                          \
-  f(cudaDriverGetVersion, int *version)                                                           \
+  f(cudaMemGetInfo, std::size_t* free, std::size_t* total)                                        \
+  f(cudaRuntimeGetVersion, int* version)                                                          \
+  f(cudaDriverGetVersion, int* version)                                                           \
   f(cudaGetLastError)
+// clang-format on
 
 struct CudaApi {
   CudaApi();
@@ -38,11 +40,11 @@ struct CudaApi {
 #define TENSOROPT_DECLARE(name, ...) int (*name)(__VA_ARGS__);
   TENSOROPT_CUDA_FUNCTIONS(TENSOROPT_DECLARE)
 #undef TENSOROPT_DECLARE
-  const char *(*cudaGetErrorString)(int error);
+  const char* (*cudaGetErrorString)(int error);
 };
 
 // The runtime, loaded at first use. Throws where there is none.
-const CudaApi &cuda();
+const CudaApi& cuda();
 
 // How many devices there are. Throws where there is none, or no driver for them.
 int cuda_device_count();
@@ -50,13 +52,13 @@ int cuda_device_count();
 // "13.0" for CUDA's number of a version, 13000.
 std::string cuda_version_text(int version);
 
-void check_cuda(const char *function, int error);
+void check_cuda(const char* function, int error);
 
 // Copies within a device, in the order of `stream`.
-void copy_on_device(const void *from, void *to, std::size_t bytes, CudaStream stream);
+void copy_on_device(const void* from, void* to, std::size_t bytes, CudaStream stream);
 
 // Copies `rows` rows of `width` bytes, which begin each `pitch` bytes.
-void copy_rows_on_device(const void *from, std::size_t from_pitch, void *to, std::size_t to_pitch,
+void copy_rows_on_device(const void* from, std::size_t from_pitch, void* to, std::size_t to_pitch,
                          std::size_t width, std::size_t rows, CudaStream stream);
 
 }  // namespace tensoropt

@@ -6,7 +6,7 @@
 namespace tensoropt {
 namespace {
 
-std::string quoted(const std::string &text) {
+std::string quoted(const std::string& text) {
   std::string json = "\"";
   for (const char letter : text) {
     if (letter == '"' || letter == '\\') json += '\\';
@@ -16,7 +16,7 @@ std::string quoted(const std::string &text) {
 }
 
 template <class Function>
-int version_from(const char *name, Function function) {
+int version_from(const char* name, Function function) {
   int version = 0;
   check_cuda(name, function(&version));
   return version;
@@ -47,7 +47,7 @@ std::string facts() {
 std::string cuda_facts() {
   try {
     return facts();
-  } catch (const std::exception &error) {
+  } catch (const std::exception& error) {
     return "{\"error\": " + quoted(error.what()) + "}";
   }
 }
@@ -62,7 +62,7 @@ long long device_used_bytes(int device) {
     check_cuda("cudaSetDevice", cuda().cudaSetDevice(before));
     check_cuda("cudaMemGetInfo", error);
     return static_cast<long long>(total - free);
-  } catch (const std::exception &) {
+  } catch (const std::exception&) {
     return -1;
   }
 }

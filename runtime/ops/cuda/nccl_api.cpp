@@ -1,7 +1,7 @@
 #include "cuda/nccl_api.hpp"
 
-#include "ort/ort_api.hpp"
 #include "cuda/shared_library.hpp"
+#include "ort/ort_api.hpp"
 
 namespace tensoropt {
 
@@ -20,7 +20,7 @@ NcclApi::NcclApi() {
   library.find(ncclGetLastError, "ncclGetLastError");
 }
 
-const NcclApi &nccl() {
+const NcclApi& nccl() {
   static const NcclApi api;
   return api;
 }
@@ -32,12 +32,12 @@ std::string nccl_version_text(int version) {
          std::to_string(version % 100);
 }
 
-void check_nccl(const char *function, int result) {
+void check_nccl(const char* function, int result) {
   if (result == 0) return;
   std::string text = std::string(function) + " failed: " + nccl().ncclGetErrorString(result);
-  const char *last = nccl().ncclGetLastError(nullptr);
+  const char* last = nccl().ncclGetLastError(nullptr);
   if (last && *last) text += std::string(" (") + last + ")";
-  for (auto &letter : text)
+  for (auto& letter : text)
     if (letter == '\n') letter = ' ';
   throw Error(text);
 }

@@ -50,7 +50,7 @@ void NcclGroup::abort() {
   if (const NcclComm comm = comm_.exchange(nullptr)) nccl().ncclCommAbort(comm);
 }
 
-NcclGroup &nccl_group(const Shape &group, MPI_Comm comm, int device) {
+NcclGroup& nccl_group(const Shape& group, MPI_Comm comm, int device) {
   {
     const std::lock_guard lock(mutex);
     if (const auto found = groups.find(group); found != groups.end()) return *found->second;
@@ -62,7 +62,7 @@ NcclGroup &nccl_group(const Shape &group, MPI_Comm comm, int device) {
 
 void abort_nccl_groups() {
   const std::lock_guard lock(mutex);
-  for (auto &[group, made] : groups) made->abort();
+  for (auto& [group, made] : groups) made->abort();
 }
 
 }  // namespace tensoropt

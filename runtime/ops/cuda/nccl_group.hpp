@@ -5,8 +5,8 @@
 
 #include <atomic>
 
-#include "ort/element.hpp"
 #include "cuda/nccl_api.hpp"
+#include "ort/element.hpp"
 
 namespace tensoropt {
 
@@ -31,7 +31,7 @@ class NcclGroup {
 // The communicator whose place i is global rank group[i]. Made at first use, which every member
 // reaches at the same collective, and kept for the life of the process: sessions share it. `comm`
 // is the group's over MPI.
-NcclGroup &nccl_group(const Shape &group, MPI_Comm comm, int device);
+NcclGroup& nccl_group(const Shape& group, MPI_Comm comm, int device);
 
 // Aborts every communicator that there is. Collectives that come later are errors.
 void abort_nccl_groups();

@@ -18,7 +18,7 @@ NcclType type_of(Element element) {
 
 // Calls `body`, which gives NCCL's first error, as one launch.
 template <class Body>
-void as_one(const char *function, Body body) {
+void as_one(const char* function, Body body) {
   check_nccl("ncclGroupStart", nccl().ncclGroupStart());
   const int result = body();
   const int end = nccl().ncclGroupEnd();  // always: what comes after is no part of this group
@@ -28,13 +28,13 @@ void as_one(const char *function, Body body) {
 
 }  // namespace
 
-NcclTransport::NcclTransport(const Api &api, OrtKernelContext *context, const Arena &arena,
-                             const NcclGroup *group, const ElementInfo &element)
+NcclTransport::NcclTransport(const Api& api, OrtKernelContext* context, const Arena& arena,
+                             const NcclGroup* group, const ElementInfo& element)
     : context_(context), arena_(arena), element_(element), stream_(api.stream(context)),
       comm_(group ? group->comm() : nullptr), ranks_(group ? group->ranks() : 1) {}
 
 NcclTransport::~NcclTransport() {
-  for (void *memory : scratch_)
+  for (void* memory : scratch_)
     if (memory) arena_.give_back(memory);
 }
 
@@ -45,12 +45,12 @@ NcclOp NcclTransport::op(Reduction reduction) const {
   return is_sum ? NcclOp::Sum : NcclOp::Max;
 }
 
-void NcclTransport::all_reduce(const void *x, void *y, std::size_t count, Reduction reduction) {
+void NcclTransport::all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) {
   check_nccl("ncclAllReduce", nccl().ncclAllReduce(x, y, count, type_of(element_.type),
                                                    op(reduction), comm_, stream_));
 }
 
-void NcclTransport::all_gather(const void *x, void *y, std::size_t count, std::size_t rows) {
+void NcclTransport::all_gather(const void* x, void* y, std::size_t count, std::size_t rows) {
   as_one("ncclAllGather", [&] {
     int result = 0;
     for (std::size_t row = 0; row < rows && !result; ++row)
@@ -61,7 +61,7 @@ void NcclTransport::all_gather(const void *x, void *y, std::size_t count, std::s
   });
 }
 
-void NcclTransport::reduce_scatter(const void *x, void *y, std::size_t count, std::size_t rows,
+void NcclTransport::reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
                                    Reduction reduction) {
   as_one("ncclReduceScatter", [&] {
     int result = 0;
@@ -73,7 +73,7 @@ void NcclTransport::reduce_scatter(const void *x, void *y, std::size_t count, st
   });
 }
 
-void NcclTransport::all_to_all(const void *x, void *y, std::size_t count) {
+void NcclTransport::all_to_all(const void* x, void* y, std::size_t count) {
   const auto type = type_of(element_.type);
   as_one("ncclSend and ncclRecv", [&] {
     int result = 0;
@@ -86,40 +86,38 @@ void NcclTransport::all_to_all(const void *x, void *y, std::size_t count) {
   });
 }
 
-void NcclTransport::broadcast(const void *x, void *y, std::size_t count, int root) {
-  check_nccl("ncclBroadcast", nccl().ncclBroadcast(x, y, count, type_of(element_.type), root,
-                                                   comm_, stream_));
+void NcclTransport::broadcast(const void* x, void* y, std::size_t count, int root) {
+  check_nccl("ncclBroadcast",
+             nccl().ncclBroadcast(x, y, count, type_of(element_.type), root, comm_, stream_));
 }
 
-void NcclTransport::send(const void *x, std::size_t count, int place) {
-  check_nccl("ncclSend",
-             nccl().ncclSend(x, count, type_of(element_.type), place, comm_, stream_));
+void NcclTransport::send(const void* x, std::size_t count, int place) {
+  check_nccl("ncclSend", nccl().ncclSend(x, count, type_of(element_.type), place, comm_, stream_));
 }
 
-void NcclTransport::recv(void *y, std::size_t count, int place) {
-  check_nccl("ncclRecv",
-             nccl().ncclRecv(y, count, type_of(element_.type), place, comm_, stream_));
+void NcclTransport::recv(void* y, std::size_t count, int place) {
+  check_nccl("ncclRecv", nccl().ncclRecv(y, count, type_of(element_.type), place, comm_, stream_));
 }
 
-void NcclTransport::copy(const void *from, void *to, std::size_t bytes) {
+void NcclTransport::copy(const void* from, void* to, std::size_t bytes) {
   copy_on_device(from, to, bytes, stream_);
 }
 
-void NcclTransport::pack(const Cut &cut, const void *tensor, void *pieces) {
+void NcclTransport::pack(const Cut& cut, const void* tensor, void* pieces) {
   const auto chunk = cut.chunk_bytes, row = cut.pieces * chunk;
   for (std::size_t piece = 0; piece < cut.pieces; ++piece)
     copy_rows_on_device(at(tensor, piece * chunk), row, at(pieces, piece * cut.outer * chunk),
                         chunk, chunk, cut.outer, stream_);
 }
 
-void NcclTransport::unpack(const Cut &cut, const void *pieces, void *tensor) {
+void NcclTransport::unpack(const Cut& cut, const void* pieces, void* tensor) {
   const auto chunk = cut.chunk_bytes, row = cut.pieces * chunk;
   for (std::size_t piece = 0; piece < cut.pieces; ++piece)
     copy_rows_on_device(at(pieces, piece * cut.outer * chunk), chunk, at(tensor, piece * chunk),
                         row, chunk, cut.outer, stream_);
 }
 
-void *NcclTransport::scratch(std::size_t index, std::size_t bytes) {
+void* NcclTransport::scratch(std::size_t index, std::size_t bytes) {
   return scratch_[index] = arena_.take(context_, bytes);
 }
 

@@ -3,8 +3,8 @@
 
 #include <array>
 
-#include "ort/arena.hpp"
 #include "cuda/nccl_group.hpp"
+#include "ort/arena.hpp"
 #include "transport.hpp"
 
 namespace tensoropt {
@@ -12,8 +12,8 @@ namespace tensoropt {
 class NcclTransport final : public Transport {
  public:
   // `group` is null where it is this rank alone.
-  NcclTransport(const Api &api, OrtKernelContext *context, const Arena &arena,
-                const NcclGroup *group, const ElementInfo &element);
+  NcclTransport(const Api& api, OrtKernelContext* context, const Arena& arena,
+                const NcclGroup* group, const ElementInfo& element);
 
   // Frees the scratch: what comes later on the stream may have it.
   ~NcclTransport() override;
@@ -21,30 +21,30 @@ class NcclTransport final : public Transport {
   // Four calls in one launch save a copy of the whole tensor, there and back.
   std::size_t most_rows() const override { return 4; }
 
-  void all_reduce(const void *x, void *y, std::size_t count, Reduction reduction) override;
-  void all_gather(const void *x, void *y, std::size_t count, std::size_t rows) override;
-  void reduce_scatter(const void *x, void *y, std::size_t count, std::size_t rows,
+  void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) override;
+  void all_gather(const void* x, void* y, std::size_t count, std::size_t rows) override;
+  void reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
                       Reduction reduction) override;
-  void all_to_all(const void *x, void *y, std::size_t count) override;
-  void broadcast(const void *x, void *y, std::size_t count, int root) override;
-  void send(const void *x, std::size_t count, int place) override;
-  void recv(void *y, std::size_t count, int place) override;
-  void copy(const void *from, void *to, std::size_t bytes) override;
-  void pack(const Cut &cut, const void *tensor, void *pieces) override;
-  void unpack(const Cut &cut, const void *pieces, void *tensor) override;
-  void *scratch(std::size_t index, std::size_t bytes) override;
+  void all_to_all(const void* x, void* y, std::size_t count) override;
+  void broadcast(const void* x, void* y, std::size_t count, int root) override;
+  void send(const void* x, std::size_t count, int place) override;
+  void recv(void* y, std::size_t count, int place) override;
+  void copy(const void* from, void* to, std::size_t bytes) override;
+  void pack(const Cut& cut, const void* tensor, void* pieces) override;
+  void unpack(const Cut& cut, const void* pieces, void* tensor) override;
+  void* scratch(std::size_t index, std::size_t bytes) override;
 
  private:
   NcclOp op(Reduction reduction) const;
   std::size_t bytes(std::size_t count) const { return count * element_.bytes; }
 
-  OrtKernelContext *context_;
-  const Arena &arena_;
-  const ElementInfo &element_;
+  OrtKernelContext* context_;
+  const Arena& arena_;
+  const ElementInfo& element_;
   CudaStream stream_;
   NcclComm comm_;
   int ranks_;
-  std::array<void *, 2> scratch_{};
+  std::array<void*, 2> scratch_{};
 };
 
 }  // namespace tensoropt

@@ -9,23 +9,23 @@
 namespace tensoropt {
 namespace {
 
-void *first_of(const std::vector<const char *> &names, int flags) {
-  for (const auto *name : names)
-    if (void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags)) return handle;
+void* first_of(const std::vector<const char*>& names, int flags) {
+  for (const auto* name : names)
+    if (void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags)) return handle;
   return nullptr;
 }
 
 std::string reason() {
-  const char *text = dlerror();
+  const char* text = dlerror();
   return text ? text : "no reason given";
 }
 
 }  // namespace
 
-SharedLibrary::SharedLibrary(const char *what, const char *variable,
-                             const std::vector<const char *> &names)
+SharedLibrary::SharedLibrary(const char* what, const char* variable,
+                             const std::vector<const char*>& names)
     : what_(what), file_(names.front()) {
-  if (const char *path = std::getenv(variable); path && *path) {
+  if (const char* path = std::getenv(variable); path && *path) {
     file_ = path;
     handle_ = first_of({path}, 0);
     if (!handle_) throw Error(what_ + " cannot be loaded from " + variable + ": " + reason());
@@ -39,8 +39,8 @@ SharedLibrary::SharedLibrary(const char *what, const char *variable,
               ", expected it after: pip install 'tensoropt[cuda]', or its path in " + variable);
 }
 
-void *SharedLibrary::address(const char *symbol) const {
-  if (void *found = dlsym(handle_, symbol)) return found;
+void* SharedLibrary::address(const char* symbol) const {
+  if (void* found = dlsym(handle_, symbol)) return found;
   throw Error(what_ + " has no function " + symbol + ", expected a newer " + file_);
 }
 

@@ -10,15 +10,14 @@
 namespace tensoropt {
 namespace {
 
-MPI_Comm make_communicator(const Shape &group) {
+MPI_Comm make_communicator(const Shape& group) {
   const std::vector<int> ranks(group.begin(), group.end());
   MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi("MPI_Comm_group", MPI_Comm_group(MPI_COMM_WORLD, &world));
   check_mpi("MPI_Group_incl", MPI_Group_incl(world, int(ranks.size()), ranks.data(), &members));
   const int tag = 0;
-  check_mpi("MPI_Comm_create_group",
-            MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &comm));
+  check_mpi("MPI_Comm_create_group", MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &comm));
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   MPI_Group_free(&members);
   MPI_Group_free(&world);
@@ -26,7 +25,7 @@ MPI_Comm make_communicator(const Shape &group) {
 }
 
 // FNV-1a, 64 bits.
-std::uint64_t hash_of(const std::string &text) {
+std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3;
   return hash;
@@ -42,8 +41,9 @@ void require_mpi() {
   MPI_Query_thread(&provided);
   MPI_Is_thread_main(&is_main);
   if (provided < MPI_THREAD_SERIALIZED && !is_main)
-    throw Error("collective on another thread than the one that initialised MPI, expected "
-                "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, or to run on the main thread");
+    throw Error(
+        "collective on another thread than the one that initialised MPI, expected "
+        "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, or to run on the main thread");
 }
 
 int job_rank() {
@@ -58,7 +58,7 @@ int job_size() {
   return size;
 }
 
-void check_group(const Shape &group) {
+void check_group(const Shape& group) {
   const int rank = job_rank(), size = job_size();
   auto sorted = group;
   std::sort(sorted.begin(), sorted.end());
@@ -72,7 +72,7 @@ void check_group(const Shape &group) {
                 " in it, got: " + text_of(group));
 }
 
-MPI_Comm communicator(const Shape &group) {
+MPI_Comm communicator(const Shape& group) {
   static std::mutex mutex;
   static std::map<Shape, MPI_Comm> made;
   const std::lock_guard lock(mutex);
@@ -81,11 +81,10 @@ MPI_Comm communicator(const Shape &group) {
   return made[group] = make_communicator(group);
 }
 
-void check_agreement(MPI_Comm comm, const std::string &description) {
+void check_agreement(MPI_Comm comm, const std::string& description) {
   const std::uint64_t mine = hash_of(description);
   std::uint64_t bounds[2] = {mine, ~mine};  // the largest complement is the smallest's complement
-  check_mpi("MPI_Allreduce",
-            MPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MAX, comm));
+  check_mpi("MPI_Allreduce", MPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MAX, comm));
   if (bounds[0] != ~bounds[1])
     throw Error("the ranks of the group disagree here, this rank has: " + description);
 }

@@ -25,7 +25,7 @@ std::string message_of(int code) {
 
 }  // namespace
 
-void check_mpi(const char *function, int code) {
+void check_mpi(const char* function, int code) {
   if (code == MPI_SUCCESS) return;
   const auto what = std::string(function) + " failed";
   say_fail(what);  // before MPI is asked: it complains of codes that came from another rank

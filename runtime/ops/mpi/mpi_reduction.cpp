@@ -42,14 +42,14 @@ T combine(T a, T b) {
 }
 
 template <class T, Reduction R>
-void combine_all(void *in, void *inout, MPI_Count *count, MPI_Datatype *) {
-  const T *__restrict a = static_cast<const T *>(in);
-  T *__restrict b = static_cast<T *>(inout);
+void combine_all(void* in, void* inout, MPI_Count* count, MPI_Datatype*) {
+  const T* __restrict a = static_cast<const T*>(in);
+  T* __restrict b = static_cast<T*>(inout);
   for (MPI_Count i = 0; i < *count; ++i) b[i] = combine<R>(a[i], b[i]);
 }
 
 template <class T>
-MPI_User_function_c *function_of(Reduction reduction) {
+MPI_User_function_c* function_of(Reduction reduction) {
   switch (reduction) {
     case Reduction::Sum: return combine_all<T, Reduction::Sum>;
     case Reduction::Max: return combine_all<T, Reduction::Max>;
@@ -57,7 +57,7 @@ MPI_User_function_c *function_of(Reduction reduction) {
   }
 }
 
-MPI_User_function_c *function_of(Element element, Reduction reduction) {
+MPI_User_function_c* function_of(Element element, Reduction reduction) {
   switch (element) {
     case Element::Float32: return function_of<float>(reduction);
     case Element::Float64: return function_of<double>(reduction);

@@ -12,7 +12,8 @@ namespace {
 constexpr int kTag = 0;  // messages between two ranks come in the order of their tokens
 
 // Bytes that are reduced at a time: MPI's own copies of them stay in a cache, and in memory that
-// the allocator keeps (of 64 MiB, whose pages the system clears every time, four fifths of the time).
+// the allocator keeps (of 64 MiB, whose pages the system clears every time, four fifths of the
+// time).
 constexpr std::size_t kMostReduced = 2 << 20;
 
 // From this on, pieces that are reduced and then gathered are faster than MPI's whole reduction,
@@ -21,12 +22,12 @@ constexpr std::size_t kLeastInPieces = 512 << 10;
 
 }  // namespace
 
-void MpiTransport::all_reduce(const void *x, void *y, std::size_t count, Reduction reduction) {
+void MpiTransport::all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) {
   const std::size_t ranks = this->ranks(), most = kMostReduced / element_.bytes;
   for (std::size_t done = 0, part = 0; done < count; done += part) {
     part = std::min(count - done, most);
-    const auto *from = at(x, done * element_.bytes);
-    auto *to = at(y, done * element_.bytes);
+    const auto* from = at(x, done * element_.bytes);
+    auto* to = at(y, done * element_.bytes);
     if (part * element_.bytes < kLeastInPieces) {
       reduce_whole(from, to, part, reduction);
     } else {
@@ -36,60 +37,60 @@ void MpiTransport::all_reduce(const void *x, void *y, std::size_t count, Reducti
   }
 }
 
-void MpiTransport::reduce_whole(const void *x, void *y, std::size_t count, Reduction reduction) {
+void MpiTransport::reduce_whole(const void* x, void* y, std::size_t count, Reduction reduction) {
   const auto [type, op] = mpi_reduction(element_.type, reduction);
   check_mpi("MPI_Allreduce_c", MPI_Allreduce_c(x, y, MPI_Count(count), type, op, comm_));
 }
 
 // `count` elements for each rank (Rabenseifner's algorithm: Thakur, Rabenseifner, Gropp, 2005).
-void MpiTransport::reduce_in_pieces(const void *x, void *y, std::size_t count,
+void MpiTransport::reduce_in_pieces(const void* x, void* y, std::size_t count,
                                     Reduction reduction) {
   const auto own = std::size_t(place()) * count * element_.bytes;
   reduce_own(x, at(y, own), count, reduction);
-  check_mpi("MPI_Allgather_c", MPI_Allgather_c(MPI_IN_PLACE, 0, MPI_BYTE, y, bytes(count),
-                                               MPI_BYTE, comm_));
+  check_mpi("MPI_Allgather_c",
+            MPI_Allgather_c(MPI_IN_PLACE, 0, MPI_BYTE, y, bytes(count), MPI_BYTE, comm_));
 }
 
-void MpiTransport::reduce_own(const void *x, void *y, std::size_t count, Reduction reduction) {
+void MpiTransport::reduce_own(const void* x, void* y, std::size_t count, Reduction reduction) {
   const auto [type, op] = mpi_reduction(element_.type, reduction);
   check_mpi("MPI_Reduce_scatter_block_c",
             MPI_Reduce_scatter_block_c(x, y, MPI_Count(count), type, op, comm_));
 }
 
-void MpiTransport::all_gather(const void *x, void *y, std::size_t count, std::size_t) {
+void MpiTransport::all_gather(const void* x, void* y, std::size_t count, std::size_t) {
   check_mpi("MPI_Allgather_c",
             MPI_Allgather_c(x, bytes(count), MPI_BYTE, y, bytes(count), MPI_BYTE, comm_));
 }
 
-void MpiTransport::reduce_scatter(const void *x, void *y, std::size_t count, std::size_t,
+void MpiTransport::reduce_scatter(const void* x, void* y, std::size_t count, std::size_t,
                                   Reduction reduction) {
   const std::size_t ranks = this->ranks(), size = element_.bytes;
   const std::size_t most = std::max<std::size_t>(kMostReduced / size / ranks, 1);
   if (count <= most) return reduce_own(x, y, count, reduction);
   for (std::size_t done = 0, part = 0; done < count; done += part) {
     part = std::min(count - done, most);
-    auto *pieces = static_cast<char *>(scratch(1, ranks * part * size));
+    auto* pieces = static_cast<char*>(scratch(1, ranks * part * size));
     for (std::size_t rank = 0; rank < ranks; ++rank)
       std::memcpy(pieces + rank * part * size, at(x, (rank * count + done) * size), part * size);
     reduce_own(pieces, at(y, done * size), part, reduction);
   }
 }
 
-void MpiTransport::all_to_all(const void *x, void *y, std::size_t count) {
+void MpiTransport::all_to_all(const void* x, void* y, std::size_t count) {
   check_mpi("MPI_Alltoall_c",
             MPI_Alltoall_c(x, bytes(count), MPI_BYTE, y, bytes(count), MPI_BYTE, comm_));
 }
 
-void MpiTransport::broadcast(const void *x, void *y, std::size_t count, int root) {
+void MpiTransport::broadcast(const void* x, void* y, std::size_t count, int root) {
   if (place() == root) copy(x, y, count * element_.bytes);
   check_mpi("MPI_Bcast_c", MPI_Bcast_c(y, bytes(count), MPI_BYTE, root, comm_));
 }
 
-void MpiTransport::send(const void *x, std::size_t count, int place) {
+void MpiTransport::send(const void* x, std::size_t count, int place) {
   check_mpi("MPI_Send_c", MPI_Send_c(x, bytes(count), MPI_BYTE, place, kTag, comm_));
 }
 
-void MpiTransport::recv(void *y, std::size_t count, int place) {
+void MpiTransport::recv(void* y, std::size_t count, int place) {
   check_mpi("MPI_Recv_c",
             MPI_Recv_c(y, bytes(count), MPI_BYTE, place, kTag, comm_, MPI_STATUS_IGNORE));
 }
@@ -106,19 +107,19 @@ std::size_t MpiTransport::ranks() const {
   return std::size_t(ranks);
 }
 
-void MpiTransport::copy(const void *from, void *to, std::size_t bytes) {
+void MpiTransport::copy(const void* from, void* to, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-void MpiTransport::pack(const Cut &cut, const void *tensor, void *pieces) {
+void MpiTransport::pack(const Cut& cut, const void* tensor, void* pieces) {
   transpose_chunks(cut.outer, cut.pieces, cut.chunk_bytes, tensor, pieces);
 }
 
-void MpiTransport::unpack(const Cut &cut, const void *pieces, void *tensor) {
+void MpiTransport::unpack(const Cut& cut, const void* pieces, void* tensor) {
   transpose_chunks(cut.pieces, cut.outer, cut.chunk_bytes, pieces, tensor);
 }
 
-void *MpiTransport::scratch(std::size_t index, std::size_t bytes) {
+void* MpiTransport::scratch(std::size_t index, std::size_t bytes) {
   return thread_scratch(index, bytes);
 }
 

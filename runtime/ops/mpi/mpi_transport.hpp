@@ -9,34 +9,34 @@ namespace tensoropt {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MPI_Comm comm, const ElementInfo &element) : comm_(comm), element_(element) {}
+  MpiTransport(MPI_Comm comm, const ElementInfo& element) : comm_(comm), element_(element) {}
 
   // Packing rows is cheaper than the latency of a further call.
   std::size_t most_rows() const override { return 1; }
 
-  void all_reduce(const void *x, void *y, std::size_t count, Reduction reduction) override;
-  void all_gather(const void *x, void *y, std::size_t count, std::size_t rows) override;
-  void reduce_scatter(const void *x, void *y, std::size_t count, std::size_t rows,
+  void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) override;
+  void all_gather(const void* x, void* y, std::size_t count, std::size_t rows) override;
+  void reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
                       Reduction reduction) override;
-  void all_to_all(const void *x, void *y, std::size_t count) override;
-  void broadcast(const void *x, void *y, std::size_t count, int root) override;
-  void send(const void *x, std::size_t count, int place) override;
-  void recv(void *y, std::size_t count, int place) override;
-  void copy(const void *from, void *to, std::size_t bytes) override;
-  void pack(const Cut &cut, const void *tensor, void *pieces) override;
-  void unpack(const Cut &cut, const void *pieces, void *tensor) override;
-  void *scratch(std::size_t index, std::size_t bytes) override;
+  void all_to_all(const void* x, void* y, std::size_t count) override;
+  void broadcast(const void* x, void* y, std::size_t count, int root) override;
+  void send(const void* x, std::size_t count, int place) override;
+  void recv(void* y, std::size_t count, int place) override;
+  void copy(const void* from, void* to, std::size_t bytes) override;
+  void pack(const Cut& cut, const void* tensor, void* pieces) override;
+  void unpack(const Cut& cut, const void* pieces, void* tensor) override;
+  void* scratch(std::size_t index, std::size_t bytes) override;
 
  private:
-  void reduce_whole(const void *x, void *y, std::size_t count, Reduction reduction);
-  void reduce_in_pieces(const void *x, void *y, std::size_t count, Reduction reduction);
-  void reduce_own(const void *x, void *y, std::size_t count, Reduction reduction);
+  void reduce_whole(const void* x, void* y, std::size_t count, Reduction reduction);
+  void reduce_in_pieces(const void* x, void* y, std::size_t count, Reduction reduction);
+  void reduce_own(const void* x, void* y, std::size_t count, Reduction reduction);
   int place() const;
   std::size_t ranks() const;
   MPI_Count bytes(std::size_t count) const { return MPI_Count(count * element_.bytes); }
 
   MPI_Comm comm_;
-  const ElementInfo &element_;
+  const ElementInfo& element_;
 };
 
 }  // namespace tensoropt

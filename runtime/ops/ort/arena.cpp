@@ -18,33 +18,33 @@ constexpr int kDefaultMemory = 0;  // OrtMemTypeDefault
 std::mutex mutex;
 // ONNX Runtime wraps an arena anew for each node; what describes its memory is one per arena. Not
 // destroyed: sessions may end after this library's statics.
-auto &by_memory = *new std::map<const OrtMemoryInfo *, std::weak_ptr<Arena>>;
-auto &alive = *new std::set<const Arena *>;
+auto& by_memory = *new std::map<const OrtMemoryInfo*, std::weak_ptr<Arena>>;
+auto& alive = *new std::set<const Arena*>;
 long long most_so_far = -1;
 
 // Called with the mutex held.
 void look() {
   long long sum = 0;
-  for (const auto *arena : alive) sum += std::max(0LL, arena->most_used());
+  for (const auto* arena : alive) sum += std::max(0LL, arena->most_used());
   if (sum > 0) most_so_far = std::max(most_so_far, sum);
 }
 
 // Releases what ONNX Runtime gave out once nobody needs it.
 struct Wrapper {
-  Wrapper(const Api &api, const OrtKernelInfo *info) : api(api) {
+  Wrapper(const Api& api, const OrtKernelInfo* info) : api(api) {
     api.call(Slot::KernelInfoGetAllocator, info, kDefaultMemory, &allocator);
   }
   ~Wrapper() {
     if (allocator) api.raw<void>(Slot::ReleaseAllocator, allocator);
   }
 
-  const Api &api;
-  OrtAllocator *allocator = nullptr;
+  const Api& api;
+  OrtAllocator* allocator = nullptr;
 };
 
 }  // namespace
 
-Arena::Arena(const Api &api, OrtAllocator *allocator, const OrtMemoryInfo *memory)
+Arena::Arena(const Api& api, OrtAllocator* allocator, const OrtMemoryInfo* memory)
     : api_(api), allocator_(allocator), memory_(memory) {
   alive.insert(this);  // arena_of holds the mutex
 }
@@ -62,7 +62,7 @@ Arena::~Arena() {
 
 int Arena::device() const {
   int id = 0;
-  const char *name = nullptr;
+  const char* name = nullptr;
   api_.call(Slot::MemoryInfoGetName, memory_, &name);
   // The CPU's memory is no device's: where kernels stand in, it is the host that has chosen one.
   if (std::strcmp(name, "Cpu") == 0) check_cuda("cudaGetDevice", cuda().cudaGetDevice(&id));
@@ -70,38 +70,36 @@ int Arena::device() const {
   return id;
 }
 
-void *Arena::take(OrtKernelContext *context, std::size_t bytes) const {
-  void *memory = nullptr;
-  api_.call(Slot::KernelContext_GetScratchBuffer, static_cast<const OrtKernelContext *>(context),
+void* Arena::take(OrtKernelContext* context, std::size_t bytes) const {
+  void* memory = nullptr;
+  api_.call(Slot::KernelContext_GetScratchBuffer, static_cast<const OrtKernelContext*>(context),
             memory_, bytes, &memory);
   if (!memory)
     throw Error("no memory left for " + std::to_string(bytes) + " bytes of scratch on the device");
   return memory;
 }
 
-void Arena::give_back(void *memory) const {
-  api_.tries(Slot::AllocatorFree, allocator_, memory);
-}
+void Arena::give_back(void* memory) const { api_.tries(Slot::AllocatorFree, allocator_, memory); }
 
 long long Arena::most_used() const {
   if (!newer_api) return -1;
   const Api api(newer_api);
-  OrtKeyValuePairs *pairs = nullptr;
-  if (!api.tries(Slot::AllocatorGetStats, static_cast<const OrtAllocator *>(allocator_), &pairs))
+  OrtKeyValuePairs* pairs = nullptr;
+  if (!api.tries(Slot::AllocatorGetStats, static_cast<const OrtAllocator*>(allocator_), &pairs))
     return -1;
-  const OrtKeyValuePairs *found = pairs;
-  const auto *text = api.raw<const char *>(Slot::GetKeyValue, found, "MaxInUse");
+  const OrtKeyValuePairs* found = pairs;
+  const auto* text = api.raw<const char*>(Slot::GetKeyValue, found, "MaxInUse");
   const long long most = text ? std::atoll(text) : -1;
   api.raw<void>(Slot::ReleaseKeyValuePairs, pairs);
   return most;
 }
 
-std::shared_ptr<Arena> arena_of(const Api &api, const OrtKernelInfo *info) {
+std::shared_ptr<Arena> arena_of(const Api& api, const OrtKernelInfo* info) {
   Wrapper wrapper(api, info);
-  const OrtMemoryInfo *memory = nullptr;
-  api.call(Slot::AllocatorGetInfo, static_cast<const OrtAllocator *>(wrapper.allocator), &memory);
+  const OrtMemoryInfo* memory = nullptr;
+  api.call(Slot::AllocatorGetInfo, static_cast<const OrtAllocator*>(wrapper.allocator), &memory);
   const std::lock_guard lock(mutex);
-  auto &entry = by_memory[memory];
+  auto& entry = by_memory[memory];
   if (auto known = entry.lock()) return known;
   auto made = std::make_shared<Arena>(api, std::exchange(wrapper.allocator, nullptr), memory);
   entry = made;

@@ -8,7 +8,7 @@ namespace tensoropt {
 namespace {
 
 template <class Source>
-Collective read_common(const Api &api, Source *source, Kind kind) {
+Collective read_common(const Api& api, Source* source, Kind kind) {
   Collective node{.kind = kind};
   if (!is_message(kind)) node.group = api.integers(source, "group");
   if (kind == Kind::AllGather || kind == Kind::ReduceScatter) node.dim = api.integer(source, "dim");
@@ -23,7 +23,7 @@ Collective read_common(const Api &api, Source *source, Kind kind) {
   return node;
 }
 
-void read_peer(const Api &api, const OrtKernelInfo *info, Collective &node) {
+void read_peer(const Api& api, const OrtKernelInfo* info, Collective& node) {
   const auto peer = api.integer(info, "peer"), self = std::int64_t(job_rank());
   if (peer < 0 || peer >= job_size() || peer == self)
     throw Error("peer must be a rank below " + std::to_string(job_size()) + " other than " +
@@ -33,7 +33,7 @@ void read_peer(const Api &api, const OrtKernelInfo *info, Collective &node) {
   node.group = {std::min(self, peer), std::max(self, peer)};
 }
 
-void check_shape(const Collective &node) {
+void check_shape(const Collective& node) {
   element_info(node.type);
   if (!node.shape.empty() && *std::min_element(node.shape.begin(), node.shape.end()) < 0)
     throw Error("shape must hold sizes, got: " + text_of(node.shape));
@@ -41,7 +41,7 @@ void check_shape(const Collective &node) {
 
 }  // namespace
 
-Collective read_collective(const Api &api, const OrtKernelInfo *info, Kind kind) {
+Collective read_collective(const Api& api, const OrtKernelInfo* info, Kind kind) {
   auto node = read_common(api, info, kind);
   if (kind == Kind::AllReduce || kind == Kind::ReduceScatter)
     node.reduction = parse_reduction(api.text(info, "reduction"));
@@ -56,7 +56,7 @@ Collective read_collective(const Api &api, const OrtKernelInfo *info, Kind kind)
   return node;
 }
 
-Collective read_shapes(const Api &api, OrtShapeInferContext *context, Kind kind) {
+Collective read_shapes(const Api& api, OrtShapeInferContext* context, Kind kind) {
   return read_common(api, context, kind);
 }
 

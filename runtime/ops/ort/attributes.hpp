@@ -7,9 +7,9 @@ namespace tensoropt {
 
 // Reads and checks the attributes; MPI is up, nothing is sent. Throws where one is missing or
 // names ranks that cannot be.
-Collective read_collective(const Api &api, const OrtKernelInfo *info, Kind kind);
+Collective read_collective(const Api& api, const OrtKernelInfo* info, Kind kind);
 
 // Those on which shapes depend, unchecked.
-Collective read_shapes(const Api &api, OrtShapeInferContext *context, Kind kind);
+Collective read_shapes(const Api& api, OrtShapeInferContext* context, Kind kind);
 
 }  // namespace tensoropt

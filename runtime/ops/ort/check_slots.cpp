@@ -6,10 +6,10 @@
 
 #include "ort/ort_api.hpp"
 
-#define CHECK_SLOT(name)                                                              \
-  static_assert(offsetof(OrtApi, name) ==                                             \
-                    static_cast<std::size_t>(tensoropt::Slot::name) * sizeof(void *), \
-                "slot of OrtApi::" #name)
+#define CHECK_SLOT(name)                                                                         \
+  static_assert(                                                                                 \
+      offsetof(OrtApi, name) == static_cast<std::size_t>(tensoropt::Slot::name) * sizeof(void*), \
+      "slot of OrtApi::" #name)
 
 CHECK_SLOT(CreateStatus);
 CHECK_SLOT(GetErrorMessage);
@@ -50,7 +50,7 @@ CHECK_SLOT(GetKeyValue);
 CHECK_SLOT(ReleaseKeyValuePairs);
 CHECK_SLOT(AllocatorGetStats);
 
-#define CHECK_FIELD(name)                                                          \
+#define CHECK_FIELD(name)                                                           \
   static_assert(offsetof(OrtCustomOp, name) == offsetof(tensoropt::CustomOp, name), \
                 "field OrtCustomOp::" #name)
 

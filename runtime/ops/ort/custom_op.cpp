@@ -9,20 +9,20 @@ constexpr int kRequired = 0;       // OrtCustomOpInputOutputCharacteristic
 constexpr int kDefaultMemory = 0;  // OrtMemTypeDefault
 constexpr int kMaxVersion = 0x7fffffff;
 
-int one(const CustomOp *) { return 1; }
-int last_version(const CustomOp *) { return kMaxVersion; }
-int required(const CustomOp *, std::size_t) { return kRequired; }
-int default_memory(const CustomOp *, std::size_t) { return kDefaultMemory; }
-const char *cpu_provider(const CustomOp *) { return nullptr; }
-const char *cuda_provider(const CustomOp *) { return "CUDAExecutionProvider"; }
+int one(const CustomOp*) { return 1; }
+int last_version(const CustomOp*) { return kMaxVersion; }
+int required(const CustomOp*, std::size_t) { return kRequired; }
+int default_memory(const CustomOp*, std::size_t) { return kDefaultMemory; }
+const char* cpu_provider(const CustomOp*) { return nullptr; }
+const char* cuda_provider(const CustomOp*) { return "CUDAExecutionProvider"; }
 
 }  // namespace
 
-const OrtApi *registered_api = nullptr;
-const OrtApi *newer_api = nullptr;
+const OrtApi* registered_api = nullptr;
+const OrtApi* newer_api = nullptr;
 
-CustomOp plain_op(Place place, std::size_t (*inputs)(const CustomOp *),
-                  std::size_t (*outputs)(const CustomOp *)) {
+CustomOp plain_op(Place place, std::size_t (*inputs)(const CustomOp*),
+                  std::size_t (*outputs)(const CustomOp*)) {
   CustomOp op{};
   op.version = kApiVersion;
   op.GetExecutionProviderType = place == Place::Host ? cpu_provider : cuda_provider;
@@ -37,15 +37,15 @@ CustomOp plain_op(Place place, std::size_t (*inputs)(const CustomOp *),
   return op;
 }
 
-void set_output(const Api &api, OrtShapeInferContext *context, std::size_t index, int type,
-                const Shape &shape) {
-  OrtTensorInfo *info = nullptr;
+void set_output(const Api& api, OrtShapeInferContext* context, std::size_t index, int type,
+                const Shape& shape) {
+  OrtTensorInfo* info = nullptr;
   api.call(Slot::CreateTensorTypeAndShapeInfo, &info);
   try {
     api.call(Slot::SetTensorElementType, info, type);
     api.call(Slot::SetDimensions, info, shape.data(), shape.size());
     api.call(Slot::ShapeInferContext_SetOutputTypeShape, context, index,
-             static_cast<const OrtTensorInfo *>(info));
+             static_cast<const OrtTensorInfo*>(info));
   } catch (...) {
     api.raw<void>(Slot::ReleaseTensorTypeAndShapeInfo, info);
     throw;
@@ -53,14 +53,14 @@ void set_output(const Api &api, OrtShapeInferContext *context, std::size_t index
   api.raw<void>(Slot::ReleaseTensorTypeAndShapeInfo, info);
 }
 
-std::pair<int, Shape> inferred_input(const Api &api, OrtShapeInferContext *context,
+std::pair<int, Shape> inferred_input(const Api& api, OrtShapeInferContext* context,
                                      std::size_t index) {
-  OrtTensorInfo *info = nullptr;  // owned by the context
+  OrtTensorInfo* info = nullptr;  // owned by the context
   api.call(Slot::ShapeInferContext_GetInputTypeShape, context, index, &info);
   return api.type_and_shape(info);
 }
 
-bool is_known(const Shape &shape) {
+bool is_known(const Shape& shape) {
   return !shape.empty() && *std::min_element(shape.begin(), shape.end()) >= 0;
 }
 

@@ -6,10 +6,10 @@
 namespace tensoropt {
 
 // Shape inference comes with no interface of its own, so the one registered with is kept.
-extern const OrtApi *registered_api;
+extern const OrtApi* registered_api;
 
 // The interface of version kStatsApiVersion, null where ONNX Runtime is older.
-extern const OrtApi *newer_api;
+extern const OrtApi* newer_api;
 
 // Where a kernel's tensors lie, and so what moves them.
 enum class Place { Host, Device };
@@ -17,28 +17,28 @@ enum class Place { Host, Device };
 // A custom op of the CPU (of CUDA on a device), version 1 and all later ones of its domain, with
 // the given number of inputs and outputs, all required. Its name, types, kernel and shapes are for
 // the caller to set.
-CustomOp plain_op(Place place, std::size_t (*inputs)(const CustomOp *),
-                  std::size_t (*outputs)(const CustomOp *));
+CustomOp plain_op(Place place, std::size_t (*inputs)(const CustomOp*),
+                  std::size_t (*outputs)(const CustomOp*));
 
 // Runs `body`; what it throws becomes an error that begins with `node`.
 template <class Body>
-void located(const std::string &node, Body body) {
+void located(const std::string& node, Body body) {
   try {
     body();
-  } catch (const std::exception &error) {
+  } catch (const std::exception& error) {
     throw Error(node + ": " + error.what());
   }
 }
 
-void set_output(const Api &api, OrtShapeInferContext *context, std::size_t index, int type,
-                const Shape &shape);
+void set_output(const Api& api, OrtShapeInferContext* context, std::size_t index, int type,
+                const Shape& shape);
 
 // Type and shape of input `index` in shape inference; unknown dimensions are -1.
-std::pair<int, Shape> inferred_input(const Api &api, OrtShapeInferContext *context,
+std::pair<int, Shape> inferred_input(const Api& api, OrtShapeInferContext* context,
                                      std::size_t index);
 
 // Whether `shape` is one: ONNX Runtime shows a tensor of unknown rank as a scalar, and would take a
 // -1 for a size.
-bool is_known(const Shape &shape);
+bool is_known(const Shape& shape);
 
 }  // namespace tensoropt

@@ -14,8 +14,8 @@ namespace tensoropt {
 
 struct OrtApi;
 struct OrtApiBase {
-  const OrtApi *(*GetApi)(std::uint32_t version);
-  const char *(*GetVersionString)();
+  const OrtApi* (*GetApi)(std::uint32_t version);
+  const char* (*GetVersionString)();
 };
 struct OrtStatus;
 struct OrtSessionOptions;
@@ -38,31 +38,31 @@ inline constexpr int kUndefined = 0;  // element type: any
 // A custom op as ONNX Runtime reads it (OrtCustomOp, version 18).
 struct CustomOp {
   std::uint32_t version;
-  void *(*CreateKernel)(const CustomOp *, const OrtApi *, const OrtKernelInfo *);
-  const char *(*GetName)(const CustomOp *);
-  const char *(*GetExecutionProviderType)(const CustomOp *);
-  int (*GetInputType)(const CustomOp *, std::size_t);
-  std::size_t (*GetInputTypeCount)(const CustomOp *);
-  int (*GetOutputType)(const CustomOp *, std::size_t);
-  std::size_t (*GetOutputTypeCount)(const CustomOp *);
-  void (*KernelCompute)(void *, OrtKernelContext *);
-  void (*KernelDestroy)(void *);
-  int (*GetInputCharacteristic)(const CustomOp *, std::size_t);
-  int (*GetOutputCharacteristic)(const CustomOp *, std::size_t);
-  int (*GetInputMemoryType)(const CustomOp *, std::size_t);
-  int (*GetVariadicInputMinArity)(const CustomOp *);
-  int (*GetVariadicInputHomogeneity)(const CustomOp *);
-  int (*GetVariadicOutputMinArity)(const CustomOp *);
-  int (*GetVariadicOutputHomogeneity)(const CustomOp *);
-  OrtStatus *(*CreateKernelV2)(const CustomOp *, const OrtApi *, const OrtKernelInfo *, void **);
-  OrtStatus *(*KernelComputeV2)(void *, OrtKernelContext *);
-  OrtStatus *(*InferOutputShapeFn)(const CustomOp *, OrtShapeInferContext *);
-  int (*GetStartVersion)(const CustomOp *);
-  int (*GetEndVersion)(const CustomOp *);
-  std::size_t (*GetMayInplace)(int **, int **);
-  void (*ReleaseMayInplace)(int *, int *);
-  std::size_t (*GetAliasMap)(int **, int **);
-  void (*ReleaseAliasMap)(int *, int *);
+  void* (*CreateKernel)(const CustomOp*, const OrtApi*, const OrtKernelInfo*);
+  const char* (*GetName)(const CustomOp*);
+  const char* (*GetExecutionProviderType)(const CustomOp*);
+  int (*GetInputType)(const CustomOp*, std::size_t);
+  std::size_t (*GetInputTypeCount)(const CustomOp*);
+  int (*GetOutputType)(const CustomOp*, std::size_t);
+  std::size_t (*GetOutputTypeCount)(const CustomOp*);
+  void (*KernelCompute)(void*, OrtKernelContext*);
+  void (*KernelDestroy)(void*);
+  int (*GetInputCharacteristic)(const CustomOp*, std::size_t);
+  int (*GetOutputCharacteristic)(const CustomOp*, std::size_t);
+  int (*GetInputMemoryType)(const CustomOp*, std::size_t);
+  int (*GetVariadicInputMinArity)(const CustomOp*);
+  int (*GetVariadicInputHomogeneity)(const CustomOp*);
+  int (*GetVariadicOutputMinArity)(const CustomOp*);
+  int (*GetVariadicOutputHomogeneity)(const CustomOp*);
+  OrtStatus* (*CreateKernelV2)(const CustomOp*, const OrtApi*, const OrtKernelInfo*, void**);
+  OrtStatus* (*KernelComputeV2)(void*, OrtKernelContext*);
+  OrtStatus* (*InferOutputShapeFn)(const CustomOp*, OrtShapeInferContext*);
+  int (*GetStartVersion)(const CustomOp*);
+  int (*GetEndVersion)(const CustomOp*);
+  std::size_t (*GetMayInplace)(int**, int**);
+  void (*ReleaseMayInplace)(int*, int*);
+  std::size_t (*GetAliasMap)(int**, int**);
+  void (*ReleaseAliasMap)(int*, int*);
 };
 
 struct Error : std::runtime_error {
@@ -74,66 +74,66 @@ using Shape = std::vector<std::int64_t>;
 // The interface's table, with calls that throw `Error` in place of returning a status.
 class Api {
  public:
-  explicit Api(const OrtApi *table) : table_(table) {}
+  explicit Api(const OrtApi* table) : table_(table) {}
 
   template <class Result, class... Args>
   Result raw(Slot slot, Args... args) const {
-    auto functions = reinterpret_cast<void *const *>(table_);
+    auto functions = reinterpret_cast<void* const*>(table_);
     auto function = reinterpret_cast<Result (*)(Args...)>(functions[std::size_t(slot)]);
     return function(args...);
   }
 
   template <class... Args>
   void call(Slot slot, Args... args) const {
-    if (auto *status = raw<OrtStatus *>(slot, args...)) fail(status);
+    if (auto* status = raw<OrtStatus*>(slot, args...)) fail(status);
   }
 
   // Whether the call succeeds.
   template <class... Args>
   bool tries(Slot slot, Args... args) const {
-    auto *status = raw<OrtStatus *>(slot, args...);
+    auto* status = raw<OrtStatus*>(slot, args...);
     if (status) raw<void>(Slot::ReleaseStatus, status);
     return !status;
   }
 
-  OrtStatus *status(const std::string &message) const {
-    return raw<OrtStatus *>(Slot::CreateStatus, kFail, message.c_str());
+  OrtStatus* status(const std::string& message) const {
+    return raw<OrtStatus*>(Slot::CreateStatus, kFail, message.c_str());
   }
 
-  std::string node_name(const OrtKernelInfo *info) const;
-  std::int64_t integer(const OrtKernelInfo *info, const char *name) const;
-  std::string text(const OrtKernelInfo *info, const char *name) const;
-  Shape integers(const OrtKernelInfo *info, const char *name) const;
-  std::int64_t integer(OrtShapeInferContext *context, const char *name) const;
-  Shape integers(OrtShapeInferContext *context, const char *name) const;
+  std::string node_name(const OrtKernelInfo* info) const;
+  std::int64_t integer(const OrtKernelInfo* info, const char* name) const;
+  std::string text(const OrtKernelInfo* info, const char* name) const;
+  Shape integers(const OrtKernelInfo* info, const char* name) const;
+  std::int64_t integer(OrtShapeInferContext* context, const char* name) const;
+  Shape integers(OrtShapeInferContext* context, const char* name) const;
 
   // Element type (ONNX TensorProto number) and shape; in shape inference unknown dimensions are -1.
-  std::pair<int, Shape> type_and_shape(const OrtTensorInfo *info) const;
-  std::pair<int, Shape> type_and_shape(const OrtValue *value) const;
+  std::pair<int, Shape> type_and_shape(const OrtTensorInfo* info) const;
+  std::pair<int, Shape> type_and_shape(const OrtValue* value) const;
 
-  void *data(const OrtValue *value) const;
-  const OrtValue *input(OrtKernelContext *context, std::size_t index) const;
-  void *output(OrtKernelContext *context, std::size_t index, const Shape &shape) const;
+  void* data(const OrtValue* value) const;
+  const OrtValue* input(OrtKernelContext* context, std::size_t index) const;
+  void* output(OrtKernelContext* context, std::size_t index, const Shape& shape) const;
 
   // The stream on which this node's device does its work; null on the CPU.
-  void *stream(OrtKernelContext *context) const;
+  void* stream(OrtKernelContext* context) const;
 
   // A session's configuration entry; empty where there is none.
-  std::string config_entry(const OrtSessionOptions *options, const char *key) const;
+  std::string config_entry(const OrtSessionOptions* options, const char* key) const;
 
  private:
-  [[noreturn]] void fail(OrtStatus *status) const;
+  [[noreturn]] void fail(OrtStatus* status) const;
 
-  const OrtApi *table_;
+  const OrtApi* table_;
 };
 
 // Runs `body`; an exception becomes a status, since none may cross the C interface.
 template <class Body>
-OrtStatus *guarded(const Api &api, Body body) {
+OrtStatus* guarded(const Api& api, Body body) {
   try {
     body();
     return nullptr;
-  } catch (const std::exception &error) {
+  } catch (const std::exception& error) {
     return api.status(error.what());
   }
 }

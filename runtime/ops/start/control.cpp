@@ -30,7 +30,7 @@ struct Lost : Error {
   using Error::Error;
 };
 
-std::string first_line_of(const char *path) {
+std::string first_line_of(const char* path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
@@ -51,18 +51,18 @@ struct Line {
   std::string verb, rest;
 };
 
-Line split(const std::string &line) {
+Line split(const std::string& line) {
   const auto space = std::min(line.find(' '), line.size());
   return {line.substr(0, space), line.substr(std::min(space + 1, line.size()))};
 }
 
 // Waits for a line "`verb` REST" and returns REST; "refused WHY" and "end WHY" are errors.
-std::string expect(const std::string &verb, const Socket &socket, std::string &read,
-                   const std::string &where, Moment until) {
+std::string expect(const std::string& verb, const Socket& socket, std::string& read,
+                   const std::string& where, Moment until) {
   Line found;
   try {
     found = split(receive_line(socket, read, until));
-  } catch (const Error &error) {
+  } catch (const Error& error) {
     throw Lost("rank 0 at " + where + " " + error.what());
   }
   if (found.verb == verb) return found.rest;
@@ -72,9 +72,9 @@ std::string expect(const std::string &verb, const Socket &socket, std::string &r
 
 // Says who this is and proves it on a new connection; returns the token, once the hub has proved
 // itself too.
-std::string greet(const Visit &visit, const std::string &role, const std::string &token,
-                  const Socket &socket, std::string &read, Moment until) {
-  const auto &[key, job] = visit.identity;
+std::string greet(const Visit& visit, const std::string& role, const std::string& token,
+                  const Socket& socket, std::string& read, Moment until) {
+  const auto& [key, job] = visit.identity;
   const auto hello = "tensoropt 2 " + role + " " + std::to_string(visit.rank) + " " +
                      std::to_string(visit.size) + " " + machine() + " " + job + " " + token + " " +
                      new_nonce();
@@ -89,7 +89,7 @@ std::string greet(const Visit &visit, const std::string &role, const std::string
 
 // Connects until somebody answers: who accepted the first connections may be a rank 0 that is just
 // ending.
-Joined introduce(const Visit &visit, Moment until) {
+Joined introduce(const Visit& visit, Moment until) {
   for (;;) try {
       Joined joined{visit.connect(), {}};
       const auto token = greet(visit, "control", "-", joined.control, joined.read, until);
@@ -97,7 +97,7 @@ Joined introduce(const Visit &visit, Moment until) {
       if (visit.with_pmi) joined.pmi = visit.connect();
       if (visit.with_pmi) greet(visit, "pmi", token, joined.pmi, read, until);
       return joined;
-    } catch (const Lost &) {
+    } catch (const Lost&) {
       if (Clock::now() >= until) throw;
       std::this_thread::sleep_for(seconds(kBetweenTries));
     }
@@ -121,13 +121,13 @@ struct State {
   bool is_over = false;     // the job is
 };
 
-State *state = nullptr;  // never freed: the thread reads it until the process ends
+State* state = nullptr;  // never freed: the thread reads it until the process ends
 
 std::string own_name() {
   return "rank " + std::to_string(state->rank) + " of " + std::to_string(state->size);
 }
 
-void send_line(const std::string &line) {
+void send_line(const std::string& line) {
   static std::mutex mutex;  // lines of two threads must not mix
   const std::lock_guard lock(mutex);
   send_all(state->socket, line + "\n", after(kEndTimeout));
@@ -138,16 +138,17 @@ void abort_communicators() {
   static std::atomic<bool> is_done = false;
   std::thread([] { abort_nccl_groups(), is_done = true; }).detach();
   const auto until = after(kEndTimeout);
-  while (!is_done && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (!is_done && Clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-void print(const std::string &error) {
+void print(const std::string& error) {
   const auto text = "error: " + error + "\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
 // Says why first: aborting brings threads back that then have errors of their own to tell.
-[[noreturn]] void end_process(const std::string &why) {
+[[noreturn]] void end_process(const std::string& why) {
   print(why);
   abort_communicators();
   forget_shared_memory(state->job);
@@ -155,7 +156,7 @@ void print(const std::string &error) {
 }
 
 // The job is over, by `why` unless that is empty; a process that is leaving already goes on to.
-void be_over(const std::string &why) {
+void be_over(const std::string& why) {
   {
     const std::lock_guard lock(state->mutex);
     state->is_over = true;
@@ -165,7 +166,7 @@ void be_over(const std::string &why) {
   end_process(why);
 }
 
-void keep_answer(std::istringstream &words) {
+void keep_answer(std::istringstream& words) {
   int rank = -1;
   std::string text;
   words >> rank >> std::ws;
@@ -176,7 +177,7 @@ void keep_answer(std::istringstream &words) {
 }
 
 // Returns false when there is nothing more to read.
-bool take(const std::string &line) {
+bool take(const std::string& line) {
   std::istringstream words(line);
   std::string verb;
   words >> verb;
@@ -193,7 +194,7 @@ void read_lines(std::string read) {
     std::string line;
     try {
       line = receive_line(state->socket, read, after(3600));
-    } catch (const Error &error) {
+    } catch (const Error& error) {
       if (!strcmp(error.what(), kTimedOut)) continue;
       return be_over("rank 0 of " + std::to_string(state->size) + " ended");
     }
@@ -202,10 +203,10 @@ void read_lines(std::string read) {
 }
 
 // Whether the job ended by what this rank itself said.
-bool is_own(const std::string &why) { return why.empty() || why.starts_with(own_name()); }
+bool is_own(const std::string& why) { return why.empty() || why.starts_with(own_name()); }
 
 // Waits for the hub to say what the job ended by.
-void wait_for_verdict(std::unique_lock<std::mutex> &lock) {
+void wait_for_verdict(std::unique_lock<std::mutex>& lock) {
   state->changed.wait_for(lock, seconds(kVerdictTimeout), [] { return state->is_over; });
   if (is_own(state->why)) return;
   const auto why = state->why;
@@ -214,7 +215,7 @@ void wait_for_verdict(std::unique_lock<std::mutex> &lock) {
 }
 
 // Only the first word counts. Where the process is ending because the job has failed, that goes on.
-void leave(const std::string &line) {
+void leave(const std::string& line) {
   std::unique_lock lock(state->mutex);
   const bool is_first = state->last_line.empty();
   if (line == "bye" ? !is_first || state->is_over : state->last_line == "bye") return;
@@ -229,16 +230,18 @@ void leave(const std::string &line) {
 
 }  // namespace
 
-Joined join(const Visit &visit) {
+Joined join(const Visit& visit) {
   auto joined = introduce(visit, after(visit.timeout_s));
   // Rank 0 says who is missing when its time is up, which may have begun later.
-  joined.job = expect("ready", joined.control, joined.read, visit.where,
-                      after(2 * visit.timeout_s));
+  joined.job =
+      expect("ready", joined.control, joined.read, visit.where, after(2 * visit.timeout_s));
   return joined;
 }
 
 void watch(Joined joined, int rank, int size) {
-  state = new State{.socket = std::move(joined.control), .rank = rank, .size = size,
+  state = new State{.socket = std::move(joined.control),
+                    .rank = rank,
+                    .size = size,
                     .job = std::move(joined.job)};
   std::thread(read_lines, std::move(joined.read)).detach();
 }
@@ -249,7 +252,7 @@ void say_bye() {
   if (state) leave("bye");
 }
 
-void say_fail(const std::string &why) {
+void say_fail(const std::string& why) {
   if (state) leave("fail " + one_line(why));
 }
 

@@ -16,9 +16,9 @@
 namespace tensoropt {
 namespace {
 
-constexpr const char *kImport = "process_vm_readv";
+constexpr const char* kImport = "process_vm_readv";
 
-ssize_t read_of_the_living(pid_t pid, const iovec *own, unsigned long owns, const iovec *remote,
+ssize_t read_of_the_living(pid_t pid, const iovec* own, unsigned long owns, const iovec* remote,
                            unsigned long remotes, unsigned long flags) {
   const auto count = process_vm_readv(pid, own, owns, remote, remotes, flags);
   if (count >= 0 || errno != ESRCH) return count;
@@ -29,23 +29,23 @@ ssize_t read_of_the_living(pid_t pid, const iovec *own, unsigned long owns, cons
 using Relocation = ElfW(Rela);
 
 struct Table {
-  const Relocation *first = nullptr;
+  const Relocation* first = nullptr;
   std::size_t bytes = 0;
 };
 
 // Where a loaded library refers to others: by calls and in its data.
 struct Imports {
   Table calls{}, data{};
-  const ElfW(Sym) *symbols = nullptr;
-  const char *names = nullptr;
+  const ElfW(Sym) * symbols = nullptr;
+  const char* names = nullptr;
 };
 
 template <class T>
-void set(T *&to, const ElfW(Dyn) &entry) {
-  to = reinterpret_cast<T *>(entry.d_un.d_ptr);
+void set(T*& to, const ElfW(Dyn) & entry) {
+  to = reinterpret_cast<T*>(entry.d_un.d_ptr);
 }
 
-Imports imports_of(const ElfW(Dyn) *entry) {
+Imports imports_of(const ElfW(Dyn) * entry) {
   Imports found;
   for (; entry->d_tag != DT_NULL; ++entry) switch (entry->d_tag) {
       case DT_JMPREL: set(found.calls.first, *entry); break;
@@ -61,12 +61,12 @@ Imports imports_of(const ElfW(Dyn) *entry) {
 // The page may have been made read-only when the library was loaded; then it stays writable.
 void replace(ElfW(Addr) slot) {
   const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
-  auto *start = reinterpret_cast<void *>(slot & ~(page - 1));
+  auto* start = reinterpret_cast<void*>(slot & ~(page - 1));
   if (mprotect(start, page, PROT_READ | PROT_WRITE)) return;
-  *reinterpret_cast<void **>(slot) = reinterpret_cast<void *>(read_of_the_living);
+  *reinterpret_cast<void**>(slot) = reinterpret_cast<void*>(read_of_the_living);
 }
 
-void replace_in(const Imports &imports, const Table &table, ElfW(Addr) base) {
+void replace_in(const Imports& imports, const Table& table, ElfW(Addr) base) {
   if (!table.first || !imports.symbols || !imports.names) return;
   for (std::size_t i = 0; i < table.bytes / sizeof(Relocation); ++i) {
     const auto symbol = table.first[i].r_info >> 32;  // of 64-bit files; 0: none
@@ -75,19 +75,19 @@ void replace_in(const Imports &imports, const Table &table, ElfW(Addr) base) {
   }
 }
 
-void replace_in(const ElfW(Dyn) *dynamic, ElfW(Addr) base) {
+void replace_in(const ElfW(Dyn) * dynamic, ElfW(Addr) base) {
   const auto imports = imports_of(dynamic);
   replace_in(imports, imports.calls, base);
   replace_in(imports, imports.data, base);
 }
 
-int look_at(dl_phdr_info *library, std::size_t, void *) {
+int look_at(dl_phdr_info* library, std::size_t, void*) {
   const std::string_view path = library->dlpi_name;
   const auto name = path.substr(path.rfind('/') + 1);
   if (!name.starts_with("libmpi") && !name.starts_with("libuct")) return 0;
   for (int i = 0; i < library->dlpi_phnum; ++i)
-    if (const auto &header = library->dlpi_phdr[i]; header.p_type == PT_DYNAMIC)
-      replace_in(reinterpret_cast<const ElfW(Dyn) *>(library->dlpi_addr + header.p_vaddr),
+    if (const auto& header = library->dlpi_phdr[i]; header.p_type == PT_DYNAMIC)
+      replace_in(reinterpret_cast<const ElfW(Dyn)*>(library->dlpi_addr + header.p_vaddr),
                  library->dlpi_addr);
   return 0;
 }

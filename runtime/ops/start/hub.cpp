@@ -12,26 +12,26 @@
 namespace tensoropt {
 namespace {
 
-constexpr const char *kVersion = "2";
+constexpr const char* kVersion = "2";
 constexpr std::size_t kMostHello = 512, kMostLine = 8192, kMostWaiting = 1 << 20;
 constexpr std::size_t kMostUnknown = 64;  // connections that have not said who they are
-constexpr const char *kNoLine = " sends what is no line, or reads nothing";
+constexpr const char* kNoLine = " sends what is no line, or reads nothing";
 constexpr double kHelloTimeout = 10, kFlushTimeout = 1;
 constexpr double kCrowdedTimeout = 0.5;  // to say who one is, where others wait for a place
-constexpr double kCallTimeout = 2;  // seconds for ranks to answer that they live
-constexpr double kLastWords = 5;  // seconds that rank 0 waits for the others' at its exit
+constexpr double kCallTimeout = 2;       // seconds for ranks to answer that they live
+constexpr double kLastWords = 5;         // seconds that rank 0 waits for the others' at its exit
 
 std::future<void> hub_is_over;
 
 // What a stranger sent, fit to be shown.
 std::string shown(std::string text) {
   text.resize(std::min<std::size_t>(text.size(), 40));
-  for (char &c : text)
+  for (char& c : text)
     if (c < ' ' || c > '~') c = '?';
   return text;
 }
 
-std::string listed(const std::vector<int> &ranks) {
+std::string listed(const std::vector<int>& ranks) {
   constexpr std::size_t kMost = 8;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
@@ -41,10 +41,10 @@ std::string listed(const std::vector<int> &ranks) {
 
 }  // namespace
 
-Hub::Hub(Socket listener, const Wanted &wanted)
+Hub::Hub(Socket listener, const Wanted& wanted)
     : listener_(std::move(listener)), wanted_(wanted), size_(std::size_t(wanted.size)),
-      until_(after(wanted.timeout_s)), tokens_(size_), machines_(size_), name_(wanted.name.empty() ? new_nonce() : wanted.name),
-      pmi_(machines_, name_) {}
+      until_(after(wanted.timeout_s)), tokens_(size_), machines_(size_),
+      name_(wanted.name.empty() ? new_nonce() : wanted.name), pmi_(machines_, name_) {}
 
 void Hub::adopt(Socket socket) { guests_.push_back({std::move(socket), Clock::now()}); }
 
@@ -52,7 +52,7 @@ void Hub::run() {
   while (!is_over()) {
     wait();
     if (listener_) accept_all();
-    for (auto &guest : guests_)
+    for (auto& guest : guests_)
       if (guest.is_due) serve(guest);
     sweep();
     check_time();
@@ -63,17 +63,17 @@ void Hub::run() {
 void Hub::wait() {
   std::vector<pollfd> waited;
   if (listener_) waited.push_back({listener_.fd(), short(is_crowded() ? 0 : POLLIN), 0});
-  for (const auto &guest : guests_)
+  for (const auto& guest : guests_)
     waited.push_back({guest.socket.fd(), short(POLLIN | (guest.out.empty() ? 0 : POLLOUT)), 0});
   poll(waited.data(), waited.size(), milliseconds_until(next_look()));
   auto each = waited.begin() + (listener_ ? 1 : 0);
-  for (auto &guest : guests_) guest.is_due = (each++)->revents != 0;
+  for (auto& guest : guests_) guest.is_due = (each++)->revents != 0;
 }
 
 Moment Hub::next_look() const {
   auto until = is_ready_ ? after(3600) : until_;
   if (verdict_) until = std::min(until, verdict_->until);
-  for (const auto &guest : guests_)
+  for (const auto& guest : guests_)
     if (guest.role == Role::Unknown) until = std::min(until, guest.since + patience());
   return until;
 }
@@ -83,7 +83,7 @@ Clock::duration Hub::patience() const {
 }
 
 bool Hub::is_crowded() const {
-  return std::size_t(std::count_if(guests_.begin(), guests_.end(), [](auto &guest) {
+  return std::size_t(std::count_if(guests_.begin(), guests_.end(), [](auto& guest) {
            return guest.role == Role::Unknown;
          })) >= kMostUnknown;
 }
@@ -96,28 +96,24 @@ void Hub::accept_all() {
   }
 }
 
-void Hub::serve(Guest &guest) {
+void Hub::serve(Guest& guest) {
   const bool is_open = receive_some(guest.socket, guest.in) && send_some(guest.socket, guest.out);
   std::string line;
   while (!guest.is_leaving && take_line(guest.in, line)) take(guest, line);
   const auto most = guest.role == Role::Unknown ? kMostHello : kMostLine;
-  if (guest.is_leaving)
-    guest.in.clear();
+  if (guest.is_leaving) guest.in.clear();
   else if (guest.in.size() > most || guest.out.size() > kMostWaiting)
     is_ready_ ? end(name(guest.rank) + kNoLine) : refuse(guest, "a line that does not end");
   if (!is_open) lost(guest);
 }
 
-void Hub::take(Guest &guest, const std::string &line) {
-  if (guest.role == Role::Unknown)
-    greet(guest, line);
-  else if (guest.role == Role::Control)
-    take_control(guest, line);
-  else
-    take_pmi(guest, line);
+void Hub::take(Guest& guest, const std::string& line) {
+  if (guest.role == Role::Unknown) greet(guest, line);
+  else if (guest.role == Role::Control) take_control(guest, line);
+  else take_pmi(guest, line);
 }
 
-void Hub::greet(Guest &guest, const std::string &line) {
+void Hub::greet(Guest& guest, const std::string& line) {
   if (!guest.hello.empty()) return check_proof(guest, line);
   std::istringstream words(line);
   std::string name, version;
@@ -131,8 +127,8 @@ void Hub::greet(Guest &guest, const std::string &line) {
   guest.out += "challenge " + guest.nonce + "\n";
 }
 
-void Hub::check_proof(Guest &guest, const std::string &line) {
-  const auto &key = wanted_.identity.key;
+void Hub::check_proof(Guest& guest, const std::string& line) {
+  const auto& key = wanted_.identity.key;
   if (!is_same_proof(line, "proof " + proof_of(key, "rank", guest.hello, guest.nonce)))
     return refuse(guest, "its TENSOROPT_JOB_KEY is not that of rank 0, or the job is another");
   Hello hello;
@@ -148,7 +144,7 @@ void Hub::check_proof(Guest &guest, const std::string &line) {
 }
 
 // What is wrong with a rank that knows the key, empty if nothing.
-std::string Hub::why_not(const Hello &hello) {
+std::string Hub::why_not(const Hello& hello) {
   const auto who = "rank " + std::to_string(hello.rank);
   if (hello.role == Role::Unknown) return "a first line that cannot be read";
   if (const auto what = difference(wanted_.identity.job, hello.job); !what.empty())
@@ -164,16 +160,16 @@ std::string Hub::why_not(const Hello &hello) {
   return who + " is there already, expected every rank once";
 }
 
-void Hub::refuse(Guest &guest, const std::string &why) {
+void Hub::refuse(Guest& guest, const std::string& why) {
   last_refusal_ = why;
   guest.out += "refused " + why + "\n";
   guest.is_leaving = true;
 }
 
-void Hub::admit(Guest &guest, const Hello &hello) {
+void Hub::admit(Guest& guest, const Hello& hello) {
   guest.role = hello.role;
   guest.rank = hello.rank;
-  auto &token = tokens_[std::size_t(hello.rank)];
+  auto& token = tokens_[std::size_t(hello.rank)];
   if (hello.role == Role::Control) {
     machines_[std::size_t(hello.rank)] = hello.machine;
     token = new_nonce();
@@ -184,8 +180,8 @@ void Hub::admit(Guest &guest, const Hello &hello) {
 }
 
 void Hub::start_if_complete() {
-  const auto here = std::count_if(guests_.begin(), guests_.end(),
-                                  [](auto &guest) { return guest.rank >= 0; });
+  const auto here =
+      std::count_if(guests_.begin(), guests_.end(), [](auto& guest) { return guest.rank >= 0; });
   if (std::size_t(here) < size_ * (wanted_.with_pmi ? 2 : 1)) return;
   is_ready_ = true;
   listener_ = Socket();
@@ -194,7 +190,7 @@ void Hub::start_if_complete() {
   send_to_all("ready " + name_, -1);
 }
 
-void Hub::take_control(Guest &guest, const std::string &line) {
+void Hub::take_control(Guest& guest, const std::string& line) {
   const auto space = std::min(line.find(' '), line.size());
   const auto verb = line.substr(0, space), rest = line.substr(std::min(space + 1, line.size()));
   if (verb == "fail") return accuse(guest.rank, name(guest.rank) + ": " + rest);
@@ -205,21 +201,21 @@ void Hub::take_control(Guest &guest, const std::string &line) {
   if (verb == "bye" && guest.rank == 0) is_leaving_ = true, send_to_all("over", 0);
   if (verb == "ask" && guest.rank == 0) send_to_all("where", -1);
   if (verb != "at") return;
-  if (auto *asker = guest_of(Role::Control, 0))
+  if (auto* asker = guest_of(Role::Control, 0))
     asker->out += "at " + std::to_string(guest.rank) + " " + rest + "\n";
 }
 
-void Hub::take_pmi(Guest &guest, const std::string &line) try {
+void Hub::take_pmi(Guest& guest, const std::string& line) try {
   if (!is_ready_) throw Error("speaks before all ranks are there");
-  for (const auto &answer : pmi_.take(guest.rank, line)) {
-    auto *to = answer.rank == guest.rank ? &guest : guest_of(Role::Pmi, answer.rank);
+  for (const auto& answer : pmi_.take(guest.rank, line)) {
+    auto* to = answer.rank == guest.rank ? &guest : guest_of(Role::Pmi, answer.rank);
     if (to) to->out += answer.line + "\n";
   }
-} catch (const Error &error) {
+} catch (const Error& error) {
   accuse(guest.rank, name(guest.rank) + " " + error.what());
 }
 
-void Hub::lost(Guest &guest) {
+void Hub::lost(Guest& guest) {
   const bool has_said_why = verdict_ && verdict_->rank == guest.rank;
   if (guest.role == Role::Control && is_ready_ && !guest.said_bye && !has_said_why)
     end(name(guest.rank) + " ended");
@@ -228,11 +224,11 @@ void Hub::lost(Guest &guest) {
 }
 
 // The first rank that fails is believed when all others have answered; its last word counts.
-void Hub::accuse(int rank, const std::string &why) {
+void Hub::accuse(int rank, const std::string& why) {
   if (has_ended_ || is_leaving_ || (verdict_ && verdict_->rank != rank)) return;
   if (verdict_) return void(verdict_->why = why);
   verdict_ = {rank, why, after(kCallTimeout), {}};
-  for (const auto &guest : guests_)
+  for (const auto& guest : guests_)
     if (guest.role == Role::Control && guest.rank != rank && !guest.said_bye)
       verdict_->silent.insert(guest.rank);
   send_to_all("call", rank);
@@ -253,10 +249,10 @@ void Hub::believe() {
 // Lets go of those who leave; a rank that goes before the start may come again.
 void Hub::sweep() {
   std::vector<int> gone;
-  for (const auto &guest : guests_)
+  for (const auto& guest : guests_)
     if (guest.is_leaving && guest.out.empty() && guest.role == Role::Control)
       gone.push_back(guest.rank);
-  guests_.remove_if([&](auto &guest) {
+  guests_.remove_if([&](auto& guest) {
     const bool goes_along = !is_ready_ && std::count(gone.begin(), gone.end(), guest.rank);
     return (guest.is_leaving && guest.out.empty()) || (guest.rank >= 0 && goes_along);
   });
@@ -264,7 +260,7 @@ void Hub::sweep() {
 
 // Those who have not said in time who they are; all of them, once nobody is waited for.
 void Hub::let_go_of_strangers(Moment since) {
-  for (auto &guest : guests_) {
+  for (auto& guest : guests_) {
     if (guest.role != Role::Unknown || guest.since > since) continue;
     guest.is_leaving = true;
     guest.out.clear();
@@ -286,29 +282,29 @@ std::string Hub::missing() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < int(size_); ++rank) {
     const auto here = std::count_if(guests_.begin(), guests_.end(),
-                                    [&](auto &guest) { return guest.rank == rank; });
+                                    [&](auto& guest) { return guest.rank == rank; });
     if (here < (wanted_.with_pmi ? 2 : 1)) ranks.push_back(rank);
   }
   return listed(ranks);
 }
 
 // Rank 0 hears it last: its process, which this thread is part of, ends then.
-void Hub::end(const std::string &why) {
+void Hub::end(const std::string& why) {
   if (has_ended_ || is_leaving_) return;
   has_ended_ = true;
   listener_ = Socket();
   send_to_all("end " + why, 0);
   flush(after(kFlushTimeout));
-  if (auto *mine = guest_of(Role::Control, 0)) mine->out += "end " + why + "\n";
+  if (auto* mine = guest_of(Role::Control, 0)) mine->out += "end " + why + "\n";
 }
 
-void Hub::send_to_all(const std::string &line, int except) {
-  for (auto &guest : guests_)
+void Hub::send_to_all(const std::string& line, int except) {
+  for (auto& guest : guests_)
     if (guest.role == Role::Control && guest.rank != except) guest.out += line + "\n";
 }
 
 void Hub::flush(Moment until) {
-  for (auto &guest : guests_) {
+  for (auto& guest : guests_) {
     if (!guest.out.empty() && !guest.is_leaving) send_all(guest.socket, guest.out, until);
     guest.out.clear();
   }
@@ -316,7 +312,7 @@ void Hub::flush(Moment until) {
 
 bool Hub::is_over() const {
   if (has_ended_) return true;
-  return is_leaving_ && std::none_of(guests_.begin(), guests_.end(), [&](auto &guest) {
+  return is_leaving_ && std::none_of(guests_.begin(), guests_.end(), [&](auto& guest) {
            return guest.role == Role::Pmi && !pmi_.has_finished(guest.rank);
          });
 }
@@ -325,13 +321,13 @@ std::string Hub::name(int rank) const {
   return "rank " + std::to_string(rank) + " of " + std::to_string(size_);
 }
 
-Hub::Guest *Hub::guest_of(Role role, int rank) {
-  for (auto &guest : guests_)
+Hub::Guest* Hub::guest_of(Role role, int rank) {
+  for (auto& guest : guests_)
     if (guest.role == role && guest.rank == rank && !guest.is_leaving) return &guest;
   return nullptr;
 }
 
-void run_aside(Hub *hub) {
+void run_aside(Hub* hub) {
   std::promise<void> over;
   hub_is_over = over.get_future();
   std::thread([hub, over = std::move(over)]() mutable { hub->run(), over.set_value(); }).detach();

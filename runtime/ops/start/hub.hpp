@@ -1,22 +1,23 @@
 // Where the ranks of a job meet: a thread of rank 0 to which every rank holds a connection as long
 // as it lives, and a second one that MPICH speaks PMI-1 over.
 //
-// Lines of text both ways. On each connection a rank first says who it is and proves it (identity.hpp):
+// Lines of text both ways. On each connection a rank first says who it is and proves it
+// (identity.hpp):
 //   tensoropt 2 ROLE RANK SIZE MACHINE JOB TOKEN NONCE     ROLE: control or pmi
 //                     answered by: challenge NONCE
 //   proof PROOF       answered by: accepted TOKEN PROOF, or at any time: refused WHY
 // TOKEN is the one that the control connection was given, "-" on that. PMI-1 follows on the other.
-// When all ranks are there the hub listens no longer and sends `ready JOB` to each, JOB being the name
-// that MPICH knows the job by. From then on:
+// When all ranks are there the hub listens no longer and sends `ready JOB` to each, JOB being the
+// name that MPICH knows the job by. From then on:
 //   bye              the rank ends in order        end WHY        end now, the job has failed
 //   fail WHY         it ends because of an error   where          what are you doing?
 //   left STATUS      its process exits so          over           rank 0 has ended in order
 //   at WHAT          what it is doing              at RANK WHAT   to rank 0: what a rank answered
 //   ask              from rank 0: ask all
 //   here             it lives                      call           do you live?
-// Who fails may fail because another was killed, whose connection is lost a little later: before the
-// hub believes it, it calls the others, and one that is lost meanwhile is what the job ended by.
-// Nothing is encrypted.
+// Who fails may fail because another was killed, whose connection is lost a little later: before
+// the hub believes it, it calls the others, and one that is lost meanwhile is what the job ended
+// by. Nothing is encrypted.
 #pragma once
 
 #include <list>
@@ -42,7 +43,7 @@ class Hub {
   };
 
   // Waits for ranks; `listener` may be none.
-  Hub(Socket listener, const Wanted &wanted);
+  Hub(Socket listener, const Wanted& wanted);
 
   // Takes a connection made in this process; before `run`.
   void adopt(Socket socket);
@@ -59,29 +60,29 @@ class Hub {
   };
   struct Guest {
     Socket socket;
-    Moment since;  // when it came
+    Moment since;               // when it came
     Role role = Role::Unknown;  // and no rank, until it has proved them
     int rank = -1;
     std::string hello{}, nonce{};  // what it has said, what it has been challenged with
     std::string in{}, out{};
-    bool is_due = true;  // something has come, or can be sent
+    bool is_due = true;                         // something has come, or can be sent
     bool said_bye = false, is_leaving = false;  // leaving: gone once `out` is sent
   };
 
   void wait();
   void accept_all();
-  void serve(Guest &guest);
-  void take(Guest &guest, const std::string &line);
-  void greet(Guest &guest, const std::string &line);
-  void check_proof(Guest &guest, const std::string &line);
-  std::string why_not(const Hello &hello);
-  void refuse(Guest &guest, const std::string &why);
-  void admit(Guest &guest, const Hello &hello);
+  void serve(Guest& guest);
+  void take(Guest& guest, const std::string& line);
+  void greet(Guest& guest, const std::string& line);
+  void check_proof(Guest& guest, const std::string& line);
+  std::string why_not(const Hello& hello);
+  void refuse(Guest& guest, const std::string& why);
+  void admit(Guest& guest, const Hello& hello);
   void start_if_complete();
-  void take_control(Guest &guest, const std::string &line);
-  void take_pmi(Guest &guest, const std::string &line);
-  void lost(Guest &guest);
-  void accuse(int rank, const std::string &why);
+  void take_control(Guest& guest, const std::string& line);
+  void take_pmi(Guest& guest, const std::string& line);
+  void lost(Guest& guest);
+  void accuse(int rank, const std::string& why);
   void answered(int rank);
   void sweep();
   void believe();
@@ -90,13 +91,13 @@ class Hub {
   bool is_crowded() const;
   void check_time();
   Moment next_look() const;
-  void end(const std::string &why);
-  void send_to_all(const std::string &line, int except);
+  void end(const std::string& why);
+  void send_to_all(const std::string& line, int except);
   void flush(Moment until);
   bool is_over() const;
   std::string name(int rank) const;
   std::string missing() const;
-  Guest *guest_of(Role role, int rank);
+  Guest* guest_of(Role role, int rank);
 
   struct Verdict {  // what ranks say that the job ends by, while they are being called
     int rank;
@@ -119,7 +120,7 @@ class Hub {
 };
 
 // Runs the one hub of this process in a thread of its own.
-void run_aside(Hub *hub);
+void run_aside(Hub* hub);
 
 // At the exit of a process: until its hub has told the others that the job is over, or for a while.
 // Else they would take the end of this process for that of a rank that failed.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kNonce = 16, kHash = 16;
 
-std::map<std::string, std::string> parts_of(const std::string &job) {
+std::map<std::string, std::string> parts_of(const std::string& job) {
   std::map<std::string, std::string> parts;
   std::istringstream text(job);
   for (std::string part; std::getline(text, part, ',');) {
@@ -26,11 +26,11 @@ std::map<std::string, std::string> parts_of(const std::string &job) {
   return parts;
 }
 
-std::string hash_of(const std::string &text) { return hex(sha256(text)).substr(0, kHash); }
+std::string hash_of(const std::string& text) { return hex(sha256(text)).substr(0, kHash); }
 
 }  // namespace
 
-Identity identity_of(const std::string &job) {
+Identity identity_of(const std::string& job) {
   std::string parts = job;
   if (const auto run = run_name(); !run.empty())
     parts += (parts.empty() ? "run=" : ",run=") + hash_of(run);
@@ -46,21 +46,21 @@ std::string new_nonce() {
   return hex({bytes, sizeof bytes});
 }
 
-std::string proof_of(const std::string &key, const std::string &who, const std::string &hello,
-                     const std::string &nonce) {
+std::string proof_of(const std::string& key, const std::string& who, const std::string& hello,
+                     const std::string& nonce) {
   return hex(hmac_sha256(key, who + "\n" + hello + "\n" + nonce));
 }
 
-bool is_same_proof(const std::string &a, const std::string &b) {
+bool is_same_proof(const std::string& a, const std::string& b) {
   unsigned differing = a.size() != b.size();
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     differing |= unsigned(a[i] ^ b[i]) & 0xff;
   return !differing;
 }
 
-std::string difference(const std::string &job, const std::string &other) {
+std::string difference(const std::string& job, const std::string& other) {
   auto theirs = parts_of(other);
-  for (const auto &[name, hash] : parts_of(job))
+  for (const auto& [name, hash] : parts_of(job))
     if (const auto found = theirs.extract(name); !found || found.mapped() != hash) return name;
   return theirs.empty() ? "" : theirs.begin()->first;
 }

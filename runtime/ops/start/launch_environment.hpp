@@ -23,10 +23,11 @@ struct Place {
   std::string job{};           // its name, TENSOROPT_JOB, where the launcher gave it one
 };
 
-// Reads TENSOROPT_SOCKETS with RANK and WORLD_SIZE; else PMI_RANK and PMI_SIZE; else RANK and WORLD_SIZE, or in a step of Slurm SLURM_PROCID and
-// SLURM_STEP_NUM_TASKS, with MASTER_ADDR and MASTER_PORT; else PMIX_RANK. TENSOROPT_PORT goes before
-// MASTER_PORT, which torchrun's own store occupies: the next port is taken there. Throws `Error`
-// naming the variable that is missing or wrong.
+// Reads TENSOROPT_SOCKETS with RANK and WORLD_SIZE; else PMI_RANK and PMI_SIZE; else RANK and
+// WORLD_SIZE, or in a step of Slurm SLURM_PROCID and SLURM_STEP_NUM_TASKS, with MASTER_ADDR and
+// MASTER_PORT; else PMIX_RANK. TENSOROPT_PORT goes before MASTER_PORT, which torchrun's own store
+// occupies: the next port is taken there. Throws `Error` naming the variable that is missing or
+// wrong.
 Place place_from_environment();
 
 // How long ranks wait for each other at the start: TENSOROPT_START_TIMEOUT_S, by default 300 s.
@@ -41,7 +42,7 @@ std::string job_key();
 std::string run_name();
 
 // Whether an address to meet at leads to this machine only.
-bool is_loopback(const std::string &address);
+bool is_loopback(const std::string& address);
 
 // Whether PMIx started this process and nothing else did.
 bool only_pmix();

@@ -12,7 +12,7 @@ constexpr std::size_t kMostBytesPerRank = 1 << 18;
 
 // "cmd=put kvsname=kvs_0 key=a value=b": words of the form name=value; the value of `value` is the
 // rest of the line.
-std::map<std::string, std::string> parse(const std::string &line) {
+std::map<std::string, std::string> parse(const std::string& line) {
   std::map<std::string, std::string> fields;
   std::size_t start = 0;
   while (start < line.size()) {
@@ -28,14 +28,14 @@ std::map<std::string, std::string> parse(const std::string &line) {
   return fields;
 }
 
-std::string field(const std::map<std::string, std::string> &fields, const char *name) {
+std::string field(const std::map<std::string, std::string>& fields, const char* name) {
   const auto found = fields.find(name);
   return found == fields.end() ? "" : found->second;
 }
 
 // Blocks (first machine, machines, ranks on each), in the order of ranks. Empty, which lets MPICH
 // compare names of hosts, where it would be too long.
-std::string mapping_of(const std::vector<std::string> &machines) {
+std::string mapping_of(const std::vector<std::string>& machines) {
   std::map<std::string, std::size_t> numbers;
   std::string text = "(vector";
   for (std::size_t rank = 0; rank < machines.size();) {
@@ -50,13 +50,13 @@ std::string mapping_of(const std::vector<std::string> &machines) {
 
 }  // namespace
 
-PmiServer::PmiServer(const std::vector<std::string> &machines, const std::string &job)
+PmiServer::PmiServer(const std::vector<std::string>& machines, const std::string& job)
     : size_(machines.size()), job_(job), finished_(size_), waiting_(size_) {
   const auto mapping = mapping_of(machines);
   if (!mapping.empty()) values_["PMI_process_mapping"] = mapping;
 }
 
-std::vector<PmiServer::Answer> PmiServer::take(int rank, const std::string &line) {
+std::vector<PmiServer::Answer> PmiServer::take(int rank, const std::string& line) {
   const auto fields = parse(line);
   const auto command = field(fields, "cmd");
   if (command == "abort") throw Error("called MPI_Abort");
@@ -69,7 +69,7 @@ std::vector<PmiServer::Answer> PmiServer::take(int rank, const std::string &line
   return {{rank, answer}};
 }
 
-std::string PmiServer::simple(const std::string &command) const {
+std::string PmiServer::simple(const std::string& command) const {
   if (command == "init") return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0";
   if (command == "get_maxes")
     return "cmd=maxes kvsname_max=256 keylen_max=" + std::to_string(kMostKey) +
@@ -81,7 +81,7 @@ std::string PmiServer::simple(const std::string &command) const {
   return "";
 }
 
-std::string PmiServer::put(const Fields &fields) {
+std::string PmiServer::put(const Fields& fields) {
   const auto key = field(fields, "key"), value = field(fields, "value");
   if (key.empty() || key.size() > kMostKey || value.size() > kMostValue)
     throw Error("puts a key or value of no valid length");
@@ -91,7 +91,7 @@ std::string PmiServer::put(const Fields &fields) {
   return "cmd=put_result rc=0 msg=success";
 }
 
-std::string PmiServer::get(const Fields &fields) const {
+std::string PmiServer::get(const Fields& fields) const {
   const auto found = values_.find(field(fields, "key"));
   if (found == values_.end()) return "cmd=get_result rc=-1 msg=key_not_found value=unknown";
   return "cmd=get_result rc=0 msg=success value=" + found->second;

@@ -17,11 +17,11 @@ class PmiServer {
 
   // `machines[r]` names the machine of rank r: ranks of one machine talk through its memory, which
   // MPICH finds by the name of the job: it must be one that no other job ever had.
-  PmiServer(const std::vector<std::string> &machines, const std::string &job);
+  PmiServer(const std::vector<std::string>& machines, const std::string& job);
 
   // Takes a line that `rank` sent and returns what to send, to whom. Throws `Error` for a line that
   // is no request, and where the store would grow beyond what MPICH ever needs.
-  std::vector<Answer> take(int rank, const std::string &line);
+  std::vector<Answer> take(int rank, const std::string& line);
 
   // Whether `rank` has said its last word.
   bool has_finished(int rank) const { return finished_[std::size_t(rank)]; }
@@ -29,10 +29,10 @@ class PmiServer {
  private:
   using Fields = std::map<std::string, std::string>;
 
-  std::string put(const Fields &fields);
-  std::string get(const Fields &fields) const;
+  std::string put(const Fields& fields);
+  std::string get(const Fields& fields) const;
   std::vector<Answer> enter_barrier(int rank);
-  std::string simple(const std::string &command) const;
+  std::string simple(const std::string& command) const;
 
   std::size_t size_;
   std::string job_;

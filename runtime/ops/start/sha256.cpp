@@ -24,13 +24,13 @@ constexpr std::array<std::uint32_t, kRounds> kConstants = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-std::uint32_t word_at(const char *bytes) {
+std::uint32_t word_at(const char* bytes) {
   std::uint32_t word = 0;
   for (int i = 0; i < 4; ++i) word = word << 8 | static_cast<unsigned char>(bytes[i]);
   return word;
 }
 
-std::array<std::uint32_t, kRounds> schedule_of(const char *block) {
+std::array<std::uint32_t, kRounds> schedule_of(const char* block) {
   std::array<std::uint32_t, kRounds> w{};
   for (std::size_t i = 0; i < kWords; ++i) w[i] = word_at(block + 4 * i);
   for (std::size_t i = kWords; i < kRounds; ++i) {
@@ -43,7 +43,7 @@ std::array<std::uint32_t, kRounds> schedule_of(const char *block) {
 }
 
 // The letters are the standard's: a to h.
-void take_block(State &state, const char *block) {
+void take_block(State& state, const char* block) {
   const auto w = schedule_of(block);
   auto [a, b, c, d, e, f, g, h] = state;
   for (std::size_t i = 0; i < kRounds; ++i) {
@@ -86,8 +86,8 @@ std::string hmac_sha256(std::string_view key, std::string_view message) {
   std::string inner = key.size() > kBlock ? sha256(key) : std::string(key);
   inner.resize(kBlock, '\0');
   std::string outer = inner;
-  for (char &c : inner) c = char(c ^ 0x36);
-  for (char &c : outer) c = char(c ^ 0x5c);
+  for (char& c : inner) c = char(c ^ 0x36);
+  for (char& c : outer) c = char(c ^ 0x5c);
   return sha256(outer + sha256(inner.append(message)));
 }
 

@@ -21,7 +21,7 @@ void forget_mapped() {
 }
 
 // MPICH takes 32 bits of FNV-1a of the job's name, and appends the number of the machine.
-std::string marks_of(const std::string &job) {
+std::string marks_of(const std::string& job) {
   std::uint32_t hash = 0x811c9dc5;
   for (const unsigned char byte : job) hash = (hash ^ byte) * 0x01000193;
   char text[16];
@@ -31,12 +31,12 @@ std::string marks_of(const std::string &job) {
 
 }  // namespace
 
-void forget_shared_memory(const std::string &job) {
+void forget_shared_memory(const std::string& job) {
   forget_mapped();
   if (job.empty()) return;
   const auto marks = marks_of(job);
   std::error_code ignored;
-  for (const auto &file : std::filesystem::directory_iterator("/dev/shm", ignored))
+  for (const auto& file : std::filesystem::directory_iterator("/dev/shm", ignored))
     if (const auto name = file.path().filename().string();
         name.starts_with("mpich_") && name.find(marks) != std::string::npos)
       unlink(file.path().c_str());

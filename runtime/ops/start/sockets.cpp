@@ -22,7 +22,7 @@ namespace tensoropt {
 namespace {
 
 constexpr std::size_t kMostLine = 8192;
-constexpr double kOneTry = 10;        // seconds for one address to answer
+constexpr double kOneTry = 10;  // seconds for one address to answer
 constexpr double kBetweenTries = 0.1;
 
 void set(int fd, int level, int option, int value) {
@@ -40,7 +40,7 @@ void tune(int fd) {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-Addresses resolve(const char *name, int port, int flags) {
+Addresses resolve(const char* name, int port, int flags) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
@@ -58,7 +58,7 @@ int error_of(int fd) {
 }
 
 // Connects without waiting longer than `until`; none, with errno, where that fails.
-Socket try_one(const addrinfo &address, Moment until) {
+Socket try_one(const addrinfo& address, Moment until) {
   Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
   if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0) return socket;
@@ -70,20 +70,20 @@ Socket try_one(const addrinfo &address, Moment until) {
 }
 
 // One try of every address that the name has; `why` says what was wrong with the last.
-Socket try_all(const std::string &name, int port, Moment until, std::string &why) {
+Socket try_all(const std::string& name, int port, Moment until, std::string& why) {
   try {
     const auto addresses = resolve(name.c_str(), port, 0);
-    for (auto *each = addresses.get(); each; each = each->ai_next) {
+    for (auto* each = addresses.get(); each; each = each->ai_next) {
       if (auto socket = try_one(*each, std::min(until, after(kOneTry)))) return socket;
       why = "does not answer: " + std::string(strerror(errno));
     }
-  } catch (const Error &error) {
+  } catch (const Error& error) {
     why = error.what();
   }
   return {};
 }
 
-Socket bound(int family, const sockaddr *address, socklen_t size) {
+Socket bound(int family, const sockaddr* address, socklen_t size) {
   Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
   set(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -97,16 +97,16 @@ Socket bound_4(int port, std::uint32_t interface) {
   address.sin_family = AF_INET;
   address.sin_port = htons(std::uint16_t(port));
   address.sin_addr.s_addr = htonl(interface);
-  return bound(AF_INET, reinterpret_cast<sockaddr *>(&address), sizeof address);
+  return bound(AF_INET, reinterpret_cast<sockaddr*>(&address), sizeof address);
 }
 
 // IPv4 comes to one of any interface too.
-Socket bound_6(int port, const in6_addr &interface) {
+Socket bound_6(int port, const in6_addr& interface) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
   address.sin6_port = htons(std::uint16_t(port));
   address.sin6_addr = interface;
-  return bound(AF_INET6, reinterpret_cast<sockaddr *>(&address), sizeof address);
+  return bound(AF_INET6, reinterpret_cast<sockaddr*>(&address), sizeof address);
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ int milliseconds_until(Moment moment) {
   return int(std::clamp<long long>(left, 0, 1000000));
 }
 
-Socket &Socket::operator=(Socket &&other) noexcept {
+Socket& Socket::operator=(Socket&& other) noexcept {
   std::swap(fd_, other.fd_);
   return *this;
 }
@@ -125,12 +125,10 @@ Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
 }
 
-Socket listen_on(const std::string &address, int port) {
+Socket listen_on(const std::string& address, int port) {
   Socket socket;
-  if (address == "::1")
-    socket = bound_6(port, in6addr_loopback);
-  else if (is_loopback(address))
-    socket = bound_4(port, INADDR_LOOPBACK);
+  if (address == "::1") socket = bound_6(port, in6addr_loopback);
+  else if (is_loopback(address)) socket = bound_4(port, INADDR_LOOPBACK);
   else if (socket = bound_6(port, in6addr_any); !socket && errno != EADDRINUSE)
     socket = bound_4(port, INADDR_ANY);  // no IPv6 here
   if (!socket)
@@ -138,21 +136,21 @@ Socket listen_on(const std::string &address, int port) {
   return socket;
 }
 
-int port_of(const Socket &socket) {
+int port_of(const Socket& socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  getsockname(socket.fd(), reinterpret_cast<sockaddr *>(&address), &size);
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6 &>(address).sin6_port
-                                             : reinterpret_cast<sockaddr_in &>(address).sin_port);
+  getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-Socket accept_from(const Socket &listener) {
+Socket accept_from(const Socket& listener) {
   Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket) tune(socket.fd());
   return socket;
 }
 
-Socket connect_to(const std::string &address, int port, Moment until) {
+Socket connect_to(const std::string& address, int port, Moment until) {
   std::string why = "does not answer";
   do {
     if (auto socket = try_all(address, port, until, why)) {
@@ -179,7 +177,7 @@ Socket inherited(int fd) {
   return Socket(fd);
 }
 
-bool send_all(const Socket &socket, const std::string &text, Moment until) {
+bool send_all(const Socket& socket, const std::string& text, Moment until) {
   std::string rest = text;
   while (send_some(socket, rest)) {
     if (rest.empty()) return true;
@@ -189,7 +187,7 @@ bool send_all(const Socket &socket, const std::string &text, Moment until) {
   return false;
 }
 
-bool send_some(const Socket &socket, std::string &text) {
+bool send_some(const Socket& socket, std::string& text) {
   while (!text.empty()) {
     const auto sent = send(socket.fd(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) return errno == EAGAIN || errno == EINTR;
@@ -198,7 +196,7 @@ bool send_some(const Socket &socket, std::string &text) {
   return true;
 }
 
-bool receive_some(const Socket &socket, std::string &text) {
+bool receive_some(const Socket& socket, std::string& text) {
   char bytes[4096];
   const auto count = recv(socket.fd(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
@@ -206,7 +204,7 @@ bool receive_some(const Socket &socket, std::string &text) {
   return count > 0;
 }
 
-bool take_line(std::string &text, std::string &line) {
+bool take_line(std::string& text, std::string& line) {
   const auto end = text.find('\n');
   if (end == std::string::npos) return false;
   line = text.substr(0, end);
@@ -214,7 +212,7 @@ bool take_line(std::string &text, std::string &line) {
   return true;
 }
 
-std::string receive_line(const Socket &socket, std::string &buffer, Moment until) {
+std::string receive_line(const Socket& socket, std::string& buffer, Moment until) {
   std::string line;
   while (!take_line(buffer, line)) {
     pollfd waited{socket.fd(), POLLIN, 0};

@@ -10,19 +10,20 @@
 #include <mutex>
 #include <string>
 
+#include "ort/ort_api.hpp"
 #include "start/control.hpp"
 #include "start/dead_peers.hpp"
 #include "start/hub.hpp"
 #include "start/identity.hpp"
 #include "start/launch_environment.hpp"
-#include "ort/ort_api.hpp"
 #include "start/shared_memory.hpp"
 #include "start/start_over_mpi.hpp"
 
 namespace tensoropt {
 namespace {
 
-constexpr int kMostStatus = 255;  // MPICH, where an error is fatal to it, exits with the error's code
+constexpr int kMostStatus =
+    255;  // MPICH, where an error is fatal to it, exits with the error's code
 
 pid_t started_in = 0;
 std::string job_name;  // as MPICH knows it, where ranks met over sockets
@@ -52,8 +53,9 @@ std::string library_version() {
   return std::string(text, std::size_t(length));
 }
 
-// Runs at exit, before MPICH's own last words to its launcher. Not in a process that was forked off.
-void leave(int status, void *) {
+// Runs at exit, before MPICH's own last words to its launcher. Not in a process that was forked
+// off.
+void leave(int status, void*) {
   if (getpid() != started_in) return;
   if (!is_down() && status > kMostStatus) return say_fail("MPI failed, which it said itself");
   if (!is_down() && status != 0) return say_left(status);
@@ -71,8 +73,9 @@ void check_pmix() {
   const auto version = library_version();
   if (only_pmix() && version.find("MPICH") != std::string::npos &&
       version.find("pmix") == std::string::npos)
-    throw Error("started by Open MPI or by srun --mpi=pmix, which this MPICH does not understand, "
-                "expected its own mpiexec, srun --mpi=pmi2, or MASTER_ADDR and MASTER_PORT set");
+    throw Error(
+        "started by Open MPI or by srun --mpi=pmix, which this MPICH does not understand, "
+        "expected its own mpiexec, srun --mpi=pmi2, or MASTER_ADDR and MASTER_PORT set");
 }
 
 void initialise() {
@@ -86,27 +89,27 @@ void initialise() {
   forget_shared_memory(job_name);
 }
 
-void check_size(const Place &place) {
+void check_size(const Place& place) {
   if (!place.size || world_size() == place.size) return;
   throw Error("MPI found " + std::to_string(world_size()) + " of the " +
               std::to_string(place.size) + " ranks that were started, expected the launcher of " +
               library_version().substr(0, library_version().find('\n')));
 }
 
-std::string place_text(const Place &place) {
+std::string place_text(const Place& place) {
   const bool is_v6 = place.address.find(':') != std::string::npos;
   return (is_v6 ? "[" + place.address + "]" : place.address) + ":" + std::to_string(place.port);
 }
 
-Socket listen_at(const Place &place) try {
+Socket listen_at(const Place& place) try {
   return listen_on(place.address, place.port);
-} catch (const Error &error) {
+} catch (const Error& error) {
   throw Error(std::string(error.what()) + ", expected a free one in MASTER_PORT or TENSOROPT_PORT");
 }
 
-std::pair<Socket, Socket> own_connections(Hub &hub) {
+std::pair<Socket, Socket> own_connections(Hub& hub) {
   std::pair<Socket, Socket> mine;
-  for (auto *each : {&mine.first, &mine.second}) {
+  for (auto* each : {&mine.first, &mine.second}) {
     auto [here, there] = socket_pair();
     *each = std::move(here);
     hub.adopt(std::move(there));
@@ -115,29 +118,34 @@ std::pair<Socket, Socket> own_connections(Hub &hub) {
 }
 
 // Hands out a connection for each of MPI and the hub's own lines; there is no third.
-std::function<Socket()> handing_out(std::pair<Socket, Socket> &both) {
+std::function<Socket()> handing_out(std::pair<Socket, Socket>& both) {
   return [&both] {
     if (!both.second) throw Error("rank 0 ended");
     return std::move(both.first ? both.first : both.second);
   };
 }
 
-void warn_of_strangers(const Place &place, const Identity &identity) {
+void warn_of_strangers(const Place& place, const Identity& identity) {
   if (!identity.key.empty() || is_loopback(place.address)) return;
   const auto text = "warning: whoever reaches port " + std::to_string(place.port) +
                     " can join this job, expected TENSOROPT_JOB_KEY on all ranks\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-Visit visit_of(const Place &place, const Identity &identity) {
-  return {.connect = {}, .where = "this process", .rank = place.rank, .size = place.size,
-          .with_pmi = true, .timeout_s = start_timeout_s(), .identity = identity};
+Visit visit_of(const Place& place, const Identity& identity) {
+  return {.connect = {},
+          .where = "this process",
+          .rank = place.rank,
+          .size = place.size,
+          .with_pmi = true,
+          .timeout_s = start_timeout_s(),
+          .identity = identity};
 }
 
 // Rank 0 reaches its own hub without the network, which may not lead back.
-Joined host(Socket listener, const Place &place, const Identity &identity) {
+Joined host(Socket listener, const Place& place, const Identity& identity) {
   auto visit = visit_of(place, identity);
-  auto *hub = new Hub(std::move(listener),  // lives as long as the process
+  auto* hub = new Hub(std::move(listener),  // lives as long as the process
                       {place.size, visit.with_pmi, visit.timeout_s, identity, place.job});
   for (const int fd : place.sockets) hub->adopt(inherited(fd));
   auto mine = own_connections(*hub);
@@ -146,14 +154,14 @@ Joined host(Socket listener, const Place &place, const Identity &identity) {
   return join(visit);
 }
 
-Joined come_to(const Place &place, const Identity &identity) {
+Joined come_to(const Place& place, const Identity& identity) {
   auto visit = visit_of(place, identity);
   visit.where = place_text(place);
   const auto until = after(visit.timeout_s);
   visit.connect = [&] {
     try {
       return connect_to(place.address, place.port, until);
-    } catch (const Error &error) {
+    } catch (const Error& error) {
       throw Error("rank 0 at " + visit.where + " " + error.what() + " (tried for " +
                   std::to_string(int(std::ceil(visit.timeout_s))) + " s)");
     }
@@ -161,14 +169,14 @@ Joined come_to(const Place &place, const Identity &identity) {
   return join(visit);
 }
 
-Joined meet(const Place &place, const Identity &identity) {
+Joined meet(const Place& place, const Identity& identity) {
   if (place.rank > 0) return come_to(place, identity);
   warn_of_strangers(place, identity);
   return host(listen_at(place), place, identity);
 }
 
 // Nobody else has these sockets: there is nothing to prove.
-Joined meet_in_pairs(const Place &place) {
+Joined meet_in_pairs(const Place& place) {
   if (place.rank == 0) return host(Socket(), place, Identity{.job = "-"});
   std::pair mine{inherited(place.sockets[0]), inherited(place.sockets[1])};
   auto visit = visit_of(place, Identity{.job = "-"});
@@ -178,7 +186,7 @@ Joined meet_in_pairs(const Place &place) {
 }
 
 // MPICH takes the connection over from the environment, as from its own launcher.
-void set_pmi(const Place &place, Socket pmi) {
+void set_pmi(const Place& place, Socket pmi) {
   const int fd = pmi.release();
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   setenv("PMI_FD", std::to_string(fd).c_str(), 1);
@@ -189,15 +197,16 @@ void set_pmi(const Place &place, Socket pmi) {
 
 // The connection is this process's own: those it starts must not take it for theirs.
 void unset_pmi() {
-  for (const char *name : {"PMI_FD", "PMI_RANK", "PMI_SIZE", "MPIR_CVAR_PMI_VERSION"}) unsetenv(name);
+  for (const char* name : {"PMI_FD", "PMI_RANK", "PMI_SIZE", "MPIR_CVAR_PMI_VERSION"})
+    unsetenv(name);
 }
 
-void start_over_sockets(const Place &place, const std::string &job) {
+void start_over_sockets(const Place& place, const std::string& job) {
   if (library_version().find("MPICH") == std::string::npos)
     throw Error("ranks of this MPI cannot meet over TCP, expected MPICH or the launcher of " +
                 library_version());
-  auto joined = place.how == Place::How::Pairs ? meet_in_pairs(place)
-                                               : meet(place, identity_of(job));
+  auto joined =
+      place.how == Place::How::Pairs ? meet_in_pairs(place) : meet(place, identity_of(job));
   set_pmi(place, std::move(joined.pmi));
   job_name = joined.job;
   watch(std::move(joined), place.rank, place.size);
@@ -206,13 +215,14 @@ void start_over_sockets(const Place &place, const std::string &job) {
   unset_pmi();
 }
 
-void start_once(const std::string &job) {
+void start_once(const std::string& job) {
   const auto place = place_from_environment();
   const bool over_sockets = place.how == Place::How::Tcp || place.how == Place::How::Pairs;
   if (is_up()) {
     if (over_sockets && world_size() == 1)
-      throw Error("MPI is already up as a job of one process, expected it to be left to this "
-                  "library (in Python: no import of mpi4py.MPI before the session is made)");
+      throw Error(
+          "MPI is already up as a job of one process, expected it to be left to this "
+          "library (in Python: no import of mpi4py.MPI before the session is made)");
     return;
   }
   if (over_sockets) {
@@ -226,7 +236,7 @@ void start_once(const std::string &job) {
 
 }  // namespace
 
-void start(const std::string &job) {
+void start(const std::string& job) {
   static std::mutex mutex;
   static bool is_done = false;
   const std::lock_guard lock(mutex);

@@ -13,6 +13,6 @@ namespace tensoropt {
 //
 // `job` says what all ranks must have in common, as "NAME=HASH,NAME=HASH": a rank that has another
 // HASH than rank 0 is refused where ranks meet over TCP.
-void start(const std::string &job = "");
+void start(const std::string& job = "");
 
 }  // namespace tensoropt

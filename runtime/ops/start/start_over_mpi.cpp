@@ -20,12 +20,12 @@ namespace {
 constexpr double kTimeout = 60;  // seconds; all ranks are up already
 constexpr double kOneTry = 5;
 
-std::string text_of(const sockaddr *address) {
+std::string text_of(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address && address->sa_family == AF_INET)
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in *>(address)->sin_addr, text, sizeof text);
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
   if (address && address->sa_family == AF_INET6) {
-    const auto &ip = reinterpret_cast<const sockaddr_in6 *>(address)->sin6_addr;
+    const auto& ip = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
     if (!IN6_IS_ADDR_LINKLOCAL(&ip)) inet_ntop(AF_INET6, &ip, text, sizeof text);
   }
   return text;
@@ -33,11 +33,11 @@ std::string text_of(const sockaddr *address) {
 
 // All addresses of this machine, separated by spaces; the loopback ones lead only home.
 std::string own_addresses(bool loopback) {
-  ifaddrs *first = nullptr;
+  ifaddrs* first = nullptr;
   if (getifaddrs(&first)) return "127.0.0.1";
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> held(first, freeifaddrs);
   std::string all;
-  for (auto *each = first; each; each = each->ifa_next) {
+  for (auto* each = first; each; each = each->ifa_next) {
     const auto text = text_of(each->ifa_addr);
     const bool is_loopback = text.starts_with("127.") || text == "::1";
     if (!text.empty() && is_loopback == loopback) all += text + " ";
@@ -56,8 +56,8 @@ std::string broadcast(std::string text) {
 
 bool shares_machine_with_0() {
   MPI_Comm here = MPI_COMM_NULL;
-  check_mpi("MPI_Comm_split_type", MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0,
-                                                       MPI_INFO_NULL, &here));
+  check_mpi("MPI_Comm_split_type",
+            MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here));
   int rank = 0, first = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   check_mpi("MPI_Allreduce", MPI_Allreduce(&rank, &first, 1, MPI_INT, MPI_MIN, here));
@@ -65,21 +65,21 @@ bool shares_machine_with_0() {
   return first == 0;
 }
 
-Socket connect_to_any(const std::string &addresses, int port) {
+Socket connect_to_any(const std::string& addresses, int port) {
   std::istringstream words(addresses);
   std::string address, why = "has no address";
   while (words >> address) try {
       return connect_to(address, port, after(kOneTry));
-    } catch (const Error &error) {
+    } catch (const Error& error) {
       why = address + ": " + error.what();
     }
   throw Error("rank 0, asked for a connection, " + why);
 }
 
 // Rank 0's own hub; returns where it listens.
-int host(Socket listener, int size, Socket control, const Identity &identity) {
+int host(Socket listener, int size, Socket control, const Identity& identity) {
   const int port = port_of(listener);
-  auto *hub = new Hub(std::move(listener), {size, false, kTimeout, identity, {}});  // never freed
+  auto* hub = new Hub(std::move(listener), {size, false, kTimeout, identity, {}});  // never freed
   hub->adopt(std::move(control));
   run_aside(hub);
   return port;
