@@ -1,6 +1,6 @@
 # Set-up and checks. Needs Python >= 3.11 and a C++ compiler; everything else comes into .venv.
-#   make demo    build, then a frontier, a plan and a checked run of a real model
-#   make test    lit, pytest, ruff and mypy
+#   make demo    install the product alone; a frontier, a checked plan and a training run of a real model
+#   make test    install all tools; lit, pytest, ruff and mypy
 #   make readme   the README's examples again, to see which are out of date (ARGS=--write: correct them)
 #   make bench-search   the search against NumPy elimination of the same tables
 #   make conformance   every strategy of every operator, on the standard's tests (up to 20 minutes)
@@ -20,13 +20,21 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
 GPU_VENV ?= .venv-gpu
 GPU    ?= $(wildcard /dev/nvidiactl /dev/dxg)
 TYPES  := build/typecheck/tensoropt
 ROOMS  := compiler dialects passes runtime
 NATIVE := pyproject.toml CMakeLists.txt $(shell find $(ROOMS) -name '*.?pp' -o -name CMakeLists.txt)
 CXX_FILES := $(shell find $(ROOMS) test bench -name '*.?pp' -o -name '*.c')
+
+# What `make demo` needs, all that development needs, and the same for GPUs. The second includes the
+# first, so where it is there, the first is never installed.
+PRODUCT  := $(VENV)/.installed-product
+TOOLS    := $(VENV)/.installed
+GPU_TOOLS := $(GPU_VENV)/.installed
+$(PRODUCT): EXTRAS := cpu
+$(TOOLS): EXTRAS := dev,torch
+$(GPU_TOOLS): EXTRAS := cuda,tools
 
 # A virtual environment of ours, whatever one is active.
 unexport PYTHONPATH VIRTUAL_ENV
@@ -36,18 +44,19 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 all: build
 
-build: $(STAMP)
+build: $(TOOLS)
 
 # Repeated only when what is compiled, or what is depended upon, changes: an editable install
 # finds new Python files by itself.
-$(STAMP): $(NATIVE)
+$(PRODUCT) $(TOOLS) $(GPU_TOOLS): $(NATIVE)
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("make: error: $(PYTHON): expected Python >= 3.11, got: %d.%d" % v)'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,torch]'
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@echo "installing .[$(EXTRAS)] into $(@D)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 
-demo: build
-	$(BIN)/python examples/demo.py
+demo: $(or $(wildcard $(TOOLS)),$(PRODUCT))
+	@$(BIN)/python examples/demo.py
 
 test: build lint typecheck lit pytest
 
@@ -118,17 +127,12 @@ nccl-check: build
 
 # An environment of its own: ONNX Runtime for GPUs and that for CPUs cannot be in one.
 ifneq ($(GPU),)
-gpu-check: $(GPU_VENV)/.installed
+gpu-check: $(GPU_TOOLS)
 	$(GPU_VENV)/bin/python bench/gpu_check.py $(ARGS)
 else
 gpu-check: build
 	$(BIN)/python bench/gpu_check.py $(ARGS)
 endif
-
-$(GPU_VENV)/.installed: $(NATIVE)
-	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv $(GPU_VENV)
-	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda,tools]'
-	@touch $@
 
 clean:
 	rm -rf $(VENV) $(GPU_VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
