@@ -156,7 +156,7 @@ def _declare(graph: onnx.GraphProto, name: str, kind: onnx.TypeProto) -> None:
 
 def is_masked(node: onnx.NodeProto) -> bool:
     """Say whether ONNX does not know ``node`` by its domain, which :func:`masked` has changed."""
-    return node.domain.startswith(f"{_DOMAIN}.")
+    return bool(node.domain.startswith(f"{_DOMAIN}."))
 
 
 def unmask(proto: onnx.ModelProto) -> None:
