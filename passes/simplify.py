@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.frontend.refine import merged_type, update_signature
+from tensoropt.compiler.sharding.describe import describe
+from tensoropt.compiler.sharding.windows import ceil_adds
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     attribute,
@@ -26,7 +28,9 @@ class SimplifyPass(Pass):
     """Removes `Identity`, `Dropout` outside training, and casts and transposes that do nothing.
 
     A `Dropout` whose mask is used, or whose training mode is not known to be off, stays; with
-    ``keep-dropout`` every one does, for a training step to be built. Refuses nothing.
+    ``keep-dropout`` every one does, for a training step to be built. The `ceil_mode` of a pool goes
+    where it adds no window: a last one that begins in the padding is none, but the shape inference
+    in ONNX Runtime counts it, and refuses what does not fit. Refuses nothing.
     """
 
     name: ClassVar[str] = "simplify"
@@ -35,7 +39,8 @@ class SimplifyPass(Pass):
     keep_dropout: bool = False
 
     def run(self, module: ir.Module) -> None:
-        version = opsets(module).get("", 1)
+        versions = opsets(module)
+        version = versions.get("", 1)
         with module.context, ir.Location.unknown():
             for op in list(walk(function(module))):
                 test = _RETURNS_OPERAND.get(op.name)
@@ -44,7 +49,17 @@ class SimplifyPass(Pass):
                 if test is not None and test(op, version):
                     _replace(op.results[0], op.operands[0])
                     op.erase()
+                elif op.name in _POOLS and attribute(op, "ceil_mode", 0):
+                    _drop_ceil_mode(op, versions)
             update_signature(module)
+
+
+_POOLS = ("onnx.AveragePool", "onnx.LpPool", "onnx.MaxPool")
+
+
+def _drop_ceil_mode(op: ir.Operation, versions: dict[str, int]) -> None:
+    if not ceil_adds(describe(op, versions)):
+        del op.attributes["ceil_mode"]
 
 
 def _replace(old: ir.Value, new: ir.Value) -> None:

@@ -157,15 +157,32 @@ def _weights_as_inputs(proto: onnx.ModelProto) -> None:
 
 
 def _infer(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer all types, as often as it takes until no shape is left that needs to be corrected."""
+    """Infer all types, as often as it takes until no shape is left that needs to be corrected.
+
+    A shape that is wrong may be what stops inference at a node behind it.
+    """
     wrong: Corrections = {}
     while True:
-        inferred = _infer_once(path, masked(proto, wrong) if wrong else proto)
+        inferred, refused = _attempt(path, masked(proto, wrong) if wrong else proto)
         unmask(inferred)
         found = corrections(inferred)
-        if all(wrong.get(place) == types for place, types in found.items()):
+        if any(wrong.get(place) != types for place, types in found.items()):
+            wrong.update(found)
+        elif refused is not None:
+            raise refused
+        else:
             return inferred
-        wrong.update(found)
+
+
+def _attempt(path: Path, proto: onnx.ModelProto) -> tuple[onnx.ModelProto, UserError | None]:
+    """Return what is inferred, and the error after which that is not all."""
+    try:
+        return _infer_once(path, proto), None
+    except UserError as error:
+        try:
+            return onnx_inference.run(path, proto, strict=False, values=False), error
+        except native.NativeError:
+            raise error from None
 
 
 def _infer_once(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:

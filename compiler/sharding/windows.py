@@ -14,6 +14,7 @@ from tensoropt.compiler.sharding.op_info import OpInfo, Shape
 
 __all__ = [
     "Window",
+    "ceil_adds",
     "count",
     "kernel_of",
     "padded_windows",
@@ -93,6 +94,20 @@ def padded_windows(
         return int(room / stride) + 1, begin, end
     count = -(-room // stride) + 1
     return count - ((count - 1) * stride >= size + begin), begin, end
+
+
+def ceil_adds(info: OpInfo) -> bool:
+    """Say whether `ceil_mode` gives a pool a window that it has not without; so it may where a size
+    is not known."""
+    windows = windows_of(info)
+    return not windows or any(_ceil_adds(info.shape(0)[held.dim], held) for held in windows)
+
+
+def _ceil_adds(size: int | None, window: Window) -> bool:
+    if size is None:
+        return True
+    row = (size, window.taps, window.stride, window.dilation, window.begin, window.end)
+    return padded_windows(*row, ceil_mode=True) != padded_windows(*row)
 
 
 def kernel_of(info: OpInfo) -> Shape:

@@ -37,3 +37,20 @@ module attributes {topt.opset = {ai.onnx = 6 : i64}} {
     return %0, %1 : tensor<4xf32>, tensor<4xf32>
   }
 }
+
+// -----
+
+// ceil_mode goes where it adds no window: not where sizes are unknown, nor where it adds one.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 19 : i64}} {
+  func.func @main(%x: tensor<1x1x5x3xf32> {topt.name = "x"}, %z: tensor<1x1x?x3xf32> {topt.name = "z"}) -> (tensor<1x1x3x2xf32> {topt.name = "a"}, tensor<1x1x3x2xf32> {topt.name = "b"}, tensor<1x1x?x2xf32> {topt.name = "c"}) {
+    // A fourth window would begin at 6, beyond the padding of 1 and the 5 rows.
+    // CHECK: "onnx.AveragePool"(%arg0) {kernel_shape = array<i64: 3, 3>, pads = array<i64: 1, 2, 2, 0>, strides = array<i64: 2, 2>}
+    %0 = "onnx.AveragePool"(%x) {ceil_mode = 1 : i64, kernel_shape = array<i64: 3, 3>, pads = array<i64: 1, 2, 2, 0>, strides = array<i64: 2, 2>} : (tensor<1x1x5x3xf32>) -> tensor<1x1x3x2xf32>
+    // CHECK-NEXT: "onnx.MaxPool"(%arg0) {ceil_mode = 1 : i64
+    %1 = "onnx.MaxPool"(%x) {ceil_mode = 1 : i64, kernel_shape = array<i64: 2, 2>, strides = array<i64: 2, 2>} : (tensor<1x1x5x3xf32>) -> tensor<1x1x3x2xf32>
+    // CHECK-NEXT: "onnx.LpPool"(%arg1) {ceil_mode = 1 : i64
+    %2 = "onnx.LpPool"(%z) {ceil_mode = 1 : i64, kernel_shape = array<i64: 3, 3>, pads = array<i64: 1, 2, 2, 0>, strides = array<i64: 2, 2>} : (tensor<1x1x?x3xf32>) -> tensor<1x1x?x2xf32>
+    return %0, %1, %2 : tensor<1x1x3x2xf32>, tensor<1x1x3x2xf32>, tensor<1x1x?x2xf32>
+  }
+}

@@ -52,6 +52,15 @@ GRAPHS = {
                        pads = [0, 0, 1, 0], strides = [3, 2]> (x)
           y = Squeeze (h)
         }""",
+    "joined_after_a_pool_that_inference_has_wrong": """<ir_version: 10, opset_import: ["" : 18]>
+        g (float[4,2,N,8] x) => (float[?,?,?,?] y) <float[2,2,2,8] w = {1, 2, 3, 4, 5, 6, 7, 8,
+            1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8,
+            1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8,
+            1, 2, 3, 4, 5, 6, 7, 8}> {
+          h = AveragePool <ceil_mode = 1, kernel_shape = [3, 1], pads = [0, 0, 2, 0],
+                           strides = [2, 1]> (x)
+          y = Concat <axis = 0> (h, w)
+        }""",
     "a_size_that_only_the_result_tells": """<ir_version: 10,
         opset_import: ["" : 20, "com.microsoft" : 1]>
         g (float[5,N,2] x) => (float[5,4,2] y) <float[2] w = {1, 2}> {
