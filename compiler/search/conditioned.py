@@ -9,9 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import UserError
-from .control import Control, OutOfTimeError, Status
-from .problem import EdgeTable, Floats, Frontier, NodeTable, Point, Problem, no_choice
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.search.control import Control, OutOfTimeError, Status
+from tensoropt.compiler.search.problem import (
+    EdgeTable,
+    Floats,
+    Frontier,
+    NodeTable,
+    Point,
+    Problem,
+    no_choice,
+)
 
 __all__ = ["TooWideError", "best_of_parts", "frontier_of_parts"]
 

@@ -15,11 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UserError
-from ._engine import Engine, StoppedError, TooLargeError
-from .conditioned import TooWideError, best_of_parts, frontier_of_parts
-from .control import Control, OutOfTimeError, Status
-from .problem import Floats, Frontier, NodeTable, Point, Problem, left_out, no_choice
+from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.search._engine import Engine, StoppedError, TooLargeError
+from tensoropt.compiler.search.conditioned import TooWideError, best_of_parts, frontier_of_parts
+from tensoropt.compiler.search.control import Control, OutOfTimeError, Status
+from tensoropt.compiler.search.problem import (
+    Floats,
+    Frontier,
+    NodeTable,
+    Point,
+    Problem,
+    left_out,
+    no_choice,
+)
 
 __all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
 

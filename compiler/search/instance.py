@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ..cli.guard import INTERRUPTED, guarded
-from ..cli.output import Progress, write_text
-from ..errors import UserError, did_you_mean
-from ..report.notes import interruption
-from .control import Control, Status
-from .methods.registry import METHODS, load_method, run_method, takers
-from .methods.result import Case, Limits
-from .problem import EdgeTable, Frontier, NodeTable, Problem
+from tensoropt.compiler.cli.guard import INTERRUPTED, guarded
+from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.report.notes import interruption
+from tensoropt.compiler.search.control import Control, Status
+from tensoropt.compiler.search.methods.registry import METHODS, load_method, run_method, takers
+from tensoropt.compiler.search.methods.result import Case, Limits
+from tensoropt.compiler.search.problem import EdgeTable, Frontier, NodeTable, Problem
 
 __all__ = ["Solved", "load_instance", "main", "solve_instance"]
 

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import UserError
+from tensoropt.compiler.errors import UserError
 
 __all__ = [
     "EdgeTable",

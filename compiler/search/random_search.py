@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .problem import EdgeTable, Problem, no_choice
+from tensoropt.compiler.search.problem import EdgeTable, Problem, no_choice
 
 __all__ = ["random_choice"]
 

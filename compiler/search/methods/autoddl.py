@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .blocks import Block, blocks_of
-from .layers import layers_of
-from .result import Case, Choice, Found, Limits, found
-from .starts import starts
+from tensoropt.compiler.search.methods.blocks import Block, blocks_of
+from tensoropt.compiler.search.methods.layers import layers_of
+from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
+from tensoropt.compiler.search.methods.starts import starts
 
 __all__ = ["RESTARTS", "descend", "search"]
 

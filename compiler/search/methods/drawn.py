@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..random_search import random_choice
-from .result import Case, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
+from tensoropt.compiler.search.random_search import random_choice
 
 __all__ = ["search"]
 

@@ -7,9 +7,8 @@ import math
 import numpy as np
 
 from tensoropt.compiler.errors import UserError
-
-from ..problem import Floats, no_choice
-from .result import Case, Choice, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
+from tensoropt.compiler.search.problem import Floats, no_choice
 
 __all__ = ["MOST_CHOICES", "search"]
 

@@ -12,12 +12,16 @@ division.
 from __future__ import annotations
 
 from tensoropt.compiler.errors import UserError
-
-from ..tables import MeshTables
-from .batch import Batch, follow_batch
-from .megatron import has_attention, is_linear, model_factors, output_factor
-from .pinning import Wish, fastest_with, furthest, wished
-from .result import Case, Found, Limits, found
+from tensoropt.compiler.search.methods.batch import Batch, follow_batch
+from tensoropt.compiler.search.methods.megatron import (
+    has_attention,
+    is_linear,
+    model_factors,
+    output_factor,
+)
+from tensoropt.compiler.search.methods.pinning import Wish, fastest_with, furthest, wished
+from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
+from tensoropt.compiler.search.tables import MeshTables
 
 __all__ = ["search"]
 

@@ -16,10 +16,16 @@ from typing import Any
 import numpy as np
 
 from tensoropt.compiler.errors import UserError
-
-from ..problem import no_choice
-from .program import Program, build_program, count_variables
-from .result import Case, Choice, DoesNotFitError, Found, Limits, found
+from tensoropt.compiler.search.methods.program import Program, build_program, count_variables
+from tensoropt.compiler.search.methods.result import (
+    Case,
+    Choice,
+    DoesNotFitError,
+    Found,
+    Limits,
+    found,
+)
+from tensoropt.compiler.search.problem import no_choice
 
 __all__ = ["MOST_VARIABLES", "search"]
 
@@ -55,7 +61,7 @@ def search(case: Case, limits: Limits) -> Found:
 
 
 def _emitted_bytes(case: Case, choice: Choice) -> float:
-    from ..evaluate import Evaluator
+    from tensoropt.compiler.search.evaluate import Evaluator
 
     assert case.tables is not None
     chosen = case.tables.decode(choice).tolist()

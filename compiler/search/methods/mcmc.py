@@ -13,10 +13,10 @@ import math
 
 import numpy as np
 
-from ..problem import Problem
-from .neighbours import Neighbours
-from .result import Case, Choice, Found, Limits, found
-from .starts import starts
+from tensoropt.compiler.search.methods.neighbours import Neighbours
+from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
+from tensoropt.compiler.search.methods.starts import starts
+from tensoropt.compiler.search.problem import Problem
 
 __all__ = ["PROPOSALS_PER_NODE", "search", "walk"]
 

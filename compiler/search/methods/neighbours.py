@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..problem import Floats, Problem
-from .result import Choice
+from tensoropt.compiler.search.methods.result import Choice
+from tensoropt.compiler.search.problem import Floats, Problem
 
 __all__ = ["Neighbours"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..problem import EdgeTable, Floats, NodeTable, Problem
-from .result import Choice
+from tensoropt.compiler.search.methods.result import Choice
+from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
 
 __all__ = ["Program", "build_program", "count_variables"]
 

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.errors import UserError
-
-from ..control import Control
-from ..problem import Point, Problem, no_choice
+from tensoropt.compiler.search.control import Control
+from tensoropt.compiler.search.problem import Point, Problem, no_choice
 
 if TYPE_CHECKING:
-    from ..tables import MeshTables
+    from tensoropt.compiler.search.tables import MeshTables
 
 __all__ = ["Case", "Choice", "DoesNotFitError", "Found", "Limits", "found"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..ft import solve_min_time
-from ..problem import EdgeTable, NodeTable, Problem
-from ..random_search import random_choice
-from .result import Case, Choice
+from tensoropt.compiler.search.ft import solve_min_time
+from tensoropt.compiler.search.methods.result import Case, Choice
+from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.search.random_search import random_choice
 
 __all__ = ["plain_start", "starts"]
 
@@ -29,7 +29,7 @@ def plain_start(case: Case) -> Choice | None:
     edges stands for it, the fastest of them. None when it is not allowed.
     """
     if case.tables is not None:
-        from .data_parallel import data_parallel_choice
+        from tensoropt.compiler.search.methods.data_parallel import data_parallel_choice
 
         return data_parallel_choice(case.problem, case.tables)
     choice = solve_min_time(_edges_first(case.problem)).choice

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..ft import solve_frontier
-from .result import Case, Found, Limits
+from tensoropt.compiler.search.ft import solve_frontier
+from tensoropt.compiler.search.methods.result import Case, Found, Limits
 
 __all__ = ["search"]
 
