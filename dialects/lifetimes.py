@@ -1,0 +1,68 @@
+"""How long tensors live in a block, and the most bytes that are alive at once."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import type_bytes
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Lifetimes", "block_bytes", "body_bytes"]
+
+
+class Lifetimes:
+    """Tensors that come and go over the steps of a program; the peak of what is alive."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self._first: dict[object, int] = {}
+        self._last: dict[object, int] = {}
+        self._bytes: dict[object, int] = {}
+
+    def define(self, tensor: object, size_bytes: int) -> None:
+        """Say that the current step makes ``tensor``."""
+        self._first[tensor] = self._last[tensor] = self.step
+        self._bytes[tensor] = size_bytes
+
+    def use(self, tensor: object) -> None:
+        """Say that the current step reads ``tensor``; one that was never defined takes no room."""
+        if tensor in self._last:
+            self._last[tensor] = self.step
+
+    def advance(self) -> None:
+        self.step += 1
+
+    def peak_bytes(self) -> int:
+        """Return the most bytes alive in any step; what a step reads and makes is alive in it."""
+        change = [0] * (self.step + 2)
+        for tensor, size in self._bytes.items():
+            change[self._first[tensor]] += size
+            change[self._last[tensor] + 1] -= size
+        return max(accumulate(change))
+
+
+def body_bytes(op: ir.Operation) -> int:
+    """Return the most bytes that one run of a body of a control-flow ``op`` holds at once.
+
+    What it is given and what it makes counts, what it captures does not: that is alive outside. Of
+    several bodies the largest counts. Linear in their operations.
+    """
+    return max((block_bytes(block) for region in op.regions for block in region), default=0)
+
+
+def block_bytes(block: ir.Block) -> int:
+    """Return the most bytes that one run of the body ``block`` holds at once."""
+    lifetimes = Lifetimes()
+    for value in block.arguments:
+        lifetimes.define(value, type_bytes(value.type))
+    for child in block:
+        op = child.operation
+        for value in onnx.read_values(op):
+            lifetimes.use(value)
+        for value in op.results:
+            lifetimes.define(value, type_bytes(value.type))
+        if len(op.regions):
+            lifetimes.define(op, body_bytes(op))
+        lifetimes.advance()
+    return lifetimes.peak_bytes()
