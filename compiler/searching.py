@@ -11,7 +11,7 @@ from tensoropt.compiler.request import Request, device_counts, nothing_fits
 from tensoropt.dialects.mlir import ir
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.report.comparison import Compared
+    from tensoropt.compiler.search.compare import Compared
     from tensoropt.compiler.search.frontier import FrontierResult, SearchOptions
     from tensoropt.compiler.search.graph import Graph
 

@@ -41,6 +41,7 @@ __all__ = [
     "opsets",
     "owner",
     "phase",
+    "read_by",
     "read_values",
     "region_names",
     "require_domain",
@@ -256,6 +257,29 @@ def folded_values(main: ir.Operation) -> set[ir.Value]:
 def read_values(op: ir.Operation) -> list[ir.Value]:
     """Return the operands of ``op`` and of the operations inside it."""
     return [*op.operands, *(value for child in walk(op) for value in child.operands)]
+
+
+def read_by(op: ir.Operation) -> list[ir.Value]:
+    """Return the operands of ``op``, and after them what its regions read from outside."""
+    return [*op.operands, *_captured(op)]
+
+
+def _captured(op: ir.Operation) -> list[ir.Value]:
+    """Return the outer values that the regions of a control-flow op read, each once."""
+    inside: set[ir.Value] = set()
+    outer: dict[ir.Value, None] = {}
+    for block in _blocks(op):
+        inside.update(block.arguments)
+        for inner in block:
+            outer.update((v, None) for v in inner.operation.operands if v not in inside)
+            outer.update((v, None) for v in _captured(inner.operation) if v not in inside)
+            inside.update(inner.operation.results)
+    return list(outer)
+
+
+def _blocks(op: ir.Operation) -> Iterator[ir.Block]:
+    for region in op.regions:
+        yield from region.blocks
 
 
 _RANDOM = ("onnx.Random", "onnx.Bernoulli", "onnx.Multinomial")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.search.graph import read_by
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import read_by
 from tensoropt.passes.base import Pass
 from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import signature_layouts, strategy_of

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.job import Job, results_from
 from tensoropt.runtime.plan import Plan
 
 __all__ = ["Worker", "worker_of"]
+
+_ROOMS = {"run": "inference", "train": "training", "profile": "profile"}
+"""Where the ``WORKER`` of each kind of job is. They know how to launch, launching does not know
+them: only their names."""
 
 
 @dataclass(frozen=True)
@@ -32,49 +35,5 @@ class Worker:
 
 def worker_of(kind: str) -> Worker:
     """Return how jobs of a kind are done, importing what that takes."""
-    return {"run": _running, "train": _training, "profile": _profiling}[kind]()
-
-
-def _running() -> Worker:
-    from tensoropt.runtime.work import check_job, run_job
-
-    return Worker(
-        Job.from_values,
-        lambda job: check_job(job)[0],
-        lambda job, comm, link: run_job(job, comm),
-        lambda results: [asdict(result) for result in results],
-        results_from,
-    )
-
-
-def _training() -> Worker:
-    from tensoropt.runtime.training.job import TrainJob, TrainResult
-    from tensoropt.runtime.training.prepare import check_training
-    from tensoropt.runtime.training.work import run_training
-
-    return Worker(
-        lambda values: TrainJob(**values),
-        check_training,
-        run_training,
-        asdict,
-        lambda values: TrainResult(**values),
-        stoppable=True,
-    )
-
-
-def _profiling() -> Worker:
-    from tensoropt.runtime.profile.job import Measured, ProfileJob
-    from tensoropt.runtime.profile.work import run_profile
-
-    return Worker(
-        ProfileJob.from_values,
-        _no_plan,
-        run_profile,
-        lambda results: [asdict(result) for result in results],
-        lambda values: [Measured(**value) for value in values],
-        stoppable=True,
-    )
-
-
-def _no_plan(job: Any) -> Plan:
-    raise UserError("a job that measures has no plan, expected it to say how many ranks it takes")
+    worker: Worker = import_module(f"tensoropt.runtime.{_ROOMS[kind]}.worker").WORKER
+    return worker

@@ -18,14 +18,13 @@ not counted: memory hides it. With ``n`` the bytes of one rank's *input*, ``p`` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tensoropt.compiler.cost.device import Device, Link
+from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 
-__all__ = ["Collective", "Curve", "Line", "collective_curve", "collective_time_s", "copy_line"]
-
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+__all__ = ["Curve", "Line", "collective_curve", "collective_time_s", "copy_line"]
 
 
 class Line(NamedTuple):

@@ -14,9 +14,9 @@ import onnx
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.attributes import attribute_proto, tensor_proto
-from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION
 from tensoropt.compiler.frontend.names import Namer
 from tensoropt.compiler.frontend.types import type_proto
+from tensoropt.compiler.frontend.versions import MAX_IR_VERSION
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (

@@ -22,13 +22,10 @@ from tensoropt.compiler.frontend.sparse import densify
 from tensoropt.compiler.frontend.stored import Folder, fetch
 from tensoropt.compiler.frontend.subgraphs import Scope, subgraphs
 from tensoropt.compiler.frontend.text_fields import undecoded_text
+from tensoropt.compiler.frontend.versions import MAX_OPSET
 from tensoropt.compiler.frontend.wire import MalformedError, model_without_weights
 
-__all__ = ["MAX_IR_VERSION", "MAX_OPSET", "Model", "Parameter", "load_model"]
-
-# The newest versions that onnxruntime 1.31 loads (a test asks the installed one).
-MAX_IR_VERSION = 13
-MAX_OPSET = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.microsoft": 1}
+__all__ = ["Model", "Parameter", "load_model"]
 
 _DEFAULT_OPSET = 20  # of a model that uses none of its operators
 _LFS_POINTER = b"version https://git-lfs"

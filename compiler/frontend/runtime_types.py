@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import onnx
 
 from tensoropt.compiler.frontend import native
-from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION
 from tensoropt.compiler.frontend.subgraphs import subgraphs
+from tensoropt.compiler.frontend.versions import MAX_IR_VERSION
 from tensoropt.dialects.elements import element_of
 
 __all__ = ["loads", "runtime_types"]

@@ -7,10 +7,10 @@ from typing import Any
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.types import in_words
-from tensoropt.compiler.search.graph import read_by
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import read_by
 from tensoropt.dialects.topt import layout_of, layouts_of_strategy
 from tensoropt.runtime.dims import unnamed
 

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tensoropt.compiler.frontend.collectives import DOMAIN
-from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION
+from tensoropt.compiler.frontend.versions import MAX_IR_VERSION
 
 __all__ = ["COLLECTIVES", "Builder", "chain", "collective_graph", "operators", "products", "stream"]
 

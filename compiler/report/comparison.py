@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.report.machine import csv_text, json_text
-from tensoropt.compiler.report.points import Point, as_dict, mesh_name
+from tensoropt.compiler.report.points import as_dict, mesh_name
 from tensoropt.compiler.report.table import render
 from tensoropt.compiler.units import format_bytes, format_seconds
 
-__all__ = ["Compared", "Comparison", "comparison_csv", "comparison_json", "comparison_table"]
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.compare import Compared
 
-
-@dataclass(frozen=True)
-class Compared:
-    """The fastest point that a method found, the seconds it took, and its time over the least.
-
-    Without a point, ``refused`` says why.
-    """
-
-    method: str
-    point: Point | None
-    seconds: float
-    ratio: float | None
-    refused: str
+__all__ = ["Comparison", "comparison_csv", "comparison_json", "comparison_table"]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.report.comparison import Compared
-from tensoropt.compiler.report.points import fastest
+from tensoropt.compiler.report.points import Point, fastest
 from tensoropt.compiler.search.evaluate import Evaluator
 from tensoropt.compiler.search.frontier import (
     FrontierPoint,
@@ -27,7 +26,7 @@ from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.search.training_tables import mesh_tables
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Attempt", "attempt", "compare_methods"]
+__all__ = ["Attempt", "Compared", "attempt", "compare_methods"]
 
 Say = Callable[[str], None]
 
@@ -42,6 +41,20 @@ class Attempt:
     method: str
     result: FrontierResult | None
     seconds: float
+    refused: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The fastest point that a method found, the seconds it took, and its time over the least.
+
+    Without a point, ``refused`` says why.
+    """
+
+    method: str
+    point: Point | None
+    seconds: float
+    ratio: float | None
     refused: str
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from tensoropt.compiler.cost.memory import Lifetimes
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.spread import spread
 from tensoropt.compiler.search.graph import Node
 from tensoropt.compiler.search.tables import MeshTables, tensor_bytes
+from tensoropt.dialects.lifetimes import Lifetimes
 
 __all__ = ["Cost", "Evaluator"]
 

@@ -29,7 +29,7 @@ _FEW_USES = 2
 
 _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
 
-__all__ = ["Graph", "Node", "Value", "read_by", "read_graph"]
+__all__ = ["Graph", "Node", "Value", "read_graph"]
 
 
 @dataclass
@@ -208,29 +208,6 @@ def read_graph(module: ir.Module) -> Graph:
     return _Reader(module).read()
 
 
-def read_by(op: ir.Operation) -> list[ir.Value]:
-    """Return the operands of ``op``, and after them what its regions read from outside."""
-    return [*op.operands, *_captured(op)]
-
-
-def _captured(op: ir.Operation) -> list[ir.Value]:
-    """Return the outer values that the regions of a control-flow op read, each once."""
-    inside: set[ir.Value] = set()
-    outer: dict[ir.Value, None] = {}
-    for block in _blocks(op):
-        inside.update(block.arguments)
-        for inner in block:
-            outer.update((v, None) for v in inner.operation.operands if v not in inside)
-            outer.update((v, None) for v in _captured(inner.operation) if v not in inside)
-            inside.update(inner.operation.results)
-    return list(outer)
-
-
-def _blocks(op: ir.Operation) -> Iterator[ir.Block]:
-    for region in op.regions:
-        yield from region.blocks
-
-
 class _Reader:
     """Builds the graph in one walk over the function."""
 
@@ -311,7 +288,7 @@ class _Reader:
 
 def _read(op: ir.Operation) -> list[ir.Value | None]:
     """Return what an op reads; what it only waits for may lie as it does."""
-    return [op.operands[0], None] if onnx.is_barrier(op) else read_by(op)
+    return [op.operands[0], None] if onnx.is_barrier(op) else onnx.read_by(op)
 
 
 def _classify_constants(graph: Graph) -> None:

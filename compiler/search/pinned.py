@@ -15,11 +15,11 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.evaluate import Evaluator
 from tensoropt.compiler.search.frontier import FrontierResult, frontier_point
-from tensoropt.compiler.search.graph import Graph, Node, read_by, read_graph
+from tensoropt.compiler.search.graph import Graph, Node, read_graph
 from tensoropt.compiler.search.tables import MeshTables
 from tensoropt.compiler.sharding.rule import Strategy
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import is_no_value, split_name
+from tensoropt.dialects.onnx import is_no_value, read_by, split_name
 
 __all__ = ["pinned_frontier"]
 

@@ -1,7 +1,4 @@
-"""Building the collectives of upstream's `shard` dialect, and whole reshard paths, from them.
-
-All functions build at the current insertion point. Shapes are local ones.
-"""
+"""From the steps of a reshard to collectives, built at the current insertion point."""
 
 from __future__ import annotations
 
@@ -12,51 +9,17 @@ import numpy as np
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.dialects.build import tensor_type
-from tensoropt.dialects.elements import to_dense
+from tensoropt.dialects.collectives import all_reduce, axis_constant, grid_axes, reduction_attr
 from tensoropt.dialects.mlir import ir, shard
-from tensoropt.dialects.topt import MESH, AxisConstantOp
+from tensoropt.dialects.topt import MESH
 
 if TYPE_CHECKING:
     from tensoropt.compiler.layout.reshard import Path
     from tensoropt.compiler.layout.steps import Step
 
-__all__ = ["all_gather", "all_reduce", "axis_constant", "lower_path"]
+__all__ = ["lower_path"]
 
 Shape = Sequence[int | None]
-
-
-def all_reduce(
-    value: ir.Value, axes: Sequence[int], reduction: str, location: ir.Location
-) -> ir.Value:
-    """Return ``value`` reduced by sum, max or min over the ranks along ``axes``."""
-    return shard.AllReduceOp(
-        value.type,
-        MESH,
-        value,
-        grid_axes=_axes(axes),
-        reduction=_reduction(reduction),
-        loc=location,
-    ).result
-
-
-def all_gather(
-    value: ir.Value, dim: int, axes: Sequence[int], mesh: Mesh, location: ir.Location
-) -> ir.Value:
-    """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
-    kind = ir.RankedTensorType(value.type)
-    shape = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
-    shape[dim] = kind.get_dim_size(dim) * mesh.extent(tuple(axes))
-    result = tensor_type(shape, kind.element_type)
-    return shard.AllGatherOp(result, MESH, value, dim, grid_axes=_axes(axes), loc=location).result
-
-
-def axis_constant(values: Any, axes: Sequence[int], location: ir.Location) -> ir.Value:
-    """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
-    stacked = to_dense(values)
-    result = ir.RankedTensorType.get(stacked.type.shape[1:], stacked.type.element_type)
-    return AxisConstantOp(
-        values=stacked, axes=ir.DenseI64ArrayAttr.get(list(axes)), output=result, loc=location
-    ).output
 
 
 def lower_path(
@@ -68,14 +31,6 @@ def lower_path(
         result = tensor_type(local, value.type.element_type)
         value = _LOWERINGS[step.kind](value, step, result, mesh, location)
     return value
-
-
-def _axes(axes: Sequence[int]) -> ir.Attribute:
-    return ir.DenseI16ArrayAttr.get(list(axes))
-
-
-def _reduction(reduction: str) -> ir.Attribute:
-    return ir.Attribute.parse(f"#shard<partial {reduction}>")
 
 
 def _all_reduce(
@@ -91,7 +46,7 @@ def _along_dim(build: type[Any]) -> Callable[..., ir.Value]:
     def lower(
         value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
     ) -> ir.Value:
-        axes = _axes(step.axes)
+        axes = grid_axes(step.axes)
         return build(result, MESH, value, step.dim, grid_axes=axes, loc=location).result
 
     return lower
@@ -106,8 +61,8 @@ def _reduce_scatter(
         MESH,
         value,
         step.dim,
-        grid_axes=_axes(step.axes),
-        reduction=_reduction(step.reduction),
+        grid_axes=grid_axes(step.axes),
+        reduction=reduction_attr(step.reduction),
         loc=location,
     ).result
 
@@ -116,7 +71,7 @@ def _all_to_all(
     value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
     return shard.AllToAllOp(
-        result, MESH, value, step.other_dim, step.dim, grid_axes=_axes(step.axes), loc=location
+        result, MESH, value, step.other_dim, step.dim, grid_axes=grid_axes(step.axes), loc=location
     ).result
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tensoropt.compiler.cost.memory import block_bytes
 from tensoropt.compiler.sharding.op_info import BodyInfo, OpInfo, TensorInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.lifetimes import block_bytes
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["TypeInfos", "describe", "tensor_info"]

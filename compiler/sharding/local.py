@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.collectives import all_gather, all_reduce, axis_constant
 from tensoropt.compiler.sharding.op_info import OpInfo
 from tensoropt.compiler.sharding.rule import Rule, Strategy
 from tensoropt.dialects.build import Build, int_attr
+from tensoropt.dialects.collectives import all_gather, all_reduce, axis_constant
 from tensoropt.dialects.mlir import ir
 
 if TYPE_CHECKING:

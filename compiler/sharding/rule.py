@@ -24,7 +24,7 @@ from tensoropt.compiler.layout.layout import (
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.cost.communication import Collective
+    from tensoropt.compiler.layout.collective import Collective
     from tensoropt.compiler.sharding.local import LocalOp
 
     InnerKind = Collective | Literal["copy"]

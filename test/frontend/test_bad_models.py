@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION, MAX_OPSET
+from tensoropt.compiler.frontend.versions import MAX_IR_VERSION, MAX_OPSET
 
 X = value("x", F32, [2, 3])
 Y = untyped("y")

@@ -18,7 +18,7 @@ from frontend.models import run, saved, text
 from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.frontend.exporter import export_model
 from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.model_file import MAX_IR_VERSION, MAX_OPSET
+from tensoropt.compiler.frontend.versions import MAX_IR_VERSION, MAX_OPSET
 from tensoropt.compiler.frontend.weights import ParameterSource
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.dce import DcePass

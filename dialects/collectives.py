@@ -1,0 +1,63 @@
+"""Building the collectives of upstream's `shard` dialect, and what differs along mesh axes.
+
+All functions build at the current insertion point. Shapes are local ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.dialects.build import tensor_type
+from tensoropt.dialects.elements import to_dense
+from tensoropt.dialects.mlir import ir, shard
+from tensoropt.dialects.topt import MESH, AxisConstantOp
+
+__all__ = ["all_gather", "all_reduce", "axis_constant", "grid_axes", "reduction_attr"]
+
+
+def all_reduce(
+    value: ir.Value, axes: Sequence[int], reduction: str, location: ir.Location
+) -> ir.Value:
+    """Return ``value`` reduced by sum, max or min over the ranks along ``axes``."""
+    return shard.AllReduceOp(
+        value.type,
+        MESH,
+        value,
+        grid_axes=grid_axes(axes),
+        reduction=reduction_attr(reduction),
+        loc=location,
+    ).result
+
+
+def all_gather(
+    value: ir.Value, dim: int, axes: Sequence[int], mesh: Mesh, location: ir.Location
+) -> ir.Value:
+    """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
+    kind = ir.RankedTensorType(value.type)
+    shape = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+    shape[dim] = kind.get_dim_size(dim) * mesh.extent(tuple(axes))
+    result = tensor_type(shape, kind.element_type)
+    return shard.AllGatherOp(
+        result, MESH, value, dim, grid_axes=grid_axes(axes), loc=location
+    ).result
+
+
+def axis_constant(values: Any, axes: Sequence[int], location: ir.Location) -> ir.Value:
+    """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
+    stacked = to_dense(values)
+    result = ir.RankedTensorType.get(stacked.type.shape[1:], stacked.type.element_type)
+    return AxisConstantOp(
+        values=stacked, axes=ir.DenseI64ArrayAttr.get(list(axes)), output=result, loc=location
+    ).output
+
+
+def grid_axes(axes: Sequence[int]) -> ir.Attribute:
+    """Return mesh axes as the collectives of upstream's dialect take them."""
+    return ir.DenseI16ArrayAttr.get(list(axes))
+
+
+def reduction_attr(reduction: str) -> ir.Attribute:
+    """Return sum, max or min as the collectives of upstream's dialect take it."""
+    return ir.Attribute.parse(f"#shard<partial {reduction}>")

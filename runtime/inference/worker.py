@@ -1,0 +1,19 @@
+"""How jobs that run plans are done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tensoropt.runtime.job import Job, results_from
+from tensoropt.runtime.work import check_job, run_job
+from tensoropt.runtime.workers import Worker
+
+__all__ = ["WORKER"]
+
+WORKER = Worker(
+    Job.from_values,
+    lambda job: check_job(job)[0],
+    lambda job, comm, link: run_job(job, comm),
+    lambda results: [asdict(result) for result in results],
+    results_from,
+)

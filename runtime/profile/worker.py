@@ -1,0 +1,28 @@
+"""How jobs that measure are done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.profile.job import Measured, ProfileJob
+from tensoropt.runtime.profile.work import run_profile
+from tensoropt.runtime.workers import Worker
+
+__all__ = ["WORKER"]
+
+
+def _no_plan(job: Any) -> Plan:
+    raise UserError("a job that measures has no plan, expected it to say how many ranks it takes")
+
+
+WORKER = Worker(
+    ProfileJob.from_values,
+    _no_plan,
+    run_profile,
+    lambda results: [asdict(result) for result in results],
+    lambda values: [Measured(**value) for value in values],
+    stoppable=True,
+)

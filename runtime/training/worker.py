@@ -1,0 +1,21 @@
+"""How jobs that train are done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tensoropt.runtime.training.job import TrainJob, TrainResult
+from tensoropt.runtime.training.prepare import check_training
+from tensoropt.runtime.training.work import run_training
+from tensoropt.runtime.workers import Worker
+
+__all__ = ["WORKER"]
+
+WORKER = Worker(
+    lambda values: TrainJob(**values),
+    check_training,
+    run_training,
+    asdict,
+    lambda values: TrainResult(**values),
+    stoppable=True,
+)
