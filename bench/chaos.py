@@ -29,7 +29,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-RUN = [sys.executable, "-m", "tensoropt.runtime.cli"]
+RUN = [sys.executable, "-m", "tensoropt.runtime.cli.run"]
 PATIENCE_S = 5.0
 MEETING_S = 3.0  # how long ranks wait for each other
 LIMIT_S = 120.0

@@ -22,13 +22,13 @@ from graphs.catalog import MODELS
 from prepared import model_graph
 from sections import write_section
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.evaluate import Evaluator
-from tensoropt.compiler.search.ft import solve_frontier
-from tensoropt.compiler.search.graph import Graph, read_graph
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["Charges", "charges"]
 

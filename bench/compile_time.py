@@ -23,16 +23,16 @@ from typing import Any, TypeVar
 
 from graphs.catalog import MODELS
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.evaluate import Evaluator
-from tensoropt.compiler.search.frontier import frontier_point
-from tensoropt.compiler.search.ft import solve_frontier
-from tensoropt.compiler.search.graph import Graph, read_graph
-from tensoropt.compiler.search.problem import Frontier
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.frontier.search import frontier_point
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.problem import Frontier
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Row", "compile_model", "square", "warm_up"]
 

@@ -23,8 +23,8 @@ from spread import Model, Plan, part_of
 from variants import variants
 
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.runtime.inference.work import wait_idle
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.work import wait_idle
 
 __all__ = ["Job", "Verdict", "main"]
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.compiler import driver
+from tensoropt.compiler.exporter.plan.reader import read_pins
+from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.plan.reader import read_pins
-from tensoropt.compiler.plan.writer import PLAN_FILE
-from tensoropt.compiler.request import Chosen, Request
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.pipeline.request import Chosen, Request
 
 __all__ = ["changed_entries"]
 

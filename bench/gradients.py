@@ -24,10 +24,10 @@ import onnxruntime as ort
 import torch
 from onnx import helper
 
-from tensoropt.compiler.driver import load
-from tensoropt.compiler.frontend.exporter import export_model
-from tensoropt.compiler.frontend.weights import ParameterSource
-from tensoropt.compiler.sharding.windows import Window
+from tensoropt.compiler.exporter.rank import export_model
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.pipeline.driver import load
+from tensoropt.compiler.sharding.rule.windows import Window
 from tensoropt.compiler.training.gradients import sliding
 from tensoropt.compiler.training.gradients.convolution import turned
 from tensoropt.compiler.training.gradients.registry import Training

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import zoo
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.graph import Graph, read_graph
-from tensoropt.compiler.sharding.rule import Rule, strategies
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.sharding.rule.rule import Rule, strategies
 
 __all__ = ["unsplit_share"]
 

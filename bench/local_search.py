@@ -1,6 +1,6 @@
 """How far local searches end above the optimum: ``python bench/local_search.py [FILES]``.
 
-On files of cost tables (see `python -m tensoropt.compiler.search.instance`; default: the instances
+On files of cost tables (see `python -m tensoropt.compiler.cli.instance`; default: the instances
 of the tests) coordinate descent (`autoddl`) and the Metropolis search (`mcmc`) run with several
 seeds. Columns: vertices, the least time, and for each method the least, median and largest gap to
 it and the median processor seconds. ``--write`` puts the table into docs/benchmarks.md.
@@ -16,11 +16,11 @@ from pathlib import Path
 
 from sections import write_section
 
-from tensoropt.compiler.search.ft import solve_min_time
-from tensoropt.compiler.search.instance import load_instance, solve_instance
+from tensoropt.compiler.cli.instance import load_instance, solve_instance
+from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.methods.autoddl import RESTARTS
 from tensoropt.compiler.search.methods.mcmc import PROPOSALS_PER_NODE
-from tensoropt.compiler.search.problem import Problem
+from tensoropt.compiler.search.problem.problem import Problem
 
 __all__ = ["gaps", "table"]
 

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 import numpy as np
 from sections import write_section
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.layout.mesh import Mesh, factorisations
-from tensoropt.compiler.search.evaluate import Evaluator
-from tensoropt.compiler.search.ft import solve_min_time
-from tensoropt.compiler.search.graph import Graph, read_graph
-from tensoropt.compiler.search.problem import NodeTable, Problem
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.engine.ft import solve_min_time
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.problem import NodeTable, Problem
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["SHAPES", "bandwidth_device", "fewest_words", "lower_bound", "measure", "table"]
 

@@ -33,17 +33,17 @@ from sections import write_section
 
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import Mesh, factorisations
-from tensoropt.compiler.search.compare import Attempt, attempt
-from tensoropt.compiler.search.frontier import (
+from tensoropt.compiler.search.frontier.compare import Attempt, attempt
+from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
     distinct_meshes,
 )
-from tensoropt.compiler.search.graph import Graph
 from tensoropt.compiler.search.methods.program import count_variables
-from tensoropt.compiler.search.tables import MeshTables
-from tensoropt.compiler.units import format_bytes, format_seconds
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.support.units import format_bytes, format_seconds
 
 __all__ = ["METHODS", "Case", "excess", "methods_table", "run_case", "violations"]
 

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tensoropt.compiler.frontend.versions import MAX_IR_VERSION, MAX_OPSET
+from tensoropt.compiler.protos.versions import MAX_IR_VERSION, MAX_OPSET
 from tensoropt.dialects.elements import element_of_array
 from tensoropt.dialects.onnx import is_random_name, op_name
 

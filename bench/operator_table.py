@@ -15,12 +15,12 @@ from node_tests import NodeTest
 from spread import Model, key_of
 from variants import variants
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend.model_file import MAX_OPSET
+from tensoropt.compiler.importer.model_file import MAX_OPSET
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.report.table import render
-from tensoropt.compiler.sharding.registry import registered
-from tensoropt.compiler.sharding.unsplit import why_whole
+from tensoropt.compiler.sharding.ops.unsplit import why_whole
+from tensoropt.compiler.sharding.rule.registry import registered
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.onnx import is_random_name, split_name
 
 __all__ = ["MESHES", "TARGET", "Row", "Table"]

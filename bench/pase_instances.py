@@ -2,7 +2,7 @@
 
 CHECKOUT is a clone of https://github.com/baidu-research/PaSE, from which the graphs and their times
 come; it is imported, not changed. Files are named GRAPH_pDEVICES.npz, in the format that
-``tensoropt.compiler.search.instance`` reads.
+``tensoropt.compiler.cli.instance`` reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.compiler.search.problem import Floats
+from tensoropt.compiler.search.problem.problem import Floats
 
 __all__ = ["BATCH", "build_graph", "tables_of"]
 

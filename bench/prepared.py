@@ -11,9 +11,9 @@ from typing import Any
 from graphs.catalog import MODELS
 from graphs.trained import LOSS
 
-from tensoropt.compiler import driver
-from tensoropt.compiler.search.graph import Graph, read_graph
-from tensoropt.compiler.steps import build_step
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.pipeline.training_steps import build_step
+from tensoropt.compiler.search.problem.graph import Graph, read_graph
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.dialects.mlir import ir
 

@@ -31,11 +31,17 @@ from prepared import training_spec
 from train_runs import run_plan
 from training_data import batch_size, draw
 
+from tensoropt.compiler.calibrate.busy import busy_part
+from tensoropt.compiler.calibrate.plans import (
+    Model,
+    PlanFiles,
+    predicted_s,
+    prepared,
+    written_plans,
+)
 from tensoropt.compiler.cli.profile import main as profile
-from tensoropt.compiler.profile.busy import busy_part
-from tensoropt.compiler.profile.plans import Model, PlanFiles, predicted_s, prepared, written_plans
-from tensoropt.runtime.check import run
-from tensoropt.runtime.job import Job
+from tensoropt.runtime.inference.jobs import run
+from tensoropt.runtime.support.job import Job
 
 __all__ = ["CNNS", "GPT", "Row", "Turns", "measure", "table"]
 

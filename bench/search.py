@@ -22,9 +22,9 @@ import numpy as np
 from sections import write_section
 from wider import widen
 
-from tensoropt.compiler.search import ft
-from tensoropt.compiler.search.instance import load_instance
-from tensoropt.compiler.search.problem import Floats, Frontier, Problem
+from tensoropt.compiler.cli.instance import load_instance
+from tensoropt.compiler.search.engine import ft
+from tensoropt.compiler.search.problem.problem import Floats, Frontier, Problem
 
 INSTANCES = Path(__file__).parent.parent / "test" / "search" / "instances"
 EPSILONS = (0.05, 0.02, 0.01, 0.0)

@@ -21,9 +21,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler.driver import load, run_phase
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend import native
+from tensoropt.compiler.pipeline.driver import load, run_phase
+from tensoropt.compiler.support import native
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import constant_value, function
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.compiler import driver
-from tensoropt.compiler.frontend.exporter import export_model, export_rank
-from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model, export_rank
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.graph import Graph, Node, read_graph
-from tensoropt.compiler.search.options import node_options, stored
-from tensoropt.compiler.sharding.op_info import OpInfo
-from tensoropt.compiler.sharding.rule import Strategy
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.problem.graph import Graph, Node, read_graph
+from tensoropt.compiler.search.problem.options import node_options, stored
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_attr, set_mesh, strategy_attr

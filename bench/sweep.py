@@ -22,14 +22,14 @@ from pathlib import Path
 import zoo
 from fed_back import changed_entries
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.plan.document import Chosen
-from tensoropt.compiler.report.points import fastest, knee, leanest
-from tensoropt.compiler.request import Request
-from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult
-from tensoropt.runtime.check import check_plans
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.pipeline.document import Chosen
+from tensoropt.compiler.pipeline.request import Request
+from tensoropt.compiler.search.frontier.points import fastest, knee, leanest
+from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.inference.jobs import check_plans
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "test"))
 from emitted_memory import emitted_memory

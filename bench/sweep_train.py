@@ -28,8 +28,8 @@ from train_plans import RECIPES, Plan, plans, prepared, write_plan
 from train_runs import Run, difference, run_plan
 from training_data import batch_size, draw
 
-from tensoropt.compiler.errors import UserError as Refusal
-from tensoropt.runtime.errors import UserError
+from tensoropt.compiler.support.errors import UserError as Refusal
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.job import TrainResult
 
 __all__ = ["TOLERANCE", "Case", "Row", "memory_error", "sweep_case"]

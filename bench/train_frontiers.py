@@ -29,18 +29,18 @@ from train_layers import GROUPS, PASE
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.report.points import fastest, knee, leanest
-from tensoropt.compiler.search.frontier import (
+from tensoropt.compiler.pipeline.training_steps import recompute_of, search_steps, step_graphs
+from tensoropt.compiler.search.frontier.points import fastest, knee, leanest
+from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
     search_tables,
 )
-from tensoropt.compiler.search.graph import Graph
-from tensoropt.compiler.search.training_tables import mesh_tables
-from tensoropt.compiler.steps import recompute_of, search_steps, step_graphs
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.training_tables import mesh_tables
+from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.compiler.training.spec import RECOMPUTE
-from tensoropt.compiler.units import format_bytes, format_seconds
 
 __all__ = [
     "SIZES",

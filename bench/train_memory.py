@@ -20,7 +20,7 @@ from graphs.trained import TRAINED
 from sweep_train import Case, memory_error
 from train_plans import plans, write_plan
 
-from tensoropt.compiler.units import format_bytes
+from tensoropt.compiler.support.units import format_bytes
 from tensoropt.runtime.training.job import TrainResult
 
 __all__ = ["measure"]

@@ -98,8 +98,8 @@ def measure(option: str, plan: str, data: str) -> tuple[int, int, float]:
     """Return resident and predicted peak in bytes, and the processor time of a step in seconds."""
     from mpi4py import MPI
 
-    from tensoropt.runtime import session
     from tensoropt.runtime.launch.link import Link
+    from tensoropt.runtime.session import session
     from tensoropt.runtime.training.job import TrainJob
     from tensoropt.runtime.training.trainer import StepFacts, Trainer
     from tensoropt.runtime.training.work import run_training

@@ -9,20 +9,20 @@ from pathlib import Path
 from graphs.trained import TRAINED
 from prepared import training_spec
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.report.points import fastest, leanest
-from tensoropt.compiler.request import Chosen, Request
-from tensoropt.compiler.search.clusters import Cluster
-from tensoropt.compiler.search.evaluate import Evaluator
-from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, frontier_point
-from tensoropt.compiler.search.graph import read_graph
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.pipeline.request import Chosen, Request
+from tensoropt.compiler.pipeline.training_steps import StepPoint, build_step
+from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult, frontier_point
 from tensoropt.compiler.search.methods.data_parallel import data_parallel_choice
 from tensoropt.compiler.search.methods.pinning import fastest_with
-from tensoropt.compiler.search.tables import tensor_bytes
-from tensoropt.compiler.search.training_tables import TrainingTables, mesh_tables
-from tensoropt.compiler.steps import StepPoint, build_step
+from tensoropt.compiler.search.problem.clusters import Cluster
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.tables import tensor_bytes
+from tensoropt.compiler.search.problem.training_tables import TrainingTables, mesh_tables
 from tensoropt.compiler.training.spec import RECOMPUTE
 
 __all__ = ["RECIPES", "Plan", "Recipe", "plans", "prepared", "write_plan", "zero_point"]

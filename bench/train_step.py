@@ -27,8 +27,8 @@ from train_plans import Plan, Recipe, prepared, request_of, write_plan
 from train_runs import run_plan
 from training_data import batch_size, draw
 
-from tensoropt.compiler import driver
-from tensoropt.compiler.report.points import fastest
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.frontier.points import fastest
 
 __all__ = ["MODELS", "ratios", "time_model"]
 

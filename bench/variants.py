@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from spread import Model
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.registry import registered
+from tensoropt.compiler.sharding.rule.registry import registered
 
 __all__ = ["variants"]
 

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 
 __all__ = ["widen"]
 

@@ -14,7 +14,7 @@ import onnx
 from graphs.small import SMALL
 from onnx import numpy_helper
 
-from tensoropt.runtime.files import file_mode
+from tensoropt.runtime.support.files import file_mode
 
 __all__ = [
     "CNNS",

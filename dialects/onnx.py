@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 

@@ -6,9 +6,9 @@ No `from __future__ import annotations` here: the bindings read the field annota
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ext, ir
 
 __all__ = [

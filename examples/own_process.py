@@ -13,11 +13,11 @@ import sys
 import numpy as np
 import onnxruntime
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.layout import gather_global
+from tensoropt.runtime.launch.world import world
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.world import world
+from tensoropt.runtime.plan.layout import gather_global
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError
 
 
 def main(folder: str, inputs_path: str, outputs_path: str) -> None:

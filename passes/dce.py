@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.frontend.refine import update_signature
+from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import YIELD, function, is_onnx
 from tensoropt.passes.base import Pass

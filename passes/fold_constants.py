@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.frontend.evaluate import evaluate
-from tensoropt.compiler.frontend.op_names import OpNamer
-from tensoropt.compiler.frontend.refine import refine_types
-from tensoropt.compiler.frontend.types import static_shape, tensor_element
+from tensoropt.compiler.protos.op_names import OpNamer
+from tensoropt.compiler.protos.types import static_shape, tensor_element
+from tensoropt.compiler.shapes.evaluate import evaluate
+from tensoropt.compiler.shapes.refine import refine_types
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tensoropt.compiler.frontend.types import tensor_element
+from tensoropt.compiler.protos.types import tensor_element
 from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (

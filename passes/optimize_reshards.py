@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.reshard import Resharder
-from tensoropt.compiler.layout.spread import spread
-from tensoropt.compiler.sharding.describe import tensor_info
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.reshard.shared_tree import spread
+from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_attr, layout_of

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.frontend.refine import merged_type
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.options import op_options
-from tensoropt.compiler.sharding.collectives import lower_path
-from tensoropt.compiler.sharding.describe import describe, tensor_info
-from tensoropt.compiler.sharding.local import LocalOp
-from tensoropt.compiler.sharding.op_info import OpInfo
-from tensoropt.compiler.sharding.randomness import give_seed
-from tensoropt.compiler.sharding.registry import rule_for
-from tensoropt.compiler.sharding.rule import Strategy
+from tensoropt.compiler.reshard.lowering import lower_path
+from tensoropt.compiler.search.problem.options import op_options
+from tensoropt.compiler.shapes.refine import merged_type
+from tensoropt.compiler.sharding.ops.randomness import give_seed
+from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.mlir import func, ir

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TextIO
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import PassManager, ir
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.diagnostics import Diagnostic

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Element", "parse_elements", "parse_options"]
 

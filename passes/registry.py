@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from tensoropt.compiler.choices import check_known
-from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.support.choices import check_known
+from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.passes.base import Pass, option_fields
 
 __all__ = ["PASSES", "UPSTREAM", "create", "pass_class", "unknown"]

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
-from tensoropt.compiler.search.graph import Graph, Node, read_graph
-from tensoropt.compiler.search.options import stored
+from tensoropt.compiler.search.problem.graph import Graph, Node, read_graph
+from tensoropt.compiler.search.problem.options import stored
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import cost_attr, layout_attr, set_mesh, strategy_attr
 from tensoropt.passes.base import Pass
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier import FrontierPoint
-    from tensoropt.compiler.search.tables import MeshTables
-    from tensoropt.compiler.sharding.rule import Strategy
+    from tensoropt.compiler.search.frontier.search import FrontierPoint
+    from tensoropt.compiler.search.problem.tables import MeshTables
+    from tensoropt.compiler.sharding.rule.rule import Strategy
 
 __all__ = ["SearchStrategiesPass", "annotate"]
 
@@ -45,8 +45,8 @@ class SearchStrategiesPass(Pass):
 
     def run(self, module: ir.Module) -> None:
         from tensoropt.compiler.cost.device import load_device
-        from tensoropt.compiler.report.points import pick_point
-        from tensoropt.compiler.search.frontier import SearchOptions, search_frontier
+        from tensoropt.compiler.search.frontier.points import pick_point
+        from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
 
         meshes = [parse_mesh(self.mesh)] if self.mesh else list(factorisations(self.devices))
         options = SearchOptions(self.search, self.seed, self.epsilon)

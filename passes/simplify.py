@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.frontend.refine import merged_type, update_signature
-from tensoropt.compiler.sharding.describe import describe
-from tensoropt.compiler.sharding.windows import ceil_adds
+from tensoropt.compiler.shapes.refine import merged_type, update_signature
+from tensoropt.compiler.sharding.rule.describe import describe
+from tensoropt.compiler.sharding.rule.windows import ceil_adds
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     attribute,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.reshard import Resharder
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of, layouts_of_strategy, mesh_of
 from tensoropt.passes.base import PassError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.errors import did_you_mean
-from tensoropt.compiler.frontend.attribute_checks import Uses, kind_problem, value_problem
+from tensoropt.compiler.protos.attribute_checks import Uses, kind_problem, value_problem
+from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     CONSTANT,

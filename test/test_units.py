@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.units import format_bytes, format_seconds, parse_bytes
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(

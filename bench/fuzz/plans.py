@@ -16,14 +16,14 @@ from fuzz.builder import session_of
 from fuzz.graphs import Case
 from fuzz.joined import join, prefix
 from fuzz.noise import spread
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.frontend.exporter import export_rank
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_rank
+from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.frontier import FrontierPoint, SearchOptions, search_graph
-from tensoropt.compiler.search.graph import read_graph
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graph
+from tensoropt.compiler.search.problem.graph import read_graph
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of
@@ -110,7 +110,7 @@ class _Trial:
         self.case, self.path, self.wanted = case, path, wanted
         self.source = ParameterSource(path)
         with _context():
-            from tensoropt.compiler.frontend.importer import import_model
+            from tensoropt.compiler.importer.importer import import_model
 
             module = import_model(path, dims=case.dims if case.given else {})
         driver.run_phase(module, "prepare")

@@ -12,8 +12,8 @@ import onnx
 from onnx import helper
 
 from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
-from tensoropt.runtime.dtypes import dtype_of
-from tensoropt.runtime.session import Session, rank_session
+from tensoropt.runtime.session.session import Session, rank_session
+from tensoropt.runtime.support.dtypes import dtype_of
 
 __all__ = ["array_for", "bound", "drawn", "on_stream", "open_provider"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu.failure import RunError
 from gpu.ranks import on_ranks
-from tensoropt.runtime.onnx_runtime import installation_fault, installed_builds
+from tensoropt.runtime.support.onnx_runtime import installation_fault, installed_builds
 
 __all__ = ["facts", "missing", "probe"]
 

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tensoropt.compiler.errors import UserError, did_you_mean
-from tensoropt.compiler.request import DEFAULT_SEARCH_S, SEARCHES
+from tensoropt.compiler.pipeline.request import DEFAULT_SEARCH_S, SEARCHES
 from tensoropt.compiler.search.methods.registry import COMPARED, takers
+from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
-from tensoropt.compiler.version import TOOL
 
 __all__ = [
     "DEFAULT_DEVICES",

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensoropt.compiler.choices import check_known
 from tensoropt.compiler.cli.arguments import EMIT, wants_planning
 from tensoropt.compiler.cli.output import write_text
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.report.points import pick_point
-from tensoropt.compiler.request import Request, fitting
+from tensoropt.compiler.pipeline.request import Request, fitting
+from tensoropt.compiler.search.frontier.points import pick_point
+from tensoropt.compiler.support.choices import check_known
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.base import PassError
-from tensoropt.runtime.dims import parse_dims
+from tensoropt.runtime.plan.dims import parse_dims
 
 if TYPE_CHECKING:
     from tensoropt.compiler.training.spec import TrainingSpec
@@ -34,7 +34,7 @@ def printing(args: argparse.Namespace) -> dict[str, Any]:
 
 def run_model(args: argparse.Namespace) -> int:
     """Import a model, run ``--pass-pipeline`` and write the IR."""
-    from tensoropt.compiler.driver import load
+    from tensoropt.compiler.pipeline.driver import load
     from tensoropt.passes.pipeline import Pipeline, parse_pipeline
 
     module = load(Path(args.input), parse_dims(args.dim))
@@ -52,7 +52,7 @@ def run_emit(args: argparse.Namespace) -> int:
     check_known("--emit: unknown phase", args.emit, EMIT)
     from tensoropt.compiler.cli.planning_flags import read_request
     from tensoropt.compiler.cli.training_flags import read_training
-    from tensoropt.compiler.driver import load
+    from tensoropt.compiler.pipeline.driver import load
 
     needs_point = EMIT.index(args.emit) >= EMIT.index("search")
     if not needs_point and wants_planning(args):
@@ -70,7 +70,7 @@ def run_emit(args: argparse.Namespace) -> int:
 
 def _phases_left(module: ir.Module, args: argparse.Namespace) -> Sequence[str]:
     """Return the phases to run: a text may have passed some of them."""
-    from tensoropt.compiler.driver import phase_of
+    from tensoropt.compiler.pipeline.driver import phase_of
 
     passed = phase_of(module)
     if EMIT.index(args.emit) < EMIT.index(passed):
@@ -93,8 +93,8 @@ def _advance(
     specs: Sequence[TrainingSpec],
 ) -> ir.Module:
     """Return ``module`` after ``phases``; a search builds the training steps that it looks at."""
-    from tensoropt.compiler.driver import run_phase
-    from tensoropt.compiler.steps import build_step
+    from tensoropt.compiler.pipeline.driver import run_phase
+    from tensoropt.compiler.pipeline.training_steps import build_step
 
     for phase in phases:
         if phase == "search":
@@ -109,8 +109,8 @@ def _advance(
 
 def _searched(module: ir.Module, args: argparse.Namespace, request: Request) -> ir.Module:
     from tensoropt.compiler.cli.planning_flags import which_point
-    from tensoropt.compiler.driver import apply_point, frontier
-    from tensoropt.compiler.steps import step_of
+    from tensoropt.compiler.pipeline.driver import apply_point, frontier
+    from tensoropt.compiler.pipeline.training_steps import step_of
 
     points = fitting(frontier(module, request).points, request)
     point = pick_point(points, which_point(args))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.diagnostics import Diagnostic, line_of
 
 __all__ = ["Expectation", "mismatches", "parse_expectations"]

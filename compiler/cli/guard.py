@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.runtime.errors import printable
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.support.errors import printable
 
 __all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["check_installation"]
 
 
 def check_installation() -> None:
     """Raise :class:`UserError`, saying what to type, unless one ONNX Runtime is installed."""
-    from tensoropt.runtime.onnx_runtime import installation_fault
+    from tensoropt.runtime.support.onnx_runtime import installation_fault
 
     fault = installation_fault()
     if fault is not None:

@@ -9,7 +9,7 @@ from tensoropt.compiler.cli.arguments import build_parser, wants_plan, wants_pla
 from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.cli.installation import check_installation
 from tensoropt.compiler.cli.training_flags import check_training
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["main"]
 

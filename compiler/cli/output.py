@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tensoropt.compiler.files import replacing
+from tensoropt.compiler.support.files import replacing
 
 __all__ = ["Progress", "write_text"]
 

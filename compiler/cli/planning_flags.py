@@ -7,15 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.choices import check_known, whole_number
 from tensoropt.compiler.cli.arguments import DEFAULT_DEVICES, FORMATS, MAX_DEVICES, OBJECTIVES
 from tensoropt.compiler.cli.training_flags import read_training
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
-from tensoropt.compiler.request import DEFAULT_SEARCH_S, SEARCHES, Request
+from tensoropt.compiler.pipeline.request import DEFAULT_SEARCH_S, SEARCHES, Request
 from tensoropt.compiler.search.methods.registry import takers
-from tensoropt.compiler.units import parse_bytes
+from tensoropt.compiler.support.choices import check_known, whole_number
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.units import parse_bytes
 
 _MAX_AXES = MAX_DEVICES.bit_length() - 1
 
@@ -86,7 +86,7 @@ def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
     ):
         if getattr(args, name) is not None:
             raise UserError(f"--strategies fixes the plan, expected no --{name.replace('_', '-')}")
-    from tensoropt.compiler.plan.reader import read_pins
+    from tensoropt.compiler.exporter.plan.reader import read_pins
 
     pins = read_pins(args.strategies)
     _check_size(f"--strategies {args.strategies}", Mesh(tuple(pins["mesh"]["shape"])))

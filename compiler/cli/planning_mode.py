@@ -12,8 +12,8 @@ from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.planning_flags import compared, read_request, which_point
 from tensoropt.compiler.cli.splitting import splitting_notes
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.plan.writer import check_replaceable
+from tensoropt.compiler.exporter.plan.writer import check_replaceable
+from tensoropt.compiler.pipeline.request import Chosen, Request, fitting
 from tensoropt.compiler.report.comparison import (
     Comparison,
     comparison_csv,
@@ -35,14 +35,14 @@ from tensoropt.compiler.report.notes import (
     open_turns,
 )
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
-from tensoropt.compiler.report.points import Point, pick_point
 from tensoropt.compiler.report.table import frontier_table, profile_table
-from tensoropt.compiler.request import Chosen, Request, fitting
+from tensoropt.compiler.search.frontier.points import Point, pick_point
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.base import PassError
-from tensoropt.runtime.dims import parse_dims
+from tensoropt.runtime.plan.dims import parse_dims
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier import FrontierResult
+    from tensoropt.compiler.search.frontier.search import FrontierResult
     from tensoropt.dialects.mlir import ir
 
 __all__ = ["run_planning"]
@@ -86,15 +86,15 @@ def _check_places(args: argparse.Namespace) -> None:
 
 def _notes(module: ir.Module, request: Request) -> list[str]:
     """Return what to say of sizes, bodies and the trained step, in the end: errors are one line."""
-    from tensoropt.compiler.driver import phase_of
-    from tensoropt.compiler.frontend.dimensions import open_dims
+    from tensoropt.compiler.importer.dimensions import open_dims
+    from tensoropt.compiler.pipeline.driver import phase_of
 
     if names := open_dims(module):
         return [open_sizes(names), *_turns(module)]
     if not request.training or phase_of(module) == "train":
         return _turns(module)
+    from tensoropt.compiler.pipeline.training_steps import build_step
     from tensoropt.compiler.report.training import training_notes
-    from tensoropt.compiler.steps import build_step
     from tensoropt.compiler.training.cut import argument_names
     from tensoropt.compiler.training.spec import check_patterns
 
@@ -111,8 +111,8 @@ def _turns(module: ir.Module) -> list[str]:
 
 
 def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:
-    from tensoropt.compiler.driver import load, phase_of, run_phase
-    from tensoropt.compiler.plan.describe import check_ends
+    from tensoropt.compiler.exporter.plan.describe import check_ends
+    from tensoropt.compiler.pipeline.driver import load, phase_of, run_phase
 
     module = load(Path(args.input), dims, training=args.train)
     passed = phase_of(module)
@@ -150,7 +150,7 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     if args.pareto or args.output is None:
         _print_frontier(args, replace(frontier, chosen=point, narrowed=not args.pareto))
     if args.output is not None:
-        from tensoropt.compiler.driver import compile_plan
+        from tensoropt.compiler.pipeline.driver import compile_plan
 
         chosen = Chosen(Path(args.input), request, result, point)
         compile_plan(module, chosen, args.output, say)
@@ -177,7 +177,7 @@ def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Fro
 def _search(
     args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
 ) -> tuple[Request, FrontierResult]:
-    from tensoropt.compiler.driver import fewest_devices, frontier
+    from tensoropt.compiler.pipeline.driver import fewest_devices, frontier
 
     if args.objective == "devices":
         return fewest_devices(module, request, say)
@@ -216,7 +216,7 @@ def _print_frontier(args: argparse.Namespace, frontier: Frontier) -> None:
 def _print_profile(
     args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
 ) -> int:
-    from tensoropt.compiler.driver import profile as search_profile
+    from tensoropt.compiler.pipeline.driver import profile as search_profile
 
     rows: list[tuple[int, Point | None]] = []
     status = 0
@@ -244,7 +244,7 @@ def _print_profile(
 def _print_comparison(
     args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
 ) -> int:
-    from tensoropt.compiler.driver import compare
+    from tensoropt.compiler.pipeline.driver import compare
 
     rows = compare(module, request, compared(args), say)
     say.clear()

@@ -11,19 +11,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tensoropt.compiler.choices import whole_number
 from tensoropt.compiler.cli.arguments import Parser, add_training
 from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.cli.installation import check_installation
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.training_flags import check_training, read_training
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.version import TOOL
-from tensoropt.runtime.dims import parse_dims
-from tensoropt.runtime.job import PROVIDERS
+from tensoropt.compiler.support.choices import whole_number
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.version import TOOL
+from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.support.job import PROVIDERS
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.profile.run import Profile, ProfileRequest
+    from tensoropt.compiler.calibrate.run import Profile, ProfileRequest
 
 __all__ = ["main"]
 
@@ -94,7 +94,7 @@ def _run(args: argparse.Namespace) -> int:
     say = Progress()
     try:
         request = _request(args, say)
-        from tensoropt.compiler.profile.run import run
+        from tensoropt.compiler.calibrate.run import run
 
         with tempfile.TemporaryDirectory(prefix="tensoropt-profile-") as folder:
             profile = run(request, Path(folder), say)
@@ -131,9 +131,9 @@ def _check_output(path: Path | None) -> None:
 
 
 def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
+    from tensoropt.compiler.calibrate.plans import prepared
+    from tensoropt.compiler.calibrate.run import ProfileRequest
     from tensoropt.compiler.cost.device import load_device
-    from tensoropt.compiler.profile.plans import prepared
-    from tensoropt.compiler.profile.run import ProfileRequest
 
     started_s = time.monotonic()
     training = read_training(args)[0] if args.train else None
@@ -160,7 +160,7 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
 def _check_provider(args: argparse.Namespace) -> None:
     """Refuse a provider that is not there, and sharing where there are no GPUs to share."""
     from tensoropt.runtime.device import provider
-    from tensoropt.runtime.job import Launched
+    from tensoropt.runtime.support.job import Launched
 
     provider.check_provider(Launched(provider=args.provider, share_gpus=args.share_gpus))
 
@@ -178,8 +178,8 @@ def _machine(args: argparse.Namespace, threads: int, say: Progress) -> _Machine:
     if args.provider == "cpu":
         ranks = min(max(len(os.sched_getaffinity(0)) // threads, 1), MAX_RANKS)
         return _Machine(ranks, platform.node() or "cpu", "cpu")
+    from tensoropt.compiler.calibrate.ranks import Ranks
     from tensoropt.compiler.cost.device import device_names
-    from tensoropt.compiler.profile.ranks import Ranks
 
     gpus = Ranks("cuda", threads, say).gpus()
     name = gpus.gpu_names[0]
@@ -200,7 +200,7 @@ def _budget(args: argparse.Namespace) -> float:
 
 
 def _print(args: argparse.Namespace, profile: Profile) -> None:
-    from tensoropt.compiler.profile.report import profile_json, profile_text
+    from tensoropt.compiler.calibrate.report import profile_json, profile_text
 
     to_stdout = args.output is None or str(args.output) == "-"
     stream = sys.stderr if to_stdout else sys.stdout

@@ -11,7 +11,7 @@ from tensoropt.compiler.report.frontier import Frontier
 from tensoropt.compiler.report.notes import undivided, unsplit
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier import FrontierPoint
+    from tensoropt.compiler.search.frontier.search import FrontierPoint
 
 __all__ = ["splitting_notes"]
 
@@ -25,7 +25,7 @@ def splitting_notes(frontier: Frontier, point: FrontierPoint) -> Iterator[str]:
 
     Devices along such an axis all do the same.
     """
-    from tensoropt.compiler.search.shares import divisible_share, ops_of, split_shares
+    from tensoropt.compiler.search.frontier.shares import divisible_share, ops_of, split_shares
 
     ops = ops_of(point.tables.graph, point.tables.device)
     pairs = zip(point.mesh, split_shares(ops, point), strict=True)

@@ -13,7 +13,7 @@ from tensoropt.compiler.cli.emit_mode import printing
 from tensoropt.compiler.cli.expected import mismatches, parse_expectations
 from tensoropt.compiler.cli.guard import FAILURE
 from tensoropt.compiler.cli.output import write_text
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.base import PassError
 from tensoropt.passes.diagnostics import Diagnostic, describe
 
@@ -51,7 +51,7 @@ def run_texts(args: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> tuple[str, str]:
-    from tensoropt.compiler.driver import read_text
+    from tensoropt.compiler.pipeline.driver import read_text
 
     return "<stdin>" if path == "-" else path, read_text(Path(path))
 
@@ -67,7 +67,7 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 def _run_part(
     args: argparse.Namespace, part: str, line: int, name: str
 ) -> tuple[str | None, list[Diagnostic]]:
-    from tensoropt.compiler.driver import new_context
+    from tensoropt.compiler.pipeline.driver import new_context
 
     diagnostics: list[Diagnostic] = []
     with new_context() as context:
@@ -80,7 +80,7 @@ def _run_part(
 
 
 def _transform(args: argparse.Namespace, part: str, line: int, context: ir.Context) -> str:
-    from tensoropt.compiler.driver import parse_text
+    from tensoropt.compiler.pipeline.driver import parse_text
     from tensoropt.passes.pipeline import Pipeline, parse_pipeline
 
     passes = parse_pipeline(args.pass_pipeline or "", context)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tensoropt.compiler.choices import check_known, whole_number
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.choices import check_known, whole_number
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.spec import (
     RECOMPUTE,
     Optimizer,

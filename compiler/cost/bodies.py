@@ -5,10 +5,10 @@ from __future__ import annotations
 from tensoropt.compiler.cost.compute import op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.describe import describe
-from tensoropt.compiler.sharding.op_info import BodyInfo, OpInfo
-from tensoropt.compiler.sharding.registry import rule_for
-from tensoropt.compiler.sharding.rule import strategies
+from tensoropt.compiler.sharding.rule.describe import describe
+from tensoropt.compiler.sharding.rule.op_info import BodyInfo, OpInfo
+from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.rule import strategies
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 

@@ -16,8 +16,8 @@ from tensoropt.compiler.cost.measured import (
     read_collectives,
     read_operators,
 )
-from tensoropt.compiler.errors import UserError, did_you_mean
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = ["Device", "Link", "device_names", "load_device"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = ["Table"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.fields import Table
-from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = [
     "KINDS",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["PARTIAL_SUM", "REPLICATE", "Layout", "Placement", "Reduction", "partial", "split"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Mesh", "factorisations", "grouped", "parse_mesh"]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.report.machine import csv_text, json_text
-from tensoropt.compiler.report.points import as_dict, mesh_name
 from tensoropt.compiler.report.table import render
-from tensoropt.compiler.units import format_bytes, format_seconds
+from tensoropt.compiler.search.frontier.points import as_dict, mesh_name
+from tensoropt.compiler.support.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.compare import Compared
+    from tensoropt.compiler.search.frontier.compare import Compared
 
 __all__ = ["Comparison", "comparison_csv", "comparison_json", "comparison_table"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tensoropt.compiler.report.points import Point
+from tensoropt.compiler.search.frontier.points import Point
 
 __all__ = ["Frontier", "Left", "Profile"]
 

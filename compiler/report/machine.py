@@ -9,7 +9,7 @@ import math
 from typing import Any, Protocol
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
-from tensoropt.compiler.report.points import (
+from tensoropt.compiler.search.frontier.points import (
     FIELDS,
     Point,
     as_dict,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tensoropt.compiler.report.frontier import Frontier
-from tensoropt.compiler.report.points import Point, mesh_name
-from tensoropt.runtime.dims import dim_flags
+from tensoropt.compiler.search.frontier.points import Point, mesh_name
+from tensoropt.runtime.plan.dims import dim_flags
 
 __all__ = [
     "endings",

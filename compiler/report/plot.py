@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.report.frontier import Frontier
-from tensoropt.compiler.report.points import Point, knee, mesh_name
+from tensoropt.compiler.search.frontier.points import Point, knee, mesh_name
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["check_plot_path", "plot_frontier"]
 
@@ -28,7 +28,7 @@ def plot_frontier(frontier: Frontier, path: Path) -> None:
     """Draw the frontier into ``path``, whole or not at all; same frontier, same bytes."""
     import matplotlib
 
-    from tensoropt.compiler.files import replacing
+    from tensoropt.compiler.support.files import replacing
 
     check_plot_path(path)
     form = path.suffix.lower()[1:]

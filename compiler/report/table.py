@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.report.frontier import Frontier, Profile
-from tensoropt.compiler.report.points import Point, marks, mesh_name, recompute_of
-from tensoropt.compiler.units import format_bytes, format_seconds
+from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
+from tensoropt.compiler.support.units import format_bytes, format_seconds
 
 __all__ = ["frontier_table", "profile_table", "render"]
 

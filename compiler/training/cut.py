@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-from tensoropt.compiler.frontend.refine import update_signature
+from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.compiler.training.gradients.losses import cross_entropy
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import Loss

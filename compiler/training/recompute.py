@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensoropt.compiler.sharding.describe import tensor_info
+from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.compiler.training.marks import Marker, number_of
 from tensoropt.compiler.training.segments import divide
 from tensoropt.dialects import onnx

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.sharding.describe import describe
-from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.describe import describe
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
     Forward,

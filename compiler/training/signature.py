@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import int_attr, tensor_type

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from tensoropt.compiler.choices import check_known
-from tensoropt.compiler.errors import UserError, did_you_mean
+from tensoropt.compiler.support.choices import check_known
+from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = [
     "LOSSES",

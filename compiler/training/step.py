@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Training
 from tensoropt.compiler.training.losses import build_loss
 from tensoropt.compiler.training.marks import Marker, Marking, number_of

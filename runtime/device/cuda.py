@@ -23,10 +23,10 @@ import numpy as np
 
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.provider import DeviceArray, Memory, Provider
-from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of_code
-from tensoropt.runtime.errors import UserError, one_line
-from tensoropt.runtime.onnx_runtime import installation_fault
 from tensoropt.runtime.ops import library
+from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.onnx_runtime import installation_fault
 
 __all__ = ["CudaProvider", "StandInProvider", "check_cuda", "device_of", "open_cuda", "stand_in"]
 

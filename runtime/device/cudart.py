@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["NAMES", "clear", "copy", "opened", "together", "use_device"]
 

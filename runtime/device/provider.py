@@ -17,9 +17,9 @@ import numpy as np
 
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.memory import PeakMemory
-from tensoropt.runtime.dtypes import ONNX_CODES, Array, dtype_of_code
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.job import Launched
+from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.job import Launched
 
 __all__ = [
     "CPU",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tensoropt.runtime.job import Job, results_from
-from tensoropt.runtime.work import check_job, run_job
-from tensoropt.runtime.workers import Worker
+from tensoropt.runtime.inference.work import check_job, run_job
+from tensoropt.runtime.launch.workers import Worker
+from tensoropt.runtime.support.job import Job, results_from
 
 __all__ = ["WORKER"]
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from tensoropt.runtime.job import Launched
+from tensoropt.runtime.support.job import Launched
 
 __all__ = ["identity"]
 

@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.job import Launched
 from tensoropt.runtime.launch.link import ask_to_stop, clear_line, show_line, shown
 from tensoropt.runtime.launch.oversight import ANSWER_S, PATIENCE_S
 from tensoropt.runtime.launch.processes import Processes
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.job import Launched
 
 __all__ = ["launch", "ranks_present"]
 

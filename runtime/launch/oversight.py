@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from tensoropt.runtime.job import Launched
 from tensoropt.runtime.ops import library
+from tensoropt.runtime.support.job import Launched
 
 __all__ = ["ANSWER_S", "PATIENCE_S", "abort_and_exit", "oversee", "whereabouts"]
 

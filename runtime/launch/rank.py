@@ -13,9 +13,9 @@ import signal
 import sys
 from pathlib import Path
 
-from tensoropt.runtime.errors import one_line
 from tensoropt.runtime.launch.link import FolderLink
-from tensoropt.runtime.workers import worker_of
+from tensoropt.runtime.launch.workers import worker_of
+from tensoropt.runtime.support.errors import one_line
 
 __all__ = ["main"]
 
@@ -40,7 +40,7 @@ def _work(folder: Path) -> None:
     job = worker.job_from(values)
     _end_with_launcher(job.launcher_pid)
     from tensoropt.runtime.launch.oversight import oversee
-    from tensoropt.runtime.world import world
+    from tensoropt.runtime.launch.world import world
 
     comm = world()
     with oversee(job, comm, lambda why: _end(folder, why)):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from tensoropt.runtime.errors import UserError, one_line
-from tensoropt.runtime.job import Launched
 from tensoropt.runtime.launch.identity import identity
 from tensoropt.runtime.launch.launcher import launch, ranks_present
 from tensoropt.runtime.launch.link import Link, TerminalLink, clear_line
-from tensoropt.runtime.workers import Worker, worker_of
+from tensoropt.runtime.launch.workers import Worker, worker_of
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.job import Launched
 
 __all__ = ["start"]
 
@@ -40,7 +40,7 @@ def start(job: Launched) -> Any:
 
 def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
     from tensoropt.runtime.launch.oversight import oversee
-    from tensoropt.runtime.world import world
+    from tensoropt.runtime.launch.world import world
 
     if job.timeout_s is not None:  # as long as ranks may wait for each other at most
         os.environ.setdefault("TENSOROPT_START_TIMEOUT_S", str(job.timeout_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["library_path"]
 

@@ -7,8 +7,8 @@ import functools
 import json
 from typing import Any
 
-from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.ops import library_path
+from tensoropt.runtime.support.errors import UserError
 
 __all__ = [
     "abort",

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.dtypes import Array, dtype_of
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["drawn_input"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tensoropt.runtime.job import Launched
+from tensoropt.runtime.support.job import Launched
 
 __all__ = ["NO_TIME", "Measured", "ProfileJob", "Task"]
 

@@ -17,8 +17,8 @@ from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
-from tensoropt.runtime.ranks import made_on_all, share_of_cores, slowest_s
-from tensoropt.runtime.session import Session, rank_session
+from tensoropt.runtime.session.ranks import made_on_all, share_of_cores, slowest_s
+from tensoropt.runtime.session.session import Session, rank_session
 
 __all__ = ["run_profile"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.launch.workers import Worker
+from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.profile.job import Measured, ProfileJob
 from tensoropt.runtime.profile.work import run_profile
-from tensoropt.runtime.workers import Worker
+from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["WORKER"]
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.dtypes import Array, dtype_of
-from tensoropt.runtime.errors import UserError, did_you_mean, one_line
-from tensoropt.runtime.files import file_mode
-from tensoropt.runtime.ranks import gather_into
+from tensoropt.runtime.session.ranks import gather_into
+from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.files import file_mode
 from tensoropt.runtime.training.plan import State, TrainingPlan
 from tensoropt.runtime.training.state import Held
 

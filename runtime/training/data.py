@@ -19,11 +19,11 @@ from typing import Literal
 
 import numpy as np
 
-from tensoropt.runtime.dtypes import Array, dtype_of
-from tensoropt.runtime.errors import UserError, did_you_mean, one_line
-from tensoropt.runtime.inputs import as_dtype, check_dtype
-from tensoropt.runtime.npz import NpzArray, npz_headers
-from tensoropt.runtime.plan import Tensor
+from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.session.inputs import as_dtype, check_dtype
+from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.npz import NpzArray, npz_headers
 
 __all__ = ["Ahead", "Dataset", "open_dataset"]
 

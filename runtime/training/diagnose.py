@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
-from tensoropt.runtime.session import Session, every_value_session
+from tensoropt.runtime.session.session import Session, every_value_session
 from tensoropt.runtime.training.finite import all_finite
 from tensoropt.runtime.training.step import Step
 

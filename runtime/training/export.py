@@ -9,8 +9,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from tensoropt.runtime.dtypes import Array
-from tensoropt.runtime.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.training.checkpoint import DTYPES, facts_text, weights_of
 from tensoropt.runtime.training.constants import constants, tensor_bytes, tensor_dtype
 from tensoropt.runtime.training.inference import for_inference

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
-from tensoropt.runtime.dtypes import Array
-from tensoropt.runtime.session import made_session
+from tensoropt.runtime.session.session import made_session
+from tensoropt.runtime.support.dtypes import Array
 
 __all__ = ["FiniteCheck", "all_finite"]
 

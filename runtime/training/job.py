@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensoropt.runtime.job import Launched
+from tensoropt.runtime.support.job import Launched
 
 __all__ = ["SCHEDULES", "TrainJob", "TrainResult"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tensoropt.runtime.dtypes import Array
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["check_labels", "describe_integers"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["alone_in"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.plan import Plan, Tensor, tensor_of
+from tensoropt.runtime.plan.plan import Plan, Tensor, tensor_of
+from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Gradient", "Hyper", "State", "TrainingPlan"]
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from tensoropt.runtime.device.provider import check_provider
-from tensoropt.runtime.errors import UserError, one_line
-from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,

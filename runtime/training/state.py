@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
-from tensoropt.runtime.dtypes import dtype_of
-from tensoropt.runtime.errors import UserError, one_line
-from tensoropt.runtime.plan import Tensor
+from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.support.dtypes import dtype_of
+from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["Held"]

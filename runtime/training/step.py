@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray
-from tensoropt.runtime.dtypes import Array, dtype_of
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.session import Session, training_session
+from tensoropt.runtime.session.session import Session, training_session
+from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.constants import constant_bytes
 from tensoropt.runtime.training.finite import FiniteCheck
 from tensoropt.runtime.training.plan import TrainingPlan

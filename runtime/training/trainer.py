@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.dtypes import Array
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.checkpoint import Progress
 from tensoropt.runtime.training.data import Ahead, Dataset, open_dataset
 from tensoropt.runtime.training.diagnose import first_not_finite

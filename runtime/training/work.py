@@ -9,8 +9,8 @@ from typing import Any
 
 from tensoropt.runtime.device.provider import Memory, provider_of
 from tensoropt.runtime.launch.link import Link
-from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.ranks import largest, made_on_all, share_of_cores, wait_idle
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.ranks import largest, made_on_all, share_of_cores, wait_idle
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,

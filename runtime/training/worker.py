@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from tensoropt.runtime.launch.workers import Worker
 from tensoropt.runtime.training.job import TrainJob, TrainResult
 from tensoropt.runtime.training.prepare import check_training
 from tensoropt.runtime.training.work import run_training
-from tensoropt.runtime.workers import Worker
 
 __all__ = ["WORKER"]
 

@@ -19,12 +19,12 @@ from graphs.trained import TRAINED
 from graphs.vit import Vit
 from tiny import TINY, write_tiny
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.plan.document import Chosen
-from tensoropt.compiler.report.points import fastest, leanest
-from tensoropt.compiler.request import Request
-from tensoropt.runtime.check import check_plans
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.pipeline.document import Chosen
+from tensoropt.compiler.pipeline.request import Request
+from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.runtime.inference.jobs import check_plans
 
 GRAPHS = Path(__file__).parent.parent.parent / "bench" / "graphs"
 

@@ -10,9 +10,9 @@ from local_search import INSTANCES, gaps
 from prepared import model_graph
 from tiny import TINY
 
+from tensoropt.compiler.cli.instance import load_instance
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.instance import load_instance
 
 METHODS = ["ft", "pase", "data-parallel", "expert", "autoddl", "mcmc", "random"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pase_instances import build_graph, tables_of
 
-from tensoropt.compiler.search.instance import load_instance
+from tensoropt.compiler.cli.instance import load_instance
 
 OPS = """
 import networkx as nx

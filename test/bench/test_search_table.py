@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from search import INSTANCES, measure, numpy_min_time
 
-from tensoropt.compiler.search.instance import load_instance
+from tensoropt.compiler.cli.instance import load_instance
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import shapes
 from onnx import TensorProto, helper, numpy_helper
 from shapes import CASES, Case, cases, difference, node
 
-from tensoropt.compiler.driver import load, run_phase
-from tensoropt.compiler.frontend import shape_rules
+from tensoropt.compiler.pipeline.driver import load, run_phase
+from tensoropt.compiler.shapes import shape_rules
 
 _BIG, _SMALL = 2**63 - 1, -(2**63)
 

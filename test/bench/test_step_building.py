@@ -11,7 +11,7 @@ import pytest
 from graphs.catalog import MODELS
 from prepared import training_spec
 
-from tensoropt.compiler import driver
+from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.training.step import build_training_step
 from tensoropt.dialects.onnx import function
 

@@ -11,8 +11,8 @@ from tiny import TINY
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.graph import Graph
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 
 @pytest.mark.parametrize("model", table_two.MODELS, ids=lambda model: str(model.name))

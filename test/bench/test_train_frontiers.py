@@ -14,7 +14,7 @@ from train_frontiers import SIZES, Compiled, compile_step, frontier_table, phase
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.frontier import SearchOptions
+from tensoropt.compiler.search.frontier.search import SearchOptions
 
 DEVICES = 2
 

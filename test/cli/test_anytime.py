@@ -17,8 +17,8 @@ import pytest
 
 from tensoropt.compiler.cli import planning_flags
 from tensoropt.compiler.cli.output import Progress
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search import meshes
+from tensoropt.compiler.search.frontier import meshes
+from tensoropt.compiler.support.errors import UserError
 
 COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
            "sys.exit(main())"]  # fmt: skip

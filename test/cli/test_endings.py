@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.cli.guard import BROKEN_PIPE, INTERRUPTED, guarded
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.version import TOOL
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.version import TOOL
 
 COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
            "sys.exit(main())"]  # fmt: skip
@@ -74,7 +74,7 @@ def test_a_signal_leaves_nothing_half_written(number: signal.Signals, tmp_path: 
     code = (
         "import sys, time\nfrom pathlib import Path\n"
         "from tensoropt.compiler.cli.guard import guarded\n"
-        "from tensoropt.compiler.plan.writer import plan_folder\n"
+        "from tensoropt.compiler.exporter.plan.writer import plan_folder\n"
         "def write():\n"
         " with plan_folder(Path(sys.argv[1])) as folder:\n"
         "  (folder / 'rank0.onnx').write_bytes(b'half')\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensoropt.compiler.cli.expected import Expectation, mismatches, parse_expectations
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.diagnostics import Diagnostic
 
 

@@ -15,9 +15,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tensoropt.compiler import files
-from tensoropt.compiler.units import format_bytes
-from tensoropt.runtime.plan import Plan
+from tensoropt.compiler.support import files
+from tensoropt.compiler.support.units import format_bytes
+from tensoropt.runtime.plan.plan import Plan
 
 FIELDS = [
     "index",
@@ -164,7 +164,7 @@ def test_plan_and_report_at_once(opt, mlp: Path, tmp_path: Path) -> None:
 
 def test_a_folder_of_somebody_is_refused_before_the_search(refused, mlp, tmp_path, monkeypatch):
     (tmp_path / "thesis.tex").write_text("years of work")
-    monkeypatch.setattr("tensoropt.compiler.driver.frontier", None)
+    monkeypatch.setattr("tensoropt.compiler.pipeline.driver.frontier", None)
     message = refused(mlp, "--devices", "2", "-o", tmp_path)
     assert "got: a folder with 'thesis.tex', which is not part of a plan" in message
 
@@ -173,7 +173,7 @@ def test_a_full_disk_leaves_nothing(refused, mlp: Path, tmp_path: Path, monkeypa
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "rank0.onnx")
 
-    monkeypatch.setattr("tensoropt.compiler.frontend.exporter.export_rank", full)
+    monkeypatch.setattr("tensoropt.compiler.exporter.rank.export_rank", full)
     message = refused(mlp, "--devices", "2", "-o", tmp_path / "plan")
     assert message == (
         f"-o {tmp_path / 'plan'}: no space left on device, the partial plan was removed"

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tensoropt.runtime.check import check_plan
+from tensoropt.runtime.inference.jobs import check_plan
 
 Edit = Callable[[dict[str, Any]], None]
 

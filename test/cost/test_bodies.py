@@ -8,13 +8,13 @@ import onnx
 import pytest
 from onnx import parser
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cli.opt import main
 from tensoropt.compiler.cost.bodies import open_turns
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.frontier import FrontierPoint, SearchOptions, search_frontier
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_frontier
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.search_strategies import annotate
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.cost.device import Device, device_names, load_device
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.support.errors import UserError
 
 GOOD = """
 name = "toy"

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tensoropt.compiler.frontend.importer import import_model
+from tensoropt.compiler.importer.importer import import_model
 from tensoropt.dialects.mlir import ir
 
 MODELS = Path(__file__).parents[1] / "models"

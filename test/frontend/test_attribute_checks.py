@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from frontend.models import F32, imported, model, node, untyped, value
 
-from tensoropt.compiler.driver import run_phase
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.pipeline.driver import run_phase
+from tensoropt.compiler.support.errors import UserError
 
 _IMAGE, _MATRIX = [2, 4, 6, 6], [2, 3]
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_for_the_ranks(
     op_type: str, shapes: Any, attributes: dict[str, Any], said: str
 ) -> None:
     """On import, ONNX's inference may say it first; text goes to the pass as it is."""
-    from tensoropt.compiler.driver import new_context, parse_text
+    from tensoropt.compiler.pipeline.driver import new_context, parse_text
 
     with new_context():
         module = parse_text(_text(op_type, shapes, attributes))

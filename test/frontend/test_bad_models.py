@@ -12,9 +12,9 @@ import pytest
 from frontend.models import BOOL, F32, MODELS, model, node, saved, untyped, value
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.versions import MAX_IR_VERSION, MAX_OPSET
+from tensoropt.compiler.importer.importer import import_model
+from tensoropt.compiler.protos.versions import MAX_IR_VERSION, MAX_OPSET
+from tensoropt.compiler.support.errors import UserError
 
 X = value("x", F32, [2, 3])
 Y = untyped("y")

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from sharding.test_classical import CLASSIFIERS, DOMAIN, ROWS, VECTORS, X
 
-from tensoropt.compiler import driver
+from tensoropt.compiler.pipeline import driver
 from tensoropt.dialects.onnx import function
 
 CASES = {

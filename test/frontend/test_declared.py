@@ -10,7 +10,7 @@ import pytest
 from frontend.models import F32, imported, model, node, text, untyped, value
 from onnx import numpy_helper
 
-from tensoropt.compiler.frontend.declared import declared
+from tensoropt.compiler.importer.declared import declared
 
 SIGNATURE = """
 # inputs

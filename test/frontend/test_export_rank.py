@@ -12,9 +12,9 @@ import pytest
 from frontend.models import F32, model, node, run, saved, untyped, value
 from onnx import numpy_helper
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend.exporter import export_model, export_rank
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model, export_rank
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 
 MESH = (2, 3)

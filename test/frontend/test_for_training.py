@@ -10,9 +10,9 @@ import pytest
 from frontend.models import BOOL, F32, LIGHT, imported, model, node, saved, text, untyped, value
 from onnx import numpy_helper
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.importer.importer import import_model
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.onnx import function, opsets, split_name
 
 W = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)

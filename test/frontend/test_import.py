@@ -11,9 +11,9 @@ import pytest
 from frontend.models import BOOL, F32, I64, imported, model, node, run, saved, text, untyped, value
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler.frontend.exporter import export_model
-from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.importer.importer import import_model
 from tensoropt.dialects.elements import ELEMENTS, dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import attribute, function, node_name, walk

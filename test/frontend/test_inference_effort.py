@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler import driver
-from tensoropt.compiler.frontend import onnx_inference
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.shapes import onnx_inference
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
 

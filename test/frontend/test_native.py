@@ -14,9 +14,10 @@ import pytest
 from frontend.models import BOOL, F32, imported, model, node, untyped, value
 from onnx import helper, numpy_helper
 
-from tensoropt.compiler.driver import run_phase
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend import evaluate, native, onnx_inference
+from tensoropt.compiler.pipeline.driver import run_phase
+from tensoropt.compiler.shapes import evaluate, onnx_inference
+from tensoropt.compiler.support import native
+from tensoropt.compiler.support.errors import UserError
 
 _LEAST = {np.int32: -(2**31), np.int64: -(2**63)}
 

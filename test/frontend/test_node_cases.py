@@ -15,11 +15,11 @@ import onnx
 import pytest
 from frontend.models import run, saved, text
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend.exporter import export_model
-from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.versions import MAX_IR_VERSION, MAX_OPSET
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.importer.importer import import_model
+from tensoropt.compiler.protos.versions import MAX_IR_VERSION, MAX_OPSET
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.dce import DcePass
 from tensoropt.passes.fold_constants import FoldConstantsPass

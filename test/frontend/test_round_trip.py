@@ -11,9 +11,9 @@ import onnx
 import pytest
 from frontend.models import LIGHT, MODELS, feeds, run, text
 
-from tensoropt.compiler.frontend.exporter import export_model
-from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.importer.importer import import_model
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.dce import DcePass
 from tensoropt.passes.fold_constants import FoldConstantsPass

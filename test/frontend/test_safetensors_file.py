@@ -11,9 +11,9 @@ from frontend.models import F32, model, node, saved, untyped, value
 from onnx import numpy_helper
 from safetensors import safe_open
 
-from tensoropt.compiler.frontend import weights
-from tensoropt.compiler.frontend.safetensors_file import Part, write_safetensors
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter import weights
+from tensoropt.compiler.exporter.safetensors_file import Part, write_safetensors
+from tensoropt.compiler.exporter.weights import ParameterSource
 
 ARRAYS = {
     "half": np.arange(3, dtype=np.float16),

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler import driver
-from tensoropt.compiler.frontend.inference import infer_types, value_types
-from tensoropt.compiler.frontend.symbols import dims_of, open_sizes, reshape_literal
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.shapes.inference import infer_types, value_types
+from tensoropt.compiler.shapes.symbols import dims_of, open_sizes, reshape_literal
 from tensoropt.dialects import onnx as views
 
 SIZES = {"batch": 3, "seq": 5, "past": 7, "heads": 2}

@@ -11,10 +11,10 @@ import pytest
 from emitted_memory import emitted_memory
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cli.opt import main
+from tensoropt.compiler.pipeline import driver
 from tensoropt.dialects.onnx import arguments, function
-from tensoropt.runtime.check import check_plans
+from tensoropt.runtime.inference.jobs import check_plans
 
 WORDS, WIDTH = 640, 48
 TABLE = np.random.default_rng(0).standard_normal((WORDS, WIDTH)).astype(np.float32)

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.frontend.weights import ParameterSource
-from tensoropt.compiler.frontend.wire import INLINE_LIMIT
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.importer.wire import INLINE_LIMIT
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import ELEMENTS, element_of_array
 
 
@@ -140,7 +140,7 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
 
 def test_large_inline_weights_stay_in_the_file(tmp_path: Path) -> None:
     source_of(np.zeros(INLINE_LIMIT, np.uint8), tmp_path, "inline")
-    from tensoropt.compiler.frontend.model_file import load_model
+    from tensoropt.compiler.importer.model_file import load_model
 
     def held(size: int) -> int:
         source_of(np.zeros(size, np.uint8), tmp_path, "inline")
@@ -152,9 +152,9 @@ def test_large_inline_weights_stay_in_the_file(tmp_path: Path) -> None:
 
 PEAK = """
 import sys
-from tensoropt.compiler.frontend.exporter import export_model
-from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model
+from tensoropt.compiler.importer.importer import import_model
+from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.dialects.mlir import context
 def peak():  # MiB; getrusage would count the process that started this one
     lines = open("/proc/self/status").read().splitlines()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from frontend.models import F32, model, node, run, saved, untyped, value
 
-from tensoropt.compiler.frontend.exporter import export_model
-from tensoropt.compiler.frontend.importer import import_model
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.importer.importer import import_model
 
 IMAGE = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)
 REGIONS = np.array([[0, 0, 0, 3, 3], [1, 1, 1, 2, 3]], np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 from sharding.parts import REDUCTIONS, Array
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.steps import Step
+from tensoropt.compiler.reshard.steps import Step
 
 __all__ = ["run_step"]
 

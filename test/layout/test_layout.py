@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.layout import Layout, Placement
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.support.errors import UserError
 
 TEXTS = ["R", "S(0)", "S(1)", "S(12)", "P(sum)", "P(max)", "P(min)"]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, grouped, parse_mesh
+from tensoropt.compiler.support.errors import UserError
 
 meshes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(lambda shape: Mesh(tuple(shape)))
 

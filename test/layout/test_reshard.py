@@ -16,8 +16,8 @@ from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.reshard import Path, Resharder
-from tensoropt.compiler.layout.steps import Step, layouts_of_rank, steps_from
+from tensoropt.compiler.reshard.resharder import Path, Resharder
+from tensoropt.compiler.reshard.steps import Step, layouts_of_rank, steps_from
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 MESHES = [Mesh(shape) for shape in ((2,), (4,), (2, 2), (2, 4), (2, 2, 2), (1, 4), (2, 1, 2, 2, 2))]

@@ -9,7 +9,7 @@ from sharding.parts import combine, cut
 
 from tensoropt.compiler.layout.layout import Layout, Placement, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.steps import Step, StepKind, is_mixed, layouts_of_rank, steps_from
+from tensoropt.compiler.reshard.steps import Step, StepKind, is_mixed, layouts_of_rank, steps_from
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 KINDS: dict[str, StepKind] = {

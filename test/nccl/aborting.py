@@ -18,9 +18,9 @@ from handmade import collective, model_of, value_info
 from mpi4py import MPI
 
 from tensoropt.runtime.device.cuda import open_cuda
-from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.ops import library
-from tensoropt.runtime.session import Session, rank_session
+from tensoropt.runtime.session.session import Session, rank_session
+from tensoropt.runtime.support.errors import UserError
 
 COMM = MPI.COMM_WORLD
 

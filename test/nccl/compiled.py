@@ -8,10 +8,10 @@ from pathlib import Path
 
 import zoo
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.report.points import fastest, leanest
-from tensoropt.compiler.request import Chosen, Request
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.pipeline.request import Chosen, Request
+from tensoropt.compiler.search.frontier.points import fastest, leanest
 
 __all__ = ["compiled"]
 

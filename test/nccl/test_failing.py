@@ -10,9 +10,9 @@ from handmade import Perceptron
 from mpi_ranks import under_mpi
 from stand_ins import calls, environment
 
-from tensoropt.runtime.check import check_plan
-from tensoropt.runtime.cli import main
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.cli.run import main
+from tensoropt.runtime.inference.jobs import check_plan
+from tensoropt.runtime.support.errors import UserError
 
 
 @pytest.fixture

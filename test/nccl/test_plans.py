@@ -11,7 +11,7 @@ from graphs.small import SMALL
 from recorded import FULL, check_calls, check_together
 from wanted import steps
 
-from tensoropt.runtime.check import check_plans
+from tensoropt.runtime.inference.jobs import check_plans
 
 SAMPLE = [("squeezenet", 2), ("gpt2_tiny", 4), ("mixture_small", 4)]
 MODELS = [*zoo.TRANSFORMERS, *SMALL, "squeezenet", "shufflenet", "resnet50"]

@@ -15,7 +15,7 @@ from stand_ins import calls, environment
 from wanted import Step, communicators, disagreement, steps
 from zoo import transformer_path
 
-from tensoropt.runtime.check import check_plan
+from tensoropt.runtime.inference.jobs import check_plan
 
 Calls = list[dict[str, Any]]
 WAITS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy"}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import context, ir
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tensoropt.passes
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.base import Pass
 from tensoropt.passes.registry import PASSES, create, pass_class
 

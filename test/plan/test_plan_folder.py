@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.plan.writer import PLAN_FILE, check_replaceable, plan_folder, write_plan
+from tensoropt.compiler.exporter.plan.writer import (
+    PLAN_FILE,
+    check_replaceable,
+    plan_folder,
+    write_plan,
+)
+from tensoropt.compiler.support.errors import UserError
 
 HASH = "0" * 64
 FIGURES = {"time_s": 0.5, "compute_s": 0.5, "communication_s": 0.0}

@@ -15,12 +15,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.report.points import pick_point
-from tensoropt.compiler.request import Chosen, Request
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.pipeline.request import Chosen, Request
+from tensoropt.compiler.search.frontier.points import pick_point
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
-from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.plan.plan import Plan
 
 Array = npt.NDArray[Any]
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from handmade_training import LeastSquares
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.plan.writer import check_document
+from tensoropt.compiler.exporter.plan.writer import check_document
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.optimizers import MOMENTS
 from tensoropt.compiler.training.spec import PRECISIONS, RECOMPUTE, Loss, Optimizer
-from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.plan.plan import Plan
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler.profile.attribution import attribute
-from tensoropt.compiler.profile.features import NodeFacts, read_facts
+from tensoropt.compiler.calibrate.attribution import attribute
+from tensoropt.compiler.calibrate.features import NodeFacts, read_facts
 
 IMAGE = [1, 8, 6, 6]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.profile import busy
+from tensoropt.compiler.calibrate import busy
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tensoropt.compiler.calibrate import basics, run
+from tensoropt.compiler.calibrate.graphs import chain
+from tensoropt.compiler.calibrate.ranks import Graph, Ranks
 from tensoropt.compiler.cli.opt import main as opt
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.measured import KINDS
-from tensoropt.compiler.profile import basics, run
-from tensoropt.compiler.profile.graphs import chain
-from tensoropt.compiler.profile.ranks import Graph, Ranks
 
 MODEL = Path(__file__).parent.parent / "models" / "gpt2_tiny.onnx"
 SHORT = ["--quick", "--budget", "200"]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tensoropt.compiler.calibrate.basics import FittedCollective, Peak
+from tensoropt.compiler.calibrate.description import Description
+from tensoropt.compiler.calibrate.fit import FittedOperator
+from tensoropt.compiler.calibrate.ranks import Floor
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.profile.basics import FittedCollective, Peak
-from tensoropt.compiler.profile.description import Description
-from tensoropt.compiler.profile.fit import FittedOperator
-from tensoropt.compiler.profile.ranks import Floor
 
 LINES = ((1.5e-6, 1e-10), (-3.25e-4, 5e-10))
 

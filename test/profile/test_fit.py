@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.profile.attribution import Sample
-from tensoropt.compiler.profile.features import NodeFacts, Work
-from tensoropt.compiler.profile.fit import (
+from tensoropt.compiler.calibrate.attribution import Sample
+from tensoropt.compiler.calibrate.features import NodeFacts, Work
+from tensoropt.compiler.calibrate.fit import (
     errors,
     fit_lines,
     fit_operators,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.report.plot import plot_frontier
+from tensoropt.compiler.support.errors import UserError
 
 
 def test_svg_shows_meshes_and_knee(frontier, tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spots import spot
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.report.points import (
+from tensoropt.compiler.search.frontier.points import (
     fastest,
     knee,
     leanest,
@@ -16,6 +15,7 @@ from tensoropt.compiler.report.points import (
     marks,
     pick_point,
 )
+from tensoropt.compiler.support.errors import UserError
 
 
 def test_names(frontier) -> None:

@@ -13,8 +13,8 @@ from launched import LIMIT_S
 
 CODE = (
     "import sys\n"
-    "from tensoropt.runtime.errors import UserError\n"
-    "from tensoropt.runtime.world import world\n"
+    "from tensoropt.runtime.support.errors import UserError\n"
+    "from tensoropt.runtime.launch.world import world\n"
     "try:\n"
     "    print(world().allreduce(1))\n"
     "except UserError as error:\n"

@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from tensoropt.runtime.device.cuda import open_cuda, stand_in
 from tensoropt.runtime.device.provider import CPU
-from tensoropt.runtime.session import rank_session
+from tensoropt.runtime.session.session import rank_session
 
 COMM = MPI.COMM_WORLD
 PROVIDER = open_cuda(COMM, share_gpus=False) if stand_in() else CPU

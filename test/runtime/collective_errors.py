@@ -17,8 +17,8 @@ from mpi4py import MPI
 
 from tensoropt.runtime.device.cuda import open_cuda, stand_in
 from tensoropt.runtime.device.provider import CPU
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.session import rank_session
+from tensoropt.runtime.session.session import rank_session
+from tensoropt.runtime.support.errors import UserError
 
 RANK = MPI.COMM_WORLD.rank
 PROVIDER = open_cuda(MPI.COMM_WORLD, share_gpus=False) if stand_in() else CPU

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-RUN = [sys.executable, "-m", "tensoropt.runtime.cli"]
+RUN = [sys.executable, "-m", "tensoropt.runtime.cli.run"]
 LIMIT_S = 30.0
 
 

@@ -19,7 +19,7 @@ from handmade import collective, model_of, value_info
 from mpi4py import MPI
 
 from tensoropt.runtime.ops import library
-from tensoropt.runtime.session import rank_session
+from tensoropt.runtime.session.session import rank_session
 
 COMM = MPI.COMM_WORLD
 GROUP = {"group": [0, 1], "reduction": "sum"}

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.layout import gather_global, parse_layout
+from tensoropt.runtime.plan.layout import gather_global, parse_layout
+from tensoropt.runtime.support.errors import UserError
 
 MESH = (2, 3)
 

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.session import rank_session
+from tensoropt.runtime.session.session import rank_session
 
 TYPES = ["float32", "float16", "bfloat16", "float64", "int32", "int64", "bool", "int8", "uint8"]
 FLOAT = TensorProto.FLOAT

@@ -8,13 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tensoropt.runtime.compare import compare
-from tensoropt.runtime.inputs import draws, make_inputs
-from tensoropt.runtime.job import CheckResult, Job, OutputResult
-from tensoropt.runtime.layout import parse_layout
-from tensoropt.runtime.plan import Tensor
-from tensoropt.runtime.report import to_text
-from tensoropt.runtime.workers import worker_of
+from tensoropt.runtime.check.compare import compare
+from tensoropt.runtime.cli.report import to_text
+from tensoropt.runtime.launch.workers import worker_of
+from tensoropt.runtime.plan.layout import parse_layout
+from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.session.inputs import draws, make_inputs
+from tensoropt.runtime.support.job import CheckResult, Job, OutputResult
 
 JOB = Job(())
 NAN, INF = float("nan"), float("inf")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.runtime.dims import bound, parse_dims, terms
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.inputs import make_inputs
-from tensoropt.runtime.job import Job
-from tensoropt.runtime.layout import parse_layout
-from tensoropt.runtime.plan import Tensor
+from tensoropt.runtime.plan.dims import bound, parse_dims, terms
+from tensoropt.runtime.plan.layout import parse_layout
+from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.session.inputs import make_inputs
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.job import Job
 
 NAMES = st.sampled_from(["batch", "past", "sequence", "batch size", "z:0"])
 

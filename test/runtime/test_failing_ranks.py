@@ -19,10 +19,10 @@ import pytest
 from chaos import chaos
 from handmade import Perceptron, failing_plan
 
-from tensoropt.runtime.check import check_plans
-from tensoropt.runtime.cli import main
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.cli.run import main
+from tensoropt.runtime.inference.jobs import check_plans
 from tensoropt.runtime.launch import guardian, launcher
+from tensoropt.runtime.support.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def guardian_of(temporary: Path) -> int:
 
 
 def start(plan: Path, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tensoropt.runtime.cli", str(plan), *flags]
+    command = [sys.executable, "-m", "tensoropt.runtime.cli.run", str(plan), *flags]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

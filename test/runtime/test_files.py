@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tensoropt.runtime.files import file_mode, folder_mode
+from tensoropt.runtime.support.files import file_mode, folder_mode
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])

@@ -9,9 +9,9 @@ import pytest
 
 from tensoropt.compiler.cli.opt import main as opt
 from tensoropt.compiler.cli.profile import main as profile
-from tensoropt.runtime import onnx_runtime
-from tensoropt.runtime.cli import main as run
-from tensoropt.runtime.onnx_runtime import CPU, GPU, installation_fault, installed_builds
+from tensoropt.runtime.cli.run import main as run
+from tensoropt.runtime.support import onnx_runtime
+from tensoropt.runtime.support.onnx_runtime import CPU, GPU, installation_fault, installed_builds
 
 NONE = (
     "ONNX Runtime is not installed, expected one: "

@@ -59,7 +59,7 @@ def test_slurm_without_mpi(plan: Path) -> None:
 def test_torchrun(perceptron: Perceptron, plan: Path) -> None:
     pytest.importorskip("torch")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "--module", "tensoropt.runtime.cli"]
+    command += ["--nproc-per-node", "2", "--module", "tensoropt.runtime.cli.run"]
     command += [plan, "--check", perceptron.model]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -121,7 +121,7 @@ def test_mpi_that_is_up_alone_already() -> None:
 
 def test_mpi_is_ended_once_whoever_ends_it() -> None:
     code = (
-        "from tensoropt.runtime.world import world\n"
+        "from tensoropt.runtime.launch.world import world\n"
         "import sys, time\n"
         "rank = world().rank\n"
         "from mpi4py import MPI\n"

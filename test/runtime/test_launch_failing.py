@@ -55,7 +55,7 @@ def test_a_rank_is_killed(hanging: Path, rank: int) -> None:
 
 RECEIVES = """
 import numpy, os, signal, threading
-from tensoropt.runtime.world import world
+from tensoropt.runtime.launch.world import world
 comm = world()
 x, y = numpy.zeros(1 << 20, numpy.float32), numpy.empty(3 << 20, numpy.float32)
 comm.Barrier()

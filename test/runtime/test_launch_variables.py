@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.launch.launcher import ranks_present
+from tensoropt.runtime.support.errors import UserError
 
 
 def test_no_ranks_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

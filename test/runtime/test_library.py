@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from mpi_ranks import under_mpi
 
-from tensoropt.runtime.errors import UserError
 from tensoropt.runtime.ops import library
+from tensoropt.runtime.support.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from handmade import Perceptron, edit
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError
 
 
 def refused(folder: Path) -> str:

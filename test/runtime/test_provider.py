@@ -17,10 +17,10 @@ from stand_ins import stand_ins
 from tensoropt.runtime.device import cuda, cudart
 from tensoropt.runtime.device.cuda import CudaProvider, StandInProvider, device_of
 from tensoropt.runtime.device.provider import CPU, Provider, check_provider
-from tensoropt.runtime.dtypes import ONNX_CODES, dtype_of
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.job import Job
-from tensoropt.runtime.session import Session, one_device_session
+from tensoropt.runtime.session.session import Session, one_device_session
+from tensoropt.runtime.support.dtypes import ONNX_CODES, dtype_of
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.job import Job
 
 TYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool", *ONNX_CODES]
 

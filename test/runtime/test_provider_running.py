@@ -12,7 +12,7 @@ from onnx import helper
 from stand_ins import calls, communication, environment
 from test_running import run
 
-from tensoropt.runtime.check import check_plan
+from tensoropt.runtime.inference.jobs import check_plan
 
 _DEFAULT = 4  # cudaMemcpyDefault: what Python copies, as the collectives do not
 

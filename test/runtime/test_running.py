@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from handmade import Perceptron
 
-from tensoropt.runtime.check import check_plan, check_plans
-from tensoropt.runtime.cli import main
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.cli.run import main
+from tensoropt.runtime.inference.jobs import check_plan, check_plans
+from tensoropt.runtime.support.errors import UserError
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -126,7 +126,7 @@ def test_the_python_interface(perceptron: Perceptron, plan: Path, tmp_path: Path
 def test_ranks_already_present(perceptron: Perceptron, plan: Path, tmp_path: Path) -> None:
     mpiexec = Path(sys.executable).with_name("mpiexec")
     command = [mpiexec, "-launcher", "fork", "-n", "2", sys.executable]
-    command += ["-m", "tensoropt.runtime.cli", plan, "--check", perceptron.model]
+    command += ["-m", "tensoropt.runtime.cli.run", plan, "--check", perceptron.model]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "PASSED"
@@ -187,7 +187,7 @@ def test_inputs_are_never_unpickled(capsys, plan: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_result_that_cannot_be_printed(plan: Path) -> None:
-    command = [sys.executable, "-m", "tensoropt.runtime.cli", str(plan)]
+    command = [sys.executable, "-m", "tensoropt.runtime.cli.run", str(plan)]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1
@@ -226,9 +226,9 @@ def test_no_plan_given(capsys) -> None:
 
 
 def test_the_version_is_the_compilers() -> None:
-    from tensoropt.compiler.version import TOOL
+    from tensoropt.compiler.support.version import TOOL
 
-    command = [sys.executable, "-m", "tensoropt.runtime.cli", "--version"]
+    command = [sys.executable, "-m", "tensoropt.runtime.cli.run", "--version"]
     assert subprocess.check_output(command, text=True) == f"{TOOL}\n"
 
 

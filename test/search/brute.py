@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 
 __all__ = ["enumerate_costs", "pareto", "random_problem"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 
 __all__ = ["layered_problem"]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search import ft
-from tensoropt.compiler.search.control import Control, OutOfTimeError
-from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.search.engine import ft
+from tensoropt.compiler.search.engine.control import Control, OutOfTimeError
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.support.errors import UserError
 
 CLOSE = 1e-9
 TIGHT = 1500.0  # bytes: a table of six by six does not fit

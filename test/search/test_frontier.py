@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tensoropt.compiler.search.evaluate import Cost
-from tensoropt.compiler.search.frontier import FrontierPoint, undominated, worst_bound
+from tensoropt.compiler.search.frontier.search import FrontierPoint, undominated, worst_bound
+from tensoropt.compiler.search.problem.evaluate import Cost
 
 NO_TABLES: Any = None
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search import ft
-from tensoropt.compiler.search.ft import solve_frontier, solve_min_time
-from tensoropt.compiler.search.instance import load_instance
-from tensoropt.compiler.search.problem import EdgeTable, Frontier, NodeTable, Problem
+from tensoropt.compiler.cli.instance import load_instance
+from tensoropt.compiler.search.engine import ft
+from tensoropt.compiler.search.engine.ft import solve_frontier, solve_min_time
+from tensoropt.compiler.search.problem.problem import EdgeTable, Frontier, NodeTable, Problem
+from tensoropt.compiler.support.errors import UserError
 
 CLOSE = 1e-9
 INSTANCES = Path(__file__).parent / "instances"

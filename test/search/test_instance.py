@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.ft import solve_frontier, solve_min_time
-from tensoropt.compiler.search.instance import load_instance, main, solve_instance
+from tensoropt.compiler.cli.instance import load_instance, main, solve_instance
+from tensoropt.compiler.search.engine.ft import solve_frontier, solve_min_time
+from tensoropt.compiler.support.errors import UserError
 
 HERE = Path(__file__).parent / "instances"
 MIN_TIME = {
@@ -81,7 +81,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _started(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tensoropt.compiler.search.instance", *arguments]
+    command = [sys.executable, "-m", "tensoropt.compiler.cli.instance", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.search.control import Control
-from tensoropt.compiler.search.ft import solve_frontier
-from tensoropt.compiler.search.instance import load_instance
+from tensoropt.compiler.cli.instance import load_instance
+from tensoropt.compiler.search.engine.control import Control
+from tensoropt.compiler.search.engine.ft import solve_frontier
 
 
 def test_interrupt_ends_the_search_soon() -> None:

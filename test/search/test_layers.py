@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import layered_problem
 
-from tensoropt.compiler.search import ft
-from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.engine import ft
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 
 CLOSE = 1e-9
 seeds = st.integers(0, 2**32 - 1)

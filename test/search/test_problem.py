@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.ft import solve_frontier, solve_min_time
-from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.search.engine.ft import solve_frontier, solve_min_time
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.support.errors import UserError
 
 TWO = [NodeTable([1, 2]), NodeTable([1, 2, 3])]
 EDGE = np.ones((2, 3))

@@ -9,9 +9,9 @@ import brute
 import numpy as np
 import pytest
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
-from tensoropt.compiler.search.random_search import random_choice
+from tensoropt.compiler.search.methods.random_search import random_choice
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.support.errors import UserError
 
 
 def test_choices_are_allowed_and_repeat_by_seed() -> None:

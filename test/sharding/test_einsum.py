@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
-from tensoropt.compiler.sharding import einsum
-from tensoropt.compiler.sharding.einsum import parse_equation
-from tensoropt.compiler.sharding.einsum_products import as_matmul, as_matrices
+from tensoropt.compiler.sharding.ops import einsum
+from tensoropt.compiler.sharding.ops.einsum import parse_equation
+from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
 
 MESHES = [(2,), (4,), (2, 2)]
 SIZES = dict(zip("abcd", (2, 4, 6, 8), strict=True))

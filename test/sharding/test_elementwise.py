@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 from sharding.onnx_node import Array
 
-from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
-from tensoropt.compiler.sharding.registry import registered, rule_for
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.registry import registered, rule_for
 
 MESHES = [(2,), (4,), (2, 2)]
 SPLITS = {"R -> R", "S(0) -> S(0)", "S(1) -> S(1)"}

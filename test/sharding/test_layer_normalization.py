@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.registry import rule_for
-from tensoropt.compiler.sharding.rule import strategies
+from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.rule import strategies
 
 MESHES = [(2,), (4,), (2, 2)]
 TEXT = normal(2, 4, 8)

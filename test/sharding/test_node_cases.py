@@ -14,7 +14,7 @@ import onnx
 import pytest
 from sharding.harness import Case, NotRunnableError, check
 
-from tensoropt.compiler.sharding.registry import registered
+from tensoropt.compiler.sharding.rule.registry import registered
 from tensoropt.dialects.onnx import op_name
 
 MESHES = [(3,), (2, 2)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
-from tensoropt.compiler.sharding.registry import rule_for
-from tensoropt.compiler.sharding.rule import strategies
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.rule import strategies
 
 
 @pytest.mark.parametrize(

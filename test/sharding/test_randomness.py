@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.describe import describe
-from tensoropt.compiler.sharding.local import LocalOp
-from tensoropt.compiler.sharding.registry import rule_for
-from tensoropt.compiler.sharding.rule import strategies
+from tensoropt.compiler.sharding.rule.describe import describe
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.rule import strategies
 from tensoropt.dialects.mlir import context, ir
 
 RESULT = "-> tensor<4x6xf32>"

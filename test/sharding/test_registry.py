@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding import registry
-from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
-from tensoropt.compiler.sharding.registry import registered, rule_for, sharding_rule
-from tensoropt.compiler.sharding.rule import strategies
+from tensoropt.compiler.sharding.rule import registry
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.registry import registered, rule_for, sharding_rule
+from tensoropt.compiler.sharding.rule.rule import strategies
 from tensoropt.dialects.elements import ELEMENTS
 from tensoropt.dialects.onnx import known_ops, split_name
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
 
-from tensoropt.compiler.sharding.op_info import OpInfo, TensorInfo
-from tensoropt.compiler.sharding.registry import rule_for
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.registry import rule_for
 
 MESHES = [(2,), (4,), (2, 2)]
 LITERAL = frozenset({1})

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 from training.vjp import session_of
 
-from tensoropt.compiler.sharding.slicing import taken
+from tensoropt.compiler.sharding.rule.slicing import taken
 
 FAR = (-(2**63), -(2**31), -100, 100, 2**31 - 1, 2**31, 2**63 - 2, 2**63 - 1)
 BOUNDS = (*FAR, *range(-5, 6))

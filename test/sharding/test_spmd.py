@@ -14,7 +14,7 @@ from sharding.spmd import run_spmd
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.registry import rule_for
+from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.dialects.mlir import context, ir
 
 MESH = Mesh((2, 2))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx.defs
 import pytest
 
-from tensoropt.compiler.frontend.model_file import MAX_OPSET
-from tensoropt.compiler.sharding.registry import registered
-from tensoropt.compiler.sharding.unsplit import explained, why_whole
+from tensoropt.compiler.importer.model_file import MAX_OPSET
+from tensoropt.compiler.sharding.ops.unsplit import explained, why_whole
+from tensoropt.compiler.sharding.rule.registry import registered
 
 
 def standard_operators() -> set[str]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from training.vjp import Vjp
 
-from tensoropt.compiler.driver import new_context, parse_text
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.sharding.describe import describe
-from tensoropt.compiler.sharding.registry import rule_for
-from tensoropt.compiler.sharding.rule import strategies
+from tensoropt.compiler.pipeline.driver import new_context, parse_text
+from tensoropt.compiler.sharding.rule.describe import describe
+from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.rule import strategies
 from tensoropt.dialects import onnx
 
 __all__ = ["flow"]

@@ -11,10 +11,10 @@ from sharding.parts import combine, cut
 from sharding.spmd import run_spmd
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.driver import run_phase
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.frontier import FrontierPoint, SearchOptions, search_frontier
+from tensoropt.compiler.pipeline.driver import run_phase
+from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_frontier
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir

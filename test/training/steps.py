@@ -13,9 +13,9 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tensoropt.compiler.driver import load, run_phase
-from tensoropt.compiler.frontend.exporter import export_model
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.pipeline.driver import load, run_phase
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.compiler.training.step import build_training_step
 from tensoropt.dialects.mlir import ir

@@ -10,7 +10,7 @@ import pytest
 from training.harness import NotRunnableError, check_node, node_model, normal
 from training.vjp import Array, Vjp
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 B, S, T, D = 2, 3, 5, 4
 

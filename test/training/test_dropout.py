@@ -141,7 +141,7 @@ def test_no_literal_is_longer_than_a_dimension() -> None:
 
 
 def _literals(vjp: Vjp) -> list[Any]:
-    from tensoropt.compiler.driver import new_context, parse_text
+    from tensoropt.compiler.pipeline.driver import new_context, parse_text
     from tensoropt.dialects import onnx as views
 
     with new_context():

@@ -10,10 +10,10 @@ from training.simulated import points, relative_error
 from training.steps import build, model_of, spec_of
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.clusters import clusters_of
-from tensoropt.compiler.search.following import follow
-from tensoropt.compiler.search.graph import read_graph
-from tensoropt.compiler.sharding.rule import axis_choices, placements
+from tensoropt.compiler.search.problem.clusters import clusters_of
+from tensoropt.compiler.search.problem.following import follow
+from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.sharding.rule.rule import axis_choices, placements
 from tensoropt.dialects.mlir import ir
 
 BATCH, TIME, ROWS, WIDTH = 4, 8, 16, 12

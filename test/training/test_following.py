@@ -9,10 +9,10 @@ import pytest
 from training.steps import Node, build, model_of, spec_of
 from training.test_search import network
 
-from tensoropt.compiler.search.clusters import Cluster, clusters_of
-from tensoropt.compiler.search.following import follow
-from tensoropt.compiler.search.graph import Graph, read_graph
-from tensoropt.compiler.sharding.rule import Choice, axis_choices, placements
+from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of
+from tensoropt.compiler.search.problem.following import follow
+from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.sharding.rule.rule import Choice, axis_choices, placements
 
 Texts = tuple[str, ...]
 

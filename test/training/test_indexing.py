@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from training.harness import Vjp, check_node, ints, node_model, normal, spaced
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 
 @pytest.mark.parametrize("literals", [set(), {1}])

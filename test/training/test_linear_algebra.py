@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from training.harness import check_node, node_model, normal
 from training.vjp import Vjp
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from training.harness import check_node, normal, positive
 from training.steps import Step, build, model_of, spec_of
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 
 def classes(*shape: int, below: int, seed: int = 0, ignored: int | None = None) -> Any:

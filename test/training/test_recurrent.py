@@ -9,7 +9,7 @@ import pytest
 from training.harness import check_node, node_model, normal
 from training.vjp import Vjp
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 T, B, N, H = 4, 3, 5, 2
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

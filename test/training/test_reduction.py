@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 from training.harness import Array, Vjp, check_node, ints, node_model, normal, positive, spaced
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 
 def _product(x: Any, dims: list[int], keep: bool) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from training.harness import check_node, node_model, normal
 from training.vjp import Vjp
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 B, S, T, H, D = 2, 3, 5, 4, 2
 MICROSOFT: Any = {"domain": "com.microsoft"}

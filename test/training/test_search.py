@@ -10,12 +10,12 @@ from training.simulated import DEVICE, points, relative_error
 from training.steps import build, model_of, spec_of
 
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.driver import run_phase
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.frontier import FrontierPoint
-from tensoropt.compiler.search.ft import solve_frontier
-from tensoropt.compiler.search.graph import read_graph
-from tensoropt.compiler.search.training_tables import TrainingTables
+from tensoropt.compiler.pipeline.driver import run_phase
+from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.search_strategies import annotate
 

@@ -29,7 +29,7 @@ from training.harness import (
     spaced,
 )
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.gradients import registry
 from tensoropt.compiler.training.gradients.registry import registered
 from tensoropt.dialects.onnx import schema

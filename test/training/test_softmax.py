@@ -6,7 +6,7 @@ import pytest
 from training.harness import check_node, node_model, normal
 from training.vjp import Vjp
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])

@@ -15,10 +15,10 @@ from training.steps import build, spec_of
 
 from tensoropt.compiler.layout.layout import Placement
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.clusters import clusters_of
-from tensoropt.compiler.search.following import follow
-from tensoropt.compiler.search.graph import Graph, read_graph
-from tensoropt.compiler.sharding.rule import Choice, axis_choices, placements
+from tensoropt.compiler.search.problem.clusters import clusters_of
+from tensoropt.compiler.search.problem.following import follow
+from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.sharding.rule.rule import Choice, axis_choices, placements
 from tensoropt.dialects.mlir import ir
 
 B, S, H, D, E = 4, 8, 4, 8, 16

@@ -12,7 +12,7 @@ import torch
 from onnx import helper
 from steps import Array, Node, Step, build, held_by, model_of, spec_of
 
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.spec import Loss, Optimizer, TrainingSpec, parse_loss
 
 RNG = np.random.default_rng(0)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.evaluate import Cost
-from tensoropt.compiler.search.frontier import FrontierPoint, FrontierResult, LeftOut
-from tensoropt.compiler.steps import StepPoint, search_steps
+from tensoropt.compiler.pipeline.training_steps import StepPoint, search_steps
+from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult, LeftOut
+from tensoropt.compiler.search.problem.evaluate import Cost
+from tensoropt.compiler.support.errors import UserError
 
 Spot = tuple[float, int]
 """Seconds and bytes."""

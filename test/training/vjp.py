@@ -14,9 +14,9 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tensoropt.compiler.driver import load
-from tensoropt.compiler.frontend.exporter import export_model
-from tensoropt.compiler.frontend.weights import ParameterSource
+from tensoropt.compiler.exporter.rank import export_model
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.pipeline.driver import load
 from tensoropt.compiler.training.gradients.registry import Training
 from tensoropt.compiler.training.kernels import without_kernels
 from tensoropt.compiler.training.marks import Marker

@@ -17,8 +17,8 @@ from handmade import edit
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.cli.opt import main as opt
-from tensoropt.runtime.check import check_plans
-from tensoropt.runtime.cli import main as run
+from tensoropt.runtime.cli.run import main as run
+from tensoropt.runtime.inference.jobs import check_plans
 
 Array = np.ndarray[Any, Any]
 LAYERS, WIDTH = 6, 16

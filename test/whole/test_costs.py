@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 import zoo
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.reshard import Resharder
-from tensoropt.compiler.report.points import fastest, leanest
-from tensoropt.compiler.search.evaluate import Evaluator
-from tensoropt.compiler.search.frontier import (
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
     search_frontier,
 )
-from tensoropt.compiler.search.ft import solve_frontier
-from tensoropt.compiler.search.graph import read_graph
-from tensoropt.compiler.search.tables import MeshTables
-from tensoropt.compiler.sharding.describe import tensor_info
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of

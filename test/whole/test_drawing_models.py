@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.cli.opt import main as opt
-from tensoropt.runtime.cli import main as run
+from tensoropt.runtime.cli.run import main as run
 
 Node = Any
 node = helper.make_node

@@ -14,9 +14,9 @@ import zoo
 from onnx import helper
 
 from tensoropt.compiler.cli.opt import main
-from tensoropt.runtime.check import check_plans
-from tensoropt.runtime.check import run as run_plans
-from tensoropt.runtime.job import Job
+from tensoropt.runtime.inference.jobs import check_plans
+from tensoropt.runtime.inference.jobs import run as run_plans
+from tensoropt.runtime.support.job import Job
 
 DECODERS = ["decoder_small", "decoder_standard", "decoder_runtime", "decoder_4_bits"]
 ENDS: list[tuple[str, list[int]]] = [("s", [4]), ("n", [])]

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 from tensoropt.compiler.cli.opt import main
-from tensoropt.runtime.check import check_plan
+from tensoropt.runtime.inference.jobs import check_plan
 
 _SLIDING = {"Conv", "MaxPool", "AveragePool", "LpPool"}
 _TEXT = """

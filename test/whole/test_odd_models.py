@@ -9,7 +9,7 @@ import pytest
 from odd_models import MODELS
 
 from tensoropt.compiler.cli.opt import main
-from tensoropt.runtime.check import check_plans
+from tensoropt.runtime.inference.jobs import check_plans
 
 DIMS = {"symbolic_dimensions": {"batch size": 6, "z:0": 2}}
 PLANS = [

@@ -11,8 +11,8 @@ from odd_models import MODELS, node, value, weight, y
 from odd_models import model as model_of
 
 from tensoropt.compiler.cli.opt import main as opt
-from tensoropt.runtime.cli import main as run
-from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.cli.run import main as run
+from tensoropt.runtime.plan.plan import Plan
 
 GIVEN = np.array([*"abcdxyzé", *"hgfehgfe"] * 8).reshape(8, 16)
 

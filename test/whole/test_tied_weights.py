@@ -13,7 +13,7 @@ from emitted_memory import emitted_memory
 from odd_models import F32, I64, model, node, value, weight
 
 from tensoropt.compiler.cli.opt import main
-from tensoropt.runtime.check import check_plans
+from tensoropt.runtime.inference.jobs import check_plans
 
 WORDS, WIDTH, BATCH, LENGTH = 48, 16, 4, 6
 WEIGHT_BYTES = WORDS * WIDTH * 4

@@ -21,11 +21,11 @@ from onnx import TensorProto, helper, numpy_helper
 from sharding.parts import combine, cut
 from sharding.spmd import run_spmd
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.frontier import SearchOptions, search_frontier
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of

@@ -11,7 +11,7 @@ import pytest
 from odd_models import MODELS
 
 from tensoropt.compiler.cli.opt import main
-from tensoropt.runtime.check import check_plan
+from tensoropt.runtime.inference.jobs import check_plan
 
 WHOLE = {
     "a_condition": {"If"},

@@ -22,7 +22,7 @@ from fuzz.gradients.graph import (
     tensor_of,
     trainable,
 )
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
     "FAILED",

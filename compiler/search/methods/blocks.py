@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.search.ft import solve_min_time
+from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.methods.result import Choice
-from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 
 __all__ = ["Block", "blocks_of"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from tensoropt.compiler.search.methods.batch import Batch, follow_batch
 from tensoropt.compiler.search.methods.pinning import fastest_with, furthest, subsets, wished
 from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
-from tensoropt.compiler.search.problem import Problem
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["data_parallel_choice", "search"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tensoropt.compiler.search.methods.random_search import random_choice
 from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
-from tensoropt.compiler.search.random_search import random_choice
 
 __all__ = ["search"]
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
-from tensoropt.compiler.search.problem import Floats, no_choice
+from tensoropt.compiler.search.problem.problem import Floats, no_choice
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["MOST_CHOICES", "search"]
 

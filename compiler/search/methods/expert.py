@@ -11,7 +11,6 @@ division.
 
 from __future__ import annotations
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search.methods.batch import Batch, follow_batch
 from tensoropt.compiler.search.methods.megatron import (
     has_attention,
@@ -21,7 +20,8 @@ from tensoropt.compiler.search.methods.megatron import (
 )
 from tensoropt.compiler.search.methods.pinning import Wish, fastest_with, furthest, wished
 from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["search"]
 

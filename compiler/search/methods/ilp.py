@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search.methods.program import Program, build_program, count_variables
 from tensoropt.compiler.search.methods.result import (
     Case,
@@ -25,7 +24,8 @@ from tensoropt.compiler.search.methods.result import (
     Limits,
     found,
 )
-from tensoropt.compiler.search.problem import no_choice
+from tensoropt.compiler.search.problem.problem import no_choice
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["MOST_VARIABLES", "search"]
 
@@ -61,7 +61,7 @@ def search(case: Case, limits: Limits) -> Found:
 
 
 def _emitted_bytes(case: Case, choice: Choice) -> float:
-    from tensoropt.compiler.search.evaluate import Evaluator
+    from tensoropt.compiler.search.problem.evaluate import Evaluator
 
     assert case.tables is not None
     chosen = case.tables.decode(choice).tolist()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import chain
 
-from tensoropt.compiler.search.graph import Graph, Node
 from tensoropt.compiler.search.methods.result import Case
-from tensoropt.compiler.search.problem import Problem
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["layers_of"]
 

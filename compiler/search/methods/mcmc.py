@@ -16,7 +16,7 @@ import numpy as np
 from tensoropt.compiler.search.methods.neighbours import Neighbours
 from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
 from tensoropt.compiler.search.methods.starts import starts
-from tensoropt.compiler.search.problem import Problem
+from tensoropt.compiler.search.problem.problem import Problem
 
 __all__ = ["PROPOSALS_PER_NODE", "search", "walk"]
 

@@ -7,8 +7,8 @@ any other product splits its columns, and its result is divided along them.
 
 from __future__ import annotations
 
-from tensoropt.compiler.search.graph import Graph, Node
 from tensoropt.compiler.search.methods.batch import factor_of, follow_batch
+from tensoropt.compiler.search.problem.graph import Graph, Node
 
 __all__ = ["has_attention", "is_linear", "model_factors", "output_factor"]
 

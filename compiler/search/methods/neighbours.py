@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensoropt.compiler.search.methods.result import Choice
-from tensoropt.compiler.search.problem import Floats, Problem
+from tensoropt.compiler.search.problem.problem import Floats, Problem
 
 __all__ = ["Neighbours"]
 

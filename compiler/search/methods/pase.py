@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.ft import solve_min_time
+from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
-from tensoropt.compiler.search.problem import Floats, Problem, no_choice
+from tensoropt.compiler.search.problem.problem import Floats, Problem, no_choice
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["MOST_BYTES", "breadth_first", "generated_sequence", "search", "search_breadth_first"]
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.ft import solve_min_time
+from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.methods.result import Choice
-from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["Wish", "fastest_with", "furthest", "subsets", "wished"]
 

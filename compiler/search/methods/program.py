@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoropt.compiler.search.methods.result import Choice
-from tensoropt.compiler.search.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 
 __all__ = ["Program", "build_program", "count_variables"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.choices import check_known
-from tensoropt.compiler.errors import UserError
+from tensoropt.compiler.support.choices import check_known
+from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.methods.result import Case, Found, Limits

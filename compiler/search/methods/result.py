@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.control import Control
-from tensoropt.compiler.search.problem import Point, Problem, no_choice
+from tensoropt.compiler.search.engine.control import Control
+from tensoropt.compiler.search.problem.problem import Point, Problem, no_choice
+from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.tables import MeshTables
+    from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["Case", "Choice", "DoesNotFitError", "Found", "Limits", "found"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tensoropt.compiler.search.ft import solve_min_time
+from tensoropt.compiler.search.engine.ft import solve_min_time
+from tensoropt.compiler.search.methods.random_search import random_choice
 from tensoropt.compiler.search.methods.result import Case, Choice
-from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
-from tensoropt.compiler.search.random_search import random_choice
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 
 __all__ = ["plain_start", "starts"]
 

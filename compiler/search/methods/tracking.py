@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.search.ft import solve_frontier
+from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.methods.result import Case, Found, Limits
 
 __all__ = ["search"]

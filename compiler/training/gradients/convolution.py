@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.compiler.sharding.op_info import OpInfo
-from tensoropt.compiler.sharding.windows import Window, kernel_of, windows_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.windows import Window, kernel_of, windows_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.sliding import (
     Windows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from tensoropt.compiler.sharding.slicing import taken
+from tensoropt.compiler.sharding.rule.slicing import taken
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import add_elements
 from tensoropt.dialects.build import Build, shape_of, sizes_of

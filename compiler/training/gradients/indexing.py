@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensoropt.compiler.sharding.loops import axis_of
-from tensoropt.compiler.sharding.scattering import row_numbers
+from tensoropt.compiler.sharding.ops.scattering import row_numbers
+from tensoropt.compiler.sharding.rule.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import (
     add_elements,

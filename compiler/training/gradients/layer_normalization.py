@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensoropt.compiler.sharding.loops import axis_of
+from tensoropt.compiler.sharding.rule.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
     Forward,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.sharding.einsum import parse_equation
+from tensoropt.compiler.sharding.ops.einsum import parse_equation
 from tensoropt.compiler.training.gradients.products import Labels, operand_gradient
 from tensoropt.compiler.training.gradients.registry import (
     Backward,

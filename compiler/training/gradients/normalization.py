@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.sharding.loops import axis_of
+from tensoropt.compiler.sharding.rule.loops import axis_of
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
     Forward,

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.compiler.sharding.windows import Window, windows_of
+from tensoropt.compiler.sharding.rule.windows import Window, windows_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import zeros_beside
 from tensoropt.compiler.training.gradients.sliding import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.training.gradients.cells import CELLS, Cell, Step, split
 from tensoropt.compiler.training.gradients.products import einsum
 from tensoropt.compiler.training.gradients.registry import (

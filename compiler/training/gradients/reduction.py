@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensoropt.compiler.sharding.reduction import reduced_dims
+from tensoropt.compiler.sharding.ops.reduction import reduced_dims
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import element_type, int_attr
 

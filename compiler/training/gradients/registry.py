@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.sharding.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, broadcast, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir

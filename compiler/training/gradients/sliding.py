@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.compiler.sharding.windows import Window
+from tensoropt.compiler.sharding.rule.windows import Window
 from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.sharding.softmax import normalised_dims
+from tensoropt.compiler.sharding.ops.softmax import normalised_dims
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 
 __all__: list[str] = []

@@ -17,8 +17,8 @@ from handmade_classifier import Classifier
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.plan import Plan
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.checkpoint import Progress, write_checkpoint
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held

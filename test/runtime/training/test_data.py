@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensoropt.runtime.errors import UserError
-from tensoropt.runtime.layout import parse_layout
-from tensoropt.runtime.plan import Tensor
+from tensoropt.runtime.plan.layout import parse_layout
+from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data import Ahead, open_dataset
 
 X = Tensor("x", "float32", (4, 3), parse_layout(["S(0)"], [2]))

@@ -18,7 +18,7 @@ from handmade import edit
 from handmade_classifier import Classifier
 from safetensors.numpy import load_file
 
-from tensoropt.runtime.cli import main
+from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.training.checkpoint import find_checkpoint
 from tensoropt.runtime.training.labels import describe_integers
 
@@ -182,7 +182,7 @@ def test_micro_batches_that_are_not_finite(capsys, classifier, spoilt, tmp_path)
 def interrupted(command: list[object], log: Path) -> subprocess.CompletedProcess[str]:
     """Run a command and press Ctrl-C once its log has lines."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "tensoropt.runtime.cli", *map(str, command)],
+        [sys.executable, "-m", "tensoropt.runtime.cli.run", *map(str, command)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -223,7 +223,7 @@ def test_an_index_that_onnx_runtime_refuses() -> None:
 def test_a_line_that_changes_on_a_terminal(plans, data, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     flags = ["--train", "--data", data, "--steps", "3000", "--timeout", "60"]
-    command = [sys.executable, "-m", "tensoropt.runtime.cli", plans["data1"], *flags]
+    command = [sys.executable, "-m", "tensoropt.runtime.cli.run", plans["data1"], *flags]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True)
     os.close(theirs)
     out, _ = child.communicate(timeout=60)

@@ -12,8 +12,8 @@ from handmade_classifier import Classifier
 from onnx import helper, numpy_helper
 from safetensors.numpy import load_file, save_file
 
-from tensoropt.runtime.cli import main
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.cli.run import main
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training import export
 from tensoropt.runtime.training.export import export_model
 

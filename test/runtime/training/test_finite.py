@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from tensoropt.runtime.device.provider import CPU
-from tensoropt.runtime.dtypes import Array
+from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.finite import FiniteCheck, all_finite
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from handmade_classifier import Classifier
 
-from tensoropt.runtime.plan import Plan
-from tensoropt.runtime.session import rank_session
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.session import rank_session
 from tensoropt.runtime.training.data import Dataset, open_dataset
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held

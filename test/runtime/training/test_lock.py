@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.lock import alone_in
 
 

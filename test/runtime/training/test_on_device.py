@@ -13,7 +13,7 @@ from stand_ins import calls, communication
 
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.cuda import StandInProvider
-from tensoropt.runtime.errors import UserError
+from tensoropt.runtime.support.errors import UserError
 
 _ACROSS = 4  # cudaMemcpyDefault: the copies of the runtime in Python; those of collectives are not
 

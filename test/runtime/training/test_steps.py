@@ -113,7 +113,7 @@ def test_a_fixed_loss_scale_that_overflows(train, classifier, tmp_path) -> None:
 def test_under_mpiexec(classifier: Classifier, plans, data, tmp_path: Path) -> None:
     mpiexec = Path(sys.executable).with_name("mpiexec")
     command = [mpiexec, "-launcher", "fork", "-n", "2", sys.executable]
-    command += ["-m", "tensoropt.runtime.cli", plans["zero2"], "--train", "--data", data]
+    command += ["-m", "tensoropt.runtime.cli.run", plans["zero2"], "--train", "--data", data]
     command += ["--steps", "3", "--log", tmp_path / "log", "--learning-rate", "0.01"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

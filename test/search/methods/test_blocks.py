@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensoropt.compiler.search.instance import load_instance
+from tensoropt.compiler.cli.instance import load_instance
 from tensoropt.compiler.search.methods.autoddl import descend
 from tensoropt.compiler.search.methods.blocks import Block, blocks_of
 from tensoropt.compiler.search.methods.layers import layers_of
+from tensoropt.compiler.search.methods.random_search import random_choice
 from tensoropt.compiler.search.methods.result import Case, Choice
-from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
-from tensoropt.compiler.search.random_search import random_choice
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 
 INSTANCES = Path(__file__).parent.parent / "instances"
 

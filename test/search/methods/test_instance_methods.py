@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.instance import main
+from tensoropt.compiler.cli.instance import main
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, Limits
-from tensoropt.compiler.search.problem import Problem
+from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.compiler.support.errors import UserError
 
 FILE = str(Path(__file__).parent.parent / "instances" / "rnnlm_p8.npz")
 LEAST = 4024963186688

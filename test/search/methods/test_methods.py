@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensoropt.compiler.errors import UserError
-from tensoropt.compiler.search.ft import solve_min_time
-from tensoropt.compiler.search.instance import load_instance
+from tensoropt.compiler.cli.instance import load_instance
+from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.methods.registry import METHODS, run_method, takers
 from tensoropt.compiler.search.methods.result import Case, Found, Limits
-from tensoropt.compiler.search.problem import NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import NodeTable, Problem
+from tensoropt.compiler.support.errors import UserError
 
 INSTANCES = Path(__file__).parent.parent / "instances"
 EXACT = ("ft", "pase", "pase-bfs", "ilp", "exhaustive")

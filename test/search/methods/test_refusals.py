@@ -8,12 +8,12 @@ import method_cases as cases
 import numpy as np
 import pytest
 
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.search.methods import ilp, mcmc
 from tensoropt.compiler.search.methods.pase import breadth_first, generated_sequence
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, Limits
-from tensoropt.compiler.search.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.support.errors import UserError
 
 
 def test_pase_takes_the_smallest_dependent_set_first() -> None:
@@ -70,7 +70,7 @@ def test_ilp_out_of_time() -> None:
 
 
 def test_ilp_within_memory_as_emitted() -> None:
-    from tensoropt.compiler.search.evaluate import Evaluator
+    from tensoropt.compiler.search.problem.evaluate import Evaluator
 
     case = cases.model_case("gpt2_tiny", (4,))
     assert case.tables is not None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import method_cases as cases
 import pytest
 
-from tensoropt.compiler import driver
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.errors import UserError
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.graph import read_graph
+from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.methods.batch import follow_batch
 from tensoropt.compiler.search.methods.megatron import model_factors
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, Choice, Limits
-from tensoropt.compiler.search.tables import MeshTables
+from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.support.errors import UserError
 
 
 def _layouts(case: Case, choice: Choice) -> dict[str, tuple[list[str], list[str]]]:

@@ -1,0 +1,146 @@
+"""Whose time it was: from the nodes that ONNX Runtime ran to those of the graph it was given.
+
+ONNX Runtime makes one node of several (a convolution, its normalisation, a sum and an activation),
+renames what it lays out anew, and adds copies between layouts. A node that it ran stands for those
+whose results it gives under their own names, and for all before them whose results are gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from tensoropt.compiler.calibrate.features import NodeFacts
+
+__all__ = ["Sample", "attribute"]
+
+_BLOCKED = re.compile(r"(.*)_nchwc(_token_\d+)?")  # a node for the blocked layout of images
+
+_INTENSE = 4.0  # FLOPs per element of the result from which on an op is the work of a group
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A node of a rank's graph and the time that it took; none if it is part of another."""
+
+    facts: NodeFacts
+    time_s: float
+
+
+def attribute(facts: Sequence[NodeFacts], ran: Path, nodes: Mapping[str, float]) -> list[Sample]:
+    """Return a sample per node of ``facts``.
+
+    ``nodes`` has the times of what ran, by the name of a node in the graph ``ran``.
+    """
+    proto = onnx.load(ran, load_external_data=False).graph
+    times = _by_position(proto, nodes)
+    claimed, rest = _claims(facts, proto, times)
+    _hand_on(proto, rest, claimed)
+    shares = _shares(facts, claimed)
+    return [Sample(node, shares.get(node.name, 0.0)) for node in facts]
+
+
+def _by_position(proto: onnx.GraphProto, nodes: Mapping[str, float]) -> list[float]:
+    """Return the time of each node; one without a name is called by its kind and a number."""
+    unnamed: dict[str, list[str]] = defaultdict(list)
+    named = {node.name for node in proto.node}
+    for name in sorted(nodes, key=_number):
+        if name not in named:
+            unnamed[name.rpartition("_")[0]].append(name)
+    for names in unnamed.values():
+        names.reverse()
+    return [
+        nodes.get(node.name, 0.0)
+        if node.name
+        else (nodes[unnamed[node.op_type].pop()] if unnamed[node.op_type] else 0.0)
+        for node in proto.node
+    ]
+
+
+def _number(name: str) -> int:
+    number = name.rpartition("_")[2]
+    return int(number) if number.isdecimal() else -1
+
+
+@dataclass
+class _Ran:
+    """What ran: its time, and which values of the given graph it makes."""
+
+    position: int
+    time_s: float
+    makes: list[str]
+
+
+def _claims(
+    facts: Sequence[NodeFacts], proto: onnx.GraphProto, times: Sequence[float]
+) -> tuple[list[_Ran], list[_Ran]]:
+    """Return what ran under names that are known, and what did not."""
+    known = {value for node in facts for value in node.results}
+    claimed, rest, taken = list[_Ran](), list[_Ran](), set[str]()
+    for position, (node, time_s) in enumerate(zip(proto.node, times, strict=True)):
+        blocked = _BLOCKED.fullmatch(node.name)
+        values = [blocked[1]] if blocked else list(node.output)
+        makes = [value for value in values if value in known and value not in taken]
+        taken.update(makes)
+        (claimed if makes else rest).append(_Ran(position, time_s, makes))
+    return claimed, rest
+
+
+def _hand_on(proto: onnx.GraphProto, rest: Iterable[_Ran], claimed: Iterable[_Ran]) -> None:
+    """Add what was run for others (a copy between layouts) to the first that reads it, or else to
+    what made its operand."""
+    places = {held.position: held for held in claimed}
+    readers: dict[str, int] = {}
+    makers: dict[str, int] = {}
+    for position in sorted(places, reverse=True):
+        readers.update((value, position) for value in proto.node[position].input)
+        makers.update((value, position) for value in proto.node[position].output)
+    for held in rest:
+        node = proto.node[held.position]
+        near = [readers[v] for v in node.output if v in readers]
+        near += [makers[v] for v in node.input if v in makers]
+        if near:
+            places[near[0]].time_s += held.time_s
+
+
+def _shares(facts: Sequence[NodeFacts], claimed: Sequence[_Ran]) -> dict[str, float]:
+    """Return the time of each node that is not part of another."""
+    made_by = {value: node for node in facts for value in node.results}
+    ends = {value for held in claimed for value in held.makes}
+    seen: set[str] = set()
+    shares: dict[str, float] = defaultdict(float)
+    for held in claimed:
+        group = list(_group([made_by[v] for v in held.makes], made_by, ends, seen))
+        for node, part in _split(group):
+            shares[node.name] += part * held.time_s
+    return shares
+
+
+def _group(
+    last: list[NodeFacts], made_by: Mapping[str, NodeFacts], ends: set[str], seen: set[str]
+) -> Iterator[NodeFacts]:
+    """Yield ``last`` and all before them whose results no other node that ran gives."""
+    waiting = last
+    while waiting:
+        node = waiting.pop()
+        if node.name in seen:
+            continue
+        seen.add(node.name)
+        yield node
+        waiting += [made_by[v] for v in node.operands if v in made_by and v not in ends]
+
+
+def _split(group: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, float]]:
+    """Yield who takes which part of the time of a group: those that compute, or else the last."""
+    intense = [node for node in group if node.work.intensity > _INTENSE]
+    if not intense:
+        yield from [(group[0], 1.0)] if group else []
+        return
+    total = sum(node.work.flops for node in intense)
+    for node in intense:
+        yield node, node.work.flops / total

@@ -1,0 +1,186 @@
+"""What a rank of this machine can do, whatever the model: floors, products, memory, links."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tensoropt.compiler.calibrate.attribution import Sample
+from tensoropt.compiler.calibrate.fit import errors, fit_lines, greatest
+from tensoropt.compiler.calibrate.graphs import chain, collective_graph, operators, products, stream
+from tensoropt.compiler.calibrate.ranks import Floor, Graph, Ranks
+from tensoropt.compiler.cost.measured import KINDS, Lines
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = [
+    "FittedCollective",
+    "Peak",
+    "capacity_bytes",
+    "groups_of",
+    "measure_bandwidth",
+    "measure_collectives",
+    "measure_floor",
+    "measure_operators",
+    "measure_peaks",
+]
+
+_CHAIN = 65
+_TIMES = 16  # that a collective is in its graph
+
+_STREAM_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
+_SIDES = {"cpu": (256, 512, 1024), "cuda": (1024, 2048, 4096, 8192)}
+_SKINNY = {"cpu": (1, 32), "cuda": (1, 32, 256)}
+_ROWS = {"cpu": (16, 128, 1024, 4096), "cuda": (128, 1024, 8192, 32768)}
+DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
+"""The types in which matrices are multiplied: of the others the provider has no such kernels."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The fastest product of a type, and the part of its rate that large products reach."""
+
+    flop_per_s: float
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class FittedCollective:
+    """A collective in groups of so many ranks: sizes, times, and the lines through them."""
+
+    kind: str
+    ranks: int
+    lines: Lines
+    samples: int
+    median: float
+    worst: float
+
+
+def measure_floor(ranks: Ranks, count: int, folder: Path, seconds: float) -> Floor:
+    """Return what running costs apart from the work, from chains of tiny additions."""
+    short, long = (
+        Graph("tiny additions", str(chain(folder / f"chain{n}.onnx", n))) for n in (1, _CHAIN)
+    )
+    one, many = (_needed(held) for held in ranks.times_s([short, long], count, seconds))
+    node_s = max((many - one) / (_CHAIN - 1), 1e-9)
+    [traced] = ranks.kernels([long], count, seconds)
+    kernel_s = sum((traced.nodes or {}).values()) / _CHAIN
+    return Floor(max(one - node_s, 0.0), node_s, kernel_s)
+
+
+def _needed(time_s: float | None) -> float:
+    if time_s is None:
+        raise UserError("the smallest graph could not be run, expected a working ONNX Runtime")
+    return time_s
+
+
+def measure_bandwidth(ranks: Ranks, count: int, folder: Path, seconds: float) -> float:
+    """Return the bytes per second that each rank moves while all do."""
+    elements = _STREAM_ELEMENTS[ranks.provider]
+    graph = Graph("addition of large tensors", str(stream(folder / "stream.onnx", elements)))
+    return 3 * 4 * elements / _needed(ranks.times_s([graph], count, seconds)[0])
+
+
+def measure_peaks(
+    ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor
+) -> dict[str, Peak]:
+    """Return the rates of products by type; one that does not run is not there."""
+    found = {}
+    for dtype in DTYPES[ranks.provider]:
+        sizes = [(side, side, side) for side in _SIDES[ranks.provider]]
+        graphs = [
+            Graph(f"product in {dtype}", str(products(folder / f"{dtype}{s[0]}.onnx", dtype, [s])))
+            for s in sizes
+        ]
+        times = ranks.times_s(graphs, count, seconds)
+        rates = [
+            2.0 * m * k * n / max(time_s - floor.graph_s, 1e-9)
+            for (m, k, n), time_s in zip(sizes, times, strict=True)
+            if time_s is not None
+        ]
+        if rates:
+            found[dtype] = Peak(max(rates), float(np.median(rates)) / max(rates))
+    return found
+
+
+def measure_operators(
+    ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor
+) -> list[Sample]:
+    """Return samples of common operators over a range of sizes."""
+    graphs = [
+        Graph(path.stem, str(path))
+        for dtype in DTYPES[ranks.provider]
+        for path in _operator_graphs(ranks.provider, folder, dtype)
+    ]
+    measured = ranks.samples(graphs, count, seconds, floor)
+    return [sample for held in measured if held for sample in held.nodes]
+
+
+def _operator_graphs(provider: str, folder: Path, dtype: str) -> Iterator[Path]:
+    large, skinny = _SIDES[provider], _SKINNY[provider]
+    sizes = [(m, k, n) for m in (*skinny, *large[:2]) for k in large[:2] for n in large[:2]]
+    yield products(folder / f"products_{dtype}.onnx", dtype, sizes)
+    yield from operators(folder, dtype, _ROWS[provider])
+
+
+def groups_of(ranks: int) -> list[int]:
+    """Return the sizes of groups that meshes of so many ranks have: its divisors from 2 on."""
+    return [size for size in range(2, ranks + 1) if ranks % size == 0]
+
+
+def measure_collectives(
+    ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor, most_bytes: int
+) -> list[FittedCollective]:
+    """Return the collectives of every size of group, all groups of a size at once.
+
+    Tensors have from 1 KiB to ``most_bytes``, four times as many from one to the next.
+    """
+    elements = [1 << power for power in range(8, most_bytes.bit_length() - 2, 2)]
+    keys = [(kind, size, held) for kind in KINDS for size in groups_of(count) for held in elements]
+    # The ends of each line first, and so on: what there is no time for are points between.
+    keys.sort(key=lambda key: _turn(elements.index(key[2]), len(elements)))
+    graphs = [_collective(folder, count, *key) for key in keys]
+    times = dict(zip(keys, ranks.times_s(graphs, count, seconds), strict=True))
+    found = []
+    for kind in KINDS:
+        for size in groups_of(count):
+            pairs = [(4.0 * held, times[kind, size, held]) for held in elements]
+            ran = [(size_bytes, t) for size_bytes, t in pairs if t is not None]
+            if len(ran) > 1:
+                found.append(_fitted(kind, size, ran, floor))
+    return found
+
+
+def _turn(index: int, count: int) -> int:
+    """Return when the point of a line is measured: its ends, then every fourth, then the others."""
+    if index in (0, count - 1):
+        return 0
+    return 1 if index % 4 == 0 else 2 if index % 2 == 0 else 3
+
+
+def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -> Graph:
+    """Write the graph of each rank; groups are of consecutive ranks, as those of a minor axis."""
+    name = f"{kind}_{size}_{elements}"
+    for rank in range(count):
+        first = rank // size * size
+        group = list(range(first, first + size))
+        collective_graph(folder / f"{name}_{rank}.onnx", kind, elements, group, _TIMES)
+    return Graph(f"{kind} of {size} ranks", str(folder / f"{name}_{{rank}}.onnx"), alone=False)
+
+
+def _fitted(kind: str, size: int, ran: list[tuple[float, float]], floor: Floor) -> FittedCollective:
+    sizes = np.array([held for held, _ in ran])
+    times = np.array([max(t - floor.graph_s, 0.0) / _TIMES for _, t in ran])
+    lines = fit_lines(sizes, times)
+    return FittedCollective(kind, size, lines, len(ran), *errors(greatest(lines, sizes), times))
+
+
+def capacity_bytes(ranks: Ranks, count: int) -> int:
+    """Return the memory of one rank: of the smallest GPU, or the machine's shared out."""
+    if ranks.provider == "cuda":
+        shared = -(-count // len(ranks.gpus().gpu_bytes)) if ranks.share_gpus else 1
+        return min(ranks.gpus().gpu_bytes) // shared
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count

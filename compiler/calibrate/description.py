@@ -1,0 +1,134 @@
+"""A device description as TOML, from what was measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tensoropt.compiler.calibrate.basics import FittedCollective, Peak
+from tensoropt.compiler.calibrate.fit import FittedOperator
+from tensoropt.compiler.calibrate.ranks import Floor
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.measured import Operator
+
+__all__ = ["Description"]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What was measured of one device among ``ranks`` of a machine.
+
+    What was not is that of ``base``: other types, the network, and where there is one rank only
+    the link between ranks.
+    """
+
+    name: str
+    base: Device
+    source: str
+    ranks: int
+    floor: Floor
+    peaks: Mapping[str, Peak]
+    bandwidth_bytes_per_s: float
+    capacity_bytes: int
+    operators: Sequence[FittedOperator] = ()
+    collectives: Sequence[FittedCollective] = field(default_factory=list)
+
+    def toml(self) -> str:
+        """Return the text of the file; the same measurements give the same text."""
+        return "\n".join([*self._general(), *self._operators(), *self._collectives()]) + "\n"
+
+    def _general(self) -> Iterable[str]:
+        yield f"# {self.source}"
+        yield f"name = {json.dumps(self.name)}"
+        yield f"launch_overhead_s = {_number(self.floor.node_s)}"
+        yield f"step_overhead_s = {_number(self.floor.graph_s)}"
+        yield f"devices_per_node = {self.ranks}"
+        yield "\n[peak_flop_per_s]"
+        yield from self._peaks()
+        yield "\n[efficiency]"
+        measured = self.peaks.get("float32")
+        part = measured.efficiency if measured else self.base.contraction_efficiency
+        yield f"contraction = {_number(part)}"
+        yield "\n[memory]"
+        yield f"bandwidth_bytes_per_s = {_number(self.bandwidth_bytes_per_s)}"
+        yield f"capacity_bytes = {self.capacity_bytes}"
+        yield from self._links()
+
+    def _peaks(self) -> Iterable[str]:
+        """Yield the rates: those of types that were not measured keep their ratio to float32."""
+        known = dict(self.base.peaks)
+        ratio = self.peaks["float32"].flop_per_s / known["float32"] if self.peaks else 1.0
+        for dtype in sorted({*known, *self.peaks}):
+            if dtype in self.peaks:
+                yield f"{dtype} = {_number(self.peaks[dtype].flop_per_s)}"
+            else:
+                rate = _number(known[dtype] * ratio)
+                yield f"{dtype} = {rate} # not measured: {self.base.name}'s ratio to float32"
+
+    def _links(self) -> Iterable[str]:
+        latency_s, rate = self._link()
+        yield "\n[link.intra_node]"
+        yield f"latency_s = {_number(latency_s)}"
+        yield f"bandwidth_bytes_per_s = {_number(rate)}"
+        yield f"\n# Not measured: {self.base.name}'s. For a cluster, edit it by hand."
+        yield "[link.network]"
+        yield f"latency_s = {_number(self.base.network.latency_s)}"
+        yield f"bandwidth_bytes_per_s = {_number(self.base.network.bandwidth_bytes_per_s)}"
+
+    def _link(self) -> tuple[float, float]:
+        """Return the link that fits the all-gathers of the largest group: L alpha, (p-1) beta."""
+        gathers = [held for held in self.collectives if held.kind == "all_gather"]
+        if not gathers:
+            return self.base.intra_node.latency_s, self.base.intra_node.bandwidth_bytes_per_s
+        widest = max(gathers, key=lambda held: held.ranks)
+        p, (fixed, slope) = widest.ranks, (widest.lines[0][0], widest.lines[-1][1])
+        latency_s = max(fixed - self.floor.node_s, 1e-9) / (p - 1).bit_length()
+        return latency_s, (p - 1) / max(slope, 1e-15)
+
+    def _operators(self) -> Iterable[str]:
+        for held in sorted(self.operators, key=lambda held: (held.name, held.dtype)):
+            yield f"\n[operator.{_key(held.name)}.{_key(held.dtype)}] # {_quality(held)}"
+            yield from _operator(held.operator)
+
+    def _collectives(self) -> Iterable[str]:
+        kinds = sorted({held.kind for held in self.collectives})
+        for kind in kinds:
+            yield "\n# Ranks of a group = [[seconds, seconds per byte], ...]; the greatest counts."
+            yield f"[collective.{kind}]"
+            for held in self.collectives:
+                if held.kind == kind:
+                    lines = ", ".join(f"[{_number(a)}, {_number(b)}]" for a, b in held.lines)
+                    yield f"{held.ranks} = [{lines}] # median error {held.median:.0%}"
+
+
+def _operator(held: Operator) -> Iterable[str]:
+    yield f"launch_s = {_number(held.launch_s)}"
+    if held.s_per_flop:
+        yield f"flop_per_s = {_number(1.0 / held.s_per_flop)}"
+    if held.s_per_byte:
+        yield f"bytes_per_s = {_number(1.0 / held.s_per_byte)}"
+    if held.fused:
+        contexts = ", ".join(json.dumps(list(context)) for context in sorted(held.fused))
+        yield f"fused = [{contexts}]"
+
+
+def _quality(held: FittedOperator) -> str:
+    if not held.samples:
+        return f"{held.parts} samples, all part of other operators"
+    return (
+        f"{held.samples} samples, median error {held.median:.0%}, 90th percentile {held.worst:.0%}"
+    )
+
+
+def _key(text: str) -> str:
+    return text if _BARE.fullmatch(text) else json.dumps(text)
+
+
+def _number(value: float) -> str:
+    """Return a TOML float of four significant digits."""
+    text = f"{value:.4g}"
+    return text if any(c in text for c in ".e") else f"{text}.0"

@@ -1,0 +1,139 @@
+"""What the cost model knows of the nodes of a rank's graph: operator, type, work, bytes moved."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from tensoropt.compiler.cost.compute import (
+    FREE,
+    computed_in,
+    measured_as,
+    op_bytes,
+    op_flops,
+)
+from tensoropt.compiler.cost.measured import Context, context_of
+from tensoropt.compiler.exporter.collectives import DOMAIN
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
+from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.rule import strategies
+from tensoropt.dialects import onnx as ops
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["NodeFacts", "Work", "read_facts"]
+
+_ALONE = Mesh((1,))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a node does: ``operator`` is the name that measurements go by, ``dtype`` the type it
+    computes in, ``intensity`` FLOPs per element of the results."""
+
+    operator: str
+    dtype: str
+    flops: float
+    bytes: float
+    intensity: float
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node of a rank's graph and what the cost model says of it.
+
+    ``results`` has every name of a result; ``context`` names the operators that made the operands,
+    empty for an input or a constant.
+    """
+
+    name: str
+    work: Work
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    context: Context
+
+
+def read_facts(path: Path) -> list[NodeFacts]:
+    """Return the nodes of a rank's graph that run, in their order, without the collectives.
+
+    Those that ONNX Runtime folds or drops when it loads the graph are left out. Linear in nodes.
+    """
+    proto = onnx.load(path, load_external_data=False)
+    cut, alone = _without_collectives(proto), path.with_suffix(".alone.onnx")
+    alone.write_bytes(cut.SerializeToString())
+    try:
+        numbers = list(_numbers(driver.load(alone, {})))
+    finally:
+        alone.unlink()
+    nodes = [node for node in cut.graph.node if node.op_type != "Constant"]
+    running = [(node, own) for node, own in zip(nodes, numbers, strict=True) if own is not None]
+    makers = {value: _name(node) for node, _ in running for value in node.output}
+    own = [node for node in proto.graph.node if node.domain == DOMAIN]
+    makers.update((value, _name(node)) for node in own for value in node.output)
+    aliases = _aliases(proto)
+    return [
+        NodeFacts(
+            node.name,
+            known,
+            tuple(node.input),
+            (*node.output, *(alias for value in node.output for alias in aliases[value])),
+            context_of(makers.get(value, "") for value in node.input),
+        )
+        for node, known in running
+    ]
+
+
+def _aliases(proto: onnx.ModelProto) -> Mapping[str, list[str]]:
+    """Return by value the names that it has besides its own: ONNX Runtime may keep only those."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in reversed(proto.graph.node):
+        if node.op_type == "Identity":
+            found[node.input[0]] += [node.output[0], *found[node.output[0]]]
+    return found
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
+
+
+def _without_collectives(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which what the runtime's own operators make are inputs."""
+    cut = onnx.ModelProto()
+    cut.CopyFrom(proto)
+    del cut.graph.node[:]
+    types = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
+    for node in proto.graph.node:
+        if node.domain == DOMAIN:
+            cut.graph.input.extend(types[value] for value in node.output if value in types)
+        else:
+            cut.graph.node.append(node)
+    kept = [entry for entry in proto.opset_import if entry.domain != DOMAIN]
+    del cut.opset_import[:]
+    cut.opset_import.extend(kept)
+    return cut
+
+
+def _numbers(module: ir.Module) -> Iterator[Work | None]:
+    """Yield what each op does, or None if it does not run."""
+    function, versions = ops.function(module), ops.opsets(module)
+    folded, infos = ops.folded_values(function), TypeInfos()
+    for held in function.regions[0].blocks[0]:
+        op = held.operation
+        if not ops.is_onnx(op) or op.name in (ops.CONSTANT, ops.NO_VALUE):
+            continue
+        info = describe(op, versions, infos)
+        if info.name in FREE or folded.issuperset(op.results):
+            yield None
+            continue
+        rule = rule_for(info)
+        whole = strategies(rule, _ALONE)[0]
+        flops, size = op_flops(rule, whole, _ALONE), op_bytes(info, whole, _ALONE)
+        elements = sum(result.elements for result in info.results if result is not None)
+        yield Work(
+            measured_as(info), computed_in(info), flops, float(size), flops / max(elements, 1)
+        )

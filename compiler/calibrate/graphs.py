@@ -1,0 +1,181 @@
+"""Graphs that are run to measure a machine, of stock operators and of the collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tensoropt.compiler.exporter.collectives import DOMAIN
+from tensoropt.compiler.protos.versions import MAX_IR_VERSION
+
+__all__ = ["COLLECTIVES", "Builder", "chain", "collective_graph", "operators", "products", "stream"]
+
+_OPSET = 20
+
+COLLECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
+    "all_reduce": ("AllReduce", {"reduction": "sum"}),
+    "all_gather": ("AllGather", {"dim": 0}),
+    "reduce_scatter": ("ReduceScatter", {"dim": 0, "reduction": "sum"}),
+    "all_to_all": ("AllToAll", {"split_dim": 0, "concat_dim": 0}),
+}
+"""By kind, the operator of the runtime and its attributes; tensors are split along dimension 0."""
+
+
+class Builder:
+    """A graph of nodes that read inputs of their own, unless told otherwise."""
+
+    def __init__(self, dtype: str = "float32") -> None:
+        self.graph = onnx.GraphProto(name="main")
+        self.dtype = dtype
+        self._code = helper.np_dtype_to_tensor_dtype(np.dtype("float32"))
+        if dtype != "float32":
+            self._code = getattr(onnx.TensorProto, dtype.upper())
+
+    def input(self, *shape: int, code: int | None = None) -> str:
+        """Return a new input."""
+        name = f"x{len(self.graph.input)}"
+        info = helper.make_tensor_value_info(name, code or self._code, shape)
+        self.graph.input.append(info)
+        return name
+
+    def constant(self, array: np.ndarray[Any, Any]) -> str:
+        """Return a new constant; real numbers are stored in the type of the graph."""
+        name = f"w{len(self.graph.initializer)}"
+        tensor = numpy_helper.from_array(array, name)
+        if array.dtype == np.float32 and self.dtype != "float32":
+            tensor = helper.make_tensor(name, self._code, array.shape, array.reshape(-1))
+        self.graph.initializer.append(tensor)
+        return name
+
+    def weight(self, *shape: int) -> str:
+        """Return a constant of small numbers, drawn."""
+        draw = np.random.default_rng(len(self.graph.initializer))
+        return self.constant(draw.uniform(0.0, 0.01, shape).astype(np.float32))
+
+    def node(
+        self, op_type: str, *operands: str, results: int = 1, domain: str = "", **held: Any
+    ) -> str:
+        """Return the first result of a new node."""
+        name = f"n{len(self.graph.node)}"
+        names = [f"{name}_{number}" for number in range(results)]
+        made = helper.make_node(op_type, operands, names, name=name, domain=domain, **held)
+        self.graph.node.append(made)
+        return names[0]
+
+    def write(self, path: Path, *results: str) -> Path:
+        """Write the graph, which gives ``results`` or else all that nobody reads; return the path.
+
+        Types of what is inside are inferred.
+        """
+        read = {name for node in self.graph.node for name in node.input}
+        loose = [name for node in self.graph.node for name in node.output if name not in read]
+        domains = {"", *(node.domain for node in self.graph.node)}
+        opsets = [helper.make_opsetid(d, 1 if d else _OPSET) for d in sorted(domains)]
+        self.graph.output.extend(onnx.ValueInfoProto(name=name) for name in results or loose)
+        model = helper.make_model(self.graph, opset_imports=opsets, ir_version=MAX_IR_VERSION)
+        onnx.save(onnx.shape_inference.infer_shapes(model), path)
+        return path
+
+
+def chain(path: Path, nodes: int) -> Path:
+    """Write ``nodes`` additions of one number, each of what the one before it gave."""
+    built = Builder()
+    value, other = built.input(1), built.input(1)
+    for _ in range(nodes):
+        value = built.node("Add", value, other)
+    return built.write(path)
+
+
+def products(path: Path, dtype: str, sizes: Sequence[tuple[int, int, int]]) -> Path:
+    """Write a product of an input and a weight for each (m, k, n)."""
+    built = Builder(dtype)
+    for m, k, n in sizes:
+        built.node("MatMul", built.input(m, k), built.weight(k, n))
+    return built.write(path)
+
+
+def stream(path: Path, elements: int) -> Path:
+    """Write the addition of two float32 tensors that no cache holds."""
+    built = Builder()
+    built.node("Add", built.input(elements), built.input(elements))
+    return built.write(path)
+
+
+def collective_graph(
+    path: Path, kind: str, elements: int, group: Sequence[int], times: int
+) -> Path:
+    """Write one collective, ``times`` over, of a float32 tensor of so many elements per rank."""
+    built = Builder()
+    value = built.input(elements)
+    token = built.constant(np.zeros(1, np.int64))
+    op_type, held = COLLECTIVES[kind]
+    for _ in range(times):
+        own = {"domain": DOMAIN, "group": list(group), **held}
+        first = built.node(op_type, value, token, results=2, **own)
+        token = first.replace("_0", "_1")
+    code = onnx.TensorProto.INT64
+    built.graph.output.append(helper.make_tensor_value_info(token, code, [1]))
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]
+    onnx.save(helper.make_model(built.graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+_ELEMENTWISE = ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Sqrt", "Neg", "Gelu", "Softmax")
+_PAIRS = ("Add", "Sub", "Mul", "Div", "Pow")
+
+
+def operators(folder: Path, dtype: str, rows: Sequence[int]) -> Iterator[Path]:
+    """Write graphs of common operators over matrices of so many rows; yield their paths."""
+    for number, count in enumerate(rows):
+        built = Builder(dtype)
+        _matrices(built, count, 512)
+        yield built.write(folder / f"matrices_{dtype}_{number}.onnx")
+    if dtype == "bfloat16":
+        return  # ONNX has convolutions in it from opset 22 on only
+    for number, (channels, side) in enumerate(((16, 112), (32, 56), (64, 28), (128, 14), (256, 7))):
+        built = Builder(dtype)
+        _images(built, channels, side)
+        yield built.write(folder / f"images_{dtype}_{number}.onnx")
+
+
+def _matrices(built: Builder, rows: int, columns: int) -> None:
+    shape = (rows, columns)
+    for op_type in _ELEMENTWISE:
+        built.node(op_type, built.input(*shape))
+    for op_type in _PAIRS:
+        built.node(op_type, built.input(*shape), built.input(*shape))
+    built.node("LayerNormalization", built.input(*shape), built.weight(columns))
+    axis = built.constant(np.array([1], np.int64))
+    for op_type in ("ReduceSum", "ReduceMean", "ReduceMax"):
+        built.node(op_type, built.input(*shape), axis)
+    built.node("Transpose", built.input(*shape), perm=[1, 0])
+    built.node("Concat", built.input(*shape), built.input(*shape), axis=0)
+    built.node("Split", built.input(*shape), results=2, axis=1, num_outputs=2)
+    bounds = [built.constant(np.array([b], np.int64)) for b in (0, columns // 2, 1)]
+    built.node("Slice", built.input(*shape), *bounds)
+    built.node(
+        "Reshape", built.node("Abs", built.input(*shape)), built.constant(np.array([-1], np.int64))
+    )
+    tokens = built.input(rows, code=onnx.TensorProto.INT64)
+    built.node("Gather", built.weight(1024, columns), tokens)
+    built.node("Gemm", built.input(*shape), built.weight(columns, columns), built.weight(columns))
+    condition = built.input(*shape, code=onnx.TensorProto.BOOL)
+    built.node("Where", condition, built.input(*shape), built.input(*shape))
+
+
+def _images(built: Builder, channels: int, side: int) -> None:
+    """Add what follows each other in networks for images: layouts are changed at the ends only."""
+    value = built.input(1, channels, side, side)
+    for kernel, group in ((3, 1), (1, 1), (3, channels), (1, 1)):
+        weight = built.weight(channels, channels // group, kernel, kernel)
+        pads = [kernel // 2] * 4
+        value = built.node("Conv", value, weight, built.weight(channels), pads=pads, group=group)
+        value = built.node("Relu", value)
+    pooled = built.node("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2])
+    pooled = built.node("AveragePool", pooled, kernel_shape=[2, 2])
+    built.node("GlobalAveragePool", pooled)

@@ -1,0 +1,159 @@
+"""The graphs that ranks would run of a model: those of a few plans, on a few numbers of ranks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.calibrate.ranks import Graph
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.exporter.plan.reader import read_pins
+from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.pipeline.request import Chosen, Request
+from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.cut import copy_of
+from tensoropt.compiler.training.spec import TrainingSpec
+from tensoropt.dialects.mlir import ir
+from tensoropt.passes.base import PassError
+
+__all__ = ["MeasuredPlan", "Model", "PlanFiles", "predicted_s", "prepared", "written_plans"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model to measure, ready for the search; ``training`` is the step that it is trained by."""
+
+    path: Path
+    module: ir.Module
+    training: TrainingSpec | None = None
+
+    def request(self, device: Path, ranks: int, **more: Any) -> Request:
+        """Return the request for plans on so many ranks of ``device``, a description."""
+        steps = () if self.training is None else (self.training,)
+        spec = str(device)
+        return Request(load_device(spec), spec, ranks, training=steps, **more)
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """A plan directory: which plan of which model it is."""
+
+    model: Model
+    name: str
+    ranks: int
+    folder: Path
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """What its ranks run in a step: one graph, or for training gradients and update."""
+        name = f"{self.model.path.name}, {self.name} plan of {self.ranks} ranks"
+        kinds = ("",) if self.model.training is None else ("", ".update")
+        paths = [self.folder / f"rank{{rank}}{kind}.onnx" for kind in kinds]
+        return [Graph(name, str(path), alone=self.ranks == 1) for path in paths]
+
+    def step_s(self, times_s: Sequence[float]) -> float:
+        """Return the time of a step from those of ``graphs``: gradients once per micro-batch."""
+        batches = 1 if self.model.training is None else self.model.training.micro_batches
+        return batches * times_s[0] + sum(times_s[1:])
+
+    def drop_graphs(self) -> None:
+        """Remove all but plan.json: weights of many plans would fill a disk."""
+        for path in self.folder.rglob("*"):
+            if path.is_file() and path.name != PLAN_FILE:
+                path.unlink()
+
+
+@dataclass(frozen=True)
+class MeasuredPlan:
+    """A plan, and the time of its step as measured and as predicted from the fit."""
+
+    model: str
+    name: str
+    ranks: int
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted_s / self.measured_s
+
+    @property
+    def error(self) -> float:
+        """The relative error of what was predicted."""
+        return abs(self.ratio - 1.0)
+
+
+def prepared(path: Path, dims: Mapping[str, int], training: TrainingSpec | None = None) -> Model:
+    """Return the model in a file; raises :class:`UserError` for what is wrong with it."""
+    if path.suffix != ".onnx":
+        raise UserError(f"{path}: expected an .onnx model")
+    try:
+        module = driver.load(path, dims, training=training is not None)
+        driver.run_phase(module, "prepare", training=training is not None)
+    except PassError as error:
+        raise UserError(f"{path}: {error}") from error
+    return Model(path, module, training)
+
+
+def written_plans(
+    model: Model, ranks: int, device: Path, folder: Path, known: set[str], until: float
+) -> Iterator[PlanFiles]:
+    """Write the fastest, the leanest and the data-parallel plan on ``ranks``; yield the new ones.
+
+    ``known`` collects what was written before: equal strategies are one plan. None but the first is
+    begun after ``until``, in seconds of the clock that does not jump.
+    """
+    limit_s = max(until - time.monotonic(), 0.0) / 2
+    request = model.request(device, ranks, time_limit_s=limit_s).extremes
+    for number, (name, own, result, point) in enumerate(_points(model, request)):
+        if number and time.monotonic() > until:
+            return
+        directory = folder / f"{model.path.stem}-{ranks}-{len(known)}"
+        driver.compile_plan(
+            copy_of(model.module), Chosen(model.path, own, result, point), directory, _silent
+        )
+        pins = read_pins(directory / "plan.json")
+        key = json.dumps([str(model.path), *(pins[k] for k in ("mesh", "strategies"))])
+        files = PlanFiles(model, name, ranks, directory)
+        if key in known:
+            files.drop_graphs()
+            continue
+        known.add(key)
+        yield files
+
+
+def _points(
+    model: Model, request: Request
+) -> Iterator[tuple[str, Request, FrontierResult, FrontierPoint]]:
+    result = driver.frontier(model.module, request)
+    yield "fastest", request, result, fastest(result.points)
+    if request.devices == 1:
+        return
+    yield "leanest", request, result, leanest(result.points)
+    own = replace(request, search="data-parallel", time_limit_s=None)
+    result = driver.frontier(model.module, own)
+    yield "data-parallel", own, result, result.points[0]
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+def predicted_s(plans: Sequence[PlanFiles], device: Path) -> list[float]:
+    """Return the time of a step of each plan as ``device``, a description, has it."""
+    return [_predicted_s(plan, device) for plan in plans]
+
+
+def _predicted_s(plan: PlanFiles, device: Path) -> float:
+    pins = read_pins(plan.folder / "plan.json")
+    request = plan.model.request(device, plan.ranks, pins=pins)
+    [point] = driver.frontier(plan.model.module, request).points
+    return point.time_s

@@ -1,0 +1,174 @@
+"""Running graphs on ranks: what each took, and each of its nodes."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tensoropt.compiler.calibrate.attribution import Sample, attribute
+from tensoropt.compiler.calibrate.features import read_facts
+from tensoropt.runtime.launch.launcher import launch
+from tensoropt.runtime.launch.workers import worker_of
+from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
+
+__all__ = ["Floor", "Graph", "Ranks", "Samples"]
+
+_PATH = re.compile(r"\S*/\S+\.onnx:? ?")  # in a folder that is gone by then
+_HALVINGS = 40
+_SHOWN = 6
+_MOST_TRACED = 4.0  # times what tracing a tiny node costs: more is no tracing but other work
+_TRACE_PART = 0.5  # of the time that timing takes
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph to run: ``{rank}`` in ``path`` is a rank's number; ``name`` is for messages.
+
+    One that is ``alone`` has no collectives: nothing in it waits for other ranks.
+    """
+
+    name: str
+    path: str
+    alone: bool = True
+
+    @property
+    def first(self) -> Path:
+        """The graph of rank 0."""
+        return Path(self.path.replace("{rank}", "0"))
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What running costs apart from the work: of a graph, of a node in it, of tracing a node."""
+
+    graph_s: float
+    node_s: float
+    traced_s: float
+
+    def agreeing(self, kernels_s: Iterable[float], step_s: float) -> Floor:
+        """Return the floor with which nodes traced so long add up to a step that took ``step_s``.
+
+        What tracing costs depends on the operands of a node, and so on the model; it is found
+        between nothing and the most that leaves a time to every node.
+        """
+        held = list(kernels_s)
+        low, high = 0.0, max(held, default=0.0)
+        for _ in range(_HALVINGS):
+            middle = replace(self, traced_s=(low + high) / 2)
+            if sum(map(middle.untraced_s, held)) > step_s - self.graph_s:
+                low = middle.traced_s
+            else:
+                high = middle.traced_s
+        return replace(self, traced_s=min(low, _MOST_TRACED * self.traced_s))
+
+    def untraced_s(self, kernel_s: float) -> float:
+        """Return what a node takes whose kernel took so long while it was traced."""
+        return max(kernel_s - self.traced_s, 0.0) + self.node_s
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A graph as measured: the time of one run, its nodes, and the floor that they agree with."""
+
+    step_s: float
+    nodes: list[Sample]
+    floor: Floor
+
+
+@dataclass
+class Ranks:
+    """Processes of this machine that measure; ``left_out`` collects what could not be run.
+
+    No graph is begun after ``until``, in seconds of the clock that does not jump. ``start_s`` is
+    what starting them takes at most: the least time of all jobs so far.
+    """
+
+    provider: str
+    threads: int
+    say: Callable[[str], None]
+    share_gpus: bool = False
+    left_out: list[str] = field(default_factory=list)
+    until: float | None = None
+    start_s: float = 0.0
+
+    def times_s(self, graphs: Sequence[Graph], ranks: int, seconds: float) -> list[float | None]:
+        """Return the time of one run of each graph on all ``ranks`` at once, None if it fails."""
+        found = self._run(graphs, ranks, seconds, traced=False)
+        return [None if held.error else held.step_s for held in found]
+
+    def kernels(self, graphs: Sequence[Graph], ranks: int, seconds: float) -> list[Measured]:
+        """Return the traced nodes of each graph."""
+        return self._run(graphs, ranks, seconds * _TRACE_PART, traced=True)
+
+    def samples(
+        self, graphs: Sequence[Graph], ranks: int, seconds: float, floor: Floor
+    ) -> list[Samples | None]:
+        """Return what was measured of each graph, None where it does not run."""
+        end = self.until
+        if end is not None:  # both must start
+            left_s = end - time.monotonic() - 2 * self.start_s
+            self.until = end - self.start_s - left_s * _TRACE_PART / (1 + _TRACE_PART)
+        timed = self._run(graphs, ranks, seconds, traced=False)
+        self.until = end
+        ran = [at for at, whole in enumerate(timed) if not whole.error]
+        traced = dict(
+            zip(ran, self.kernels([graphs[at] for at in ran], ranks, seconds), strict=True)
+        )
+        return [
+            _samples(graph, timed[at], traced[at], floor)
+            if at in traced and traced[at].nodes is not None
+            else None
+            for at, graph in enumerate(graphs)
+        ]
+
+    def _run(
+        self, graphs: Sequence[Graph], ranks: int, seconds: float, *, traced: bool
+    ) -> list[Measured]:
+        if not graphs:
+            return []
+        self.say(f"{'tracing' if traced else 'timing'} {len(graphs)} graphs on {ranks} ranks")
+        tasks = tuple(Task(graph.path, seconds) for graph in graphs)
+        if self.until is not None and time.monotonic() + self.start_s > self.until:
+            found = [Measured(error=NO_TIME) for _ in graphs]
+        else:
+            found = self._launched(ProfileJob(tasks=tasks, traced=traced, until=self.until), ranks)
+        if len(found) < len(graphs):
+            raise KeyboardInterrupt
+        late = dict.fromkeys(
+            g.name for g, held in zip(graphs, found, strict=True) if held.error == NO_TIME
+        )
+        self.left_out += [self.late(list(late))] if late else []
+        for graph, held in zip(graphs, found, strict=True):
+            if held.error not in (None, NO_TIME) and not traced:
+                self.left_out.append(f"{graph.name}: {_PATH.sub('', held.error)}")
+        return found
+
+    @staticmethod
+    def late(names: Sequence[str]) -> str:
+        """Return the line on what there was no time for."""
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return f"{', '.join(names[:_SHOWN])}{more}: {NO_TIME}, expected a longer --budget"
+
+    def gpus(self) -> Measured:
+        """Return memory and names of the GPUs of this machine, none for the CPU."""
+        return self._launched(ProfileJob(tasks=()), 1)[0]
+
+    def _launched(self, job: ProfileJob, ranks: int) -> list[Measured]:
+        worker = worker_of(job.kind)
+        own = replace(job, provider=self.provider, threads=self.threads, share_gpus=self.share_gpus)
+        start_s = time.monotonic()
+        found = list(worker.from_values(launch(own, ranks, stoppable=True)))
+        self.start_s = min(self.start_s or math.inf, time.monotonic() - start_s)
+        return found
+
+
+def _samples(graph: Graph, whole: Measured, traced: Measured, floor: Floor) -> Samples:
+    assert traced.nodes is not None and traced.graph is not None
+    own = floor.agreeing(traced.nodes.values(), whole.step_s) if graph.alone else floor
+    times = {name: own.untraced_s(time_s) for name, time_s in traced.nodes.items()}
+    found = attribute(read_facts(graph.first), Path(traced.graph), times)
+    return Samples(whole.step_s, found, own)

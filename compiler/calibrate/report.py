@@ -1,0 +1,127 @@
+"""How well the fit says what was measured, as a table or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tensoropt.compiler.calibrate.plans import MeasuredPlan
+from tensoropt.compiler.calibrate.run import Profile
+from tensoropt.compiler.report.table import render
+from tensoropt.compiler.support.units import format_seconds
+
+__all__ = ["profile_json", "profile_text"]
+
+_OPERATORS = ["operator", "type", "samples", "parts", "launch", "GFLOP/s", "GB/s", "median", "90%"]
+_COLLECTIVES = ["collective", "ranks", "sizes", "least", "GB/s at most", "median", "90%"]
+_PLANS = ["model", "plan", "ranks", "predicted", "measured", "ratio"]
+
+
+def profile_text(profile: Profile, *, colour: bool = False) -> str:
+    """Return tables of the operators, the collectives and the plans, with relative errors."""
+    held = profile.description
+    parts = [
+        render(f"{held.name}: {_device(profile)}", _OPERATORS, [*_operator_rows(profile)], colour),
+        render("collectives", _COLLECTIVES, [*_collective_rows(profile)], colour),
+        render("steps of plans", _PLANS, [*map(_plan_row, profile.plans)], colour),
+    ]
+    sizes = [held.operators, held.collectives, profile.plans]
+    texts = [text for text, rows in zip(parts, sizes, strict=True) if rows]
+    return "\n".join([*texts, *([f"{_summary(profile)}\n"] if profile.plans else [])])
+
+
+def _device(profile: Profile) -> str:
+    held = profile.description
+    rates = ", ".join(
+        f"{p.flop_per_s / 1e9:.4g} GFLOP/s {dtype}" for dtype, p in held.peaks.items()
+    )
+    memory = f"{held.bandwidth_bytes_per_s / 1e9:.3g} GB/s memory"
+    floors = f"{format_seconds(held.floor.node_s)} a node"
+    return f"{rates}, {memory}, {floors}, {format_seconds(held.floor.graph_s)} a graph"
+
+
+def _operator_rows(profile: Profile) -> Iterator[list[str]]:
+    for held in profile.description.operators:
+        rates = (held.operator.s_per_flop, held.operator.s_per_byte)
+        errors = (held.median, held.worst) if held.samples else (None, None)
+        yield [
+            held.name,
+            held.dtype,
+            str(held.samples),
+            str(held.parts),
+            format_seconds(held.operator.launch_s) if held.samples else "-",
+            *(f"{1e-9 / rate:.3g}" if rate else "-" for rate in rates),
+            *map(_percent, errors),
+        ]
+
+
+def _collective_rows(profile: Profile) -> Iterator[list[str]]:
+    for held in profile.description.collectives:
+        slopes = [slope for _, slope in held.lines if slope]
+        yield [
+            held.kind,
+            str(held.ranks),
+            str(held.samples),
+            format_seconds(max(fixed for fixed, _ in held.lines[:1])),
+            f"{1e-9 / max(slopes):.3g}" if slopes else "-",
+            _percent(held.median),
+            _percent(held.worst),
+        ]
+
+
+def _plan_row(plan: MeasuredPlan) -> list[str]:
+    times = format_seconds(plan.predicted_s), format_seconds(plan.measured_s)
+    return [plan.model, plan.name, str(plan.ranks), *times, f"{plan.ratio:.2f}"]
+
+
+def _summary(profile: Profile) -> str:
+    middle = float(np.median([plan.error for plan in profile.plans]))
+    return f"median error of predicted steps: {middle:.0%} over {len(profile.plans)} plans"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def profile_json(profile: Profile) -> str:
+    """Return the same as one JSON object; times in seconds, rates per second."""
+    held = profile.description
+    whole: dict[str, Any] = {
+        "name": held.name,
+        "ranks": held.ranks,
+        "step_overhead_s": held.floor.graph_s,
+        "launch_overhead_s": held.floor.node_s,
+        "memory_bytes_per_s": held.bandwidth_bytes_per_s,
+        "peak_flop_per_s": {dtype: peak.flop_per_s for dtype, peak in held.peaks.items()},
+        "operators": [
+            {
+                "name": own.name,
+                "dtype": own.dtype,
+                "samples": own.samples,
+                "parts": own.parts,
+                "launch_s": own.operator.launch_s,
+                "s_per_flop": own.operator.s_per_flop,
+                "s_per_byte": own.operator.s_per_byte,
+                "median_error": own.median,
+                "p90_error": own.worst,
+            }
+            for own in held.operators
+        ],
+        "collectives": [
+            {
+                "kind": own.kind,
+                "ranks": own.ranks,
+                "samples": own.samples,
+                "lines": own.lines,
+                "median_error": own.median,
+                "p90_error": own.worst,
+            }
+            for own in held.collectives
+        ],
+        "plans": [{**vars(plan), "ratio": plan.ratio} for plan in profile.plans],
+        "left_out": list(profile.left_out),
+    }
+    return json.dumps(whole, indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,215 @@
+"""The whole of a profile: what to measure, in which order, and what comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from tensoropt.compiler.calibrate import basics
+from tensoropt.compiler.calibrate.attribution import Sample
+from tensoropt.compiler.calibrate.busy import busy_part
+from tensoropt.compiler.calibrate.description import Description
+from tensoropt.compiler.calibrate.fit import FittedOperator, fit_operators
+from tensoropt.compiler.calibrate.plans import (
+    MeasuredPlan,
+    Model,
+    PlanFiles,
+    predicted_s,
+    written_plans,
+)
+from tensoropt.compiler.calibrate.ranks import Floor, Ranks
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.pipeline.request import device_counts
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = ["Profile", "ProfileRequest", "run"]
+
+
+@dataclass(frozen=True)
+class ProfileRequest:
+    """What to measure, on how many ranks at most, and for how long about.
+
+    That is from ``started_s`` on, by the clock that does not jump.
+    """
+
+    models: Sequence[Model]
+    ranks: int
+    threads: int
+    provider: str
+    name: str
+    base: str
+    quick: bool
+    budget_s: float
+    share_gpus: bool = False
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def end_s(self) -> float:
+        """When to be done."""
+        return self.started_s + self.budget_s
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A device description, the plans that show how far it holds, and what could not be run.
+
+    ``busy`` is the part of the machine that other work took before anything was measured.
+    """
+
+    description: Description
+    plans: Sequence[MeasuredPlan]
+    left_out: Sequence[str]
+    busy: float | None = None
+
+
+_LOOK_S = 0.5
+_PART = 1 / 200  # of the budget, for the runs of one graph
+_OPERATORS, _COLLECTIVES = 0.25, 0.25  # of what is left of it by then, where there are models
+_LAST = 0.1  # of the budget, for the predictions in the end
+_MOST_BYTES = 1 << 24
+_QUICK_BYTES = 1 << 20
+
+
+def run(request: ProfileRequest, folder: Path, say: Callable[[str], None]) -> Profile:
+    """Measure; ``folder`` takes graphs, plans and traces, and is not needed afterwards.
+
+    Common operators come first; then, round for round, the models' own: those of the plans that
+    the search finds with what is known so far. So the plans that it finds in the end were measured.
+    """
+    return _Run(request, folder, say).run()
+
+
+@dataclass
+class _Run:
+    request: ProfileRequest
+    folder: Path
+    say: Callable[[str], None]
+    common: list[Sample] = field(default_factory=list)
+    own: list[Sample] = field(default_factory=list)
+    plans: list[tuple[PlanFiles, float]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    floors: dict[Path, Floor] = field(default_factory=dict)
+
+    def run(self) -> Profile:
+        request, busy = self.request, busy_part(_LOOK_S)
+        self.ranks = Ranks(request.provider, request.threads, self.say, request.share_gpus)
+        description, floor = self._basics()
+        if request.models:
+            self._rounds(description, floor)
+        description = self._fitted(description)
+        left_out = list(dict.fromkeys(self.ranks.left_out))
+        return Profile(description, self._predictions(description), left_out, busy)
+
+    @property
+    def seconds(self) -> float:
+        """What the runs of one graph may take."""
+        return self.request.budget_s * _PART
+
+    def _basics(self) -> tuple[Description, Floor]:
+        request, seconds = self.request, self.seconds
+        where = self.ranks, request.ranks, self.folder
+        floor = basics.measure_floor(*where, seconds)
+        peaks = basics.measure_peaks(*where, seconds, floor)
+        bandwidth = basics.measure_bandwidth(*where, seconds)
+        self._allow(_OPERATORS if request.models else 0.5)
+        self.common = basics.measure_operators(*where, seconds, floor)
+        most = _QUICK_BYTES if request.quick else _MOST_BYTES
+        self._allow(_COLLECTIVES if request.models else 1.0)
+        return Description(
+            request.name,
+            load_device(request.base),
+            _source(request),
+            request.ranks,
+            floor,
+            peaks,
+            bandwidth,
+            basics.capacity_bytes(self.ranks, request.ranks),
+            collectives=basics.measure_collectives(*where, seconds, floor, most),
+        ), floor
+
+    def _allow(self, part: float) -> None:
+        """Let ranks measure for ``part`` of the time that is left."""
+        now = time.monotonic()
+        self.ranks.until = now + part * max(self.request.end_s - now, 0.0)
+
+    def _fitted(self, description: Description) -> Description:
+        """Return the description with all operators measured so far: a model's own come first."""
+        return replace(description, operators=_united(self.own, self.common))
+
+    def _rounds(self, description: Description, floor: Floor) -> None:
+        """Plan and measure: each round, model and number of ranks has an equal part of the time.
+
+        Where that is too little to begin with, the first ones have what they need.
+        """
+        request = self.request
+        rounds, counts = range(1 if request.quick else 2), device_counts(request.ranks)
+        steps = [(number, m, n) for number in rounds for m in request.models for n in counts]
+        late: dict[str, None] = {}
+        for done, (number, model, count) in enumerate(steps):
+            left_s = request.end_s - _LAST * request.budget_s - time.monotonic()
+            if left_s <= 0:
+                late[f"{model.path.name}, plans of {count} ranks"] = None
+                continue
+            device = self._written(f"round{number}", self._fitted(description))
+            part_s = max(left_s / (len(steps) - done), 4 * self.ranks.start_s + 50 * self.seconds)
+            self._step(model, count, device, floor, min(part_s, left_s))
+        if late:
+            self.ranks.left_out.append(self.ranks.late(list(late)))
+
+    def _step(self, model: Model, count: int, device: Path, floor: Floor, seconds: float) -> None:
+        """Spend about ``seconds`` on the plans of a model on ``count`` ranks, half to find them."""
+        self.say(f"planning {model.path.name} for {count} ranks")
+        begun_s = time.monotonic()
+        until = begun_s + seconds / 2
+        try:
+            written = list(written_plans(model, count, device, self.folder, self.known, until))
+        except UserError as error:
+            self.ranks.left_out.append(f"{model.path.name}, plans of {count} ranks: {error}")
+            return
+        self.ranks.until = begun_s + seconds
+        self._measure(written, count, floor)
+
+    def _measure(self, written: Sequence[PlanFiles], count: int, floor: Floor) -> None:
+        graphs = [graph for plan in written for graph in plan.graphs]
+        own = self.floors.get(written[0].model.path, floor) if written else floor
+        measured = iter(self.ranks.samples(graphs, count, 4 * self.seconds, own))
+        for plan in written:
+            found = [held for held in islice(measured, len(plan.graphs)) if held is not None]
+            if len(found) == len(plan.graphs):
+                self.plans.append((plan, plan.step_s([held.step_s for held in found])))
+            self.own += [sample for held in found for sample in held.nodes]
+            self.floors.update((plan.model.path, held.floor) for held in found[:1])
+            plan.drop_graphs()
+
+    def _written(self, name: str, description: Description) -> Path:
+        path = self.folder / f"{name}.toml"
+        path.write_text(description.toml(), encoding="utf-8")
+        return path
+
+    def _predictions(self, description: Description) -> list[MeasuredPlan]:
+        device = self._written("last", description)
+        predicted = predicted_s([plan for plan, _ in self.plans], device)
+        return [
+            MeasuredPlan(plan.model.path.name, plan.name, plan.ranks, measured, own)
+            for (plan, measured), own in zip(self.plans, predicted, strict=True)
+        ]
+
+
+def _united(own: Sequence[Sample], common: Sequence[Sample]) -> list[FittedOperator]:
+    """Return the operators of ``own``, and of ``common`` those that are not among them."""
+    first = fit_operators(own)
+    known = {(held.name, held.dtype) for held in first}
+    rest = (held for held in fit_operators(common) if (held.name, held.dtype) not in known)
+    return [*first, *rest]
+
+
+def _source(request: ProfileRequest) -> str:
+    models = ", ".join(model.path.name for model in request.models) or "common operators"
+    day = time.strftime("%Y-%m-%d")
+    return (
+        f"Measured by tensoropt-profile on {day}: {request.ranks} ranks of {request.threads} "
+        f"threads, provider {request.provider}, {models}."
+    )

@@ -1,0 +1,199 @@
+"""Cost tables in a file, solved without a model (``python -m`` this module)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.compiler.cli.guard import INTERRUPTED, guarded
+from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.report.notes import interruption
+from tensoropt.compiler.search.engine.control import Control, Status
+from tensoropt.compiler.search.methods.registry import METHODS, load_method, run_method, takers
+from tensoropt.compiler.search.methods.result import Case, Limits
+from tensoropt.compiler.search.problem.problem import EdgeTable, Frontier, NodeTable, Problem
+from tensoropt.compiler.support.errors import UserError, did_you_mean
+
+__all__ = ["Solved", "load_instance", "main", "solve_instance"]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A frontier, the least time found, and the seconds that solving alone took.
+
+    The epsilon of the frontier is infinite for a method that finds none; ``min_time`` is at most
+    ``1 + time_epsilon`` of the least, without a bound if that is None.
+    """
+
+    frontier: Frontier
+    min_time: float
+    seconds: float
+    time_epsilon: float | None = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain numbers; points are [memory, time] in the units of the file."""
+        points = [[point.memory, point.time] for point in self.frontier.points]
+        bounds = {"epsilon": _finite(self.frontier.epsilon)}
+        if bounds["epsilon"] is None:
+            bounds["time_epsilon"] = _finite(self.time_epsilon)
+        return {
+            "min_time": self.min_time,
+            "min_memory": points[-1][0],
+            "seconds": self.seconds,
+            **bounds,
+            "points": points,
+        }
+
+
+def load_instance(path: str | Path) -> Problem:
+    """Read ``domain[n]``, ``time_v[K_v]``, ``memory_v[K_v]``, ``edges[m,2]``, ``edge_k[K_a,K_c]``.
+
+    Raises UserError when the file is missing, no ``.npz``, or lacks a table.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return _problem({name: arrays[name] for name in arrays.files})
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"{path}: not a readable instance, expected an .npz file, got: {error}"
+        ) from None
+    except KeyError as error:
+        raise UserError(
+            f"{path}: a table is missing, expected {error.args[0]}, got: none"
+        ) from None
+
+
+def solve_instance(
+    problem: Problem,
+    search: str = "ft",
+    *,
+    epsilon: float = 0.0,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    control: Control | None = None,
+) -> Solved:
+    """Solve by ``search``, one of ``methods.registry.METHODS``.
+
+    Raises UserError for an unknown search and for what the search itself refuses.
+    """
+    if search not in METHODS:
+        raise UserError(
+            f"search: no such search, expected one of {', '.join(METHODS)}, "
+            f"got: {search}{did_you_mean(search, METHODS)}"
+        )
+    limits = Limits(seed, epsilon, time_limit_s, control=control or Control())
+    load_method(search)  # what it imports is no part of the solve
+    start = time.perf_counter()
+    result = run_method(search, Case(problem), limits)
+    seconds = time.perf_counter() - start
+    epsilon = math.inf if result.epsilon is None else result.epsilon
+    frontier = Frontier(result.points, epsilon, result.interrupted)
+    return Solved(frontier, frontier.points[0].time, seconds, result.time_epsilon)
+
+
+def _problem(arrays: dict[str, Any]) -> Problem:
+    nodes = [
+        NodeTable(arrays[f"time_{v}"], arrays[f"memory_{v}"]) for v in range(len(arrays["domain"]))
+    ]
+    edges = [
+        EdgeTable(int(a), int(b), arrays[f"edge_{k}"]) for k, (a, b) in enumerate(arrays["edges"])
+    ]
+    return Problem(nodes, edges)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="instance", description=__doc__)
+    parser.add_argument("file", type=Path, help="an .npz file of cost tables")
+    listed = ", ".join(name for name, method in METHODS.items() if not method.needs_model)
+    parser.add_argument("--search", default="ft", help=f"one of {listed} (default ft)")
+    parser.add_argument("--epsilon", type=float, help="of ft: 0, the default, is exact")
+    parser.add_argument("--seed", type=int, help=f"of {', '.join(takers('seed'))} (default 0)")
+    parser.add_argument(
+        "--search-time",
+        "--time-limit",
+        dest="time_limit_s",
+        type=float,
+        metavar="SECONDS",
+        help=f"of {', '.join(takers('time_limit_s'))}: stop early, with a bound",
+    )
+    parser.add_argument(
+        "--progress",
+        action="store_true",
+        help="say on stderr how far the search is, also where that is no terminal",
+    )
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    return parser.parse_args(argv)
+
+
+def _check_taken(arguments: argparse.Namespace) -> None:
+    """Refuse what the method would not heed."""
+    for field in ("epsilon", "seed", "time_limit_s"):
+        if getattr(arguments, field) is not None and arguments.search not in takers(field):
+            flag = "--search-time" if field == "time_limit_s" else f"--{field}"
+            raise UserError(
+                f"{flag} belongs to --search {', '.join(takers(field))}, "
+                f"got: --search {arguments.search}"
+            )
+
+
+def _finite(bound: float | None) -> float | None:
+    return bound if bound is not None and math.isfinite(bound) else None
+
+
+def _print(solved: Solved, form: str) -> None:
+    values = solved.as_dict()
+    if form == "json":
+        print(json.dumps(values))
+        return
+    points = values.pop("points")
+    for name, value in values.items():
+        print(f"{name:>12} {'none' if value is None else format(value, '.17g')}")
+    write_text(None, "".join(f"{memory:24.17g} {at:24.17g}\n" for memory, at in points))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Solve one file; prints the frontier, returns the exit status.
+
+    Ctrl-C prints what was found so far, with its bound, and the status is 130.
+    """
+    return guarded(lambda: _run(_arguments(argv)))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    _check_taken(arguments)
+    problem = load_instance(arguments.file)
+    say = Progress(asked=arguments.progress)
+    started = time.monotonic()
+
+    def watch(status: Status) -> None:
+        say(f"{arguments.file.name}: {status}, {time.monotonic() - started:.1f} s")
+
+    try:
+        solved = solve_instance(
+            problem,
+            arguments.search,
+            epsilon=arguments.epsilon or 0.0,
+            seed=arguments.seed or 0,
+            time_limit_s=arguments.time_limit_s,
+            control=Control(on_interrupt="return", watch=watch),
+        )
+    finally:
+        say.clear()
+    _print(solved, arguments.format)
+    if not solved.frontier.interrupted:
+        return 0
+    sys.stdout.flush()
+    print(interruption(_finite(solved.frontier.epsilon)), file=sys.stderr)
+    return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What one rank runs for `shard.*` and `topt.axis_constant` (domain `tensoropt`, version 1).
+
+Every collective takes and gives a token; the chain of tokens fixes their order, so that all ranks
+run them in the same one whatever ONNX Runtime's scheduler does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.protos.emitter import Emitter, Lowering
+from tensoropt.compiler.protos.types import tensor_element
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.elements import dense_to_array
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import node_name
+
+__all__ = ["DOMAIN", "RankLowerings"]
+
+DOMAIN = "tensoropt"
+_WHERE_SINCE = 9
+
+# Operation -> operator, and its attributes: ONNX name <- name in the `shard` dialect.
+_COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {
+    "shard.all_reduce": ("AllReduce", {"reduction": "reduction"}),
+    "shard.all_gather": ("AllGather", {"dim": "gather_axis"}),
+    "shard.reduce_scatter": ("ReduceScatter", {"dim": "scatter_dim", "reduction": "reduction"}),
+    "shard.all_to_all": ("AllToAll", {"split_dim": "split_axis", "concat_dim": "concat_axis"}),
+}
+
+
+class RankLowerings:
+    """Lowers the operations that differ between ranks, for one rank of ``mesh``."""
+
+    def __init__(self, mesh: Mesh, rank: int, opset: int) -> None:
+        self.mesh = mesh
+        self.opset = opset
+        self.rank = rank
+        self.token: str | None = None
+
+    def table(self) -> dict[str, Lowering]:
+        """Return the lowering of each operation name."""
+        older = {"onnx.Where": self._where} if self.opset < _WHERE_SINCE else {}
+        return {
+            **older,
+            **dict.fromkeys(_COLLECTIVES, self._collective),
+            "shard.all_slice": self._slice,
+            "topt.axis_constant": self._axis_constant,
+            "shard.grid": lambda emitter, op: None,
+        }
+
+    def _collective(self, emitter: Emitter, op: ir.Operation) -> None:
+        if op.parent is None or op.parent.name != "func.func":
+            raise UserError(f"'{op.name}' op is inside a region, expected it in @main")
+        op_type, names = _COLLECTIVES[op.name]
+        held = {name: _plain(op.attributes[source]) for name, source in names.items()}
+        if self.token is None:
+            self.token = emitter.constant("tensoropt.token", np.zeros(1, np.int64))
+        name = _name(op, op_type)
+        results = emitter.results(op, name)
+        next_token = emitter.value_names.unique(f"{name}_token")
+        emitter.node(
+            op_type,
+            [emitter.name(op.operands[0]), self.token],
+            name=name,
+            results=[*results, next_token],
+            domain=DOMAIN,
+            group=list(self.mesh.group(self.rank, _axes(op))),
+            **held,
+        )
+        emitter.main.value_info.append(_token_info(next_token))
+        self.token = next_token
+
+    def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
+        axes, axis = _axes(op), int(op.attributes["slice_axis"].value)
+        size = _static_size(op.results[0], axis)
+        start = size * self.mesh.linear(self.rank, axes)
+        name = _name(op, "Slice")
+        bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
+        operands = [emitter.name(op.operands[0])]
+        held: dict[str, Any] = {**bounds}
+        if emitter.opsets[""] >= 10:  # from then on the bounds are operands
+            operands += [
+                emitter.constant(f"{name}_{key}", np.array(value, np.int64))
+                for key, value in bounds.items()
+            ]
+            held = {}
+        emitter.node("Slice", operands, name=name, results=emitter.results(op, name), **held)
+
+    def _axis_constant(self, emitter: Emitter, op: ir.Operation) -> None:
+        emitter.literal(op, self._own(op))
+
+    def _own(self, op: ir.Operation) -> npt.NDArray[Any]:
+        """Return what this rank has of a `topt.axis_constant`."""
+        values = dense_to_array(op.attributes["values"])
+        axes = tuple(int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["axes"]))
+        return np.asarray(values[self.mesh.linear(self.rank, axes)])
+
+    def _where(self, emitter: Emitter, op: ir.Operation) -> None:
+        """Lower what keeps a tensor on one rank and gives zeros on the others.
+
+        Models of before `Where` hold no other; the rank knows which one it is.
+        """
+        keep = self._own(op.operands[0].owner.operation)
+        operands, held = [emitter.name(op.operands[1])], dict[str, Any]()
+        op_type, element = "Identity", tensor_element(op.operands[1].type)
+        if not keep.item() and element.is_integer:
+            op_type = "Mul"
+            operands.append(emitter.constant("zero", np.zeros((), element.dtype)))
+        elif not keep.item():
+            op_type, held = "Clip", {"min": 0.0, "max": 0.0}  # 0 times infinity were no zero
+        name = _name(op, op_type)
+        emitter.node(op_type, operands, name=name, results=emitter.results(op, name), **held)
+
+
+def _axes(op: ir.Operation) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
+
+
+def _static_size(value: ir.Value, dim: int) -> int:
+    kind = value.type
+    if not isinstance(kind, ir.RankedTensorType) or kind.is_dynamic_dim(dim):
+        raise UserError(f"'shard.all_slice' op expected a static dimension {dim}, got: {kind}")
+    return int(kind.shape[dim])
+
+
+def _token_info(name: str) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1])
+
+
+def _name(op: ir.Operation, op_type: str) -> str:
+    source = node_name(op)
+    return f"{source}.{op_type}" if source else op_type
+
+
+def _plain(attribute: ir.Attribute) -> Any:
+    """Return a dimension as int and a reduction (`#shard<partial sum>`) as text."""
+    if isinstance(attribute, ir.IntegerAttr):
+        return int(attribute.value)
+    return str(attribute).removesuffix(">").split()[-1]

@@ -1,0 +1,131 @@
+"""What plan.json says about a module after the search: its tensors, layouts and strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tensoropt.compiler.protos.types import in_words
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects import onnx as onnx_ops
+from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import read_by
+from tensoropt.dialects.topt import layout_of, layouts_of_strategy
+from tensoropt.runtime.plan.dims import unnamed
+
+__all__ = ["check_ends", "describe_module", "described_tensors", "dtype_of"]
+
+
+def describe_module(module: ir.Module) -> dict[str, list[dict[str, Any]]]:
+    """Return the ``inputs``, ``outputs``, ``parameters`` and ``strategies`` of plan.json.
+
+    ``module`` carries layouts and strategies and is not yet partitioned, so shapes are global;
+    a symbolic dimension is given by its name, and an unnamed one by a name made from the tensor's.
+    What a training step is given and gives back beside them is left out.
+    """
+    arguments = list(described_tensors(module, "arg_attrs"))
+    results = described_tensors(module, "res_attrs")
+    own = ("topt.param", "topt.state", "topt.hyper")
+    return {
+        "inputs": [t for t, held in arguments if not any(name in held for name in own)],
+        "outputs": [tensor for tensor, held in results if "topt.updates" not in held],
+        "parameters": [tensor for tensor, held in arguments if "topt.param" in held],
+        "strategies": [
+            _strategy(op)
+            for op in onnx_ops.function(module).regions[0].blocks[0]
+            if _has_strategy(op)
+        ],
+    }
+
+
+def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[dict[str, Any], ir.DictAttr]]:
+    """Yield the description of each argument or result of `@main`, and its attributes.
+
+    ``side`` is ``arg_attrs`` or ``res_attrs``.
+    """
+    main = onnx_ops.function(module)
+    kind = main.attributes["function_type"].value
+    types = kind.inputs if side == "arg_attrs" else kind.results
+    for index, (held, type_) in enumerate(zip(main.attributes[side], types, strict=True)):
+        for wanted in ("topt.name", "topt.layout"):
+            if wanted not in held:
+                raise UserError(
+                    f"func @main: {side[:3]} {index} has no {wanted}, "
+                    "expected search-strategies to be run"
+                )
+        tensor = {
+            "name": held["topt.name"].value,
+            "dtype": dtype_of(type_, held["topt.name"].value, is_parameter="topt.param" in held),
+            "shape": _shape(type_, held),
+            "layout": layout_of(held["topt.layout"]).texts,
+        }
+        yield tensor, held
+
+
+def dtype_of(type_: Any, name: str, *, is_parameter: bool = False) -> str:
+    """Return the element type of tensor ``name``, which if fed or sent must be one that can be."""
+    ranked = isinstance(type_, ir.RankedTensorType)
+    element = element_of(str(type_.element_type)) if ranked else None
+    is_text = element is not None and element.name == "STRING"
+    odd = element is None or (element.bits < 8 and not is_text) or element.is_complex
+    if element is None or (odd and not is_parameter):
+        raise UserError(
+            f"'{name}': expected a tensor of known rank, of strings, of booleans or of numbers of "
+            f"8 bits or more, got: {in_words(type_)}"
+        )
+    return "string" if is_text else element.numpy
+
+
+def check_ends(module: ir.Module) -> None:
+    """Raise :class:`UserError` where ranks cannot be given an input or give back an output."""
+    main = onnx_ops.function(module)
+    kind = main.attributes["function_type"].value
+    if not len(kind.results):
+        raise UserError("has no outputs, expected at least one")
+    _check_side(main, "arg_attrs", kind.inputs)
+    _check_side(main, "res_attrs", kind.results)
+
+
+def _check_side(main: Any, side: str, types: Any) -> None:
+    what = "input" if side == "arg_attrs" else "output"
+    for index, held in enumerate(onnx_ops.held_by(main, side, len(types))):
+        name = held["topt.name"].value if "topt.name" in held else str(index)
+        try:
+            dtype_of(types[index], name, is_parameter="topt.param" in held)
+        except UserError as error:
+            raise UserError(f"{what} {error}") from None
+
+
+def _shape(type_: Any, held: Any) -> list[int | str]:
+    names = [name.value for name in held["topt.dims"]] if "topt.dims" in held else []
+    names += [""] * (type_.rank - len(names))
+    tensor = held["topt.name"].value
+    return [
+        (name or unnamed(tensor, dim)) if type_.is_dynamic_dim(dim) else type_.get_dim_size(dim)
+        for dim, name in enumerate(names)
+    ]
+
+
+def _has_strategy(op: Any) -> bool:
+    return "topt.strategy" in op.operation.attributes
+
+
+def _strategy(op: Any) -> dict[str, Any]:
+    """Return the row of one node; an operand that holds no tensor has an empty layout.
+
+    What the regions of a control-flow op read from outside follows its operands.
+    """
+    operation = op.operation
+    operands, results = layouts_of_strategy(operation.attributes["topt.strategy"])
+    return {
+        "node": onnx_ops.node_name(operation) or "",
+        "op": onnx_ops.split_name(operation.name)[1],
+        "operands": _texts(read_by(operation), operands),
+        "results": _texts(operation.results, results),
+    }
+
+
+def _texts(values: Any, layouts: Any) -> list[list[str]]:
+    pairs = zip(values, layouts, strict=True)
+    return [[] if onnx_ops.is_no_value(value) else layout.texts for value, layout in pairs]

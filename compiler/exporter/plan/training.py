@@ -1,0 +1,126 @@
+"""What plan.json says of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tensoropt.compiler.exporter.plan.describe import describe_module, described_tensors, dtype_of
+from tensoropt.compiler.training.cut import GRADIENTS, UPDATE, Parts, argument_names, result_names
+from tensoropt.compiler.training.spec import TrainingSpec
+from tensoropt.dialects import onnx
+from tensoropt.dialects.build import shape_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import layouts_of_strategy
+
+__all__ = ["Described", "describe_step"]
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A step before it was partitioned: global shapes, and layouts.
+
+    ``model`` are the entries that every plan has; ``state`` and ``hyper`` the arguments and
+    ``results`` the results that only a step has, ``gradients`` what its update reads; ``classes``
+    is how many classes the labels name.
+    """
+
+    model: Mapping[str, list[Row]]
+    state: list[Row]
+    hyper: list[Row]
+    gradients: list[Row]
+    accumulators: Mapping[str, str]
+    classes: int | None
+
+    def entries(self, spec: TrainingSpec, parts: Parts) -> dict[str, Any]:
+        """Return the entries of plan.json for the graphs ``parts``."""
+        return {**self.model, "training": self._training(spec, parts, _Graphs(parts))}
+
+    def _training(self, spec: TrainingSpec, parts: Parts, own: _Graphs) -> Row:
+        (loss,) = self.model["outputs"]
+        return {
+            "loss": {**asdict(spec.loss), "classes": self.classes},
+            "optimizer": asdict(spec.optimizer),
+            "micro_batches": spec.micro_batches,
+            "clip_norm": spec.clip_norm,
+            "precision": spec.precision,
+            "recompute": spec.recompute,
+            "hyper": [{**row, "graphs": own.readers(row["name"])} for row in self.hyper],
+            "state": [_placed(row, own) for row in self.state],
+            "gradients": [
+                {
+                    "name": parts.names[row["of"]],
+                    "of": row["of"],
+                    "accumulator": self.accumulators.get(row["of"]),
+                    **{key: row[key] for key in ("dtype", "shape", "layout")},
+                }
+                for row in self.gradients
+            ],
+            "loss_output": loss["name"],
+        }
+
+
+class _Graphs:
+    """What the two graphs read and write."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.arguments = {name: set(argument_names(m)) for name, m in parts.modules.items()}
+        self.updates = set(result_names(parts.update))
+
+    def readers(self, name: str) -> list[str]:
+        return [graph for graph, names in self.arguments.items() if name in names]
+
+    def writer(self, name: str) -> str:
+        return UPDATE if name in self.updates else GRADIENTS
+
+
+def _placed(row: Row, own: _Graphs) -> Row:
+    head = {key: row[key] for key in ("name", "kind", "of", "result")}
+    where = {"graph": own.writer(row["result"]), "read_by": own.readers(row["name"])}
+    return {**head, **where, **{key: row[key] for key in ("dtype", "shape", "layout")}}
+
+
+def describe_step(module: ir.Module) -> Described:
+    """Return what is known of a training step with layouts and strategies, not yet partitioned."""
+    arguments = list(described_tensors(module, "arg_attrs"))
+    results = {
+        held["topt.updates"].value: tensor["name"]
+        for tensor, held in described_tensors(module, "res_attrs")
+        if "topt.updates" in held
+    }
+    state = {
+        tensor["name"]: {**tensor, "kind": held["topt.state"].value, "of": _of(held)}
+        for tensor, held in arguments
+        if "topt.state" in held
+    }
+    hyper = [
+        {"name": tensor["name"], "role": held["topt.hyper"].value, "dtype": tensor["dtype"]}
+        for tensor, held in arguments
+        if "topt.hyper" in held
+    ]
+    sums = {row["of"]: name for name, row in state.items() if row["kind"] == "gradient"}
+    kept = [{**state[name], "result": result} for name, result in results.items()]
+    classes = [held["topt.classes"].value for _, held in arguments if "topt.classes" in held]
+    own = (list(_gradients(module)), sums, classes[0] if classes else None)
+    return Described(describe_module(module), kept, hyper, *own)
+
+
+def _of(held: ir.DictAttr) -> str | None:
+    return held["topt.of"].value if "topt.of" in held else None
+
+
+def _gradients(module: ir.Module) -> Iterator[Row]:
+    for op in onnx.function(module).regions[0].blocks[0]:
+        attributes = op.operation.attributes
+        if "topt.gradient_of" in attributes:
+            value, name = op.operation.results[0], attributes["topt.gradient_of"].value
+            _, layouts = layouts_of_strategy(attributes["topt.strategy"])
+            yield {
+                "of": name,
+                "dtype": dtype_of(value.type, name),
+                "shape": shape_of(value),
+                "layout": layouts[0].texts,
+            }

@@ -1,0 +1,122 @@
+"""Writes the plan directory: plan.json last, the whole folder at once."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.files import replacing_folder
+from tensoropt.runtime.plan.document import schema_error
+from tensoropt.runtime.plan.plan import document_sha256
+
+__all__ = [
+    "PLAN_FILE",
+    "check_document",
+    "check_replaceable",
+    "file_hashes",
+    "plan_folder",
+    "sha256",
+    "write_plan",
+]
+
+PLAN_FILE = "plan.json"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def plan_folder(directory: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill with a plan; it becomes ``directory`` on success.
+
+    A plan that is there is replaced in one step; anything else is refused, and untouched.
+    """
+    check_replaceable(directory)
+    try:
+        with replacing_folder(directory.resolve()) as folder:
+            yield folder
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        reason = os.strerror(error.errno).lower()
+        raise UserError(f"-o {directory}: {reason}, the partial plan was removed") from None
+
+
+def check_replaceable(directory: Path) -> None:
+    """Raise :class:`UserError` unless ``directory`` is free, empty, or a plan and nothing else."""
+    if not directory.exists() and not directory.is_symlink():
+        return
+    if not directory.is_dir():
+        raise UserError(f"-o {directory}: expected a new folder or a plan, got: a file")
+    if directory.is_mount():
+        raise UserError(f"-o {directory}: is a mount point, expected a folder inside it")
+    own = _listed(directory) | {PLAN_FILE}
+    # The first one found is enough: the folder may be somebody's whole disk.
+    strange = next((p for p in _files(directory) if p not in own), None)
+    if strange is not None:
+        raise UserError(
+            f"-o {directory}: expected a new folder or a plan, "
+            f"got: a folder with '{strange}', which is not part of a plan"
+        )
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """Yield the relative paths of all that is no folder, those on top first."""
+    for folder, folders, names in os.walk(directory, onerror=_give_up):
+        folders.sort()
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            yield Path(folder, name).relative_to(directory).as_posix()
+
+
+def _give_up(error: OSError) -> None:
+    raise error  # a folder that cannot be looked into is not empty
+
+
+def write_plan(folder: Path, document: Mapping[str, Any]) -> None:
+    """Write plan.json into ``folder``, with the hashes of the files that are there already.
+
+    ``document`` has every entry but ``files`` and ``sha256``, the hash of all others, in the order
+    in which they are to appear. The same document gives the same bytes. Raises :class:`UserError`
+    for what the schema cannot say, such as an input of complex numbers.
+    """
+    whole = {**document, "files": file_hashes(folder)}
+    whole["sha256"] = document_sha256(whole)
+    check_document(whole, Path(PLAN_FILE))
+    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+    (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file under ``folder`` by its relative path, sorted."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _listed(directory: Path) -> set[str]:
+    """Return the files that the plan in ``directory`` names; none if it holds no plan."""
+    try:
+        document = json.loads((directory / PLAN_FILE).read_text(encoding="utf-8"))
+        if str(document["tool"]).startswith("tensoropt "):
+            return set(document["files"])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    return set()
+
+
+def check_document(document: Any, path: Path) -> None:
+    """Raise :class:`UserError` naming ``path`` where ``document`` does not follow the schema."""
+    error = schema_error(document)
+    if error is not None:
+        raise UserError(f"{path}: {error}")

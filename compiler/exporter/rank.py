@@ -1,0 +1,128 @@
+"""MLIR -> ONNX files: a whole model, or the graph of one rank with its part of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+
+import onnx
+
+from tensoropt.compiler.exporter.collectives import DOMAIN, RankLowerings
+from tensoropt.compiler.exporter.safetensors_file import Part, write_safetensors
+from tensoropt.compiler.exporter.weight_file import WeightFile
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.protos.emitter import Argument, Emitter, Lowering, Store, arguments
+from tensoropt.compiler.protos.types import static_shape
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import function, opsets
+from tensoropt.dialects.topt import layout_of
+
+__all__ = ["export_model", "export_rank", "export_state"]
+
+
+def export_model(
+    module: ir.Module, path: str | PathLike[str], source: ParameterSource
+) -> list[Path]:
+    """Write the unpartitioned ``module`` to ``path``; return the files written.
+
+    The weights are copied from ``source`` in pieces, into ``<path>.data`` beside the model. The
+    same module and weights give the same bytes.
+    """
+    target = Path(path)
+    weights = WeightFile(target.with_name(target.name + ".data"), target.name + ".data", source)
+    return _write(module, target, weights, lambda argument: weights.add(argument.name))
+
+
+def export_rank(
+    module: ir.Module,
+    rank: int,
+    mesh_shape: Sequence[int],
+    directory: str | PathLike[str],
+    source: ParameterSource,
+    part: str = "",
+) -> list[Path]:
+    """Write what ``rank`` runs of a partitioned ``module``; return the files written.
+
+    These are ``rank{r}.onnx`` and, unless all weights are small, ``weights/rank{r}.bin``, in
+    ``directory``; ``part``, such as ``.update``, comes before the suffixes. Raises
+    :class:`UserError` for a parameter that is not laid out.
+    """
+    mesh = Mesh(tuple(mesh_shape))
+    name = f"weights/rank{rank}{part}.bin"
+    weights = WeightFile(Path(directory) / name, name, source)
+
+    def store(argument: Argument) -> onnx.TensorProto:
+        return weights.add(argument.name, _rank_slices(argument, source, mesh, rank))
+
+    with module.context:
+        lowerings = RankLowerings(mesh, rank, opsets(module)[""]).table()
+    target = Path(directory) / f"rank{rank}{part}.onnx"
+    return _write(module, target, weights, store, lowerings, {DOMAIN: 1})
+
+
+def export_state(
+    module: ir.Module,
+    rank: int,
+    mesh_shape: Sequence[int],
+    directory: str | PathLike[str],
+    source: ParameterSource,
+) -> Path:
+    """Write what ``rank`` starts from in a partitioned training step; return the file.
+
+    ``weights/rank{r}.safetensors`` in ``directory`` holds its parts of the parameters and buffers.
+    """
+    mesh = Mesh(tuple(mesh_shape))
+    held = [
+        Part(argument.name, _rank_slices(argument, source, mesh, rank))
+        for argument in arguments(function(module))
+        if "topt.state" in argument.held
+        and argument.held["topt.state"].value in ("parameter", "buffer")
+    ]
+    target = Path(directory) / "weights" / f"rank{rank}.safetensors"
+    write_safetensors(target, held, source)
+    return target
+
+
+def _write(
+    module: ir.Module,
+    target: Path,
+    weights: WeightFile,
+    store: Store,
+    lowerings: Mapping[str, Lowering] | None = None,
+    domains: Mapping[str, int] | None = None,
+) -> list[Path]:
+    with module.context, ir.Location.unknown():
+        emitter = Emitter(module, lowerings)
+        emitter.opsets.update(domains or {})
+        try:
+            with weights:
+                emitter.function(store)
+            emitter.describe_values()
+            target.write_bytes(emitter.model().SerializeToString(deterministic=True))
+        except BaseException:  # a file is kept only on success
+            weights.path.unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
+            raise
+    return [target, weights.path] if weights.path.exists() else [target]
+
+
+def _rank_slices(
+    argument: Argument, source: ParameterSource, mesh: Mesh, rank: int
+) -> tuple[slice, ...]:
+    """Return the part of a parameter that ``rank`` holds, checked against the argument's type."""
+    if "topt.layout" not in argument.held:
+        raise UserError(f"parameter '{argument.name}' has no topt.layout, run partition first")
+    layout = layout_of(argument.held["topt.layout"])
+    if layout.has_partial:
+        raise UserError(f"parameter '{argument.name}' is stored whole or split, got: {layout}")
+    slices = layout.local_slices(source.shape(argument.name), mesh, rank)
+    local = [cut.stop - cut.start for cut in slices]
+    if static_shape(argument.value.type) != local:
+        raise UserError(
+            f"parameter '{argument.name}' does not match the weights of the model, "
+            f"expected shape {local}, got: {argument.value.type}"
+        )
+    return slices

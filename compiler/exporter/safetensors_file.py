@@ -1,0 +1,69 @@
+"""Writes a file of the safetensors format as a stream, with bounded memory.
+
+The format (huggingface.co/docs/safetensors, Format): 8 bytes with the length of the header,
+little-endian; the header, JSON with element type, shape and place of each tensor, padded with
+spaces; the tensors one after the other in row-major order. The library writes only what is whole in
+memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tensoropt.compiler.exporter.weights import ParameterSource
+
+__all__ = ["Part", "write_safetensors"]
+
+_TYPES: Mapping[str, str] = {
+    "DOUBLE": "F64",
+    "FLOAT": "F32",
+    "FLOAT16": "F16",
+    "BFLOAT16": "BF16",
+}
+"""The element types that can be trained, as the format calls them."""
+
+_ALIGNMENT_BYTES = 8
+
+
+class Part(NamedTuple):
+    """The part of a parameter that ``slices``, one per dimension, cut out."""
+
+    name: str
+    slices: Sequence[slice]
+
+    @property
+    def shape(self) -> list[int]:
+        return [cut.stop - cut.start for cut in self.slices]
+
+
+def write_safetensors(path: Path, parts: Sequence[Part], source: ParameterSource) -> None:
+    """Write ``parts`` of the parameters of ``source``; the same parts give the same bytes.
+
+    Wide elements come first, so that each tensor is aligned to its elements, else the order is
+    kept. The folder of ``path`` is made.
+    """
+    ordered = sorted(parts, key=lambda part: -source.element(part.name).bits)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(_header(ordered, source))
+        for part in ordered:
+            for chunk in source.stream(part.name, part.slices):
+                file.write(chunk)
+
+
+def _header(parts: Sequence[Part], source: ParameterSource) -> bytes:
+    entries: dict[str, Any] = {}
+    start = 0
+    for part in parts:
+        element = source.element(part.name)
+        end = start + math.prod(part.shape) * element.bits // 8
+        offsets = {"data_offsets": [start, end]}
+        entries[part.name] = {"dtype": _TYPES[element.name], "shape": part.shape, **offsets}
+        start = end
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _ALIGNMENT_BYTES)
+    return len(text).to_bytes(8, "little") + text

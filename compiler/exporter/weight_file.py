@@ -1,0 +1,76 @@
+"""The external data of one exported graph, written as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.protos.attributes import tensor_proto
+
+__all__ = ["ALIGNMENT_BYTES", "INLINE_BYTES", "WeightFile"]
+
+ALIGNMENT_BYTES = 4096  # a page, so that a runtime can map each tensor
+INLINE_BYTES = 1024
+
+
+class WeightFile:
+    """Collects the parameters of a graph in ``path``, which the graph knows as ``location``.
+
+    The file is made when the first tensor of :data:`INLINE_BYTES` or more comes; smaller ones, and
+    strings, stay in the graph.
+    """
+
+    def __init__(self, path: Path, location: str, source: ParameterSource) -> None:
+        self.path = path
+        self.location = location
+        self._source = source
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> WeightFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, name: str, slices: Sequence[slice] | None = None) -> onnx.TensorProto:
+        """Store a parameter, or the part ``slices`` cut out; return its initializer."""
+        element, shape = self._source.element(name), self._source.shape(name)
+        if element.name == "STRING":
+            return tensor_proto(self._source.read(name, slices), name)
+        cuts = slices if slices is not None else [slice(None)] * len(shape)
+        dims = [len(range(*c.indices(size))) for c, size in zip(cuts, shape, strict=True)]
+        tensor = onnx.TensorProto(name=name, data_type=element.number, dims=dims)
+        count = 1
+        for size in dims:
+            count *= size
+        if count * element.bits < INLINE_BYTES * 8:
+            tensor.raw_data = b"".join(self._source.stream(name, slices))
+        else:
+            self._external(tensor, self._source.stream(name, slices))
+        return tensor
+
+    def _external(self, tensor: onnx.TensorProto, chunks: Iterable[bytes]) -> None:
+        file = self._open()
+        file.write(b"\0" * (-file.tell() % ALIGNMENT_BYTES))
+        offset = file.tell()
+        for chunk in chunks:
+            file.write(chunk)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entries = (
+            ("location", self.location),
+            ("offset", str(offset)),
+            ("length", str(file.tell() - offset)),
+        )
+        for key, value in entries:
+            tensor.external_data.add(key=key, value=value)
+
+    def _open(self) -> BinaryIO:
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("wb")
+        return self._file

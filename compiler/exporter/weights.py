@@ -1,0 +1,188 @@
+"""Parameters by reference: any slice of any of them, streamed with bounded memory."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from itertools import product
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import numpy_helper
+
+from tensoropt.compiler.importer.model_file import load_model
+from tensoropt.compiler.importer.stored import Folder, Stored, locate
+from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.dialects.elements import Element
+
+__all__ = ["CHUNK_BYTES", "ParameterSource"]
+
+CHUNK_BYTES = 4 << 20
+
+Array = npt.NDArray[Any]
+
+
+class ParameterSource:
+    """The parameters of a model file, under the names that the imported module gives them.
+
+    ``training`` is what the module was imported with.
+    """
+
+    def __init__(self, model_path: str | PathLike[str], *, training: bool = False) -> None:
+        self._path = Path(model_path)
+        self._folder = Folder(self._path)
+        parameters = load_model(self._path, training=training).parameters.values()
+        self._tensors = {one.name: one.tensor for one in parameters}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._tensors)
+
+    def element(self, name: str) -> Element:
+        """Return the element type of a parameter."""
+        return self._stored(name).element
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the (global) shape of a parameter."""
+        return self._stored(name).shape
+
+    def read(self, name: str, slices: Sequence[slice] | None = None) -> Array:
+        """Return a parameter, or the part of it that ``slices`` (one per dimension) cut out."""
+        stored = self._stored(name)
+        bounds = _bounds(stored, slices)
+        parts = [part.reshape(-1) for part in _parts(stored, bounds, CHUNK_BYTES)]
+        flat = np.concatenate(parts) if parts else np.empty(0, stored.element.dtype)
+        return flat.reshape([stop - start for start, stop in bounds])
+
+    def stream(
+        self,
+        name: str,
+        slices: Sequence[slice] | None = None,
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> Iterator[bytes]:
+        """Yield the bytes of a part, as ONNX stores them, reading at most ``chunk_bytes`` at once.
+
+        Tensors that lie in the proto itself (typed fields, or a few kilobytes) come in one piece.
+        """
+        stored = self._stored(name)
+        parts = _parts(stored, _bounds(stored, slices), chunk_bytes)
+        if stored.element.bits % 8:
+            yield from _packed(parts, stored.element.bits)
+        else:
+            yield from (_little_endian(part).tobytes() for part in parts)
+
+    def _stored(self, name: str) -> Stored:
+        if name not in self._tensors:
+            near = did_you_mean(name, self._tensors)
+            raise UserError(f"{self._path}: no parameter '{name}'{near}")
+        return locate(self._folder, self._tensors[name])
+
+
+Bounds = list[tuple[int, int]]
+
+
+def _bounds(stored: Stored, slices: Sequence[slice] | None) -> Bounds:
+    cuts = slices if slices is not None else [slice(None)] * len(stored.shape)
+    return [cut.indices(size)[:2] for cut, size in zip(cuts, stored.shape, strict=True)]
+
+
+def _parts(stored: Stored, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:
+    """Yield the elements between ``bounds`` in row-major order, in pieces."""
+    if stored.path is None:
+        whole = _inline(stored)
+        yield whole[tuple(slice(*bound) for bound in bounds)]
+        return
+    if any(start >= stop for start, stop in bounds):
+        return
+    with stored.path.open("rb", buffering=0) as file:
+        for first, shape in _runs(stored, bounds, chunk_bytes):
+            block = _read_run(file.fileno(), stored, first, math.prod(shape)).reshape(shape)
+            inner = bounds[len(bounds) - len(shape) + 1 :] if shape else []
+            yield block[(slice(None), *(slice(*bound) for bound in inner))] if shape else block
+
+
+def _inline(stored: Stored) -> Array:
+    try:
+        array: Array = numpy_helper.to_array(stored.tensor)
+    except ValueError as error:
+        raise UserError(f"parameter '{stored.tensor.name}' cannot be read: {error}") from None
+    return array
+
+
+def _runs(
+    stored: Stored, bounds: Bounds, chunk_bytes: int
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield contiguous runs (first element, shape) that cover the part: whole rows of the first
+    dimension whose rows are small enough, a few at a time."""
+    shape = stored.shape
+    if not shape:
+        yield 0, ()
+        return
+    limit = max(1, chunk_bytes * 8 // stored.element.bits)
+    axis = _row_axis(shape, limit)
+    row = math.prod(shape[axis + 1 :])
+    step = max(1, limit // row)
+    start, stop = bounds[axis]
+    strides = [math.prod(shape[dim + 1 :]) for dim in range(axis)]
+    for index in product(*(range(*bound) for bound in bounds[:axis])):
+        base = sum(i * stride for i, stride in zip(index, strides, strict=True))
+        for first in range(start, stop, step):
+            rows = min(step, stop - first)
+            yield base + first * row, (rows, *shape[axis + 1 :])
+
+
+def _row_axis(shape: Sequence[int], limit: int) -> int:
+    for axis in range(len(shape)):
+        if math.prod(shape[axis + 1 :]) <= limit:
+            return axis
+    return len(shape) - 1
+
+
+def _read_run(descriptor: int, stored: Stored, first: int, count: int) -> Array:
+    """Return ``count`` elements from element ``first`` on."""
+    bits, dtype = stored.element.bits, stored.element.dtype
+    begin = first * bits // 8
+    end = (first + count) * bits // 8 + ((first + count) * bits % 8 > 0)
+    raw = np.empty(end - begin, np.uint8)
+    view, done = raw.data, 0
+    while done < len(raw):
+        got = os.preadv(descriptor, [view[done:]], stored.offset + begin + done)
+        if not got:
+            raise UserError(f"{stored.path}: ends while a parameter is read")
+        done += got
+    if bits % 8 == 0:
+        return raw.view(dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype)
+    return _unpack(raw, bits, first * bits - begin * 8, count).view(dtype)
+
+
+def _little_endian(part: Array) -> Array:
+    return (
+        part.astype(part.dtype.newbyteorder("<"), copy=False) if part.dtype.kind in "iuf" else part
+    )
+
+
+def _unpack(
+    raw: npt.NDArray[np.uint8], bits: int, skipped: int, count: int
+) -> npt.NDArray[np.uint8]:
+    """Return one byte for each of ``count`` elements of 2, 4 or 6 bits, low bits first."""
+    places = np.unpackbits(raw, bitorder="little")[skipped : skipped + count * bits]
+    return np.packbits(places.reshape(-1, bits), axis=1, bitorder="little").reshape(-1)
+
+
+def _packed(parts: Iterator[Array], bits: int) -> Iterator[bytes]:
+    """Yield the parts packed; bits that do not fill a byte wait for the next part."""
+    rest = np.empty(0, np.uint8)
+    for part in parts:
+        raw = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        places = np.unpackbits(raw[:, None], axis=1, bitorder="little")[:, :bits].reshape(-1)
+        places = np.concatenate([rest, places])
+        whole = len(places) // 8 * 8
+        rest = places[whole:]
+        yield np.packbits(places[:whole], bitorder="little").tobytes()
+    if len(rest):
+        yield np.packbits(rest, bitorder="little").tobytes()

@@ -1,0 +1,73 @@
+"""The sizes that a model leaves open: each has a name of its own, by which it can be fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import onnx
+
+from tensoropt.compiler.protos.subgraphs import subgraphs
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import arguments, function
+from tensoropt.runtime.plan.dims import bound, terms, unnamed
+
+__all__ = ["bind_dims", "name_dims", "open_dims"]
+
+_NO_NAMES = ("?", "None", "-1")
+"""What exporters write in the place of a name where they know nothing of a size."""
+
+
+def name_dims(proto: onnx.ModelProto) -> None:
+    """Give each dimension of an input that has neither size nor name the name `input:index`.
+
+    A negative size is none, and a `?` is no name: two of them need not be equal. Of inner values
+    and outputs these are dropped.
+    """
+    for graph, _ in subgraphs(proto.graph):
+        for dim in _dims(graph):
+            if dim.dim_param in _NO_NAMES or dim.dim_value < 0:
+                dim.Clear()
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    for info in proto.graph.input:
+        for index, dim in enumerate(info.type.tensor_type.shape.dim):
+            if not dim.dim_param and not dim.HasField("dim_value") and info.name not in stored:
+                dim.dim_param = unnamed(info.name, index)
+
+
+def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    """Replace the symbolic dimensions that ``dims`` names, and sums of them, by their sizes."""
+    given = [dim for info in proto.graph.input for dim in info.type.tensor_type.shape.dim]
+    params = {dim.dim_param for dim in given if dim.dim_param}
+    known = params.union(*map(terms, params))
+    for name in dims:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise UserError(f"{path}: no symbolic dimension '{name}', expected one of: {names}")
+    if dims:
+        for graph, _ in subgraphs(proto.graph):
+            for dim in _dims(graph):
+                if dim.dim_param:
+                    _bind(dim, bound(dim.dim_param, dims))
+
+
+def open_dims(module: ir.Module) -> list[str]:
+    """Return the names whose sizes the inputs of an imported ``module`` leave open, each once."""
+    found: dict[str, None] = {}
+    for _, held in arguments(function(module)):
+        names = [name.value for name in held["topt.dims"]] if "topt.dims" in held else []
+        found.update((term, None) for name in filter(None, names) for term in terms(name))
+    return list(found)
+
+
+def _bind(dim: onnx.TensorShapeProto.Dimension, size: int | str) -> None:
+    if isinstance(size, int):
+        dim.dim_value = size
+    else:
+        dim.dim_param = size
+
+
+def _dims(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        yield from info.type.tensor_type.shape.dim

@@ -1,0 +1,335 @@
+"""ONNX -> MLIR: one `onnx.*` operation per node, every weight an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from tensoropt.compiler.importer.for_training import check_static
+from tensoropt.compiler.importer.model_file import (
+    Model,
+    Parameter,
+    constant_tensor,
+    load_model,
+)
+from tensoropt.compiler.importer.stored import Folder, check_stored
+from tensoropt.compiler.importer.ties import transposed_copies
+from tensoropt.compiler.protos.attributes import AttributeTable
+from tensoropt.compiler.protos.graph_checks import node_error
+from tensoropt.compiler.protos.names import Namer
+from tensoropt.compiler.protos.subgraphs import Scope
+from tensoropt.compiler.protos.types import TypeTable, dim_names
+from tensoropt.compiler.shapes.inference import infer_types, name_outputs, value_types
+from tensoropt.compiler.sharding.rule.slicing import written_ends
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.build import ints_attr
+from tensoropt.dialects.elements import to_dense
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, constant_value, op_name
+
+__all__ = ["import_model"]
+
+_ENDS, _STEPS, _WITH_STEPS = 2, 4, 5  # of the operands of Slice
+
+Values = dict[str, ir.Value]
+
+
+def import_model(
+    path: str | PathLike[str], *, dims: Mapping[str, int] | None = None, training: bool = False
+) -> ir.Module:
+    """Return the model in the file ``path`` as a module in the current MLIR context.
+
+    No weight is read but what may be another one transposed, which becomes a `Transpose` of that:
+    external data is only checked to be there. ``dims`` gives sizes to symbolic
+    dimensions. With ``training`` it is converted as :func:`load_model` says, and a symbolic
+    dimension is an error. Raises :class:`UserError` for anything that is not a valid model.
+    """
+    model = load_model(Path(path), dims, training=training)
+    if training:
+        check_static(model.path, model.graph)
+    folder = Folder(model.path)
+    for parameter in model.parameters.values():
+        check_stored(folder, parameter.tensor)
+    inferred = infer_types(model.path, model.proto)
+    name_outputs(inferred.graph, value_types(model.graph))
+    model.proto = inferred
+    with ir.Location.unknown():
+        return _Importer(model, None if training else folder).module()
+
+
+class _Importer:
+    """Builds the module of one model; ``folder`` says where to look for copies of weights."""
+
+    def __init__(self, model: Model, folder: Folder | None = None) -> None:
+        self.model = model
+        self.folder = folder
+        self.types = TypeTable()
+        self.attributes = AttributeTable(self.types)
+        self.namer = Namer()
+        self.none = ir.NoneType.get()
+        self.entry: ir.Block
+        self.arguments: dict[tuple[Scope, str], ir.Value] = {}
+        self.absent: ir.Value | None = None
+
+    def module(self) -> ir.Module:
+        """Return the module with `func.func @main`."""
+        module = ir.Module.create()
+        _set_header(module, self.model)
+        with ir.InsertionPoint(module.body):
+            self._function()
+        return module
+
+    def _function(self) -> None:
+        graph, read = self.model.graph, self._used_parameters()
+        copies = {} if self.folder is None else transposed_copies(self.model, self.folder, read)
+        used = [key for key in read if key not in copies]
+        inputs = self._inputs()
+        types = [self.types.type(value.type) for value in inputs]
+        types += [self.types.type(_tensor_type(self.model.parameters[k].tensor)) for k in used]
+        function = ir.Operation.create("func.func", regions=1)
+        function.attributes["sym_name"] = ir.StringAttr.get("main")
+        self.entry = function.regions[0].blocks.append(*types)
+        arguments = list(self.entry.arguments)
+        values = {v.name: a for v, a in zip(inputs, arguments, strict=False)}
+        self.arguments = dict(zip(used, arguments[len(inputs) :], strict=True))
+        with ir.InsertionPoint(self.entry):
+            for (scope, name), original in copies.items():
+                self.arguments[scope, name] = self._transposed(self.arguments[original], name)
+            results = self._graph(graph, (), values)
+            ir.Operation.create("func.return", operands=results)
+        kinds = ir.FunctionType.get(types, [result.type for result in results])
+        function.attributes["function_type"] = ir.TypeAttr.get(kinds)
+        given = [_argument(v.name, v.type) for v in inputs]
+        given += [_parameter(self.model.parameters[key]) for key in used]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
+        returned = [_argument(v.name, v.type) for v in graph.output]
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(returned)
+
+    def _transposed(self, matrix: ir.Value, name: str) -> ir.Value:
+        kind = ir.RankedTensorType(matrix.type)
+        return ir.Operation.create(
+            op_name("", "Transpose"),
+            results=[ir.RankedTensorType.get(list(kind.shape)[::-1], kind.element_type)],
+            operands=[matrix],
+            attributes={"perm": ints_attr([1, 0])},
+            loc=self._location(name),
+        ).result
+
+    def _inputs(self) -> list[onnx.ValueInfoProto]:
+        """Return the inputs that no initializer gives a value to."""
+        graph = self.model.graph
+        stored = {tensor.name for tensor in graph.initializer}
+        stored.update(name for scope, name in self.model.parameters if not scope)
+        return [value for value in graph.input if value.name not in stored]
+
+    def _used_parameters(self) -> list[tuple[Scope, str]]:
+        """Return the keys of the parameters in the order of their first use."""
+        order: dict[tuple[Scope, str], None] = {}
+        self._visit(self.model.graph, (), {}, order)
+        return list(order)
+
+    def _visit(
+        self,
+        graph: onnx.GraphProto,
+        scope: Scope,
+        outer: Mapping[str, tuple[Scope, str] | None],
+        order: dict[tuple[Scope, str], None],
+    ) -> None:
+        visible: dict[str, tuple[Scope, str] | None] = {**outer}
+        visible.update((value.name, None) for value in graph.input)
+        visible.update((name, None) for node in graph.node for name in node.output)
+        visible.update((t.name, None) for t in graph.initializer)
+        visible.update((key[1], key) for key in self.model.parameters if key[0] == scope)
+        for index, node in enumerate(graph.node):
+            _record(order, (visible.get(name) for name in node.input))
+            for held in node.attribute:
+                if held.HasField("g"):
+                    self._visit(held.g, (*scope, (index, held.name)), visible, order)
+        _record(order, (visible.get(value.name) for value in graph.output))
+
+    def _graph(self, graph: onnx.GraphProto, scope: Scope, outer: Values) -> list[ir.Value]:
+        """Build the nodes of one graph here; return the values of its outputs."""
+        values = {**outer}
+        for (where, name), argument in self.arguments.items():
+            if where == scope:
+                values[name] = argument
+        types = value_types(graph)
+        self._literals(graph, scope, values)
+        for index, node in enumerate(graph.node):
+            if node.op_type == "Constant" and not node.domain:
+                self._constant(constant_tensor(node), node.name, scope, values)
+                continue
+            self._node(node, (*scope, (index, "")), values, types)
+        return [values[output.name] for output in graph.output]
+
+    def _literals(self, graph: onnx.GraphProto, scope: Scope, values: Values) -> None:
+        used = {name for node in graph.node for name in _names_used(node)}
+        used.update(output.name for output in graph.output)
+        for tensor in graph.initializer:
+            if tensor.name in used:
+                self._constant(tensor, tensor.name, scope, values)
+
+    def _constant(self, tensor: onnx.TensorProto, name: str, scope: Scope, values: Values) -> None:
+        if (scope, tensor.name) in self.model.parameters:
+            return
+        literal = self._try(None, lambda: self.attributes.tensor(tensor))
+        op = ir.Operation.create(
+            CONSTANT,
+            results=[self.types.type(_tensor_type(tensor))],
+            attributes={"value": literal},
+            loc=self._location(name),
+        )
+        values[tensor.name] = op.result
+
+    def _node(
+        self, node: onnx.NodeProto, place: Scope, values: Values, types: dict[str, Any]
+    ) -> None:
+        results = [self._result_type(node, name, types) for name in node.output]
+        graphs = sorted((a for a in node.attribute if a.HasField("g")), key=lambda a: a.name)
+        plain = {
+            a.name: self._try(node, lambda a=a: self.attributes.attribute(a))
+            for a in node.attribute
+            if not a.HasField("g")
+        }
+        if graphs:
+            names = [ir.StringAttr.get(held.name) for held in graphs]
+            plain["topt.regions"] = ir.ArrayAttr.get(names)
+        op = ir.Operation.create(
+            op_name(node.domain, node.op_type),
+            results=results,
+            operands=self._operands(node, values),
+            attributes=plain,
+            regions=len(graphs),
+            loc=self._location(node.name),
+        )
+        for region, held in zip(op.regions, graphs, strict=True):
+            self._region(region, held, (*place[:-1], (place[-1][0], held.name)), values)
+        for name, value in zip(node.output, op.results, strict=True):
+            values[name] = value
+
+    def _operands(self, node: onnx.NodeProto, values: Values) -> list[ir.Value]:
+        found = [values[name] if name else self._no_value() for name in node.input]
+        if node.op_type == "Range" and not node.domain:
+            return [self._scalar(value, node) for value in found]
+        if node.op_type == "Slice" and not node.domain and len(found) == _WITH_STEPS:
+            found[_ENDS] = self._ends(found[_ENDS], constant_value(found[_STEPS]), node)
+        return found
+
+    def _ends(self, ends: ir.Value, steps: Any, node: onnx.NodeProto) -> ir.Value:
+        """Return the ends of a Slice with the least integer for "to the end" of negative steps.
+
+        ONNX Runtime runs the largest likewise, but takes the result to be empty when it checks
+        what reads it.
+        """
+        known = constant_value(ends)
+        if known is None or steps is None or known.shape != steps.shape:
+            return ends
+        written = written_ends(known, steps)
+        if (written == known).all():
+            return ends
+        location = self._location(f"{node.name}.Constant")
+        value = {"value": to_dense(written)}
+        return ir.Operation.create(CONSTANT, [ends.type], [], value, loc=location).result
+
+    def _scalar(self, value: ir.Value, node: onnx.NodeProto) -> ir.Value:
+        """Return a bound of Range without its dimension of size 1.
+
+        ONNX Runtime runs such a Range, but refuses it once it knows that the bound is a constant.
+        """
+        kind = value.type
+        if not isinstance(kind, ir.RankedTensorType) or list(kind.shape) != [1]:
+            return value
+        scalar = ir.RankedTensorType.get([], kind.element_type)
+        squeeze = op_name("", "Squeeze")
+        location = self._location(f"{node.name}.Squeeze")
+        return ir.Operation.create(squeeze, [scalar], [value], loc=location).result
+
+    def _region(
+        self, region: ir.Region, held: onnx.AttributeProto, scope: Scope, outer: Values
+    ) -> None:
+        graph = held.g
+        kinds = [self.types.type(value.type) for value in graph.input]
+        block = region.blocks.append(*kinds)
+        inner = {value.name: a for value, a in zip(graph.input, block.arguments, strict=True)}
+        with ir.InsertionPoint(block):
+            results = self._graph(graph, scope, {**outer, **inner})
+            ir.Operation.create(YIELD, operands=results)
+
+    def _result_type(self, node: onnx.NodeProto, name: str, types: dict[str, Any]) -> ir.Type:
+        if not name:
+            return self.none
+        if name not in types:
+            raise node_error(self.model.path, node, f"the type of '{name}' cannot be inferred")
+        return self._try(node, lambda: self.types.type(types[name]))
+
+    def _no_value(self) -> ir.Value:
+        """Return the one `onnx.NoValue`, which is first in the function."""
+        if self.absent is None:
+            point = ir.InsertionPoint.at_block_begin(self.entry)
+            self.absent = ir.Operation.create(NO_VALUE, results=[self.none], ip=point).result
+        return self.absent
+
+    def _location(self, name: str) -> ir.Location:
+        return ir.Location.name(self.namer.unique(name))
+
+    def _try(self, node: onnx.NodeProto | None, make: Any) -> Any:
+        """Return ``make()``; a mistake in the model gets the place where it is."""
+        try:
+            return make()
+        except UserError as error:
+            if node is None:
+                raise UserError(f"{self.model.path}: {error}") from None
+            raise node_error(self.model.path, node, str(error)) from None
+
+
+def _set_header(module: ir.Module, model: Model) -> None:
+    i64 = ir.IntegerType.get_signless(64)
+    versions = {
+        domain or "ai.onnx": ir.IntegerAttr.get(i64, version)
+        for domain, version in model.opsets.items()
+    }
+    attributes = module.operation.attributes
+    attributes["topt.model"] = ir.StringAttr.get(model.path.name)
+    attributes["topt.opset"] = ir.DictAttr.get(versions)
+    attributes["topt.ir_version"] = ir.IntegerAttr.get(i64, model.proto.ir_version)
+    for key, names in (("merged", model.declared.merged or None), ("lost", model.declared.lost)):
+        if names is not None:
+            attributes[f"topt.{key}"] = ir.ArrayAttr.get([*map(ir.StringAttr.get, names)])
+
+
+def _parameter(parameter: Parameter) -> ir.Attribute:
+    """Return the attributes of a parameter."""
+    held: dict[str, ir.Attribute] = {"topt.name": ir.StringAttr.get(parameter.name)}
+    held["topt.param"] = ir.UnitAttr.get()
+    if parameter.fixed:
+        held["topt.fixed"] = ir.UnitAttr.get()
+    return ir.DictAttr.get(held)
+
+
+def _argument(name: str, kind: onnx.TypeProto) -> ir.Attribute:
+    """Return the attributes of an input or output."""
+    held: dict[str, ir.Attribute] = {"topt.name": ir.StringAttr.get(name)}
+    if (names := dim_names(kind)) is not None:
+        held["topt.dims"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])
+    return ir.DictAttr.get(held)
+
+
+def _tensor_type(tensor: onnx.TensorProto) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+
+
+def _record(order: dict[tuple[Scope, str], None], keys: Iterable[tuple[Scope, str] | None]) -> None:
+    order.update((key, None) for key in keys if key is not None)
+
+
+def _names_used(node: onnx.NodeProto) -> Iterable[str]:
+    yield from node.input
+    for held in node.attribute:
+        if held.HasField("g"):
+            for inner in held.g.node:
+                yield from _names_used(inner)
+            yield from (output.name for output in held.g.output)

@@ -1,0 +1,157 @@
+"""Where the bytes of a parameter are, checked without reading them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+
+from tensoropt.compiler.importer.wire import INLINE_KEY
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.elements import Element, element_of
+
+__all__ = ["Folder", "Stored", "check_stored", "fetch", "locate"]
+
+_MOST_DIGITS = 19  # of a number of bytes in 64 bits
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A stored tensor: ``nbytes`` at ``offset`` of ``path``, or in ``tensor`` if there is no path.
+
+    Elements narrower than a byte are packed from the low bits up (onnx.proto, TensorProto).
+    """
+
+    element: Element
+    shape: tuple[int, ...]
+    nbytes: int
+    path: Path | None
+    offset: int
+    tensor: onnx.TensorProto
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+class Folder:
+    """The folder of a model: what external data may lie in. Looks at each file once."""
+
+    def __init__(self, model: Path) -> None:
+        self.model = model
+        self._sizes: dict[Path, int | None] = {}
+        self._paths: dict[str, Path] = {}
+
+    @cached_property
+    def homes(self) -> tuple[Path, Path]:
+        """The folder; and the one that the model, if a link as in a download cache, leads to."""
+        return self.model.parent.resolve(), self.model.resolve().parent
+
+    def path(self, what: str, location: str) -> Path:
+        """Return the file of external data at ``location``; raises :class:`UserError`."""
+        if location not in self._paths:
+            self._paths[location] = _inside(what, self, location)
+        return self._paths[location]
+
+    def size_bytes(self, path: Path) -> int | None:
+        """Return the size of a file, ``None`` if it is not there."""
+        if path not in self._sizes:
+            self._sizes[path] = path.stat().st_size if path.is_file() else None
+        return self._sizes[path]
+
+
+def locate(folder: Folder, tensor: onnx.TensorProto) -> Stored:
+    """Return where ``tensor`` of the model in ``folder`` is stored; nothing is opened.
+
+    Raises :class:`UserError` if its external data is outside the model's folder, is not there, or
+    is too short.
+    """
+    element = element_of(tensor.data_type)
+    assert element is not None, "checked by check_graph"
+    nbytes = (math.prod(tensor.dims) * element.bits + 7) // 8
+    shape = tuple(tensor.dims)
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return Stored(element, shape, nbytes, None, 0, tensor)
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    what = f"{folder.model}: parameter '{tensor.name}'"
+    inline = INLINE_KEY in entries
+    path = folder.model if inline else folder.path(what, entries.get("location", ""))
+    if element.name == "STRING":
+        raise UserError(f"{what}: strings cannot be external data")
+    offset = _number(what, entries, "offset", 0)
+    length = _number(what, entries, "length", nbytes)
+    if length != nbytes:
+        raise UserError(f"{what}: has the wrong length, expected {nbytes} bytes, got: {length}")
+    _check_size(what, path, folder.size_bytes(path), offset + nbytes)
+    return Stored(element, shape, nbytes, path, offset, tensor)
+
+
+def fetch(folder: Folder, tensor: onnx.TensorProto) -> None:
+    """Read the external data of ``tensor`` into it, as if the model file held it all.
+
+    For tensors that say how an operation works: shapes follow from them. Raises as `locate` does.
+    """
+    stored = locate(folder, tensor)
+    if stored.path is None:
+        return
+    with stored.path.open("rb") as file:
+        file.seek(stored.offset)
+        tensor.raw_data = file.read(stored.nbytes)
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def check_stored(folder: Folder, tensor: onnx.TensorProto) -> None:
+    """Raise :class:`UserError` if the bytes of ``tensor`` cannot be where the file says."""
+    stored = locate(folder, tensor)
+    if stored.path is None and tensor.HasField("raw_data") and stored.element.name != "STRING":
+        held = len(tensor.raw_data)
+        if held != stored.nbytes:
+            raise UserError(
+                f"{folder.model}: parameter '{tensor.name}': has the wrong length, "
+                f"expected {stored.nbytes} bytes, got: {held}"
+            )
+
+
+def _inside(what: str, folder: Folder, location: str) -> Path:
+    """Return the file ``location``, which must lie in the folder of the model."""
+    relative = Path(location)
+    odd = not location or "\0" in location or "\\" in location
+    if odd or relative.is_absolute() or ".." in relative.parts:
+        raise UserError(
+            f"{what}: external data must be in the model's folder, expected a plain relative "
+            f"path, got: '{location}'"
+        )
+    path = folder.model.parent / relative
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        raise UserError(f"{what}: external data file '{path}' cannot be reached") from None
+    if not any(real.is_relative_to(home) for home in folder.homes):
+        raise UserError(
+            f"{what}: external data must be in the model's folder, but '{location}' is a link "
+            f"that leaves it"
+        )
+    return path
+
+
+def _number(what: str, entries: dict[str, str], key: str, default: int) -> int:
+    text = entries.get(key, str(default))
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise UserError(
+            f"{what}: external data has a bad {key}, expected a number, got: '{text[:40]}'"
+        )
+    return int(text)
+
+
+def _check_size(what: str, path: Path, size: int | None, needed: int) -> None:
+    if size is None:
+        raise UserError(f"{what}: external data file '{path}' does not exist")
+    if size < needed:
+        raise UserError(
+            f"{what}: external data file '{path}' is too short, expected at least {needed} "
+            f"bytes, got: {size}"
+        )

@@ -1,0 +1,293 @@
+"""MLIR -> ONNX: walks `func.func @main` and writes one node per operation.
+
+Everything that leaves the module goes through here: whole models, per-rank graphs, and the
+skeletons on which shapes are inferred and constants folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from tensoropt.compiler.protos.attributes import attribute_proto, tensor_proto
+from tensoropt.compiler.protos.names import Namer
+from tensoropt.compiler.protos.types import type_proto
+from tensoropt.compiler.protos.versions import MAX_IR_VERSION
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.elements import dense_to_array
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import (
+    CONSTANT,
+    NO_VALUE,
+    attributes,
+    function,
+    held_by,
+    is_no_value,
+    is_onnx,
+    node_name,
+    opsets,
+    owner,
+    region_names,
+    schema,
+    split_name,
+)
+
+__all__ = ["MIN_IR_VERSION", "Argument", "Emitter", "Lowering", "Store", "arguments", "dims_of"]
+
+_ANY = 2**31 - 1
+_PAIR = 2
+MIN_IR_VERSION = 8  # from 4 on, initializers need not be inputs; 8 is what opset 15 came with
+
+Lowering = Callable[["Emitter", ir.Operation], None]
+Store = Callable[["Argument"], onnx.TensorProto | None]
+
+
+class Argument:
+    """An argument of `@main`: its value, ONNX name, and its attributes."""
+
+    def __init__(self, value: ir.Value, held: ir.DictAttr, index: int) -> None:
+        self.value = value
+        self.held = held
+        self.name = held["topt.name"].value if "topt.name" in held else f"arg{index}"
+        self.is_parameter = "topt.param" in held
+
+
+def arguments(main: ir.Operation) -> list[Argument]:
+    """Return the arguments of `@main` in order."""
+    values = main.regions[0].blocks[0].arguments
+    held = held_by(main, "arg_attrs", len(values))
+    return [
+        Argument(value, own, i) for i, (value, own) in enumerate(zip(values, held, strict=True))
+    ]
+
+
+def dims_of(held: ir.DictAttr) -> list[str] | None:
+    """Return the names of symbolic dimensions that an argument or result carries."""
+    return [item.value for item in held["topt.dims"]] if "topt.dims" in held else None
+
+
+class Emitter:
+    """Builds one ModelProto. ``lowerings`` say what becomes of operations that are not ONNX's."""
+
+    def __init__(self, module: ir.Module, lowerings: Mapping[str, Lowering] | None = None) -> None:
+        self.module = module
+        self.lowerings = lowerings or {}
+        self.main = self.graph = onnx.GraphProto(name="main")  # graph: the one being filled
+        self.opsets = opsets(module)
+        self.values: dict[ir.Value, str] = {}
+        self.value_names = Namer([""])
+        self.node_names = Namer()
+        self.shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def function(self, store: Store) -> None:
+        """Emit `@main`; ``store`` makes the initializer of a parameter, or ``None``: an input."""
+        main = function(self.module)
+        block = main.regions[0].blocks[0]
+        given = arguments(main)
+        returned = list(block.operations[len(block.operations) - 1].operation.operands)
+        held = held_by(main, "res_attrs", len(returned))
+        ends = [
+            own["topt.name"].value if "topt.name" in own else f"result{i}"
+            for i, own in enumerate(held)
+        ]
+        self._reserve(given, list(zip(returned, ends, strict=True)))
+        for argument in given:
+            self._argument(argument, store)
+        copies = self._name_results(returned, ends)
+        for op in list(block)[:-1]:
+            self.operation(op.operation)
+        for value, name in copies:
+            self.node("Identity", [self.name(value)], results=[name])
+        for value, name, own in zip(returned, ends, held, strict=True):
+            info = self.graph.output.add(name=name)
+            info.type.CopyFrom(type_proto(value.type, dims_of(own)))
+
+    def describe_values(self) -> None:
+        """Write down the type of every value inside `@main`, so that a reader need not infer it."""
+        known = {v.name for v in (*self.graph.output, *self.graph.initializer)}
+        for op in function(self.module).regions[0].blocks[0]:
+            for value in op.operation.results:
+                name = self.values.get(value)
+                if name and name not in known and isinstance(value.type, ir.RankedTensorType):
+                    self.graph.value_info.add(name=name).type.CopyFrom(type_proto(value.type))
+
+    def _reserve(self, given: Sequence[Argument], ends: Sequence[tuple[ir.Value, str]]) -> None:
+        """Fix the names that the outside knows, before any other name is given."""
+        for argument in given:
+            self.values[argument.value] = self.value_names.unique(argument.name)
+            if self.values[argument.value] != argument.name:
+                raise UserError(f"{self._where()}: two arguments are named '{argument.name}'")
+        for value, name in ends:
+            if self.values.get(value) != name and self.value_names.unique(name) != name:
+                raise UserError(f"{self._where()}: result '{name}' has the name of another value")
+
+    def _where(self) -> str:
+        held = self.module.operation.attributes
+        return held["topt.model"].value if "topt.model" in held else "module"
+
+    def _argument(self, argument: Argument, store: Store) -> None:
+        tensor = store(argument) if argument.is_parameter else None
+        if tensor is not None:
+            self.graph.initializer.append(tensor)
+            return
+        info = self.graph.input.add(name=argument.name)
+        info.type.CopyFrom(type_proto(argument.value.type, dims_of(argument.held)))
+
+    def _name_results(
+        self, returned: Sequence[ir.Value], ends: Sequence[str]
+    ) -> list[tuple[ir.Value, str]]:
+        """Name the values that are returned; return those that need a copy under the name."""
+        copies = []
+        for value, name in zip(returned, ends, strict=True):
+            if not isinstance(value.owner, ir.Block) and value not in self.values:
+                self.values[value] = name
+            elif self.values.get(value) != name:
+                copies.append((value, name))
+        return copies
+
+    def operation(self, op: ir.Operation) -> None:
+        """Emit one operation."""
+        if op.name in self.lowerings:
+            self.lowerings[op.name](self, op)
+        elif op.name == CONSTANT:
+            self.literal(op, dense_to_array(op.attributes["value"]))
+        elif op.name == NO_VALUE:
+            self.values[op.results[0]] = ""
+        elif is_onnx(op):
+            self._onnx(op)
+        else:
+            raise UserError(f"{self._where()}: '{op.name}' op has no ONNX form at this stage")
+
+    def literal(self, op: ir.Operation, array: npt.NDArray[Any]) -> None:
+        """Emit an operation whose one result is ``array``."""
+        value = op.results[0]
+        if value in self.values:  # it is returned, and named after the output
+            self.main.initializer.append(tensor_proto(array, self.values[value]))
+        else:
+            self.values[value] = self.constant(node_name(op) or "constant", array)
+
+    def _onnx(self, op: ir.Operation) -> None:
+        domain, op_type = split_name(op.name)
+        held = [attribute_proto(name, op.attributes[name]) for name in attributes(op)]
+        name = self.node_names.unique(node_name(op) or f"{op_type}_{len(self.graph.node)}")
+        for attribute, region in zip(region_names(op), op.regions, strict=True):
+            inner = onnx.AttributeProto(name=attribute, type=onnx.AttributeProto.GRAPH)
+            inner.g.CopyFrom(self._region(region, f"{name}.{attribute}"))
+            held.append(inner)
+        op_type = "Add" if _adds_a_product(op) else op_type
+        node = self.graph.node.add(op_type=op_type, domain=domain, name=name)
+        node.input.extend(_trimmed([self.name(value) for value in op.operands]))
+        results = self.results(op, name)
+        node.output.extend(results if self._has_any_outputs(op) else _trimmed(results))
+        node.attribute.extend(sorted(held, key=lambda attribute: attribute.name))
+
+    def _has_any_outputs(self, op: ir.Operation) -> bool:
+        """Say whether an operator has as many outputs as there are names, as Split does."""
+        domain, op_type = split_name(op.name)
+        held = schema(domain, op_type, self.opsets.get(domain, 1))
+        return held is not None and held.max_outputs == _ANY
+
+    def results(self, op: ir.Operation, name: str) -> list[str]:
+        """Name the results of ``op`` after its node, unless they are named already."""
+        many = len(op.results) > 1
+        for index, value in enumerate(op.results):
+            if is_no_value(value):
+                self.values[value] = ""
+            elif value not in self.values:
+                wanted = f"{name}_out{index if many else ''}"
+                self.values[value] = self.value_names.unique(wanted)
+        return [self.values[value] for value in op.results]
+
+    def _region(self, region: ir.Region, name: str) -> onnx.GraphProto:
+        """Emit a region as a graph of its own, which sees the values around it."""
+        outer, self.graph = self.graph, onnx.GraphProto(name=name)
+        try:
+            self._body(region.blocks[0], name)
+            return self.graph
+        finally:
+            self.graph = outer
+
+    def _body(self, block: ir.Block, name: str) -> None:
+        for index, value in enumerate(block.arguments):
+            self.values[value] = self.value_names.unique(f"{name}_in{index}")
+            self.graph.input.add(name=self.values[value]).type.CopyFrom(type_proto(value.type))
+        operations = list(block)
+        for op in operations[:-1]:
+            self.operation(op.operation)
+        own = {name for node in self.graph.node for name in node.output}
+        for value in operations[-1].operation.operands:
+            inner = self.name(value)
+            if inner not in own:  # a graph must compute what it returns, once
+                inner = self.node("Identity", [inner], name=f"{name}.Identity")[0]
+            own.discard(inner)
+            self.graph.output.add(name=inner).type.CopyFrom(type_proto(value.type))
+
+    def name(self, value: ir.Value) -> str:
+        """Return the ONNX name of ``value``, which must have been emitted."""
+        return self.values[value]
+
+    def constant(self, name: str, array: npt.NDArray[Any]) -> str:
+        """Return the name of an initializer of the main graph that is ``array``; equal ones are
+        one."""
+        if array.dtype.hasobject:
+            return self._initializer(name, array)
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self.shared:
+            self.shared[key] = self._initializer(name, array)
+        return self.shared[key]
+
+    def _initializer(self, name: str, array: npt.NDArray[Any]) -> str:
+        unique = self.value_names.unique(name)
+        self.main.initializer.append(tensor_proto(array, unique))
+        return unique
+
+    def node(
+        self,
+        op_type: str,
+        operands: Sequence[str],
+        *,
+        name: str | None = None,
+        results: Sequence[str] | None = None,
+        domain: str = "",
+        **held: Any,
+    ) -> list[str]:
+        """Add a node that no operation stands for; return the names of its results."""
+        unique = self.node_names.unique(name or f"{op_type}_{len(self.graph.node)}")
+        results = results or [self.value_names.unique(f"{unique}_out")]
+        made = onnx.helper.make_node(op_type, operands, results, name=unique, domain=domain, **held)
+        self.graph.node.append(made)
+        return list(results)
+
+    def model(self) -> onnx.ModelProto:
+        """Return the model with the graph emitted so far."""
+        held = self.module.operation.attributes
+        version = held["topt.ir_version"].value if "topt.ir_version" in held else MAX_IR_VERSION
+        made = onnx.ModelProto(
+            ir_version=min(max(version, MIN_IR_VERSION), MAX_IR_VERSION), producer_name="tensoropt"
+        )
+        made.graph.CopyFrom(self.graph)
+        for domain, number in sorted(self.opsets.items()):
+            made.opset_import.add(domain=domain, version=number)
+        return made
+
+
+def _adds_a_product(op: ir.Operation) -> bool:
+    """Say whether ``op`` is a Sum of two of which one is a Gemm.
+
+    ONNX Runtime makes one operator of these, and refuses the graph where the Gemm reads the third
+    or a later result of a Split. It leaves Add alone.
+    """
+    if op.name != "onnx.Sum" or len(op.operands) != _PAIR:
+        return False
+    makers = (owner(value) for value in op.operands)
+    return any(made is not None and made.name == "onnx.Gemm" for made in makers)
+
+
+def _trimmed(names: list[str]) -> list[str]:
+    """Drop the omitted names at the end, where ONNX lets them be left out."""
+    while names and not names[-1]:
+        names.pop()
+    return names

@@ -1,0 +1,112 @@
+"""From the steps of a reshard to collectives, built at the current insertion point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.dialects.build import tensor_type
+from tensoropt.dialects.collectives import all_reduce, axis_constant, grid_axes, reduction_attr
+from tensoropt.dialects.mlir import ir, shard
+from tensoropt.dialects.topt import MESH
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.reshard.resharder import Path
+    from tensoropt.compiler.reshard.steps import Step
+
+__all__ = ["lower_path"]
+
+Shape = Sequence[int | None]
+
+
+def lower_path(
+    value: ir.Value, shape: Shape, path: Path, mesh: Mesh, location: ir.Location
+) -> ir.Value:
+    """Return ``value`` after every step of ``path``; ``shape`` is the global one."""
+    for step in path.steps:
+        local = step.dst.local_shape(shape, mesh)
+        result = tensor_type(local, value.type.element_type)
+        value = _LOWERINGS[step.kind](value, step, result, mesh, location)
+    return value
+
+
+def _all_reduce(
+    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+) -> ir.Value:
+    assert step.reduction is not None
+    return all_reduce(value, step.axes, step.reduction, location)
+
+
+def _along_dim(build: type[Any]) -> Callable[..., ir.Value]:
+    """Return the lowering of a collective whose one argument is the step's dimension."""
+
+    def lower(
+        value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+    ) -> ir.Value:
+        axes = grid_axes(step.axes)
+        return build(result, MESH, value, step.dim, grid_axes=axes, loc=location).result
+
+    return lower
+
+
+def _reduce_scatter(
+    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+) -> ir.Value:
+    assert step.reduction is not None
+    return shard.ReduceScatterOp(
+        result,
+        MESH,
+        value,
+        step.dim,
+        grid_axes=grid_axes(step.axes),
+        reduction=reduction_attr(step.reduction),
+        loc=location,
+    ).result
+
+
+def _all_to_all(
+    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+) -> ir.Value:
+    return shard.AllToAllOp(
+        result, MESH, value, step.other_dim, step.dim, grid_axes=grid_axes(step.axes), loc=location
+    ).result
+
+
+def _partialize(
+    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+) -> ir.Value:
+    """Keep ``value`` on the first rank and zeros elsewhere; for max and min copies serve."""
+    if step.reduction != "sum":
+        return value
+    first = np.zeros(mesh.extent(step.axes), dtype=bool)
+    first[0] = True
+    zero = ir.Operation.create(
+        "onnx.Constant",
+        results=[ir.RankedTensorType.get([], value.type.element_type)],
+        attributes={"value": _zero(value.type.element_type)},
+        loc=location,
+    ).results[0]
+    keep = axis_constant(first, step.axes, location)
+    where = ir.Operation.create(
+        "onnx.Where", results=[result], operands=[keep, value, zero], loc=location
+    )
+    return where.results[0]
+
+
+def _zero(element: ir.Type) -> ir.Attribute:
+    kind = ir.RankedTensorType.get([], element)
+    text = "0.0" if isinstance(element, ir.FloatType) else "false" if str(element) == "i1" else "0"
+    return ir.Attribute.parse(f"dense<{text}> : {kind}")
+
+
+_LOWERINGS: dict[str, Callable[..., ir.Value]] = {
+    "all_gather": _along_dim(shard.AllGatherOp),
+    "all_reduce": _all_reduce,
+    "all_slice": _along_dim(shard.AllSliceOp),
+    "all_to_all": _all_to_all,
+    "partialize": _partialize,
+    "reduce_scatter": _reduce_scatter,
+}

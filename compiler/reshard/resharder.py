@@ -1,0 +1,123 @@
+"""The cheapest way from one layout to another: a shortest path over the steps on a mesh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.layout import REPLICATE, Layout, Reduction
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.reshard.shortest import Floats
+from tensoropt.compiler.reshard.step_graph import StepGraph, TensorPaths
+from tensoropt.compiler.reshard.steps import Step
+
+__all__ = ["Path", "Resharder"]
+
+_SUM: tuple[Reduction, ...] = ("sum",)
+_ALL: tuple[Reduction, ...] = ("sum", "max", "min")
+
+# Sizes of tensors whose paths are remembered; models repeat a few dozen.
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True)
+class Path:
+    """The steps from one layout to another in order, their total time, and the largest working set.
+
+    ``peak_bytes`` is the most that one rank holds during a step, its input and output together; 0
+    where there is nothing to do.
+    """
+
+    steps: tuple[Step, ...]
+    time_s: float
+    peak_bytes: int
+
+
+class Resharder:
+    """Finds how to move tensors between layouts on one mesh of one kind of device.
+
+    Symbolic dimensions (``None``) count as 1 and are never split. A mesh axis of one rank does
+    nothing, so layouts that differ there only are the same, and steps never name it. Layouts that
+    do not divide the shape, or that mix reductions, cannot be: no path leads from or to them.
+    """
+
+    def __init__(self, mesh: Mesh, device: Device) -> None:
+        self.mesh, self.device = mesh, device
+        self._unit_axes = tuple(axis for axis in mesh.axes if mesh.shape[axis] == 1)
+        self._graph = lru_cache(maxsize=None)(self._build)
+        self._paths = lru_cache(maxsize=_REMEMBERED)(self._solve)
+
+    def path(self, shape: Sequence[int | None], item_bytes: int, src: Layout, dst: Layout) -> Path:
+        """Return the fastest steps from ``src`` to ``dst``; always the same of equally fast ones.
+
+        Raises ``ValueError`` where a tensor of ``shape`` cannot lie in one of the layouts.
+        """
+        paths = self._paths_for(shape, item_bytes, [src, dst])
+        start, end = (self._node(paths, layout, shape) for layout in (src, dst))
+        time_s, peak_bytes = paths.shortest.rows([start])
+        edges = paths.shortest.trace(start, end)
+        steps = tuple(paths.steps[edge] for edge in edges)
+        return Path(steps, float(time_s[0, end]), int(peak_bytes[0, end]))
+
+    def table(
+        self,
+        shape: Sequence[int | None],
+        item_bytes: int,
+        srcs: Sequence[Layout],
+        dsts: Sequence[Layout],
+    ) -> tuple[Floats, Floats]:
+        """Return (time_s, transient_bytes) of every path, as [src, dst]; infinite where none is.
+
+        The entries are exactly ``time_s`` and ``peak_bytes`` of :meth:`path`.
+        """
+        paths = self._paths_for(shape, item_bytes, [*srcs, *dsts])
+        rows, starts = _present(paths, [self._plain(layout) for layout in srcs])
+        columns, ends = _present(paths, [self._plain(layout) for layout in dsts])
+        tables = np.full((2, len(srcs), len(dsts)), np.inf)
+        if rows and columns:
+            found = paths.shortest.rows(starts)
+            for table, values in zip(tables, found, strict=True):
+                table[np.ix_(rows, columns)] = values[:, ends]
+        return tables[0], tables[1]
+
+    def _paths_for(
+        self, shape: Sequence[int | None], item_bytes: int, layouts: Sequence[Layout]
+    ) -> TensorPaths:
+        """Return the shortest paths for a tensor.
+
+        Partial maxima and minima are rare and nothing passes through them on the way elsewhere, so
+        they are left out where no layout holds one.
+        """
+        divisors = tuple(1 if size is None else math.gcd(size, self.mesh.size) for size in shape)
+        total_bytes = math.prod(size for size in shape if size is not None) * item_bytes
+        used = {p.reduction for layout in layouts for p in layout.placements if p.is_partial}
+        return self._paths(divisors, total_bytes, _SUM if used <= {"sum"} else _ALL)
+
+    def _solve(
+        self, divisors: tuple[int, ...], total_bytes: int, reductions: tuple[Reduction, ...]
+    ) -> TensorPaths:
+        return self._graph(len(divisors), reductions).paths(divisors, total_bytes)
+
+    def _build(self, rank: int, reductions: tuple[Reduction, ...]) -> StepGraph:
+        return StepGraph(rank, self.mesh, self.device, reductions)
+
+    def _plain(self, layout: Layout) -> Layout:
+        return layout.replace(self._unit_axes, REPLICATE) if self._unit_axes else layout
+
+    def _node(self, paths: TensorPaths, layout: Layout, shape: Sequence[int | None]) -> int:
+        node = paths.node(self._plain(layout))
+        if node is None:
+            raise ValueError(f"a tensor of shape {tuple(shape)} cannot lie as {layout}")
+        return node
+
+
+def _present(paths: TensorPaths, layouts: Sequence[Layout]) -> tuple[list[int], list[int]]:
+    """Return the positions of the layouts that the tensor can lie in, and their nodes."""
+    nodes = [paths.node(layout) for layout in layouts]
+    kept = [(position, node) for position, node in enumerate(nodes) if node is not None]
+    return [position for position, _ in kept], [node for _, node in kept]

@@ -1,0 +1,175 @@
+"""Problems whose tables do not fit: one node is fixed to each of its configurations in turn."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status
+from tensoropt.compiler.search.problem.problem import (
+    EdgeTable,
+    Floats,
+    Frontier,
+    NodeTable,
+    Point,
+    Problem,
+    no_choice,
+)
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = ["TooWideError", "best_of_parts", "frontier_of_parts"]
+
+MOST_PARTS = 4096
+RESOLUTION = 2.0**-50  # of the sum of all tables' largest costs
+
+
+class TooWideError(UserError):
+    """The tables need too much memory; fixing ``variable`` makes them smaller."""
+
+    def __init__(self, message: str, variable: int) -> None:
+        super().__init__(message)
+        self.variable = variable
+
+
+def frontier_of_parts(
+    problem: Problem,
+    wide: TooWideError,
+    parts: int,
+    time_limit_s: float | None,
+    control: Control,
+    solve: Callable[[Problem, int, float | None, Control], Frontier],
+) -> Frontier:
+    """Unite the frontiers for each configuration of ``wide.variable``; exact if they are.
+
+    ``solve(part, parts, limit, control)`` returns a frontier; what is left of the time is shared
+    evenly among the parts to come. ``parts`` is in how many the problem as a whole is divided
+    already. When the last limit is over, the parts to come are left out.
+
+    Raises ``wide`` when that makes too many parts, OutOfTimeError when time is over before the
+    first part is solved, and UserError when no choice is allowed.
+    """
+    clock = _Clock(time_limit_s, control)
+    found: list[Point] = []
+    epsilon, whole, full = 0.0, True, False
+    for k, part, number, size in _parts(problem, wide, parts):
+        try:
+            frontier = solve(part, number, *clock.share(k, size))
+        except OutOfTimeError:
+            whole = False
+            break
+        except UserError as error:
+            if str(error) != str(no_choice()):
+                raise
+            continue
+        if frontier.interrupted:
+            clock.interrupt()
+        whole &= frontier.whole
+        full |= frontier.short_of_memory
+        epsilon = max(epsilon, frontier.epsilon)
+        found += [_with(problem, point, wide.variable, k) for point in frontier.points]
+    if not found:
+        raise no_choice() if whole else OutOfTimeError("search: no part was solved in time")
+    bound = epsilon if whole else math.inf
+    return Frontier(_best(problem, found), bound, clock.interrupted, whole, full)
+
+
+class _Clock:
+    """What is left of the time of a whole problem for its next part."""
+
+    def __init__(self, time_limit_s: float | None, control: Control) -> None:
+        self.control = control
+        self.started = time.monotonic()
+        self.limit_s, self.last_s = time_limit_s, control.last_limit_s
+        self.interrupted = False
+
+    def interrupt(self) -> None:
+        """From now on, only the fastest and the leanest point of each part, if there is grace."""
+        self.interrupted, self.limit_s = True, 0.0
+        grace = self._past() + self.control.grace_s
+        self.last_s = grace if self.last_s is None else min(self.last_s, grace)
+
+    def _past(self) -> float:
+        return time.monotonic() - self.started
+
+    def share(self, k: int, size: int) -> tuple[float | None, Control]:
+        """Return the time limit and the control of part ``k`` of ``size``."""
+        past = self._past()
+        limit = None if self.limit_s is None else max(0.0, self.limit_s - past) / (size - k)
+        last = None if self.last_s is None else max(0.0, self.last_s - past)
+        control = replace(self.control, last_limit_s=last, watch=self._watch(k, size))
+        return limit, replace(control, on_interrupt="raise") if self.interrupted else control
+
+    def _watch(self, k: int, size: int) -> Callable[[Status], None] | None:
+        watch = self.control.watch
+        return watch and (lambda status: watch(replace(status, part=f"{k + 1} of {size}")))
+
+
+def best_of_parts(
+    problem: Problem, wide: TooWideError, parts: int, solve: Callable[[Problem, int], Point]
+) -> Point:
+    """Return the fastest point over the configurations of ``wide.variable``; raises likewise."""
+
+    def only(part: Problem, number: int, limit: float | None, control: Control) -> Frontier:
+        return Frontier([solve(part, number)], 0.0)
+
+    return frontier_of_parts(problem, wide, parts, None, Control(), only).points[0]
+
+
+def _parts(
+    problem: Problem, wide: TooWideError, parts: int
+) -> Iterator[tuple[int, Problem, int, int]]:
+    """Each configuration, the problem with it fixed, the number of parts, and of configurations."""
+    size = len(problem.nodes[wide.variable].time_s)
+    if size == 1 or parts * size > MOST_PARTS:
+        raise wide
+    for k in range(size):
+        yield k, _fixed(problem, wide.variable, k), parts * size, size
+
+
+def _fixed(problem: Problem, variable: int, k: int) -> Problem:
+    nodes = list(problem.nodes)
+    at = slice(k, k + 1)
+    node = nodes[variable]
+    nodes[variable] = NodeTable(node.time_s[at], node.static_bytes[at], node.transient_bytes[at])
+    return Problem(nodes, [_cut(edge, variable, at) for edge in problem.edges])
+
+
+def _cut(edge: EdgeTable, variable: int, at: slice) -> EdgeTable:
+    if variable not in (edge.a, edge.b):
+        return edge
+    part = (at, slice(None)) if edge.a == variable else (slice(None), at)
+    return EdgeTable(
+        edge.a, edge.b, edge.time_s[part], edge.static_bytes[part], edge.transient_bytes[part]
+    )
+
+
+def _with(problem: Problem, point: Point, variable: int, k: int) -> Point:
+    choice = point.choice.copy()
+    choice[variable] = k
+    return problem.cost(choice)
+
+
+def _best(problem: Problem, points: list[Point]) -> list[Point]:
+    """The points no other one beats; differences that a search does not resolve are none."""
+    tables: list[NodeTable] = [*problem.nodes, *problem.edges]
+    time_step = RESOLUTION * sum(_largest(table.time_s) for table in tables)
+    memory_step = RESOLUTION * (
+        sum(_largest(table.static_bytes) for table in tables)
+        + max(_largest(table.transient_bytes) for table in tables)
+    )
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.time, p.memory)):
+        if kept and point.memory >= kept[-1].memory - memory_step:
+            continue
+        if kept and point.time <= kept[-1].time + time_step:
+            kept.pop()
+        kept.append(point)
+    return kept
+
+
+def _largest(values: Floats) -> float:
+    return float(np.max(values, initial=0.0, where=np.isfinite(values)))

@@ -1,0 +1,89 @@
+"""How a search is watched, and how it ends before it is complete: by the clock or by Ctrl-C."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = ["Control", "OutOfTimeError", "Status", "alarm"]
+
+PHASES = ("fastest and leanest", "supported points", "points between", "gaps")
+
+
+class OutOfTimeError(UserError):
+    """The time was over before there was anything to return."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a search is at: a phase, the bound proven so far, and how many gaps are searched.
+
+    ``part`` numbers the parts of a problem that is divided (``3 of 16``).
+    """
+
+    phase: int
+    epsilon: float
+    done: int = 0
+    gaps: int = 0
+    stopping: bool = False
+    part: str = ""
+
+    def __str__(self) -> str:
+        words = [f"part {self.part}"] if self.part else []
+        words.append(PHASES[self.phase])
+        if self.gaps:
+            words[-1] += f" ({self.done} of {self.gaps} searched)"
+        if math.isfinite(self.epsilon):
+            words.append(f"within {self.epsilon:.2%} so far")
+        return ", ".join([*words, *(["stopping"] if self.stopping else [])])
+
+
+@dataclass(frozen=True)
+class Control:
+    """Who watches a search, and what ends it beyond its time limit.
+
+    Past ``last_limit_s`` even the fastest and the leanest point are given up, with
+    :class:`OutOfTimeError`; ``None`` for never. Ctrl-C raises KeyboardInterrupt. With
+    ``on_interrupt`` "return" the first one ends the search as a time limit would, with ``grace_s``
+    for those two points, and only a second one raises. ``watch`` is called now and then, and
+    ends the search by raising.
+    """
+
+    last_limit_s: float | None = None
+    on_interrupt: Literal["raise", "return"] = "raise"
+    grace_s: float = math.inf
+    watch: Callable[[Status], None] | None = None
+
+
+@contextmanager
+def alarm(end: float | None) -> Iterator[None]:
+    """Raise :class:`OutOfTimeError` in the block once ``time.monotonic()`` is past ``end``.
+
+    Only the main thread can be interrupted, and only while nobody else uses the timer; elsewhere
+    the block runs to its end. The exception comes between two steps of Python.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if end is None or not main or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    def ring(number: int, frame: object) -> None:
+        raise OutOfTimeError("time is over")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        # Again and again: an exception that comes in a destructor is lost.
+        signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-6), 0.1)
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,265 @@
+"""Frontier tracking: the whole (memory, time) frontier by exact variable elimination.
+
+The frontier is the one of TensorOpt (arXiv 2004.10856), the numbers-only case that of PaSE
+(arXiv 2407.04001). The engine is in ``engine/``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.compiler.search._engine import Engine, StoppedError, TooLargeError
+from tensoropt.compiler.search.engine.conditioned import (
+    TooWideError,
+    best_of_parts,
+    frontier_of_parts,
+)
+from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status
+from tensoropt.compiler.search.problem.problem import (
+    Floats,
+    Frontier,
+    NodeTable,
+    Point,
+    Problem,
+    left_out,
+    no_choice,
+)
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
+
+_NO_CONTROL = Control()
+
+
+def solve_frontier(
+    problem: Problem,
+    *,
+    epsilon: float = 0.0,
+    time_limit_s: float | None = None,
+    threads: int = 2,
+    control: Control = _NO_CONTROL,
+    known: Sequence[tuple[float, float]] = (),
+) -> Frontier:
+    """Return the Pareto points of a problem in (memory, time), each with a choice that reaches it.
+
+    With ``epsilon`` 0 every Pareto point is returned (one choice each). Otherwise every choice is
+    within a factor ``1 + epsilon`` of a returned point in both objectives; the fastest and the
+    leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than asked for only if
+    ``time_limit_s`` ran out first, or a quarter of the machine's memory did not hold the lists of
+    points. The same arguments give the same points unless that is so.
+    ``control`` says who watches, and what Ctrl-C does. ``known`` holds the time and the memory of
+    points of other problems: choices that they cover need not be found, and the bound is that of
+    all points together.
+
+    Raises OutOfTimeError past ``control.last_limit_s``; UserError for options out of range, when no
+    choice is allowed (every one has an infinite time), and when the tables do not fit into memory
+    even with nodes fixed one by one.
+    """
+    _check_options(epsilon, time_limit_s, threads)
+    options = {"threads": threads, "known": known}
+    return _solve(problem, epsilon, time_limit_s, control, options)
+
+
+def certified_gap(problem: Problem) -> float:
+    """Return the epsilon that the frontier's convex hull alone proves, with no gap searched.
+
+    Raises UserError as solve_frontier does.
+    """
+    return float(_run(problem, 0.0, None, 2, hull_only=True)["hull_epsilon"])
+
+
+def solve_min_time(problem: Problem, order: Sequence[int] = ()) -> Point:
+    """Return a choice of least time, whatever its memory.
+
+    Nodes are eliminated in ``order``, if it is given: all of them. Otherwise in one that keeps
+    tables small, and where they do not fit into memory, in parts.
+
+    Raises UserError when no choice is allowed and when the tables do not fit into memory.
+    """
+    if order:
+        return _decided(problem, _engine(problem, numbers_only=True, order=order).min_time())
+    return _fastest(problem)
+
+
+def _solve(
+    problem: Problem,
+    epsilon: float,
+    time_limit_s: float | None,
+    control: Control,
+    options: dict[str, Any],
+    parts: int = 1,
+) -> Frontier:
+    """The frontier, in parts where the tables do not fit."""
+    try:
+        result = _run(problem, epsilon, time_limit_s, control=control, **options)
+    except TooWideError as wide:
+
+        def solve(part: Problem, number: int, limit: float | None, own: Control) -> Frontier:
+            return _solve(part, epsilon, limit, own, options, number)
+
+        found = frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
+        return found if found.whole or parts > 1 else _with_fastest(problem, found)
+    points = _points(problem, result["choices"])
+    return Frontier(
+        points,
+        float(result["epsilon"]),
+        bool(result["interrupted"]),
+        short_of_memory=bool(result["short_of_memory"]),
+    )
+
+
+def _with_fastest(problem: Problem, frontier: Frontier) -> Frontier:
+    """Add the fastest point to a frontier of some parts, if numbers alone fit into memory."""
+    try:
+        choice = _engine(problem, numbers_only=True).min_time()
+    except TooWideError:
+        return frontier
+    fastest = _decided(problem, choice)
+    if frontier.points[0].time <= fastest.time:
+        return frontier
+    leaner = [point for point in frontier.points if point.memory < fastest.memory]
+    return replace(frontier, points=[fastest, *leaner])
+
+
+def _fastest(problem: Problem, parts: int = 1, budget: float = 0.0) -> Point:
+    try:
+        choice = _engine(problem, budget=budget, numbers_only=True).min_time()
+    except TooWideError as wide:
+        return best_of_parts(problem, wide, parts, lambda part, n: _fastest(part, n, budget))
+    return _decided(problem, choice)
+
+
+def _decided(problem: Problem, choice: NDArray[np.int32] | None) -> Point:
+    if choice is None:
+        raise no_choice()
+    return problem.cost(choice)
+
+
+def _check_options(epsilon: float, time_limit_s: float | None, threads: int) -> None:
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise UserError(f"search: epsilon is out of range, expected at least 0, got: {epsilon}")
+    if time_limit_s is not None and not time_limit_s >= 0:
+        raise UserError(
+            f"search: time limit is out of range, expected at least 0 seconds, got: {time_limit_s}"
+        )
+    if threads < 1:
+        raise UserError(f"search: threads is out of range, expected at least 1, got: {threads}")
+
+
+def _engine(
+    problem: Problem,
+    *,
+    always_share: bool = False,
+    budget: float = 0.0,
+    numbers_only: bool = False,
+    order: Sequence[int] = (),
+) -> Any:
+    """The engine, ready to solve; `budget` bytes for its tables, and as many for its lists of
+    points; 0 for a quarter of the machine's memory.
+
+    With `numbers_only` it knows times alone, and only the least can be asked for.
+
+    Raises TooWideError when the tables would need more.
+    """
+    engine = Engine()
+    known: dict[tuple[int, ...], int] = {}  # tables that are the same arrays are handed over once
+
+    def add_table(table: NodeTable) -> int:
+        memory = () if numbers_only else (table.static_bytes, table.transient_bytes)
+        key = tuple(map(id, (table.time_s, *memory)))
+        if key not in known:
+            held = map(_or_none, memory) if memory else (None, None)
+            known[key] = engine.add_table(table.time_s, *held)
+        return known[key]
+
+    for node in problem.nodes:
+        engine.add_node(add_table(node))
+    for edge in problem.edges:
+        engine.add_edge(edge.a, edge.b, add_table(edge))
+    try:
+        feasible = engine.prepare(always_share, budget, numbers_only, list(order))
+    except TooLargeError as error:
+        raise TooWideError(f"search: {error}", engine.widest()) from None
+    if not feasible:
+        raise no_choice()
+    return engine
+
+
+def _or_none(memory: Floats) -> Floats | None:
+    """None for the zeros that stand for memory left out."""
+    return None if left_out(memory) else memory
+
+
+def _run(
+    problem: Problem,
+    epsilon: float,
+    time_limit_s: float | None,
+    threads: int = 2,
+    *,
+    direct_sums: float = 1e6,
+    box_sums: float = 2e7,
+    hull_only: bool = False,
+    control: Control = _NO_CONTROL,
+    always_share: bool = False,
+    budget: float = 0.0,
+    known: Sequence[tuple[float, float]] = (),
+) -> dict[str, Any]:
+    """The engine's result. `direct_sums` is the effort spent on doing without the hull first,
+    `box_sums` that on a gap before it is divided, counted in sums of two points; `always_share`
+    takes the order of elimination that meets most equal parts even where it is more work.
+    """
+    started = time.monotonic()
+    engine = _engine(problem, always_share=always_share, budget=budget)
+    past = time.monotonic() - started
+    limit, last = (_left(limit, past) for limit in (time_limit_s, control.last_limit_s))
+    forgive, watch = control.on_interrupt == "return", _watcher(control)
+    effort = (epsilon, limit, threads, direct_sums, box_sums, hull_only)
+    ends = (forgive, last, control.grace_s, watch)
+    elsewhere = np.array(_best_of(known), dtype=np.float64).reshape(-1, 2)
+    try:
+        result: dict[str, Any] = engine.frontier(*effort, *ends, elsewhere)
+    except TooLargeError as error:
+        raise TooWideError(f"search: {error}", engine.widest()) from None
+    except StoppedError:
+        raise OutOfTimeError("search: time was over before a point was found") from None
+    if len(result["choices"]) == 0:
+        raise no_choice()
+    return result
+
+
+def _best_of(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the pairs of time and memory that no other one beats, sorted by time."""
+    best: list[tuple[float, float]] = []
+    for time_s, memory_bytes in sorted(pairs):
+        if not best or memory_bytes < best[-1][1]:
+            best.append((time_s, memory_bytes))
+    return best
+
+
+def _left(limit_s: float | None, past_s: float) -> float:
+    return math.inf if limit_s is None else max(0.0, limit_s - past_s)
+
+
+def _watcher(control: Control) -> Callable[..., None] | None:
+    watch = control.watch
+    return watch and (lambda *status: watch(Status(*status)))
+
+
+def _points(problem: Problem, choices: NDArray[np.int32]) -> list[Point]:
+    """Cost the choices anew from the user's tables and drop what rounding made equal or worse."""
+    time, static, transient = problem.costs(choices)
+    memory = static + transient
+    points, low = [], math.inf
+    for index in np.lexsort((memory, time)):
+        if memory[index] < low:
+            low = float(memory[index])
+            parts = (float(static[index]), float(transient[index]), float(time[index]))
+            points.append(Point(low, *parts, choices[index]))
+    return points

@@ -1,0 +1,118 @@
+"""Several search methods on the same tables, side by side."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.engine.ft import solve_min_time
+from tensoropt.compiler.search.frontier.points import Point, fastest
+from tensoropt.compiler.search.frontier.search import (
+    FrontierPoint,
+    FrontierResult,
+    SearchOptions,
+    distinct_meshes,
+    frontier_point,
+    search_tables,
+)
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.search.problem.training_tables import mesh_tables
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["Attempt", "Compared", "attempt", "compare_methods"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a method found, costed as the graphs it leads to, and the seconds that took in all.
+
+    Without a result, ``refused`` says why.
+    """
+
+    method: str
+    result: FrontierResult | None
+    seconds: float
+    refused: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The fastest point that a method found, the seconds it took, and its time over the least.
+
+    Without a point, ``refused`` says why.
+    """
+
+    method: str
+    point: Point | None
+    seconds: float
+    ratio: float | None
+    refused: str
+
+
+def compare_methods(
+    module: ir.Module,
+    meshes: Iterable[Mesh],
+    device: Device,
+    every: Sequence[SearchOptions],
+    say: Say = lambda text: None,
+) -> list[Compared]:
+    """Return the fastest point of each method, its seconds, and its time over the least time.
+
+    The tables are made before, once for all; the seconds are those of the search and of costing
+    what it finds. Every point is costed as the graphs it leads to, the optimum too.
+    """
+    graph = read_graph(module)
+    tables = [mesh_tables(graph, mesh, device) for mesh in distinct_meshes(meshes, device)]
+    least = min(_optimum(held, say).time_s for held in tables)
+    return [_compared(attempt(tables, options, say), options, least) for options in every]
+
+
+def _optimum(tables: MeshTables, say: Say) -> FrontierPoint:
+    say(f"tables of mesh {tables.mesh}")
+    choice = solve_min_time(tables.problem).choice
+    return frontier_point(Evaluator(tables), tables.decode(choice))
+
+
+def attempt(
+    tables: Sequence[MeshTables], options: SearchOptions, say: Say = lambda text: None
+) -> Attempt:
+    """Run one method on the tables of all meshes; a random choice takes one of them."""
+    if options.name == "random":
+        tables = [random.Random(options.seed).choice(tables)]
+    started = time.perf_counter()
+    try:
+        result = search_tables(tables, len(tables), options, lambda text: say(_of(options, text)))
+        _fitting(result.points, options.memory_bytes)
+    except UserError as error:
+        refused = str(error).removeprefix(f"--search {options.name}: ")
+        return Attempt(options.name, None, time.perf_counter() - started, refused)
+    return Attempt(options.name, result, time.perf_counter() - started, "")
+
+
+def _compared(held: Attempt, options: SearchOptions, least_s: float) -> Compared:
+    """Return the row of one method."""
+    if held.result is None:
+        return Compared(held.method, None, held.seconds, None, held.refused)
+    point = fastest(_fitting(held.result.points, options.memory_bytes))
+    ratio = point.time_s / least_s if least_s else 1.0
+    return Compared(held.method, point, held.seconds, ratio, "")
+
+
+def _of(options: SearchOptions, text: str) -> str:
+    return f"{options.name}: {text}"
+
+
+def _fitting(points: Sequence[FrontierPoint], limit: int | None) -> Sequence[FrontierPoint]:
+    fits = [p for p in points if limit is None or p.memory_bytes <= limit]
+    if not fits:
+        raise UserError("nothing that it found fits the memory")
+    return fits

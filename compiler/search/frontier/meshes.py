@@ -1,0 +1,303 @@
+"""One mesh after the other, within the time there is: what each of them can give.
+
+The time left is shared evenly among the meshes to come, so that what one of them does not need is
+for the others. When it is over, a mesh still gets its fastest and its leanest point, up to a last
+end somewhat later.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
+from tensoropt.compiler.search.methods.registry import run_method
+from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
+from tensoropt.compiler.search.problem.evaluate import Cost, Evaluator
+from tensoropt.compiler.search.problem.problem import Point
+from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = [
+    "Choice",
+    "LeftOut",
+    "MeshSearch",
+    "Say",
+    "SearchOptions",
+    "Stop",
+    "distinct_meshes",
+    "promise",
+]
+
+Choice = npt.NDArray[np.int32]
+"""Per choosing node, the number of its strategy."""
+
+Say = Callable[[str], None]
+
+Stop = Literal["time", "memory"]
+"""What a search ran out of."""
+
+LATE = 0.1
+"""How much later than its limit a search may end, for the fastest and the leanest points."""
+LATE_S = 1.0
+"""The same in seconds, in addition."""
+LARGE = 10_000
+"""Of programs with more nodes, fewer points are costed."""
+BY_FAR = 0.7
+"""Of a point's memory by the tables; by its program it is not less (``bench/charges.py``)."""
+PLACEMENTS = 5
+"""Of a typical tensor on one axis: whole, partial, or split along one of three dimensions."""
+GRACE_S = 1.0
+"""What a mesh gets for them after Ctrl-C, when another one has given points already."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search: by the method ``name`` of ``methods/registry.py``.
+
+    ``epsilon`` bounds how far, relatively and in both objectives, a point of the exact frontier may
+    lie from a returned one; 0 is exact. ``points`` is the most that are kept per mesh for exact
+    costing, spread over the frontier; the fastest and the leanest always are. With
+    ``memory_bytes``, so are the points around that limit. ``time_limit_s`` is for all meshes,
+    tables and costing included; it is exceeded by at most a tenth and a second, but where the
+    search ``must_answer``: then it goes on until one mesh has its fastest and its leanest point.
+    With ``on_interrupt`` "return", Ctrl-C ends the search with what was found. With
+    ``enough_bytes``, it ends after the first mesh with a point of at most that memory.
+    """
+
+    name: str = "ft"
+    seed: int = 0
+    epsilon: float = 0.0
+    time_limit_s: float | None = None
+    must_answer: bool = False
+    points: int = 100
+    memory_bytes: int | None = None
+    on_interrupt: Literal["raise", "return"] = "raise"
+    enough_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A mesh without points in the result, and why."""
+
+    mesh: tuple[int, ...]
+    reason: str
+
+
+def distinct_meshes(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
+    """Leave out meshes that only reorder axes of equal links: their costs are the same."""
+    kept: dict[object, Mesh] = {}
+    for mesh in meshes:
+        links = device.axis_links(mesh)
+        key = tuple(sorted(zip(mesh.shape, map(repr, links), strict=True)))
+        kept.setdefault(key, mesh)
+    return list(kept.values())
+
+
+def promise(mesh: Mesh) -> tuple[int, int]:
+    """Return by what to sort meshes: small tables first, of equal ones the squarest mesh.
+
+    So those of three axes come last; deeper ones have smaller tables again.
+    """
+    return mesh.layouts(PLACEMENTS), max(mesh.shape)
+
+
+class MeshSearch:
+    """Searches the meshes that it is given, in turn.
+
+    ``found`` holds what the method returned per mesh, ``costed`` the points of all of them.
+    """
+
+    def __init__(self, options: SearchOptions, count: int, say: Say) -> None:
+        self.options, self.count, self.say = options, count, say
+        self.started = time.monotonic()
+        self.number = 0  # of the mesh that is searched, from 1
+        self.found: list[Found] = []
+        self.costed: list[tuple[MeshTables, Choice, Cost]] = []
+        self.left_out: list[LeftOut] = []
+        self.interrupted = False
+        self._stopping = False  # Ctrl-C has come, and the method is about to return
+        self._refusals: list[tuple[Mesh, Exception]] = []
+        self._late = False  # a mesh was left out for want of time
+        limit = options.time_limit_s
+        self._end = None if limit is None else self.started + limit
+        self._last = None if limit is None else self.started + limit * (1 + LATE) + LATE_S
+
+    def add(self, tables: MeshTables) -> None:
+        """Search one mesh, or note why not; Ctrl-C raises unless it is the first and may return."""
+        self.number += 1
+        try:
+            if self.interrupted:
+                raise _InterruptedError
+            self._search(tables)
+        except OutOfTimeError as error:
+            self._late = True
+            self._leave_out(tables.mesh, error, "no time was left; expected more --search-time")
+        except KeyboardInterrupt as error:
+            if self._stopping or not self.found or self.options.on_interrupt == "raise":
+                raise
+            self.interrupted = True
+            self._leave_out(tables.mesh, error, "interrupted")
+        except DoesNotFitError as error:
+            self._refusals.append((tables.mesh, error))
+        except (UserError, MemoryError) as error:
+            self._leave_out(tables.mesh, error, str(error) or "out of memory")
+
+    @property
+    def stopped(self) -> Stop | None:
+        """What ran out before the bound asked for was proven; ``None`` if nothing did."""
+        if any(found.short_of_memory for found in self.found):
+            return "memory"
+        bounds = (found.epsilon for found in self.found)
+        asked, limited = self.options.epsilon, self.options.time_limit_s is not None
+        late = self._late or any(bound is not None and bound > asked for bound in bounds)
+        return "time" if limited and late else None
+
+    @property
+    def done(self) -> bool:
+        """Whether what was asked for is found, before all meshes are searched."""
+        enough = self.options.enough_bytes
+        return enough is not None and any(c.memory_bytes <= enough for _, _, c in self.costed)
+
+    def nothing(self) -> Exception:
+        """Return the error that says why no mesh gave a point."""
+        mesh, error = min(self._refusals, key=lambda refusal: _weight(refusal[1]))
+        if isinstance(error, OutOfTimeError):
+            return UserError(
+                f"--search-time: expected more seconds, got: {self.options.time_limit_s:g}, "
+                "in which not even the fastest and the leanest plan were found"
+            )
+        if self.count == 1 or isinstance(error, DoesNotFitError):
+            return error
+        others = len(self._refusals) - 1
+        more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
+        return UserError(f"{str(error) or 'out of memory'} (mesh {mesh}{more})")
+
+    def _leave_out(self, mesh: Mesh, error: BaseException, reason: str) -> None:
+        if isinstance(error, Exception):
+            self._refusals.append((mesh, error))
+        self.left_out.append(LeftOut(mesh.shape, reason))
+
+    def _search(self, tables: MeshTables) -> None:
+        tell = self._teller(tables.mesh)
+        end = self._share()
+        tell("tables")
+        with alarm(self._given_up):
+            too_large = (m for m, e in self._refusals if isinstance(e, TablesTooLargeError))
+            check_tables(tables, too_large)
+            case = Case(tables.problem, tables)
+        result = run_method(self.options.name, case, self._limits(end, tell))
+        self.interrupted |= result.interrupted
+        tell("costing what was found")
+        self._cost(tables, result)
+
+    @property
+    def _given_up(self) -> float | None:
+        """When even the fastest and the leanest point of a mesh are given up."""
+        return None if self.options.must_answer and not self.found else self._last
+
+    def _share(self) -> float | None:
+        """Return when the next mesh should be done, tables too: an even part of what is left."""
+        if self._end is None:
+            return None
+        now = time.monotonic()
+        return now + max(0.0, self._end - now) / (self.count - self.number + 1)
+
+    def _limits(self, end: float | None, tell: Say) -> Limits:
+        def watch(status: Status) -> None:
+            self._stopping = status.stopping
+            tell(str(status))
+
+        options, grace = self.options, GRACE_S if self.found else math.inf
+        control = Control(_seconds_to(self._given_up), options.on_interrupt, grace, watch)
+        time_limit_s = _seconds_to(end)
+        known = [(point.time, point.memory) for found in self.found for point in found.points]
+        asked = (options.seed, options.epsilon, time_limit_s, options.memory_bytes)
+        return Limits(*asked, control, known)
+
+    def _teller(self, mesh: Mesh) -> Say:
+        where = f"mesh {mesh}" + (f" ({self.number} of {self.count})" if self.count > 1 else "")
+        return lambda what: self.say(f"{where}: {what}, {time.monotonic() - self.started:.1f} s")
+
+    def _cost(self, tables: MeshTables, result: Found) -> None:
+        """Cost the points as emitted, the ends of the frontier first, while there is time.
+
+        Points between them that another mesh beats by far are left out.
+        """
+        evaluator = Evaluator(tables)
+        points = _kept(result, self.options, len(tables.graph.nodes))
+        for number, at in enumerate(_ends_first(len(points))):
+            if number >= 2 and self._last is not None and time.monotonic() > self._last:
+                break
+            if number >= 2 and self._is_beaten(points[at]):
+                continue
+            choice = tables.decode(points[at].choice)
+            self.costed.append((tables, choice, evaluator.evaluate(choice.tolist())))
+        self.found.append(result)
+
+    def _is_beaten(self, point: Point) -> bool:
+        """Whether a point that is costed is better, however far the tables are off in memory."""
+        limit = BY_FAR * point.memory
+        costs = (cost for _, _, cost in self.costed)
+        return any(cost.time_s <= point.time and cost.memory_bytes <= limit for cost in costs)
+
+
+class _InterruptedError(KeyboardInterrupt):
+    """Ctrl-C has come before."""
+
+
+def _weight(error: Exception) -> int:
+    """Say which of several errors to show: the one that more memory or time would mend."""
+    return (
+        0 if isinstance(error, DoesNotFitError) else 1 if isinstance(error, OutOfTimeError) else 2
+    )
+
+
+def _seconds_to(end: float | None) -> float | None:
+    return None if end is None else max(0.0, end - time.monotonic())
+
+
+def _kept(result: Found, options: SearchOptions, nodes: int) -> list[Point]:
+    """Return the points to cost, fewer of a large program: to cost one takes time by its nodes."""
+    points = result.points
+    kept = _spread(
+        len(points), max(2, min(options.points, LARGE * options.points // max(nodes, 1)))
+    )
+    if options.memory_bytes is not None:
+        kept |= _around([point.memory for point in points], options.memory_bytes)
+    return [points[i] for i in sorted(kept)]
+
+
+def _spread(count: int, wanted: int) -> set[int]:
+    """Return at most ``wanted`` of ``count`` positions, evenly, both ends among them."""
+    if count <= wanted:
+        return set(range(count))
+    return {round(i * (count - 1) / (wanted - 1)) for i in range(wanted)}
+
+
+def _around(memories: Sequence[float], limit: float, reach: int = 16) -> set[int]:
+    """Return the positions next to where falling ``memories`` pass ``limit``."""
+    first = next((i for i, memory in enumerate(memories) if memory <= limit), len(memories))
+    return set(range(max(first - reach, 0), min(first + reach, len(memories))))
+
+
+def _ends_first(count: int) -> Iterator[int]:
+    """Yield every position below ``count``, both ends, then the middles of what is left between."""
+    yield from range(count)[:: max(count - 1, 1)]
+    spans = deque([(0, count - 1)])
+    while spans:
+        low, high = spans.popleft()
+        if high - low > 1:
+            middle = (low + high) // 2
+            yield middle
+            spans += [(low, middle), (middle, high)]

@@ -1,0 +1,191 @@
+"""A plan that a person wrote or edited: its strategies, costed like those of a search."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import Graph, Node, read_graph
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.sharding.rule.rule import Strategy
+from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import is_no_value, read_by, split_name
+
+__all__ = ["pinned_frontier"]
+
+Layouts = tuple[tuple[Layout, ...], tuple[Layout, ...]]
+"""Of the operands, and of the results."""
+
+
+def pinned_frontier(
+    module: ir.Module, document: Mapping[str, Any], device: Device
+) -> FrontierResult:
+    """Return the one point that ``document``, a plan.json, fixes for ``module``.
+
+    Every op needs the strategy of its node, and it must be one that the op's rule offers.
+    Parameters with one use follow that use. Linear in the operands, times the options of an op.
+    """
+    graph = read_graph(module)
+    pins = _Pins(document)
+    tables = MeshTables(graph, Mesh(tuple(document["mesh"]["shape"])), device)
+    pins.check_ends(graph)
+    for index in tables.variables:  # before the ops, whose names depend on --dim too
+        if graph.nodes[index].kind == "argument":
+            _number(tables, index, pins)
+    pins.check_ops(graph)
+    choice = [_number(tables, index, pins) for index in tables.variables]
+    point = frontier_point(Evaluator(tables), np.array(choice, dtype=np.int32))
+    if not graph.trains:
+        _check_reachable(tables, choice)
+    return FrontierResult([point], None)
+
+
+class _Pins:
+    """The layouts of a plan.json by the kind and name of the node."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.ops = {row["node"]: row for row in document["strategies"]}
+        self.arguments = {
+            row["name"]: row for key in ("inputs", "parameters") for row in document[key]
+        }
+        self.outputs: Sequence[Mapping[str, Any]] = document["outputs"]
+        self.results = 0
+
+    def check_ends(self, graph: Graph) -> None:
+        """Raise :class:`UserError` unless the plan has the inputs and outputs of ``graph``."""
+        _check_names("input or parameter", graph.names("argument"), self.arguments)
+        results = len(graph.names("result"))
+        if len(self.outputs) != results:
+            raise UserError(
+                f"--strategies: expected the {results} outputs of the model, "
+                f"got: {len(self.outputs)}"
+            )
+
+    def check_ops(self, graph: Graph) -> None:
+        """Raise :class:`UserError` unless the plan is of the ops of ``graph``, each once."""
+        _check_names("node", graph.names("op"), self.ops)
+        for node in graph.nodes:
+            if node.kind == "op":
+                _check_row(node, self.ops[node.name])
+
+    def of(self, node: Node) -> Layouts:
+        """Return what is fixed for ``node``; results are asked for in their order."""
+        if node.kind == "argument":
+            return (), (Layout.parse(self.arguments[node.name]["layout"]),)
+        if node.kind == "op":
+            row = self.ops[node.name]
+            operands, results = (map(Layout.parse, row[side]) for side in ("operands", "results"))
+            return tuple(operands), tuple(results)
+        self.results += 1
+        return (Layout.parse(self.outputs[self.results - 1]["layout"]),), ()
+
+
+def _check_names(what: str, names: Sequence[str], rows: Mapping[str, Any]) -> None:
+    """Refuse names without a row and rows without a name; an op is found by its name alone."""
+    known = set(names)
+    if len(known) < len(names):
+        double = next(name for name, count in Counter(names).items() if count > 1)
+        raise UserError(
+            f"--strategies: expected a name of its own for each {what}, got: '{double}'"
+        )
+    for name in names:
+        if name not in rows:
+            near = did_you_mean(name, rows)
+            raise UserError(f"--strategies: the plan has no {what} '{name}', expected one{near}")
+    for name in rows:
+        if name not in known:
+            near = did_you_mean(name, names)
+            raise UserError(f"--strategies: the model has no {what} '{name}'{near}")
+
+
+def _check_row(node: Node, row: Mapping[str, Any]) -> None:
+    """Refuse a row of another operator, or with layouts for more or fewer tensors."""
+    assert node.op is not None
+    where, op = f"--strategies: node '{node.name}'", split_name(node.op.name)[1]
+    if row["op"] != op:
+        raise UserError(f"{where}: expected op {op}, got: {row['op']}")
+    for side, values in (("operands", read_by(node.op)), ("results", node.op.results)):
+        if len(row[side]) != len(values):
+            raise UserError(
+                f"{where}: expected {len(values)} layouts in {side}, got: {len(row[side])}"
+            )
+        for number, (value, layout) in enumerate(zip(values, row[side], strict=True)):
+            if is_no_value(value) == bool(layout):
+                wanted = "[], as it is omitted" if layout else "a layout"
+                raise UserError(
+                    f"{where}: {side[:-1]} {number}: expected {wanted}, got: [{', '.join(layout)}]"
+                )
+
+
+def _number(tables: MeshTables, index: int, pins: _Pins) -> int:
+    """Return the number of the option that the plan fixes for a node."""
+    node, options = tables.graph.nodes[index], tables.options[index]
+    wanted = pins.of(node)
+    for number, option in enumerate(options):
+        if _same(wanted, option):
+            return number
+    raise _not_offered(tables, node, wanted, options)
+
+
+def _same(wanted: Layouts, option: Strategy) -> bool:
+    """Say whether an option has the wanted layouts; an empty one stands for no tensor."""
+    return all(
+        len(side) == len(held)
+        and all(not a.placements or a == b for a, b in zip(side, held, strict=True))
+        for side, held in zip(wanted, (option.operands, option.results), strict=True)
+    )
+
+
+def _not_offered(
+    tables: MeshTables, node: Node, wanted: Layouts, options: Sequence[Strategy]
+) -> UserError:
+    texts = [_text((option.operands, option.results)) for option in options]
+    near = difflib.get_close_matches(_text(wanted), texts, n=3, cutoff=0.0)
+    why = _misfit(tables, node, wanted) or f"expected one of {len(texts)}"
+    if node.kind == "op":
+        what = f"node '{node.name}': its sharding rule does not offer"
+    else:
+        what = f"'{node.returned_as or node.name}' cannot lie as"
+    return UserError(
+        f"--strategies: {what} {_text(wanted)} on mesh {tables.mesh}, {why}, "
+        f"such as {' or '.join(near)}"
+    )
+
+
+def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
+    """Return what keeps a layout from cutting its tensor, if that is why it is not offered."""
+    layouts, values = [*wanted[0], *wanted[1]], [*node.operands, *node.results]
+    for layout, value in zip(layouts, values, strict=True):
+        info = None if value is None else tables.graph.values[value].info
+        misfit = None if info is None else layout.misfit(info.shape, tables.mesh)
+        if misfit is not None:
+            return misfit
+    return None
+
+
+def _text(layouts: Layouts) -> str:
+    operands, results = (" ".join(map(str, side)) for side in layouts)
+    return f"{operands} -> {results}" if operands and results else operands or results
+
+
+def _check_reachable(tables: MeshTables, choice: Sequence[int]) -> None:
+    """Refuse a constant that would have to be communicated."""
+    for edge in tables.problem.edges:
+        if max(edge.a, edge.b) >= len(choice):  # a copy of a shared tensor: always reachable
+            continue
+        if not np.isfinite(edge.time_s[choice[edge.a], choice[edge.b]]):
+            names = [tables.graph.nodes[tables.variables[end]].name for end in (edge.a, edge.b)]
+            raise UserError(
+                f"--strategies: '{names[1]}' wants the constant '{names[0]}' in a layout that "
+                "cannot be cut from the one it is stored in, expected that layout or R"
+            )

@@ -1,0 +1,133 @@
+"""The points of a frontier as every report sees them, and the ones worth a name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from tensoropt.compiler.support.choices import check_known
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = [
+    "FIELDS",
+    "Point",
+    "as_dict",
+    "fastest",
+    "knee",
+    "leanest",
+    "listed",
+    "marks",
+    "mesh_name",
+    "pick_point",
+    "recompute_of",
+]
+
+FIELDS = (
+    "time_s",
+    "compute_s",
+    "communication_s",
+    "memory_bytes",
+    "static_bytes",
+    "transient_bytes",
+)
+
+
+def mesh_name(mesh: tuple[int, ...]) -> str:
+    """Return a mesh as flags and reports write it, such as 2x4."""
+    return "x".join(map(str, mesh))
+
+
+class Point(Protocol):
+    """One trade-off between time per step and memory per device."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def mesh(self) -> tuple[int, ...]: ...
+    @property
+    def time_s(self) -> float: ...
+    @property
+    def compute_s(self) -> float: ...
+    @property
+    def communication_s(self) -> float: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def static_bytes(self) -> int: ...
+    @property
+    def transient_bytes(self) -> int: ...
+
+
+def recompute_of(point: Point) -> str | None:
+    """Return what a training step computes anew in its backward pass; ``None`` for inference."""
+    return getattr(point, "recompute", None)
+
+
+_P = TypeVar("_P", bound=Point)
+
+
+def fastest(points: Sequence[_P]) -> _P:
+    """Return the point of least time; among equals the one of least memory."""
+    return min(points, key=lambda point: (point.time_s, point.memory_bytes, point.index))
+
+
+def leanest(points: Sequence[_P]) -> _P:
+    """Return the point of least memory; among equals the one of least time."""
+    return min(points, key=lambda point: (point.memory_bytes, point.time_s, point.index))
+
+
+_WORTH = 3  # per cent less memory for which a person still gives one per cent of time
+
+
+def knee(points: Sequence[_P]) -> _P:
+    """Return the point of least ``time ** 3 * memory``; among equals the fastest.
+
+    On logarithmic axes it is where the frontier touches a line of slope -3: a slower point does not
+    save 3% of memory for each 1% of time. Neither units nor points elsewhere on the frontier matter
+    (a slow tail, a limit of memory that cuts its other end), unlike for the distance from a line
+    between the two ends, which is nowhere positive where there are but two points.
+    """
+    return min(
+        points,
+        key=lambda point: (point.time_s**_WORTH * point.memory_bytes, point.time_s, point.index),
+    )
+
+
+PICKS = {"time": fastest, "memory": leanest, "knee": knee}
+
+
+def pick_point(points: Sequence[_P], which: str) -> _P:
+    """Return the point that ``which`` names: an index, ``time``, ``memory`` or ``knee``."""
+    if which in PICKS:
+        return PICKS[which](points)
+    if not which.isdecimal():
+        check_known("--pick: unknown point", which, [*PICKS, "the index of a point"])
+    found = next((point for point in points if point.index == int(which)), None)
+    if found is None:
+        # Sorted by time, the points within a memory limit have consecutive indices.
+        valid = f"from {points[0].index} to {points[-1].index}"
+        raise UserError(f"--pick: expected the index of a point that fits, {valid}, got: '{which}'")
+    return found
+
+
+def marks(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:
+    """Return the names of the points that have any (fastest, leanest, knee), by index."""
+    named: dict[int, list[str]] = {}
+    for name, choose in (("fastest", fastest), ("leanest", leanest), ("knee", knee)):
+        if points:
+            named.setdefault(choose(points).index, []).append(name)
+    return named
+
+
+def as_dict(point: Point) -> dict[str, Any]:
+    """Return the point in the form of the JSON reports."""
+    figures = {name: getattr(point, name) for name in FIELDS}
+    recompute = recompute_of(point)
+    own = {} if recompute is None else {"recompute": recompute}
+    return {"index": point.index, "mesh": list(point.mesh), **own, **figures}
+
+
+def listed(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """Return a frontier in the form of the JSON report and of ``plan.json``: with its marks."""
+    named = marks(points)
+    return [{**as_dict(point), "marks": [*named.get(point.index, ())]} for point in points]

@@ -1,0 +1,191 @@
+"""The frontier of a model over meshes: what `--pareto` shows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier.meshes import (
+    Choice,
+    LeftOut,
+    MeshSearch,
+    Say,
+    SearchOptions,
+    Stop,
+    distinct_meshes,
+    promise,
+)
+from tensoropt.compiler.search.problem.evaluate import Cost, Evaluator
+from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.search.problem.training_tables import mesh_tables
+from tensoropt.compiler.sharding.rule.rule import Strategy
+from tensoropt.dialects.mlir import ir
+
+__all__ = [
+    "FrontierPoint",
+    "FrontierResult",
+    "LeftOut",
+    "SearchOptions",
+    "distinct_meshes",
+    "frontier_point",
+    "search_frontier",
+    "search_graph",
+    "search_tables",
+    "undominated",
+    "worst_bound",
+]
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """One trade-off: a mesh, a strategy per node of the graph, and what they cost."""
+
+    index: int
+    mesh: tuple[int, ...]
+    cost: Cost
+    strategies: Mapping[int, Strategy] = field(repr=False)
+    tables: MeshTables = field(repr=False, compare=False)
+
+    @property
+    def time_s(self) -> float:
+        return self.cost.time_s
+
+    @property
+    def compute_s(self) -> float:
+        return self.cost.compute_s
+
+    @property
+    def communication_s(self) -> float:
+        return self.cost.communication_s
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.cost.memory_bytes
+
+    @property
+    def static_bytes(self) -> int:
+        return self.cost.static_bytes
+
+    @property
+    def transient_bytes(self) -> int:
+        return self.cost.transient_bytes
+
+
+@dataclass(frozen=True)
+class FrontierResult:
+    """Points sorted by time, none dominated.
+
+    ``epsilon`` is the bound the search reached, ``None`` where the points are no frontier within
+    one. The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
+    ``found`` counts what the searches of all meshes returned, of which ``points`` is a choice.
+    The bounds are those of the meshes that were searched, without those ``left_out``.
+    ``interrupted``: Ctrl-C ended the search. ``stopped`` names what ran out before the bound
+    that was asked for was proven, on any mesh; ``None`` if nothing did.
+    """
+
+    points: Sequence[FrontierPoint]
+    epsilon: float | None
+    time_epsilon: float | None = None
+    found: int = 0
+    left_out: Sequence[LeftOut] = ()
+    interrupted: bool = False
+    stopped: Stop | None = None
+
+
+def search_frontier(
+    module: ir.Module,
+    meshes: Iterable[Mesh],
+    device: Device,
+    options: SearchOptions | None = None,
+    say: Say = lambda text: None,
+) -> FrontierResult:
+    """Return the union of the frontiers of ``module`` over ``meshes``; see :func:`search_graph`."""
+    return search_graph(read_graph(module), meshes, device, options, say)
+
+
+def search_graph(
+    graph: Graph,
+    meshes: Iterable[Mesh],
+    device: Device,
+    options: SearchOptions | None = None,
+    say: Say = lambda text: None,
+) -> FrontierResult:
+    """Return the union of the frontiers of ``graph`` over ``meshes``, in the order of promise.
+
+    The search runs on tables (``tables.py``); every point it returns is then costed as the graphs
+    it leads to (``evaluate.py``), and those that turn out dominated are dropped.
+    """
+    options = options or SearchOptions()
+    every = sorted(_chosen(distinct_meshes(meshes, device), options), key=promise)
+    return search_tables((mesh_tables(graph, m, device) for m in every), len(every), options, say)
+
+
+def search_tables(
+    every: Iterable[MeshTables],
+    count: int,
+    options: SearchOptions,
+    say: Say = lambda text: None,
+) -> FrontierResult:
+    """Return the union of the frontiers over ``count`` meshes, each taken when it is searched.
+
+    A mesh that cannot be searched is left out. Raises UserError when that is so for all of them;
+    Ctrl-C raises KeyboardInterrupt unless ``options`` say otherwise and something is found already.
+    """
+    search = MeshSearch(options, count, say)
+    for tables in every:
+        search.add(tables)
+        if search.done:
+            break
+    if not search.found:
+        raise search.nothing()
+    bounds = [result.epsilon for result in search.found]
+    return FrontierResult(
+        undominated(_point(*costed) for costed in search.costed),
+        worst_bound(bounds),
+        worst_bound([result.time_epsilon for result in search.found]),
+        sum(len(result.points) for result in search.found),
+        search.left_out,
+        search.interrupted,
+        search.stopped,
+    )
+
+
+def worst_bound(bounds: Sequence[float | None]) -> float | None:
+    """Return the largest bound; there is none where one is missing."""
+    known = [bound for bound in bounds if bound is not None]
+    return max(known, default=None) if len(known) == len(bounds) else None
+
+
+def _chosen(meshes: list[Mesh], options: SearchOptions) -> list[Mesh]:
+    """Return the meshes to search: all, or for a random choice one of them."""
+    return [random.Random(options.seed).choice(meshes)] if options.name == "random" else meshes
+
+
+def frontier_point(evaluator: Evaluator, choice: Choice) -> FrontierPoint:
+    """Return the point of one choice, with its cost as the emitted graphs will have it."""
+    return _point(evaluator.tables, choice, evaluator.evaluate(choice.tolist()))
+
+
+def _point(tables: MeshTables, choice: Choice, cost: Cost) -> FrontierPoint:
+    strategies = {
+        node: tables.options[node][int(picked)]
+        for node, picked in zip(tables.variables, choice, strict=True)
+    }
+    return FrontierPoint(0, tables.mesh.shape, cost, strategies, tables)
+
+
+_P = TypeVar("_P", bound=FrontierPoint)
+
+
+def undominated(points: Iterable[_P]) -> list[_P]:
+    """Return the points that none is better than in both objectives, sorted by time, numbered."""
+    kept: list[_P] = []
+    for point in sorted(points, key=lambda p: (p.time_s, p.memory_bytes)):
+        if not kept or point.memory_bytes < kept[-1].memory_bytes:
+            kept.append(point)
+    return [replace(point, index=index) for index, point in enumerate(kept)]

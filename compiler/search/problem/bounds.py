@@ -1,0 +1,58 @@
+"""What no plan can do without, from the sizes of the tensors alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+
+__all__ = ["least_bytes"]
+
+
+def least_bytes(graph: Graph, devices: int) -> int:
+    """Return a lower bound of the memory of one device, over all meshes of ``devices``.
+
+    A layout splits a tensor into a number of parts that divides both its elements and the devices.
+    The bound adds what is kept to the largest set of tensors that one op reads and writes. Linear
+    in the operands of the graph.
+    """
+
+    def size(infos: Iterable[TensorInfo | None]) -> int:
+        return sum(_part_bytes(info, devices) for info in infos if info is not None)
+
+    kept = sum(size(_kept(graph, node)) for node in graph.nodes)
+    return kept + max((size(_used(graph, node)) for node in graph.nodes), default=0)
+
+
+def _part_bytes(info: TensorInfo, devices: int) -> int:
+    elements = math.prod(extent for extent in info.shape if extent is not None)
+    return info.memory_bytes // math.gcd(elements, devices)
+
+
+def _kept(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
+    """Yield the parameters that a node has for itself, and its results where they stay."""
+    for _, info in graph.tied_operands(node):
+        yield info
+    if graph.adds_state(node):
+        yield from (graph.values[value].info for value in node.results)
+    elif node.constant and not node.tied:
+        values = (graph.values[value] for value in node.results)
+        yield from (value.info for value in values if graph.is_kept(value))
+
+
+def _used(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
+    """Yield what a node holds while it runs, without what is kept."""
+    if node.constant or node.kind != "op":
+        return
+    touched = {v for v in (*node.operands, *node.results) if v is not None}
+    for value in touched - _updated(graph, node):
+        if not graph.stays(value):
+            yield graph.values[value].info
+
+
+def _updated(graph: Graph, node: Node) -> set[int]:
+    """Return the results that may be written where an argument was."""
+    readers = ((value, user) for value in node.results for user, _ in graph.values[value].uses)
+    return {value for value, user in readers if graph.nodes[user].updates is not None}

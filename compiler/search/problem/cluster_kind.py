@@ -1,0 +1,242 @@
+"""What clusters of one kind cost on a mesh: per option of the leader, all of its followers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.search.problem.clusters import Cluster
+from tensoropt.compiler.search.problem.following import follow
+from tensoropt.compiler.search.problem.graph import Node
+from tensoropt.compiler.search.problem.problem import NodeTable
+from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
+from tensoropt.compiler.sharding.rule.rule import Choice, Strategy, strategy_of_choices
+
+__all__ = ["ClusterKind", "Column"]
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """How a cluster wants a value of another one, per option.
+
+    ``part`` is when it is read where it is state (see ``Graph.part``), else 0. A ``late`` one is
+    an activation that the backward pass reads: it is kept. ``again`` says for which options an
+    earlier column has the same layout, so that nothing more is to pay.
+    """
+
+    layouts: tuple[Layout, ...]
+    part: int
+    late: bool
+    again: NDArray[np.bool_]
+
+
+@dataclass
+class _Reads:
+    """Every read of a value from outside: per (member, operand) the layout of each option."""
+
+    layouts: dict[tuple[int, int], list[Layout]] = field(default_factory=dict)
+    part: dict[tuple[int, int], int] = field(default_factory=dict)
+    late: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+
+class ClusterKind:
+    """The tables of a cluster, and how it makes and wants values; places are those in ``values``.
+
+    ``picks`` holds, per option and member, the number of the member's strategy. ``made`` has the
+    layouts of the values that it makes, ``wanted`` those of others that it reads; ``kept`` says
+    for which options the made layout of a value is kept for the cluster's own backward ops.
+    Linear in the options, times the operands of the members.
+    """
+
+    def __init__(self, tables: MeshTables, cluster: Cluster) -> None:
+        self.tables, self.cluster, self.graph = tables, cluster, tables.graph
+        self.places = {value: place for place, value in enumerate(cluster.values)}
+        self.nodes = [self.graph.nodes[member] for member in cluster.members]
+        self._followed: dict[Choice, list[Choice]] = {}
+        self._numbers: dict[int, dict[Strategy, int]] = {}
+        self.picks = np.array([self._row(option) for option in self._allowed()], dtype=np.int32)
+        self._walk()
+
+    def _allowed(self) -> list[int]:
+        """Return the options of the leader: a gradient is summed up, a norm adds partial sums."""
+        leader, options = self.nodes[0], self.tables.options[self.cluster.leader]
+        if leader.held:
+            return [n for n, o in enumerate(options) if not o.results[0].has_partial]
+        if leader.norm:
+            partial = (
+                n
+                for n, option in enumerate(options)
+                if all(placement.is_partial for placement in option.results[0].placements)
+            )
+            return [next(partial, 0)]
+        return list(range(len(options)))
+
+    def _row(self, option: int) -> list[int]:
+        strategy = self.tables.options[self.cluster.leader][option]
+        followed = [self._on_axis(choice) for choice in strategy.choices]
+        row = [option]
+        for place, node in enumerate(self.nodes[1:], 1):
+            if node.repeats is not None and node.repeats in self.cluster.members:
+                row.append(row[self.cluster.members.index(node.repeats)])
+            elif node.kind == "op":
+                row.append(self._number(place, tuple(axis[place - 1] for axis in followed)))
+            else:
+                row.append(self._like_leader(place, strategy))
+        return row
+
+    def _on_axis(self, choice: Choice) -> list[Choice]:
+        if choice not in self._followed:
+            members = self.cluster.members[1:]
+            self._followed[choice] = follow(self.graph, self.cluster.leader, members, choice)
+        return self._followed[choice]
+
+    def _numbers_of(self, place: int) -> dict[Strategy, int]:
+        options = self.tables.options[self.cluster.members[place]]
+        if id(options) not in self._numbers:
+            self._numbers[id(options)] = {option: n for n, option in enumerate(options)}
+        return self._numbers[id(options)]
+
+    def _number(self, place: int, choices: tuple[Choice, ...]) -> int:
+        """Return the strategy of these choices, of as many axes as it can be split on."""
+        number = self.tables.numbers(self.cluster.members[place]).get(choices)
+        return self._nearest(place, choices) if number is None else number
+
+    def _nearest(self, place: int, choices: tuple[Choice, ...]) -> int:
+        node, numbers = self.nodes[place], self._numbers_of(place)
+        assert node.rule is not None
+        for kept in range(len(choices), -1, -1):
+            tried = (*choices[:kept], *(None,) * (len(choices) - kept))
+            found = strategy_of_choices(node.rule, self.tables.mesh, tried)
+            if found is not None:
+                return numbers[self._extended(node, found)]
+        raise AssertionError("the strategy that replicates is always offered")
+
+    def _extended(self, node: Node, found: Strategy) -> Strategy:
+        """Add the layouts of what the regions of the node capture."""
+        extra = len(node.operands) - len(found.operands)
+        whole = (Layout.replicated(self.tables.mesh),) * extra
+        return Strategy(found.choices, found.operands + whole, found.results) if extra else found
+
+    def _like_leader(self, place: int, strategy: Strategy) -> int:
+        """Return the option of an argument or result that lies as the leader's result does."""
+        layout = (strategy.results[0],)
+        own = ((), layout) if self.nodes[place].kind == "argument" else (layout, ())
+        return self._numbers_of(place)[Strategy((), *own)]
+
+    def _walk(self) -> None:
+        count = len(self.picks)
+        self._time_s, self._static, self._transient = (np.zeros(count) for _ in range(3))
+        self.made: dict[int, tuple[Layout, ...]] = {}
+        self.kept: dict[int, NDArray[np.bool_]] = {}
+        made: dict[int, list[Layout]] = {}
+        kept: dict[int, list[bool]] = {}
+        reads: dict[int, _Reads] = {}
+        for place, member in enumerate(self.cluster.members):
+            self._add_table(place, member)
+        for option, row in enumerate(self.picks):
+            self._option(option, row, made, kept, reads)
+        self.made = {value: tuple(held) for value, held in made.items()}
+        self.kept = {value: np.array(flags) for value, flags in kept.items()}
+        self.wanted = {value: _columns(held) for value, held in reads.items()}
+        self.table = NodeTable(self._time_s, self._static, self._transient)
+
+    def _add_table(self, place: int, member: int) -> None:
+        table, picked = self.tables.node_table(member), self.picks[:, place]
+        self._time_s += table.time_s[picked]
+        self._static += table.static_bytes[picked]
+        np.maximum(self._transient, table.transient_bytes[picked], out=self._transient)
+
+    def _option(
+        self,
+        option: int,
+        row: Sequence[int],
+        made: dict[int, list[Layout]],
+        kept: dict[int, list[bool]],
+        reads: dict[int, _Reads],
+    ) -> None:
+        """Walk the members under one option: what they make, want, keep and move among them."""
+        held: dict[int, Layout] = {}
+        present: set[tuple[int, Layout]] = set()
+        late: set[tuple[int, Layout]] = set()
+        # Arguments first: what a gradient is added to is there before the op that does so.
+        for place in sorted(range(len(self.nodes)), key=lambda n: self.nodes[n].kind != "argument"):
+            node = self.nodes[place]
+            strategy = self.tables.options[self.cluster.members[place]][row[place]]
+            for operand, value in enumerate(node.operands):
+                if value is None or self.graph.producer(value).tied:
+                    continue
+                layout = strategy.operands[operand]
+                if value not in held:
+                    self._outside(reads, (place, operand), value, layout)
+                    continue
+                self._inside(option, value, held[value], layout, present)
+                if self.is_late(node, value):
+                    late.add((value, layout))
+            for value, layout in zip(node.results, strategy.results, strict=True):
+                held[value] = layout
+        for value, layout in late:
+            self._static[option] += self._bytes(value, layout)
+        for value, layout in held.items():
+            made.setdefault(self.places[value], []).append(layout)
+            kept.setdefault(self.places[value], []).append((value, layout) in late)
+
+    def is_late(self, node: Node, value: int) -> bool:
+        """Say whether ``node`` reads an activation after the forward pass."""
+        producer = self.graph.producer(value)
+        if self.graph.stays(value):
+            return False
+        return self.graph.part(node) > 0 and self.graph.part(producer) == 0
+
+    def _outside(
+        self, reads: dict[int, _Reads], slot: tuple[int, int], value: int, layout: Layout
+    ) -> None:
+        node = self.nodes[slot[0]]
+        own = reads.setdefault(self.places[value], _Reads())
+        own.layouts.setdefault(slot, []).append(layout)
+        is_state = self.graph.producer(value).state is not None
+        own.part[slot] = self.graph.part(node) if is_state else 0
+        own.late[slot] = self.is_late(node, value)
+
+    def _inside(
+        self,
+        option: int,
+        value: int,
+        source: Layout,
+        target: Layout,
+        present: set[tuple[int, Layout]],
+    ) -> None:
+        """Pay for moving a value of the cluster to where a member wants it, once."""
+        if source == target or (value, target) in present:
+            return
+        present.add((value, target))
+        info = self.graph.values[value].info
+        if info is None or self.graph.producer(value).constant:
+            return
+        path = self.tables.resharder.path(info.shape, info.item_bytes, source, target)
+        self._time_s[option] += path.time_s
+        self._transient[option] = max(self._transient[option], path.peak_bytes)
+
+    def _bytes(self, value: int, layout: Layout) -> int:
+        return tensor_bytes(self.graph.values[value].info, layout, self.tables.mesh)
+
+
+def _columns(reads: _Reads) -> list[Column]:
+    """Return the distinct ways in which a value is wanted, in the order of the reads."""
+    distinct: dict[tuple[int, tuple[Layout, ...]], bool] = {}
+    for slot, layouts in reads.layouts.items():
+        key = (reads.part[slot], tuple(layouts))
+        distinct[key] = distinct.get(key, False) or reads.late[slot]
+    columns: list[Column] = []
+    for (part, held), late in distinct.items():
+        earlier = [c for c in columns if c.part == part]
+        columns.append(Column(held, part, late, _seen(earlier, held)))
+    return columns
+
+
+def _seen(earlier: Iterable[Column], layouts: Sequence[Layout]) -> NDArray[np.bool_]:
+    held = [column.layouts for column in earlier]
+    return np.array([any(c[n] == x for c in held) for n, x in enumerate(layouts)], dtype=np.bool_)

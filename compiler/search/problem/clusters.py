@@ -1,0 +1,112 @@
+"""Clusters of a training step: a node that chooses, and those whose strategies follow from its.
+
+The backward ops of an op, what is computed anew for them, and the update of a parameter choose
+nothing by themselves, so that a step has as many variables as its forward graph, parameters and
+gradients. Clusters that look alike are of one *kind*, for which everything is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tensoropt.compiler.search.problem.graph import Graph, Node
+
+__all__ = ["Cluster", "clusters_of", "sums_of"]
+
+
+@dataclass
+class Cluster:
+    """``members`` are nodes in program order, the leader first; ``values`` what they touch.
+
+    Members of clusters of equal ``kind`` correspond, and so do their values, in their order.
+    """
+
+    leader: int
+    members: list[int]
+    values: list[int] = field(default_factory=list)
+    kind: object = None
+
+
+def clusters_of(graph: Graph) -> list[Cluster]:
+    """Return the clusters in the order of their leaders; linear in the operands.
+
+    A tied parameter is in none; a node that follows nothing that is there is on its own.
+    """
+    clusters: dict[int, Cluster] = {}
+    for index, node in enumerate(graph.nodes):
+        if not node.tied and node.follows is None:
+            clusters[index] = Cluster(index, [index])
+    for index, node in enumerate(graph.nodes):
+        if node.follows is not None:
+            clusters[node.follows].members.append(index)
+    for cluster in clusters.values():
+        _describe(graph, cluster)
+    return list(clusters.values())
+
+
+def _describe(graph: Graph, cluster: Cluster) -> None:
+    """Number the values and find the kind: what members are, and how they hang together."""
+    numbers: dict[int, int] = {}
+
+    def number(value: int) -> int:
+        return numbers.setdefault(value, len(numbers))
+
+    places = {member: place for place, member in enumerate(cluster.members)}
+    kinds = []
+    for member in cluster.members:
+        node = graph.nodes[member]
+        reads = tuple(_read(graph, node, number))
+        makes = tuple((number(v), id(graph.values[v].info)) for v in node.results)
+        repeats = None if node.repeats is None else places.get(node.repeats)
+        own = (node.kind, id(node.rule), id(node.info), node.phase, node.state, node.constant)
+        kinds.append((*own, node.held, node.whole, node.updates is None, repeats, reads, makes))
+    leader = graph.nodes[cluster.leader]
+    pairs = tuple((numbers.get(a, -1), numbers.get(b, -1)) for a, b in leader.gradients)
+    cluster.values = list(numbers)
+    cluster.kind = (tuple(kinds), pairs)
+
+
+def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
+    """Yield what a kind has to know of each operand: which value, and who made it."""
+    assert callable(number)
+    for value in node.operands:
+        if value is None:
+            yield None
+            continue
+        made = graph.producer(value)
+        info = graph.values[value].info
+        traits = (made.constant, made.tied, made.state is not None, made.phase, made.held)
+        yield number(value), id(info), *traits
+
+
+def sums_of(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """Return the nodes that sum up the gradients of each value: of all, then of all but the last.
+
+    The gradient of an addition is that of its operands too: the sum is that of the last value that
+    has it. Linear in the nodes.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    taken: set[int] = set()
+    for node in reversed(graph.nodes):
+        for value, gradient in node.gradients:
+            outer = graph.values[gradient].producer
+            if outer not in taken and _is_sum(graph.nodes[outer]):
+                taken.add(outer)
+                found[value] = (outer, *_inner(graph, outer))
+    return found
+
+
+def _is_sum(node: Node) -> bool:
+    """Say whether a node adds the gradients that the readers of a value have for it."""
+    is_own = node.follows is None and node.phase == "backward"
+    return is_own and node.info is not None and node.info.name == "Sum"
+
+
+def _inner(graph: Graph, outer: int) -> Iterator[int]:
+    made = (graph.values[v].producer for v in graph.nodes[outer].operands if v is not None)
+    yield from (node for node in made if _is_sum(graph.nodes[node]) and _reads_once(graph, node))
+
+
+def _reads_once(graph: Graph, node: int) -> bool:
+    return len(graph.values[graph.nodes[node].results[0]].uses) == 1

@@ -1,0 +1,93 @@
+"""What a tensor costs on its way from the layouts of its producer to those of a use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+
+__all__ = ["EdgeTables"]
+
+Array = npt.NDArray[np.float64]
+Layouts = tuple[Layout, ...]
+
+
+class EdgeTables:
+    """Tables of times and transient bytes, made once and shared by all edges that are equal.
+
+    Equal are edges of tensors alike with the same *objects* as layouts: the caller keeps one tuple
+    for every list of layouts, since comparing them by content would take longer than all else.
+    """
+
+    def __init__(self, resharder: Resharder) -> None:
+        self._resharder = resharder
+        self._tables: dict[object, tuple[Array, Array]] = {}
+        self._held: list[Layouts] = []  # so that no other tuple takes the identity of one of these
+
+    def table(
+        self,
+        info: TensorInfo,
+        sources: Layouts,
+        targets: Layouts,
+        *,
+        constant: bool,
+        fixed: bool = False,
+    ) -> tuple[Array, Array]:
+        """Return (time_s, transient_bytes) as [source, target]; infinite where there is no way.
+
+        A ``constant`` is cut for its use, which is free, and never communicated. What is ``fixed``,
+        or cannot move between ranks, stays as it is.
+        """
+        fixed = fixed or not info.is_movable
+        key = (info.shape, info.item_bytes, id(sources), id(targets), constant, fixed)
+        if key not in self._tables:
+            self._held += [sources, targets]
+            make = self._cuts if constant else self._reshards
+            time_s, transient = make(info, sources, targets)
+            if fixed:
+                time_s = _where_same(time_s, sources, targets)
+            self._tables[key] = time_s, transient
+        return self._tables[key]
+
+    def _reshards(
+        self, info: TensorInfo, sources: Layouts, targets: Layouts
+    ) -> tuple[Array, Array]:
+        (rows, row_of), (columns, column_of) = _distinct(sources), _distinct(targets)
+        time_s, transient = self._resharder.table(info.shape, info.item_bytes, rows, columns)
+        picked = np.ix_(row_of, column_of)
+        return time_s[picked], transient[picked]
+
+    def _cuts(self, info: TensorInfo, sources: Layouts, targets: Layouts) -> tuple[Array, Array]:
+        allowed = [[_is_cut(a, b) for b in targets] for a in sources]
+        time_s = np.where(np.array(allowed), 0.0, np.inf)
+        return time_s, np.zeros_like(time_s)
+
+
+def _where_same(time_s: Array, sources: Layouts, targets: Layouts) -> Array:
+    same = np.array([[source == target for target in targets] for source in sources])
+    return np.where(same, time_s, np.inf)
+
+
+def _distinct(layouts: Sequence[Layout]) -> tuple[list[Layout], list[int]]:
+    """Return the layouts that differ, and for each its position among them."""
+    positions: dict[Layout, int] = {}
+    numbers = [positions.setdefault(layout, len(positions)) for layout in layouts]
+    return list(positions), numbers
+
+
+def _is_cut(source: Layout, target: Layout) -> bool:
+    """Whether ``target`` follows from ``source`` on every rank alone."""
+    changed = [a for a, p in enumerate(source.placements) if p != target.placements[a]]
+    if not all(source.placements[a].is_replicate for a in changed):
+        return False
+    # Axes split a dimension major to minor: one cannot be put before an axis that is there already.
+    return not any(
+        target.placements[a].is_split and target.placements[a] == source.placements[b]
+        for a in changed
+        for b in range(a + 1, len(source.placements))
+    )

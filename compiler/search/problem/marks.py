@@ -1,0 +1,83 @@
+"""Reading what the ops of a training step are marked with: phases, leaders, gradients, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.problem.graph import Graph, Node
+
+__all__ = ["Marks"]
+
+
+class Marks:
+    """Takes the marks of each node as it is read; numbers become nodes when all are known.
+
+    The marks are those of ``training/marks.py``; a graph without them stays as it is.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._nodes: dict[int, int] = {}  # the number of an op or argument -> its node
+        self._arguments: dict[str, int] = {}
+        self._later: list[Callable[[], None]] = []
+
+    def argument(self, node: Node, held: ir.DictAttr) -> None:
+        """Read the attributes of an argument, the last node of the graph."""
+        self._arguments[node.name] = len(self.graph.nodes) - 1
+        if "topt.state" in held:
+            node.state = held["topt.state"].value
+        self._number(node, held)
+
+    def op(self, node: Node, op: ir.Operation) -> None:
+        """Read the attributes of an op, the last node of the graph."""
+        held = op.attributes
+        node.phase = onnx.phase(op)
+        self._number(node, held)
+        node.passes = onnx.is_pass_through(op)
+        node.is_alias = node.passes or onnx.is_barrier(op)
+        node.held, node.norm = "topt.gradient_of" in held, "topt.norm" in held
+        if "topt.gradients" in held:
+            fours = list(ir.DenseI64ArrayAttr(held["topt.gradients"]))
+            self._later.append(lambda: self._gradients(node, fours))
+
+    def result(self, node: Node, held: ir.DictAttr) -> None:
+        """Read the attributes of a result, the last node of the graph."""
+        self._number(node, held)
+        if "topt.updates" in held:
+            node.updates = self._arguments[held["topt.updates"].value]
+
+    def _number(self, node: Node, held: ir.DictAttr) -> None:
+        if "topt.id" in held:
+            self._nodes[held["topt.id"].value] = len(self.graph.nodes) - 1
+        for name in ("follows", "repeats"):
+            if f"topt.{name}" in held:
+                number = held[f"topt.{name}"].value
+                self._later.append(lambda n=name, k=number: self._refer(node, n, k))  # type: ignore[misc]
+
+    def _refer(self, node: Node, name: str, number: int) -> None:
+        setattr(node, name, self._nodes.get(number))
+
+    def _gradients(self, node: Node, fours: list[int]) -> None:
+        """Pair values with their gradients; what a pass has removed since is left out."""
+        pairs = []
+        for at in range(0, len(fours), 4):
+            made, result, gradient, position = fours[at : at + 4]
+            if made in self._nodes and gradient in self._nodes:
+                of, by = self._nodes[made], self._nodes[gradient]
+                pairs.append(
+                    (
+                        self.graph.nodes[of].results[result],
+                        self.graph.nodes[by].results[position],
+                    )
+                )
+        node.gradients = tuple(pairs)
+
+    def resolve(self) -> None:
+        """Replace the numbers by nodes, now that all are read."""
+        for step in self._later:
+            step()

@@ -1,0 +1,54 @@
+"""What every node of the graph may choose on a mesh."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tensoropt.compiler.layout.layout import REPLICATE, Layout, Placement, split
+from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.compiler.sharding.rule.rule import Rule, Strategy, strategies
+
+__all__ = ["node_options", "op_options", "stored", "stored_layouts"]
+
+
+def stored(layout: Layout) -> Layout:
+    """Return how a parameter lies in memory when its use wants ``layout``: partial from whole."""
+    return layout.replace([a for a, p in enumerate(layout.placements) if p.is_partial], REPLICATE)
+
+
+@lru_cache(maxsize=4096)
+def stored_layouts(info: TensorInfo | None, mesh: Mesh) -> tuple[Layout, ...]:
+    """Return every layout of splits and replicas in which a tensor of ``info`` can be kept."""
+    if info is None:
+        return (Layout.replicated(mesh),)
+    options: list[Placement] = [REPLICATE, *(split(dim) for dim in range(info.rank))]
+    layouts = map(Layout, grouped(mesh, [options] * len(mesh.shape)))
+    return tuple(layout for layout in layouts if layout.fits(info.shape, mesh))
+
+
+def node_options(graph: Graph, node: Node, mesh: Mesh) -> tuple[Strategy, ...]:
+    """Return the strategies of ``node`` on ``mesh``; an argument or result is any stored layout."""
+    if node.kind == "op":
+        assert node.rule is not None
+        offered = op_options(node.rule, len(node.operands), mesh)
+        return offered[:1] if node.whole else offered  # the first replicates
+    if node.kind == "argument" and node.whole:
+        return (Strategy((), (), (Layout.replicated(mesh),)),)
+    if node.kind == "argument":
+        value = graph.values[node.results[0]]
+        return tuple(Strategy((), (), (x,)) for x in stored_layouts(value.info, mesh))
+    held = node.operands[0]
+    info = None if held is None else graph.values[held].info
+    return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh))
+
+
+@lru_cache(maxsize=4096)
+def op_options(rule: Rule, operands: int, mesh: Mesh) -> tuple[Strategy, ...]:
+    """Return the strategies of ``rule``; values that its regions capture are replicated."""
+    found = strategies(rule, mesh)
+    whole = (Layout.replicated(mesh),) * (operands - len(rule.operands))
+    if not whole:
+        return found
+    return tuple(Strategy(s.choices, s.operands + whole, s.results) for s in found)

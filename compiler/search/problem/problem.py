@@ -1,0 +1,244 @@
+"""What a search is given: cost tables over the choices of single nodes and of pairs of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = [
+    "EdgeTable",
+    "Floats",
+    "Frontier",
+    "NodeTable",
+    "Point",
+    "Problem",
+    "left_out",
+    "no_choice",
+]
+
+Floats = NDArray[np.float64]
+
+
+class NodeTable:
+    """Costs of the K configurations of one node, each an array of shape [K].
+
+    An infinite time forbids a configuration. Left out, a memory table is zero.
+    """
+
+    def __init__(
+        self,
+        time_s: ArrayLike,
+        static_bytes: ArrayLike | None = None,
+        transient_bytes: ArrayLike | None = None,
+    ) -> None:
+        self.time_s = _floats(time_s, None)
+        self.static_bytes = _floats(static_bytes, self.time_s)
+        self.transient_bytes = _floats(transient_bytes, self.time_s)
+
+
+class EdgeTable(NodeTable):
+    """Costs of an edge for each pair of configurations of nodes ``a`` and ``b``: shape [K_a, K_b].
+
+    Several edges may join the same nodes; their times and static bytes add up.
+    """
+
+    def __init__(
+        self,
+        a: int,
+        b: int,
+        time_s: ArrayLike,
+        static_bytes: ArrayLike | None = None,
+        transient_bytes: ArrayLike | None = None,
+    ) -> None:
+        super().__init__(time_s, static_bytes, transient_bytes)
+        self.a = a
+        self.b = b
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One choice (a configuration per node, int32, shape [n]) and what it costs: bytes, seconds."""
+
+    memory: float
+    static: float
+    transient: float
+    time: float
+    choice: NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """Points sorted by time, none beaten by another in both time and memory.
+
+    Every other choice is within a factor ``1 + epsilon`` of one of them in time and in memory; with
+    ``epsilon`` 0 the points are all there are. The first and the last point are exact in any case,
+    but where the frontier is not ``whole``: time ran out before every part of the problem was
+    searched, and there is no bound. ``interrupted``: Ctrl-C ended the search.
+    ``short_of_memory``: so did the memory that the lists of points may take, for a part of it.
+    """
+
+    points: list[Point]
+    epsilon: float
+    interrupted: bool = False
+    whole: bool = True
+    short_of_memory: bool = False
+
+
+class Problem:
+    """A choice of one configuration per node, paid for by node and by edge.
+
+    Time and static bytes are sums over nodes and edges; transient bytes are the maximum over them;
+    memory is static plus transient bytes. ``nodes[i]`` is the table of node i. A search resolves
+    differences down to 2^-52 of the sum of each table's largest cost: forbid by infinity, not by
+    a huge number.
+
+    Raises UserError when a table has a wrong shape or a value that is no cost.
+    """
+
+    def __init__(self, nodes: Sequence[NodeTable], edges: Sequence[EdgeTable] = ()) -> None:
+        self.nodes = list(nodes)
+        self.edges = list(edges)
+        checked: set[object] = set()
+        for index, node in enumerate(self.nodes):
+            _check_node(index, node, checked)
+        for index, edge in enumerate(self.edges):
+            _check_edge(index, edge, self.nodes, checked)
+
+    def cost(self, choice: ArrayLike) -> Point:
+        """Cost a choice (configuration per node, shape [n]) from the tables alone."""
+        chosen = np.asarray(choice, dtype=np.int32)
+        self._check_choice(chosen)
+        time = static = transient = 0.0
+        for table, ends in self._uses():
+            if len(ends) == 1:  # without arrays, and added up in the same order as by costs()
+                at = tuple(chosen.item(end) for end in ends[0])
+                time += float(table.time_s[at])
+                static += float(table.static_bytes[at])
+                transient = max(transient, float(table.transient_bytes[at]))
+            else:
+                many = tuple(chosen[list(axis)] for axis in zip(*ends, strict=True))
+                time += float(table.time_s[many].sum())
+                static += float(table.static_bytes[many].sum())
+                transient = max(transient, float(table.transient_bytes[many].max()))
+        return Point(static + transient, static, transient, time, chosen)
+
+    def costs(self, choices: NDArray[np.int32]) -> tuple[Floats, Floats, Floats]:
+        """Time (s), static and transient bytes of many choices, shape [p, n]; each of shape [p]."""
+        time, static, transient = (np.zeros(len(choices)) for _ in range(3))
+        for table, at in self._selected(choices):
+            time += table.time_s[at].sum(axis=1)
+            if not left_out(table.static_bytes):
+                static += table.static_bytes[at].sum(axis=1)
+            if not left_out(table.transient_bytes):
+                np.maximum(transient, table.transient_bytes[at].max(axis=1), out=transient)
+        return time, static, transient
+
+    def _selected(
+        self, choices: NDArray[np.int32]
+    ) -> Iterator[tuple[NodeTable, tuple[NDArray[np.int32], ...]]]:
+        """Yield each distinct table and, per axis of it, the configurations [p, uses] it is for."""
+        for table, ends in self._uses():
+            yield table, tuple(choices[:, list(axis)] for axis in zip(*ends, strict=True))
+
+    def _uses(self) -> Iterable[tuple[NodeTable, list[tuple[int, ...]]]]:
+        """Each distinct table, and the nodes that are the axes of each use of it."""
+        uses: dict[object, tuple[NodeTable, list[tuple[int, ...]]]] = {}
+        for index, node in enumerate(self.nodes):
+            uses.setdefault(_identity(node), (node, []))[1].append((index,))
+        for edge in self.edges:
+            uses.setdefault(_identity(edge), (edge, []))[1].append((edge.a, edge.b))
+        return uses.values()
+
+    def _check_choice(self, choice: NDArray[np.int32]) -> None:
+        if choice.shape != (len(self.nodes),):
+            raise UserError(
+                f"choice: wrong shape, expected ({len(self.nodes)},), got: {choice.shape}"
+            )
+        sizes = np.array([len(node.time_s) for node in self.nodes])
+        for index in np.flatnonzero((choice < 0) | (choice >= sizes))[:1]:
+            raise UserError(
+                f"choice of node {index}: no such configuration, "
+                f"expected 0 to {sizes[index] - 1}, got: {choice[index]}"
+            )
+
+
+def no_choice() -> UserError:
+    """What a search raises when every choice has an infinite time."""
+    return UserError("search: no choice is allowed, expected one of finite time, got: inf for all")
+
+
+def left_out(memory: Floats) -> bool:
+    """Whether these are the zeros that stand for memory left out of a table."""
+    return memory is _zeros(memory.shape)
+
+
+@cache
+def _zeros(shape: tuple[int, ...]) -> Floats:
+    """Zeros that are not stored; always the same ones."""
+    return np.broadcast_to(np.zeros(()), shape)
+
+
+def _floats(values: ArrayLike | None, like: Floats | None) -> Floats:
+    """Contiguous float64 values; zeros in the shape of ``like`` for None."""
+    if values is None and like is not None:
+        return _zeros(like.shape)
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def _identity(table: NodeTable) -> tuple[int, ...]:
+    """What is the same for tables of the same arrays."""
+    return id(table.time_s), id(table.static_bytes), id(table.transient_bytes)
+
+
+def _check_node(index: int, node: NodeTable, checked: set[object]) -> None:
+    where = f"node {index}"
+    if node.time_s.ndim != 1 or node.time_s.size == 0:
+        raise UserError(
+            f"{where}: time_s has a wrong shape, expected one dimension of at least one "
+            f"configuration, got: {node.time_s.shape}"
+        )
+    _check_values(where, node, node.time_s.shape, checked)
+
+
+def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable], checked: set[object]) -> None:
+    where = f"edge {index}"
+    for end in (edge.a, edge.b):
+        if not 0 <= end < len(nodes):
+            raise UserError(f"{where}: no such node, expected 0 to {len(nodes) - 1}, got: {end}")
+    if edge.a == edge.b:
+        raise UserError(f"{where}: joins a node to itself, expected two nodes, got: {edge.a} twice")
+    _check_values(
+        f"{where} from node {edge.a} to node {edge.b}",
+        edge,
+        (len(nodes[edge.a].time_s), len(nodes[edge.b].time_s)),
+        checked,
+    )
+
+
+def _check_values(
+    where: str, table: NodeTable, shape: tuple[int, ...], checked: set[object]
+) -> None:
+    """Check a table unless one of the same arrays is among those ``checked``."""
+    key = (_identity(table), shape)
+    if key in checked:
+        return
+    checked.add(key)
+    for name in ("time_s", "static_bytes", "transient_bytes"):
+        array: Floats = getattr(table, name)
+        if array.shape != shape:
+            raise UserError(
+                f"{where}: {name} has a wrong shape, expected {shape}, got: {array.shape}"
+            )
+        usable = array >= 0 if name == "time_s" else (array >= 0) & np.isfinite(array)
+        if not usable.all():
+            want = "seconds, not negative" if name == "time_s" else "finite bytes, not negative"
+            at = tuple(int(i) for i in np.argwhere(~usable)[0])
+            raise UserError(
+                f"{where}: {name}{list(at)} is no cost, expected {want}, got: {array[at]}"
+            )

@@ -1,0 +1,110 @@
+"""Shared tensors whose gradients are summed: one variable for the copy and for the sum.
+
+A tensor with several readers has a copy, of which all of them read; their gradients have a sum. The
+sum lies as the copy does: split where it is split, whole or partial where it is whole. A partial
+sum that several ops read is reduced once, to a layout that is chosen as well. As variables of their
+own the three would multiply the size of every table at the end of a residual block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.compiler.layout.layout import REPLICATE, Layout, split
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
+from tensoropt.compiler.search.problem.problem import NodeTable
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+
+__all__ = ["Summed", "summed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """A cluster that is a sum, with options for the copy too.
+
+    ``copies`` has the layout of the copy per option; ``made``, ``kept``, ``wanted``, ``picks`` and
+    ``table`` are as in :class:`ClusterKind`.
+    """
+
+    copies: tuple[Layout, ...]
+    made: dict[int, tuple[Layout, ...]]
+    kept: dict[int, NDArray[np.bool_]]
+    wanted: dict[int, list[Column]]
+    picks: NDArray[np.int32]
+    table: NodeTable
+
+
+def summed(
+    kind: ClusterKind, info: TensorInfo, copies: Sequence[Layout], *, shared: bool
+) -> Summed:
+    """Return the options of a sum (a cluster of one node) with a copy in one of ``copies``.
+
+    A sum that is ``shared`` is read by several ops. Linear in the product of the layouts of both.
+    """
+    (place,) = kind.made
+    tables, sums = kind.tables, kind.made[place]
+    rows = [
+        (copy, number, end)
+        for copy in copies
+        for number, held in enumerate(sums)
+        if _agree(copy, held)
+        for end in (_ends(held, info, tables.mesh) if shared else (held,))
+    ]
+    index = np.array([number for _, number, _ in rows], dtype=np.intp)
+    ends = tuple(end for _, _, end in rows)
+    return Summed(
+        tuple(copy for copy, _, _ in rows),
+        {place: ends},
+        {place: np.zeros(len(rows), dtype=np.bool_)},
+        {value: [_taken(c, index) for c in columns] for value, columns in kind.wanted.items()},
+        kind.picks[index],
+        _table(kind.table, index, tables.resharder, info, [sums[n] for n in index], ends),
+    )
+
+
+def _agree(copy: Layout, held: Layout) -> bool:
+    """Say whether a sum lies as its copy does: an axis that replicates one may sum the other."""
+    pairs = zip(copy.placements, held.placements, strict=True)
+    return all(a == b or (a.is_replicate and b.is_partial) for a, b in pairs)
+
+
+def _ends(held: Layout, info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
+    """Yield how a sum may be reduced before it is read: not, whole, or along a dimension."""
+    yield held
+    axes = [axis for axis, own in enumerate(held.placements) if own.is_partial]
+    if axes:
+        yield held.replace(axes, REPLICATE)
+        along = (held.replace(axes, split(dim)) for dim in range(info.rank))
+        yield from (layout for layout in along if layout.fits(info.shape, mesh))
+
+
+def _taken(column: Column, index: NDArray[np.intp]) -> Column:
+    layouts = tuple(column.layouts[n] for n in index)
+    return Column(layouts, column.part, column.late, column.again[index])
+
+
+def _table(
+    table: NodeTable,
+    index: NDArray[np.intp],
+    resharder: Resharder,
+    info: TensorInfo,
+    sources: Sequence[Layout],
+    ends: Sequence[Layout],
+) -> NodeTable:
+    """Return the costs of the sum and of reducing it."""
+    paths = [
+        resharder.path(info.shape, info.item_bytes, source, end)
+        for source, end in zip(sources, ends, strict=True)
+    ]
+    peaks = np.array([path.peak_bytes for path in paths], dtype=np.float64)
+    return NodeTable(
+        table.time_s[index] + np.array([path.time_s for path in paths]),
+        table.static_bytes[index],
+        np.maximum(table.transient_bytes[index], peaks),
+    )

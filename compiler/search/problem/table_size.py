@@ -1,0 +1,65 @@
+"""Meshes whose cost tables would not fit into memory: found out before the tables are made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.units import format_bytes
+
+__all__ = ["TablesTooLargeError", "check_tables", "refines"]
+
+CELL_BYTES = 16  # time and transient memory
+SHARE = 0.25  # of the machine's memory; the search holds copies
+
+
+class TablesTooLargeError(UserError):
+    """The cost tables of a mesh need more memory than the search may have."""
+
+
+def check_tables(tables: MeshTables, too_large: Iterable[Mesh]) -> None:
+    """Raise TablesTooLargeError if the tables do not fit, or did not on a coarser mesh.
+
+    Linear in the edges of the graph, after the options of its nodes.
+    """
+    for coarse in () if tables.mesh.is_deep else too_large:
+        if refines(tables.mesh, coarse):
+            raise TablesTooLargeError(
+                f"search: the cost tables are larger than those of mesh {coarse}, "
+                "expected a mesh of fewer axes"
+            )
+    need, most = table_bytes(tables), SHARE * _memory_bytes()
+    if need > most:
+        raise TablesTooLargeError(
+            f"search: the cost tables need about {format_bytes(need)}, expected at most "
+            f"{format_bytes(most)}; a mesh of fewer axes has smaller ones"
+        )
+
+
+def table_bytes(tables: MeshTables) -> int:
+    """Return about what the tables of all edges take, equal ones once."""
+    graph, cells = tables.graph, {}
+    for value, node, operand in graph.edges():
+        made, used = tables.options[graph.values[value].producer], tables.options[node]
+        cells[id(made), id(used), operand] = len(made) * len(used)
+    return CELL_BYTES * sum(cells.values())
+
+
+def refines(fine: Mesh, coarse: Mesh) -> bool:
+    """Whether ``fine`` divides axes of ``coarse``: it then has all its layouts, and more."""
+    axes = iter(coarse.shape)
+    left = next(axes)
+    for extent in fine.shape:
+        if left == 1:
+            left = next(axes, 0)
+        if left == 0 or left % extent:
+            return False
+        left //= extent
+    return left == 1 and next(axes, None) is None
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,322 @@
+"""From the graph to the search's problem: times and bytes of every choice on one mesh.
+
+Time adds. Memory is a static sum (parameters, and what ONNX Runtime folds from them at load) and a
+transient maximum (the tensors that one step holds). Equal ops share their tables, which is also
+what lets the engine solve repeated layers once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.compiler.cost.bodies import bodies_time_s
+from tensoropt.compiler.cost.communication import collective_time_s, copy_line
+from tensoropt.compiler.cost.compute import local_bytes, measured, op_time_s
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.search.problem.edge_tables import EdgeTables
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.options import node_options, stored
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.compiler.sharding.rule.rule import Choice as Pick
+from tensoropt.compiler.sharding.rule.rule import Strategy
+
+__all__ = ["Choice", "MeshTables", "complete", "rounds", "tensor_bytes"]
+
+
+T = TypeVar("T")
+
+Choice = NDArray[np.int32]
+"""Numbers of options."""
+
+_Uses = list[tuple[int, int]]
+"""The (node, operand) pairs that read a tensor."""
+
+
+def rounds(readers: list[T]) -> Iterator[tuple[list[T], list[T]]]:
+    """Yield the readers that share each copy of a tensor, none for what its producer made, and
+    those that read it: see ``MeshTables.problem``."""
+    if len(readers) < 2:
+        yield [], readers
+    elif len(readers) == 2:
+        yield readers, readers
+    else:
+        yield readers, readers[-1:]
+        yield readers[:-1], readers[:-1]
+
+
+def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
+    """Return the bytes of one rank's part; none where the rank of the tensor is unknown."""
+    return 0 if info is None else local_bytes(info, layout, mesh)
+
+
+@dataclass(frozen=True)
+class _End:
+    """One end of an edge: a node of the problem, and a layout of the tensor per option."""
+
+    node: int
+    layouts: tuple[Layout, ...]
+
+
+@dataclass(eq=False)
+class MeshTables:
+    """The options and costs of a graph on one mesh of one device description."""
+
+    graph: Graph
+    mesh: Mesh
+    device: Device
+
+    def __post_init__(self) -> None:
+        self.resharder = Resharder(self.mesh, self.device)
+        self._edge_tables = EdgeTables(self.resharder)
+        self._layouts: dict[object, tuple[Layout, ...]] = {}
+        self._node_tables: dict[object, NodeTable] = {}
+        self._numbers: dict[int, dict[tuple[Pick, ...], int]] = {}
+
+    @cached_property
+    def options(self) -> list[tuple[Strategy, ...]]:
+        """Per node, its strategies; none for a tied parameter."""
+        known: dict[object, tuple[Strategy, ...]] = {}
+        for node in self.graph.nodes:
+            key = self._kind(node)
+            if key not in known:
+                known[key] = () if node.tied else node_options(self.graph, node, self.mesh)
+        return [known[self._kind(node)] for node in self.graph.nodes]
+
+    def _kind(self, node: Node) -> object:
+        """Return what the options of a node depend on."""
+        values = [*node.operands[:1], *node.results[:1]]
+        infos = [id(self.graph.values[v].info) for v in values if v is not None]
+        return node.kind, id(node.rule), len(node.operands), node.whole, node.tied, *infos
+
+    @cached_property
+    def variables(self) -> list[int]:
+        """The nodes that choose, in program order."""
+        return [index for index, node in enumerate(self.graph.nodes) if not node.tied]
+
+    @property
+    def leaders(self) -> list[int]:
+        """The nodes that the first nodes of the problem stand for, in its order."""
+        return self.variables
+
+    def decode(self, choice: Choice) -> Choice:
+        """Return the number of the option of each of ``variables`` for a choice of the problem."""
+        return choice[: len(self.variables)]
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """Per node the first that has the same options at the same costs, by itself if tied."""
+        first: dict[object, int] = {}
+        kinds = (i if n.tied else self.node_table(i) for i, n in enumerate(self.graph.nodes))
+        return [first.setdefault(kind, index) for index, kind in enumerate(kinds)]
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The pairwise factor graph; its node ``i`` is ``variables[i]``, then come the copies.
+
+        A tensor with several uses has a *copy*: a node that chooses the layout in which its uses
+        find it, so that they pay together for getting there and each alone for going on. With
+        three uses or more, all but the last share a second copy, made from the first: the last is
+        often where a residual connection ends, which wants what the producer made.
+        Linear in the number of edges, times the sizes of their distinct tables.
+        """
+        position = {node: index for index, node in enumerate(self.variables)}
+        nodes = [self.node_table(index) for index in self.variables]
+        edges: list[EdgeTable] = []
+        for value, uses in self._free_uses().items():
+            source = self._source(value, position)
+            passed_on = [use for use in uses if self.graph.is_passed_on(value, use[0])]
+            for use in passed_on:
+                edges.append(self._edge(value, source, self._use(use, position), fixed=True))
+            free = [use for use in uses if use not in passed_on]
+            for sharing, paying in self._rounds(value, free):
+                if sharing:
+                    copy = self._copy(value, source, sharing, len(nodes))
+                    edges.append(self._edge(value, source, copy))
+                    nodes.append(self._free_node(len(copy.layouts)))
+                    source = copy
+                edges += [self._edge(value, source, self._use(u, position)) for u in paying]
+        return Problem(nodes, edges)
+
+    def _rounds(self, value: int, uses: _Uses) -> Iterator[tuple[_Uses, _Uses]]:
+        return iter([([], uses)]) if self.graph.producer(value).constant else rounds(uses)
+
+    def _free_uses(self) -> dict[int, _Uses]:
+        """Return the (node, operand) pairs that read each value and choose freely."""
+        uses: dict[int, _Uses] = {}
+        for value, consumer, operand in self.graph.edges():
+            uses.setdefault(value, []).append((consumer, operand))
+        return uses
+
+    def op_time_s(self, node: Node, strategy: Strategy) -> float:
+        """Return the time of an op under ``strategy``; what is folded at load takes none, nor does
+        what ONNX Runtime makes part of another."""
+        if node.constant or node.kind != "op" or self.is_fused(node):
+            return 0.0
+        assert node.info is not None and node.rule is not None
+        own = op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
+        return own + bodies_time_s(node.info, self.device)
+
+    def is_fused(self, node: Node) -> bool:
+        """Say whether ``node`` was measured to be part of another op after those it follows."""
+        return id(node) in self._fused
+
+    @cached_property
+    def _fused(self) -> frozenset[int]:
+        return frozenset(id(node) for node in self.graph.nodes if self._was_fused(node))
+
+    def _was_fused(self, node: Node) -> bool:
+        if node.info is None or not self.device.operators:
+            return False
+        known = measured(node.info, self.device)
+        return known is not None and self.graph.context(node) in known.fused
+
+    def inner_time_s(self, node: Node, strategy: Strategy) -> float:
+        """Return the time of the collectives inside the op of one rank, and of copies for them."""
+        if node.constant or node.rule is None:
+            return 0.0
+        return sum(
+            copy_line(2.0, self.device).at(size)
+            if kind == "copy"
+            else collective_time_s(kind, size, axes, self.mesh, self.device)
+            for kind, axes, size in node.rule.inner_steps(strategy, self.mesh)
+        )
+
+    def static_bytes(self, node: Node, strategy: Strategy) -> int:
+        """Return the bytes that ``node`` keeps: its parameters, or its result if constant or state.
+
+        ONNX Runtime frees the parameters of a node that it folds.
+        """
+        if node.constant:
+            kept = [self.graph.values[v] for v in node.results]
+            return sum(
+                tensor_bytes(value.info, strategy.results[value.index], self.mesh)
+                for value in kept
+                if self.graph.is_kept(value)
+            )
+        total = 0
+        for operand, info in self.graph.tied_operands(node):
+            total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
+        if self.graph.adds_state(node):
+            kept = [self.graph.values[v] for v in node.results]
+            total += sum(tensor_bytes(v.info, strategy.results[v.index], self.mesh) for v in kept)
+        return total
+
+    def transient_bytes(self, node: Node, strategy: Strategy) -> int:
+        """Return the bytes that ``node`` reads and writes while it runs, parameters left out, and
+        what its bodies hold."""
+        if node.constant or node.is_alias:
+            return 0
+        read = {
+            (value, strategy.operands[operand])
+            for operand, value in enumerate(node.operands)
+            if value is not None and not self.graph.stays(value)
+        }
+        total = 0 if node.info is None else node.info.inner_bytes
+        total += sum(tensor_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
+        for value, layout in zip(node.results, strategy.results, strict=True):
+            if not self.graph.stays(value):
+                total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
+        return total
+
+    def numbers(self, index: int) -> dict[tuple[Pick, ...], int]:
+        """Return the number of an op's option by what each mesh axis does."""
+        options = self.options[index]
+        if id(options) not in self._numbers:
+            self._numbers[id(options)] = {option.choices: n for n, option in enumerate(options)}
+        return self._numbers[id(options)]
+
+    def node_table(self, index: int) -> NodeTable:
+        """Return the costs of a node's options; the same table for nodes alike."""
+        # Known by identity: equal ops have the same, and to hash them takes long.
+        node = self.graph.nodes[index]
+        key = (node.kind, id(node.info), self._surroundings(node), id(self.options[index]))
+        if key not in self._node_tables:
+            options = self.options[index]
+            self._node_tables[key] = NodeTable(
+                np.array([self.op_time_s(node, s) + self.inner_time_s(node, s) for s in options]),
+                np.array([self.static_bytes(node, s) for s in options], dtype=np.float64),
+                np.array([self.transient_bytes(node, s) for s in options], dtype=np.float64),
+            )
+        return self._node_tables[key]
+
+    def _free_node(self, options: int) -> NodeTable:
+        """Return the table of a copy, which is paid for on its edges."""
+        if options not in self._node_tables:
+            self._node_tables[options] = NodeTable(np.zeros(options))
+        return self._node_tables[options]
+
+    def _surroundings(self, node: Node) -> tuple[object, ...]:
+        """Return what a node table depends on beyond the op itself."""
+        values = [*node.operands, *node.results]
+        return (
+            node.constant,
+            self.is_fused(node),
+            tuple(
+                v is not None
+                and (
+                    self.graph.producer(v).tied,
+                    self.graph.producer(v).constant,
+                    self.graph.is_kept(self.graph.values[v]),
+                    self.graph.resides(v),
+                    node.operands.index(v) if v in node.operands else -1,
+                    id(self.graph.values[v].info),
+                )
+                for v in values
+            ),
+        )
+
+    def _source(self, value: int, position: dict[int, int]) -> _End:
+        held = self.graph.values[value]
+        return _End(position[held.producer], self._made(held.producer, held.index))
+
+    def _use(self, use: tuple[int, int], position: dict[int, int]) -> _End:
+        return _End(position[use[0]], self._wanted(*use))
+
+    def _made(self, node: int, result: int) -> tuple[Layout, ...]:
+        """Return the layout of a result per option; the same object for the same options."""
+        options = self.options[node]
+        return self._kept((id(options), "made", result), (s.results[result] for s in options))
+
+    def _wanted(self, node: int, operand: int) -> tuple[Layout, ...]:
+        """Return the layout of an operand per option; the same object for the same options."""
+        options = self.options[node]
+        return self._kept((id(options), "wanted", operand), (s.operands[operand] for s in options))
+
+    def _kept(self, key: object, layouts: Iterator[Layout]) -> tuple[Layout, ...]:
+        if key not in self._layouts:
+            self._layouts[key] = tuple(layouts)
+        return self._layouts[key]
+
+    def _copy(self, value: int, source: _End, uses: _Uses, number: int) -> _End:
+        """Return the node of the copy: any complete layout that is made or wanted.
+
+        Several uses that all want a partial sum gain nothing over reducing it first, as each
+        carries it to a reduction of its own; leaving it out makes the tables much smaller.
+        """
+        groups = {id(x): x for x in (source.layouts, *(self._wanted(*use) for use in uses))}
+        return _End(number, self._kept(("copy", *groups), complete(groups.values())))
+
+    def _edge(self, value: int, source: _End, target: _End, *, fixed: bool = False) -> EdgeTable:
+        held = self.graph.values[value]
+        constant = self.graph.nodes[held.producer].constant
+        assert held.info is not None
+        tables = self._edge_tables.table(
+            held.info, source.layouts, target.layouts, constant=constant, fixed=fixed
+        )
+        return EdgeTable(source.node, target.node, tables[0], transient_bytes=tables[1])
+
+
+def complete(groups: Iterable[tuple[Layout, ...]]) -> Iterator[Layout]:
+    """Yield each layout without partial sums once; nothing is done before it is asked for."""
+    distinct = dict.fromkeys(layout for group in groups for layout in group)
+    yield from (layout for layout in distinct if not layout.has_partial)

@@ -1,0 +1,266 @@
+"""The problem of a training step: a variable per cluster, edges for all that runs between them.
+
+Forward and backward are charged together: an edge has the reshard of an activation and of its
+gradient, and the bytes of what the backward pass keeps. How a parameter is stored and how its
+gradient and moments lie are variables like others, so that ZeRO (arXiv 1910.02054) is a choice:
+stored whole with split moments is its stage 1 or 2 (gradients are always as split as moments),
+all split is stage 3, fetched once for the forward and once for the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
+from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of, sums_of
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.problem.summed import Summed, summed
+from tensoropt.compiler.search.problem.tables import (
+    Choice,
+    MeshTables,
+    complete,
+    rounds,
+    tensor_bytes,
+)
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+
+__all__ = ["TrainingTables", "mesh_tables"]
+
+_Tables = tuple[Floats, Floats, Floats]
+"""Times, static and transient bytes of an edge."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Who gives a value: a node of the problem, the layouts per option, and for which of them the
+    made tensor is kept anyway. ``constant`` and ``state`` say what the value is."""
+
+    node: int
+    layouts: tuple[Layout, ...]
+    kept: NDArray[np.bool_]
+    constant: bool = False
+    state: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Target:
+    """Who reads a value: a node of the problem and the ways in which it wants it."""
+
+    node: int
+    columns: tuple[Column, ...]
+
+    @property
+    def is_late(self) -> bool:
+        return any(column.late for column in self.columns)
+
+
+class TrainingTables(MeshTables):
+    """The options and costs of a training step on one mesh."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.clusters = clusters_of(self.graph)
+        self._cluster_of = {m: n for n, c in enumerate(self.clusters) for m in c.members}
+        self._sums = sums_of(self.graph)
+        self._kinds: dict[object, ClusterKind] = {}
+        self._summed: dict[int, Summed] = {}  # by cluster
+        self._summed_known: dict[object, Summed] = {}
+        self._edges_known: dict[object, _Tables] = {}
+        self._columns: dict[object, Column] = {}
+        self._flags: dict[object, NDArray[np.bool_]] = {}
+
+    @property
+    def leaders(self) -> list[int]:
+        return [cluster.leader for cluster in self.clusters]
+
+    def kind(self, cluster: Cluster) -> ClusterKind:
+        """Return the costs of a cluster, the same for all that look alike."""
+        fused = tuple(self.is_fused(self.graph.nodes[member]) for member in cluster.members)
+        key = (cluster.kind, fused)
+        if key not in self._kinds:
+            self._kinds[key] = ClusterKind(self, cluster)
+        return self._kinds[key]
+
+    def _options_of(self, number: int) -> ClusterKind | Summed:
+        """Return the costs of a cluster as a node of the problem."""
+        return self._summed.get(number) or self.kind(self.clusters[number])
+
+    def decode(self, choice: Choice) -> Choice:
+        """Return the number of the option of each of ``variables`` for a choice of the problem."""
+        picked = np.zeros(len(self.graph.nodes), dtype=np.int32)
+        for number, option in enumerate(choice[: len(self.clusters)].tolist()):
+            picked[self.clusters[number].members] = self._options_of(number).picks[option]
+        return picked[self.variables]
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The pairwise factor graph; its node ``i`` is ``clusters[i]``, then come copies.
+
+        Values with several readers have copies, as in ``MeshTables.problem``; that of a tensor
+        whose gradients are summed is one with the sum. State has none, as it is fetched for each
+        use. Linear in the operands, times the sizes of distinct tables.
+        """
+        readers = self._readers()
+        for value, targets in readers.items():
+            if self._is_shared(value, targets):
+                self._sum_up(value, targets, readers)
+        nodes = [self._options_of(number).table for number in range(len(self.clusters))]
+        edges: list[EdgeTable] = []
+        for value, targets in self._readers().items():
+            self._connect(value, self._source_of(value), targets, nodes, edges)
+        return Problem(nodes, edges)
+
+    def _readers(self) -> dict[int, list[_Target]]:
+        """Return who reads each value from outside its cluster, in the order of the clusters."""
+        readers: dict[int, list[_Target]] = {}
+        for number, cluster in enumerate(self.clusters):
+            for place, columns in self._options_of(number).wanted.items():
+                target = _Target(number, tuple(columns))
+                readers.setdefault(cluster.values[place], []).append(target)
+        return readers
+
+    def _source_of(self, value: int) -> _Source:
+        producer = self.graph.values[value].producer
+        number, node = self._cluster_of[producer], self.graph.nodes[producer]
+        held, place = self._options_of(number), self.clusters[number].values.index(value)
+        is_state = node.state is not None
+        return _Source(number, held.made[place], held.kept[place], node.constant, is_state)
+
+    def _is_shared(self, value: int, targets: Sequence[_Target]) -> bool:
+        """Say whether a value has copies: a gradient that is passed on lies as its op says."""
+        node = self.graph.producer(value)
+        alone = node.constant or node.state is not None or node.passes
+        return len(targets) > 1 and not alone
+
+    def _sum_up(
+        self, value: int, targets: list[_Target], readers: dict[int, list[_Target]]
+    ) -> None:
+        """Make one node of each copy of a value and the sum of the gradients of its readers."""
+        info, source = self.graph.values[value].info, self._source_of(value)
+        if info is None:
+            return
+        for (sharing, _), node in zip(rounds(targets), self._sums.get(value, ()), strict=False):
+            number, copies = self._cluster_of[node], self._copies(source, sharing)
+            kind = self.kind(self.clusters[number])
+            shared = len(readers.get(self.graph.nodes[node].results[0], ())) > 1
+            key = (id(kind), id(info), id(copies), shared)
+            if key not in self._summed_known:
+                self._summed_known[key] = summed(kind, info, copies, shared=shared)
+            self._summed[number] = self._summed_known[key]
+
+    def _connect(
+        self,
+        value: int,
+        source: _Source,
+        targets: list[_Target],
+        nodes: list[NodeTable],
+        edges: list[EdgeTable],
+    ) -> None:
+        """Join the readers of a value to it, through copies where several share it."""
+        producer, info = self.graph.producer(value), self.graph.values[value].info
+        if info is None or (source.constant and producer.follows is not None):
+            return  # a literal of another cluster is cut as it is wanted
+        if not self._is_shared(value, targets) or self._is_reduced(value):
+            edges += [self._joined(info, source, target) for target in targets]
+            return
+        sums = self._sums.get(value, ())
+        for place, (sharing, paying) in enumerate(rounds(targets)):
+            number = self._cluster_of[sums[place]] if place < len(sums) else None
+            copy = self._shared_copy(source, sharing, number, len(nodes))
+            if copy.node == len(nodes):
+                nodes.append(self._free_node(len(copy.columns[0].layouts)))
+            edges.append(self._joined(info, source, copy))
+            layouts = copy.columns[0].layouts
+            source = _Source(copy.node, layouts, self._all(len(layouts), copy.is_late))
+            edges += [self._joined(info, source, target) for target in paying]
+
+    def _is_reduced(self, value: int) -> bool:
+        """Say whether a value is a sum that chooses itself what its readers find."""
+        return self._cluster_of[self.graph.values[value].producer] in self._summed
+
+    def _all(self, count: int, flag: bool) -> NDArray[np.bool_]:
+        return self._flags.setdefault((count, flag), np.full(count, flag))
+
+    def _shared_copy(
+        self, source: _Source, targets: list[_Target], number: int | None, new: int
+    ) -> _Target:
+        """Return the copy for ``targets``: cluster ``number``, a sum, or else node ``new``."""
+        late = any(target.is_late for target in targets)
+        if number is None:
+            return _Target(new, (self._column(self._copies(source, targets), late),))
+        return _Target(number, (self._column(self._summed[number].copies, late),))
+
+    def _column(self, copies: tuple[Layout, ...], late: bool) -> Column:
+        """Return how a copy is made; the same object for the same layouts."""
+        key = (id(copies), late)
+        if key not in self._columns:
+            self._columns[key] = Column(copies, 0, late, self._all(len(copies), False))
+        return self._columns[key]
+
+    def _copies(self, source: _Source, targets: list[_Target]) -> tuple[Layout, ...]:
+        """Return how a copy may lie: in any complete layout that is made or wanted."""
+        groups = [source.layouts, *(c.layouts for target in targets for c in target.columns)]
+        return self._kept(("copy", *dict.fromkeys(map(id, groups))), complete(groups))
+
+    def _joined(self, info: TensorInfo, source: _Source, target: _Target) -> EdgeTable:
+        key = (
+            id(info),
+            id(source.layouts),
+            id(source.kept),
+            source.constant,
+            source.state,
+            *map(id, target.columns),
+        )
+        if key not in self._edges_known:
+            self._edges_known[key] = self._tables(info, source, target)
+        return EdgeTable(source.node, target.node, *self._edges_known[key])
+
+    def _tables(self, info: TensorInfo, source: _Source, target: _Target) -> _Tables:
+        """Return what the ways of a target cost, those that were paid for already left out."""
+        shape = len(source.layouts), len(target.columns[0].layouts)
+        time_s, static, transient = (np.zeros(shape) for _ in range(3))
+        for column in target.columns:
+            own, peak = self._edge_tables.table(
+                info, source.layouts, column.layouts, constant=source.constant
+            )
+            time_s += np.where(column.again, 0.0, own)
+            np.maximum(transient, np.where(np.isfinite(own), peak, 0.0), out=transient)
+        if target.is_late and not source.constant and not source.state:
+            for layouts in _kept_layouts(target.columns):
+                static += self._kept_bytes(info, source, layouts)
+        return time_s, static, transient
+
+    def _kept_bytes(
+        self, info: TensorInfo, source: _Source, layouts: Sequence[Layout | None]
+    ) -> Floats:
+        """Return the bytes kept in ``layouts`` (per option) beyond what the source keeps itself."""
+        numbers: dict[Layout | None, int] = {}
+        made = np.array([numbers.setdefault(layout, len(numbers)) for layout in source.layouts])
+        kept = np.array([numbers.setdefault(layout, len(numbers)) for layout in layouts])
+        size = [0 if x is None else tensor_bytes(info, x, self.mesh) for x in layouts]
+        shared = (made[:, None] == kept[None, :]) & source.kept[:, None]
+        return np.where(shared, 0.0, np.array(size, dtype=np.float64)[None, :])
+
+
+def mesh_tables(graph: Graph, mesh: Mesh, device: Device) -> MeshTables:
+    """Return the tables of a model or of a training step."""
+    return (TrainingTables if graph.trains else MeshTables)(graph, mesh, device)
+
+
+def _kept_layouts(columns: Sequence[Column]) -> list[list[Layout | None]]:
+    """Return the layouts that are kept per option; ``None`` where an earlier list has it."""
+    found: list[list[Layout | None]] = []
+    for column in columns:
+        if column.late:
+            seen = [[row[n] for row in found] for n in range(len(column.layouts))]
+            found.append([None if x in seen[n] else x for n, x in enumerate(column.layouts)])
+    return found

@@ -1,0 +1,80 @@
+"""Shape inference over a module: what has become known of shapes reaches every value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tensoropt.compiler.protos.emitter import Emitter
+from tensoropt.compiler.protos.subgraphs import subgraphs
+from tensoropt.compiler.protos.types import TypeTable
+from tensoropt.compiler.shapes.inference import Types, infer_types, value_types
+from tensoropt.compiler.shapes.reshapes import write_reshapes
+from tensoropt.compiler.shapes.symbols import dims_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name
+
+__all__ = ["merged_type", "refine_types", "update_signature"]
+
+
+def refine_types(module: ir.Module) -> bool:
+    """Give the values of an unpartitioned ``module`` their inferred types; say whether any changed.
+
+    A dimension that is known stays known. The shape of a `Reshape` becomes a literal where symbolic
+    dimensions tell it. Raises :class:`UserError` where types do not fit.
+    """
+    with module.context, ir.Location.unknown():
+        emitter = Emitter(module, {op_name("", BARRIER): _as_identity})
+        emitter.function(lambda argument: None)
+        held = module.operation.attributes
+        name = held["topt.model"].value if "topt.model" in held else "module"
+        inferred = infer_types(Path(name), emitter.model())
+        types: Types = {}
+        for graph, _ in subgraphs(inferred.graph):
+            types.update(value_types(graph))
+        changed = _apply(emitter.values, types)
+        changed |= write_reshapes(
+            module, {v: dims_of(types.get(n)) for v, n in emitter.values.items()}
+        )
+        update_signature(module)
+    return changed
+
+
+def _as_identity(emitter: Emitter, op: ir.Operation) -> None:
+    """Emit a Barrier, which ONNX's inference does not know, as what it is to types."""
+    name = node_name(op) or "Barrier"
+    results = emitter.results(op, name)
+    emitter.node("Identity", [emitter.name(op.operands[0])], name=name, results=results)
+
+
+def _apply(values: dict[ir.Value, str], types: Types) -> bool:
+    table, changed = TypeTable(), False
+    for value, name in values.items():
+        if name not in types:
+            continue
+        new = merged_type(value.type, table.type(types[name]))
+        if new != value.type:
+            value.set_type(new)
+            changed = True
+    return changed
+
+
+def merged_type(old: ir.Type, new: ir.Type) -> ir.Type:
+    """Return ``new`` with the dimensions that only ``old`` knows."""
+    if isinstance(new, ir.UnrankedTensorType) and isinstance(old, ir.RankedTensorType):
+        return old
+    if not isinstance(old, ir.RankedTensorType) or not isinstance(new, ir.RankedTensorType):
+        return new
+    if old.rank != new.rank or new.has_static_shape:
+        return new
+    dims = [old.shape[i] if new.is_dynamic_dim(i) else new.shape[i] for i in range(new.rank)]
+    return ir.RankedTensorType.get(dims, new.element_type)
+
+
+def update_signature(module: ir.Module) -> None:
+    """Make the type of `@main` that of its arguments and of what it returns."""
+    main = function(module)
+    block = main.regions[0].blocks[0]
+    returned = block.operations[len(block.operations) - 1].operation
+    inputs = [value.type for value in block.arguments]
+    kind = ir.FunctionType.get(inputs, [value.type for value in returned.operands], module.context)
+    main.attributes["function_type"] = ir.TypeAttr.get(kind)

@@ -1,0 +1,42 @@
+"""Shapes of Reshape operations, written down where the names of dimensions tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tensoropt.compiler.protos.op_names import OpNamer
+from tensoropt.compiler.shapes.symbols import Dims, reshape_literal
+from tensoropt.dialects.elements import to_dense
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import CONSTANT, constant_value, function, walk
+
+__all__ = ["write_reshapes"]
+
+
+def write_reshapes(module: ir.Module, dims: Mapping[ir.Value, Dims | None]) -> bool:
+    """Make the shape of each `Reshape` a literal where ``dims`` tell it; say whether any changed.
+
+    A sharding rule reads such a literal: a 0 says which dimension stays as it is.
+    """
+    changed, namer = False, OpNamer(module)
+    for op in walk(function(module)):
+        if op.name == "onnx.Reshape" and len(op.operands) == 2:
+            changed |= _write(op, dims.get(op.operands[0]), dims.get(op.results[0]), namer)
+    return changed
+
+
+def _write(op: ir.Operation, source: Dims | None, result: Dims | None, namer: OpNamer) -> bool:
+    if source is None or result is None or constant_value(op.operands[1]) is not None:
+        return False
+    literal = reshape_literal(source, result)
+    if literal is None:
+        return False
+    value = to_dense(np.array(literal, np.int64))
+    with ir.InsertionPoint(op), namer.beside(op, "shape"):
+        made = ir.Operation.create(CONSTANT, [value.type], [], {"value": value})
+    op.operands[1] = made.results[0]
+    if "allowzero" in op.attributes:
+        del op.attributes["allowzero"]
+    return True

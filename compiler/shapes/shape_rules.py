@@ -1,0 +1,237 @@
+"""Shapes as ONNX Runtime's kernels make them, where ONNX's own inference says otherwise.
+
+What runs is what counts: a size that inference gets wrong is folded into numbers and laid out over
+ranks. `bench/shapes.py` compares all shape arithmetic with ONNX Runtime; each rule here is for a
+difference that it found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from tensoropt.compiler.sharding.ops.einsum import parse_equation
+from tensoropt.compiler.sharding.rule.slicing import taken
+from tensoropt.compiler.sharding.rule.windows import padded_windows
+
+__all__ = ["OPEN", "RULES", "Call", "Shape"]
+
+OPEN = -1
+"""A size that is not known, whatever inference says."""
+
+Shape = list[int | None]
+"""Sizes; ``None`` for one of which a rule says nothing."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node, the sizes of its operands (``None`` where not known) and those that are literals."""
+
+    node: onnx.NodeProto
+    shapes: Sequence[Shape | None]
+    literals: Mapping[int, npt.NDArray[Any]]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute: an int, a list of them or text."""
+        for held in self.node.attribute:
+            if held.name == name:
+                value = onnx.helper.get_attribute_value(held)
+                return value.decode() if isinstance(value, bytes) else value
+        return default
+
+    def has(self, index: int) -> bool:
+        """Say whether operand ``index`` is there."""
+        return index < len(self.node.input) and bool(self.node.input[index])
+
+    def shape(self, index: int) -> Shape | None:
+        """Return the sizes of operand ``index``, ``None`` where its rank is not known."""
+        return self.shapes[index] if index < len(self.shapes) else None
+
+    def ints(self, index: int) -> list[int] | None:
+        """Return operand ``index`` as integers, ``None`` where it is no literal."""
+        held = self.literals.get(index)
+        return None if held is None else [int(value) for value in held.reshape(-1)]
+
+
+def _pool(call: Call) -> Shape | None:
+    """Return the batch, the channels and how many windows there are along each other dimension."""
+    shape, kernel = call.shape(0), call.attribute("kernel_shape")
+    if shape is None or not kernel or len(shape) != len(kernel) + 2:
+        return None
+    last = bool(call.attribute("channels_last", 0))
+    space = slice(1, -1) if last else slice(2, None)
+    names = ("strides", "dilations", "pads")
+    strides, dilations, pads = (call.attribute(name) or None for name in names)
+    strides, dilations = strides or [1] * len(kernel), dilations or [1] * len(kernel)
+    pads = pads or [0] * 2 * len(kernel)
+    rows = (shape[space], kernel, strides, dilations, pads[: len(kernel)], pads[len(kernel) :])
+    if len({len(row) for row in rows}) != 1 or min(*kernel, *strides, *dilations) < 1:
+        return None
+    mode, ceil = str(call.attribute("auto_pad", "NOTSET")), bool(call.attribute("ceil_mode", 0))
+    found = [
+        None if size is None else padded_windows(size, *row, auto_pad=mode, ceil_mode=ceil)[0]
+        for size, *row in zip(*rows, strict=True)
+    ]
+    return [shape[0], *found, shape[-1]] if last else [*shape[:2], *found]
+
+
+def _slice(call: Call) -> Shape | None:
+    """Return the sizes where a step is, or may be, negative."""
+    shape, steps = call.shape(0), call.ints(4)
+    if shape is None or not call.has(4) or (steps is not None and min(steps, default=1) > 0):
+        return None
+    starts, ends, axes = (call.ints(index) for index in (1, 2, 3))
+    if not call.has(3) and steps is not None:
+        axes = list(range(len(steps)))
+    if axes is None:
+        return [OPEN] * len(shape)
+    if any(not -len(shape) <= axis < len(shape) for axis in axes):
+        return None
+    sizes = list(shape)
+    for axis in axes:
+        sizes[axis] = OPEN
+    if starts is None or ends is None or steps is None:
+        return sizes
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=False):
+        held = shape[axis]
+        sizes[axis] = OPEN if held is None or not step else len(taken(held, start, end, step))
+    return sizes
+
+
+def _gather_nd(call: Call) -> Shape | None:
+    """Return the shape of one element, of which ONNX's inference says that its rank is unknown."""
+    data, indices = call.shape(0), call.shape(1)
+    if data is None or indices is None or not indices or indices[-1] is None:
+        return None
+    batch = int(call.attribute("batch_dims", 0))
+    whole = [*indices[:-1], *data[batch + indices[-1] :]]
+    return None if whole else []
+
+
+def _range(call: Call) -> Shape | None:
+    """Return how many integers there are; their difference may be beyond 64 bits."""
+    bounds = [call.literals.get(index) for index in range(3)]
+    if any(bound is None or bound.size != 1 or bound.dtype.kind != "i" for bound in bounds):
+        return None
+    start, limit, delta = (int(bound.reshape(-1)[0]) for bound in bounds if bound is not None)
+    if not delta:
+        return None
+    return [max(math.ceil(float(limit - start) / delta), 0)]
+
+
+def _nonzero(call: Call) -> Shape | None:
+    """Return a row per dimension, and one for a scalar."""
+    shape = call.shape(0)
+    return [1, None] if shape == [] else None
+
+
+def _squeeze(call: Call) -> Shape | None:
+    """Return the sizes but those of 1 where the list of axes is there, but empty."""
+    shape = call.shape(0)
+    if shape is None or None in shape or call.ints(1) != []:
+        return None
+    return [size for size in shape if size != 1]
+
+
+def _transposed(call: Call) -> Shape | None:
+    """Return the sizes of ConvTranspose that are given, or that SAME makes of strides."""
+    shape, weight = call.shape(0), call.shape(1)
+    if shape is None or weight is None or len(shape) != len(weight):
+        return None
+    space, given = shape[2:], call.attribute("output_shape")
+    if given:
+        found: Shape = list(given[-len(space) :])
+    elif str(call.attribute("auto_pad", "NOTSET")).startswith("SAME"):
+        found = _spread(call, space, weight[2:])
+    else:
+        return None
+    each = weight[1]
+    channels = None if each is None else each * int(call.attribute("group", 1))
+    return [shape[0], channels, *found] if len(found) == len(space) else None
+
+
+def _spread(call: Call, space: Shape, kernel: Shape) -> Shape:
+    """Return a stride per element, but not more than there is without padding."""
+    rank = len(space)
+    strides, dilations, extra = (
+        call.attribute(name) or [default] * rank
+        for name, default in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    return [
+        None
+        if size is None or taps is None
+        else min(size * step, (size - 1) * step + (taps - 1) * dilation + 1 + more)
+        for size, taps, step, dilation, more in zip(
+            space, kernel, strides, dilations, extra, strict=False
+        )
+    ]
+
+
+def _einsum(call: Call) -> Shape | None:
+    """Return the size of each letter: that which is not 1, where one is."""
+    shapes = [shape for shape in call.shapes if shape is not None]
+    if len(shapes) < len(call.shapes):
+        return None
+    ranks = [len(shape) for shape in shapes]
+    terms, result = parse_equation(str(call.attribute("equation")), ranks)
+    if any(len(labels) != rank for labels, rank in zip(terms, ranks, strict=True)):
+        return None
+    sizes: dict[str, set[int | None]] = {}
+    for labels, shape in zip(terms, shapes, strict=True):
+        for label, size in zip(labels, shape, strict=True):
+            sizes.setdefault(label, set()).add(size)
+    return [_widest(sizes[label]) for label in result]
+
+
+def _widest(sizes: set[int | None]) -> int | None:
+    """Return the size that others are stretched to, ``None`` where it is not known."""
+    left = sizes - {1}
+    return 1 if not left else next(iter(left)) if len(left) == 1 else None
+
+
+def _reduction(call: Call) -> Shape | None:
+    """Return the sizes where there is no element: ONNX Runtime keeps axes counted from the end."""
+    shape, keep = call.shape(0), bool(call.attribute("keepdims", 1))
+    axes = call.ints(1) if call.has(1) else call.attribute("axes")
+    if shape is None or 0 not in shape or not axes or min(axes) >= 0:
+        return None
+    kept = {axis for axis in axes if axis >= 0}
+    sizes = [1 if dim in kept else size for dim, size in enumerate(shape)]
+    return sizes if keep else [size for dim, size in enumerate(sizes) if dim not in kept]
+
+
+def _extreme(call: Call) -> Shape | None:
+    """Return the sizes where there is no element: those of the operand, for a negative axis."""
+    shape = call.shape(0)
+    if shape is None or 0 not in shape or call.attribute("axis", 0) >= 0:
+        return None
+    return shape
+
+
+_REDUCTIONS = """
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum ReduceSumSquare
+"""
+
+RULES: Mapping[str, Callable[[Call], Shape | None]] = {
+    "ArgMax": _extreme,
+    "ArgMin": _extreme,
+    "AveragePool": _pool,
+    "ConvTranspose": _transposed,
+    "Einsum": _einsum,
+    "GatherND": _gather_nd,
+    "LpPool": _pool,
+    "MaxPool": _pool,
+    "NonZero": _nonzero,
+    "Range": _range,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "com.microsoft.QLinearAveragePool": _pool,
+    **dict.fromkeys(_REDUCTIONS.split(), _reduction),
+}
+"""By operator: the shape of each result, ``None`` where ONNX's inference may be trusted."""

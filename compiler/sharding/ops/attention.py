@@ -1,0 +1,66 @@
+"""Attention of the standard, with grouped heads, masks and a KV cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, aligned, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.windows import window_loop
+
+__all__ = ["attention"]
+
+# The place of the loop over heads among the loops.
+_HEADS = 1
+
+
+@sharding_rule("Attention")
+def attention(info: OpInfo) -> Rule | None:
+    """Return batch, heads and rows of the query.
+
+    Query and cache are `b h s d` or, with the heads packed, `b s (h d)`. Several heads of the query
+    may share one of key and value: the shared ones are split, in the cache too. Rows are
+    independent, unless causality counts them from the first.
+    """
+    if len({len(info.shape(index)) for index in range(3)}) > 1:
+        return None
+    packed = len(info.shape(0)) == 3
+    head, row = (2, 1) if packed else (1, 2)
+    shared = info.attribute("kv_num_heads") if packed else info.shape(1)[1]
+    batch = {0: 0, 1: 0, 2: 0, 4: 0, 5: 0, 6: 0, **aligned(info, 3, 0, 4)}
+    heads = {0: head, 1: head, 2: head, 4: 1, 5: 1, **aligned(info, 3, 1, 4)}
+    rows = {0: row, **aligned(info, 3, 2, 4)}
+    loops = [
+        present_loop(info, batch, dict.fromkeys(range(4), 0)),
+        present_loop(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
+        present_loop(info, rows, {0: row, 3: 2}, can_split=not _counts_rows(info)),
+        _products(info, head),
+    ]
+    return rule_of(info, loops, localize=_divide_heads, flops_per_point=2.0)
+
+
+def _counts_rows(info: OpInfo) -> bool:
+    """Say whether what a row may see depends on how many rows are before it."""
+    windows = (info.attribute("left_window_size", -1), info.attribute("right_window_size", -1))
+    return bool(info.attribute("is_causal", 0)) or max(windows) >= 0
+
+
+def _products(info: OpInfo, head: int) -> Loop:
+    """Return what stays whole: the keys, old and new, the elements of a head of key and value, and
+    the heads of the query that share one of the key."""
+    past = info.operand(4)
+    keys = (info.shape(1)[3 - head] or 1) + ((past.shape[2] or 1) if past is not None else 0)
+    if head == 1:
+        own, shared = info.shape(0)[1] or 1, info.shape(1)[1] or 1
+        sizes = (info.shape(0)[3] or 1) + (info.shape(2)[3] or 1)
+    else:
+        own, shared = info.attribute("q_num_heads"), info.attribute("kv_num_heads")
+        sizes = (info.shape(0)[2] or own) // own + (info.shape(2)[2] or shared) // shared
+    return window_loop([keys, sizes, own // shared])
+
+
+def _divide_heads(local: LocalOp) -> list[Any]:
+    return local.clone(attributes=local.divided(_HEADS, "q_num_heads", "kv_num_heads"))

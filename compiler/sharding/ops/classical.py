@@ -1,0 +1,67 @@
+"""Classical machine learning: trees, support vectors, linear models, and what prepares features.
+
+All of it works row by row: a sample is one row of the features, and sees no other.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tensoropt.compiler.sharding.rule.loops import Loop, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+
+__all__: list[str] = []
+
+_DOMAIN = "ai.onnx.ml"
+
+
+def _named(*operators: str) -> tuple[str, ...]:
+    return tuple(f"{_DOMAIN}.{operator}" for operator in operators)
+
+
+@sharding_rule(*_named("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"))
+def trees(info: OpInfo) -> Rule | None:
+    """Return the rows of the features; each goes down every tree."""
+    roots = info.attribute("tree_roots") or set(info.attribute("nodes_treeids", ()))
+    nodes = len(info.attribute("nodes_modes", ()))
+    count = max(len(roots), 1)
+    return _rows(info, count * math.log2(2 + nodes / count))
+
+
+@sharding_rule(*_named("LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor"))
+def products(info: OpInfo) -> Rule | None:
+    """Return the rows of the features; each is multiplied with all coefficients or vectors."""
+    held = (info.attribute(name, ()) for name in ("coefficients", "support_vectors"))
+    return _rows(info, 2.0 * sum(map(len, held)))
+
+
+@sharding_rule(*_named("Scaler", "Normalizer", "Imputer", "FeatureVectorizer"))
+def features(info: OpInfo) -> Rule | None:
+    """Return the rows; along them a feature has numbers of its own, or all are looked at."""
+    return _rows(info, 2.0 * math.prod(size or 1 for size in info.result_shape()[1:]))
+
+
+def _rows(info: OpInfo, flops_per_row: float) -> Rule | None:
+    """Return the first dimension of all operands and results; a vector is one row."""
+    if any(len(info.shape(index)) < 2 for index in range(len(info.operands))):
+        return None
+    operands = dict.fromkeys(range(len(info.operands)), 0)
+    present = [index for index, result in enumerate(info.results) if result is not None]
+    loop = Loop(operands, dict.fromkeys(present, 0))
+    return rule_of(info, [loop], flops_per_point=flops_per_row)
+
+
+@sharding_rule(*_named("Binarizer", "LabelEncoder", "CategoryMapper", "OneHotEncoder"))
+def elements(info: OpInfo) -> Rule | None:
+    """Return every dimension of the operand: an element becomes one, or a row of marks."""
+    loops = [Loop({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
+    return rule_of(info, loops, flops_per_point=1.0)
+
+
+@sharding_rule(*_named("ArrayFeatureExtractor"))
+def columns(info: OpInfo) -> Rule | None:
+    """Return all dimensions but the last, of which the second operand says what is taken."""
+    rank = len(info.shape(0))
+    return rule_of(info, [Loop({0: dim}, {0: dim}) for dim in range(rank - 1)])

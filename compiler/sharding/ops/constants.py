@@ -1,0 +1,53 @@
+"""Operators that make tensors: constants, shapes, ranges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import replicated_rule, sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.sizes import local_sizes
+
+__all__: list[str] = []
+
+
+@sharding_rule("Constant", "Range", "EyeLike")
+def _whole(info: OpInfo) -> Rule:
+    """Every rank holds the whole: nothing is computed from what could be split."""
+    return replace(replicated_rule(info), flops_per_point=0.0)
+
+
+@sharding_rule("ConstantOfShape")
+def _constant_of_shape(info: OpInfo) -> Rule:
+    loops = [Loop({}, {0: dim}) for dim in range(len(info.result_shape()))]
+    return rule_of(info, loops, localize=_constant_of_shape_locally)
+
+
+def _constant_of_shape_locally(local: LocalOp) -> list[Any]:
+    return local.clone({0: local_sizes(local, 0, local.local_result_shape())})
+
+
+@sharding_rule("Shape", "Size")
+def _shape(info: OpInfo) -> Rule:
+    """The operand may be split: the local sizes times the pieces are the global ones."""
+    loops = [Loop({0: dim}) for dim in range(len(info.shape(0)))]
+    return rule_of(info, loops, localize=_shape_locally)
+
+
+def _shape_locally(local: LocalOp) -> list[Any]:
+    import numpy as np
+
+    pieces = [local.pieces(factor) for factor in range(len(local.rule.factors))]
+    [value] = local.clone()
+    if local.info.name == "Size":
+        counts = np.array(np.prod(pieces), np.int64)
+    else:
+        start, end = local.info.attribute("start", 0), local.info.attribute("end", len(pieces))
+        counts = np.array(pieces[start:end], np.int64)
+    if (counts == 1).all():
+        return [value]
+    return [local.onnx("Mul", [value, local.constant(counts)], value.type)]

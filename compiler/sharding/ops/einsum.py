@@ -1,0 +1,96 @@
+"""Einsum: every letter of the equation is a loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, adds_up, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+
+__all__ = ["einsum", "parse_equation"]
+
+_ELLIPSIS = "..."
+
+# What Gemm multiplies, and which of that Einsum does not take.
+_FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+_GEMM_ALONE = frozenset(("bfloat16",))
+_BFLOAT16_SINCE = 13
+
+
+def parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+    """Return the label of each dimension of each operand and of the result.
+
+    A dimension that `...` stands for is labelled by its distance from the last of them. Without
+    `->` the result has those first, then the letters that appear once, in alphabetical order.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    operands = [_labels(term, rank) for term, rank in zip(terms, ranks, strict=True)]
+    hidden = max((_hidden(labels) for labels in operands), key=len)
+    if arrow:
+        before, dots, after = right.partition(_ELLIPSIS)
+        return operands, [*before, *(hidden if dots else ()), *after]
+    counts = Counter(left.replace(_ELLIPSIS, "").replace(",", ""))
+    return operands, [*hidden, *sorted(letter for letter, n in counts.items() if n == 1)]
+
+
+def _labels(term: str, rank: int) -> list[str]:
+    before, dots, after = term.partition(_ELLIPSIS)
+    count = rank - len(before) - len(after) if dots else 0
+    return [*before, *(f"{_ELLIPSIS}{i}" for i in reversed(range(count))), *after]
+
+
+def _hidden(labels: Sequence[str]) -> list[str]:
+    return [label for label in labels if label.startswith(_ELLIPSIS)]
+
+
+@sharding_rule("Einsum")
+def einsum(info: OpInfo) -> Rule | None:
+    """Return a loop per letter, a sum where the result lacks it; diagonals are not offered."""
+    operands, result = _terms(info)
+    if any(len(set(labels)) < len(labels) for labels in operands):
+        return None
+    labels = dict.fromkeys(label for held in (result, *operands) for label in held)
+    loops = [_loop(info, label, operands, result) for label in labels]
+    linear = linear_in(info, *((index,) for index in range(len(operands))))
+    flops = float(len(operands))
+    return rule_of(info, loops, linear=linear, localize=_localize, flops_per_point=flops)
+
+
+def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
+    ranks = [held.rank for held in info.operands if held is not None]
+    return parse_equation(str(info.attribute("equation")), ranks)
+
+
+def _localize(local: LocalOp) -> list[Any]:
+    """Return one product if the operands can be read as matrices as they lie, else a copy."""
+    terms, result = _terms(local.info)
+    held = local.info.results[0]
+    assert held is not None
+    if held.dtype not in _FLOATS or local.info.standard_version < _BFLOAT16_SINCE:
+        return local.clone()
+    make = Arithmetic(local)
+    product = as_matrices(make, local.operands, terms, result)
+    if product is None and held.dtype in _GEMM_ALONE:
+        product = as_matmul(make, local.operands, terms, result)
+    return local.clone() if product is None else [product]
+
+
+def _loop(
+    info: OpInfo, label: str, operands: Sequence[Sequence[str]], result: Sequence[str]
+) -> Loop:
+    """Return the loop of ``label``; a dimension of size 1 that is stretched is not on it."""
+    places = {i: labels.index(label) for i, labels in enumerate(operands) if label in labels}
+    sizes = {index: info.shape(index)[dim] for index, dim in places.items()}
+    if label in result:
+        stretched = {i: dim for i, dim in places.items() if sizes[i] != 1}
+        return Loop(stretched, {0: result.index(label)})
+    can_split = adds_up(info) and 1 not in sizes.values()
+    return Loop(places, reduction="sum", can_split=can_split)

@@ -1,0 +1,229 @@
+"""Mixtures of experts: tokens, experts and the inner features of experts can be split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.windows import count, window_loop
+from tensoropt.dialects.build import int_attr, tensor_type
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["mixture", "quantized_mixture"]
+
+# The place of the loop over experts among the loops.
+_EXPERTS = 1
+
+# The first opset in which TopK sorts and ScatterElements is there.
+_ROUTING_VERSION = 11
+
+# Small enough not to be seen beside any weight, large enough to have a logarithm in half precision.
+_NO_WEIGHT = {"f16": 1e-7}
+
+# The layer of each operand that holds packed zero points; its scales are operand 3 * layer.
+_ZERO_POINTS = {11: 1, 12: 2, 13: 3}
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Which operands hold what: the layers that widen, the last one, its bias, a third layer.
+
+    ``widening`` have their features in dimension 1, ``narrowing`` in dimension 2.
+    """
+
+    widening: tuple[int, ...]
+    narrowing: tuple[int, ...]
+    last_bias: int
+    third: int
+
+
+_PLAIN = _Places((2, 3, 6, 7), (4,), 5, 6)
+_QUANTIZED = _Places((2, 3, 4, 8, 9, 10, 11, 13), (5, 6, 12), 7, 8)
+
+
+@sharding_rule("com.microsoft.MoE")
+def mixture(info: OpInfo) -> Rule:
+    """Return tokens, experts and the features between an expert's layers.
+
+    A rank that has some of the experts works out which ones the router takes of all, and mixes its
+    own: the sum over the ranks is the whole. Features are added up by the last layer, so its bias
+    is partial where they are split.
+
+    ONNX Runtime 1.31 computes this operator wrongly on a CPU, on one device as on several, where
+    its input is an inner value that nothing reads later: it writes the result over it.
+    """
+    return _rule(info, _PLAIN)
+
+
+@sharding_rule("com.microsoft.QMoE")
+def quantized_mixture(info: OpInfo) -> Rule | None:
+    """Return the rule of a mixture of experts; features are split between blocks and bytes.
+
+    ``None`` for weights that are packed for one device or no whole numbers: nothing on a CPU runs
+    them, so that nothing could be proven.
+    """
+    if info.attribute("quant_type", "int") != "int" or info.attribute("weights_prepacked", -1) > 0:
+        return None
+    return _rule(info, _QUANTIZED)
+
+
+def _rule(info: OpInfo, places: _Places) -> Rule:
+    rank, features = len(info.shape(0)), _features(info, places)
+    mine = dict.fromkeys((*places.widening, *places.narrowing, places.last_bias), 0)
+    loops = [
+        present_loop(
+            info, {0: 0, 1: 0, 14: 0}, {0: 0}, size=info.shape(0)[0] if rank == 3 else None
+        ),
+        present_loop(info, mine, {}, reduction="sum", can_split=_can_route(info)),
+        features,
+        window_loop([_work(info, places) // (features.size or 1)]),
+    ]
+    bias = (places.last_bias,) if info.operand(places.last_bias) is not None else ()
+    share = min(1.0, int(info.attribute("k", 1)) / count(info.shape(2)[:1]))
+    return rule_of(info, loops, additive=bias, localize=_localize, flops_per_point=2.0 * share)
+
+
+def _can_route(info: OpInfo) -> bool:
+    """Say whether a rank can work out what the router takes of all experts.
+
+    Whether the weights that quantized experts take from a softmax are those of all experts or of
+    the ones taken is left to the runtime, unless the model says that they sum to 1.
+    """
+    known = len(info.shape(0)) == 2 or None not in info.shape(0)
+    sparse = bool(info.attribute("use_sparse_mixer", 0))
+    normal = info.operand(14) is not None or info.attribute("normalize_routing_weights", 0)
+    clear = info.name != "com.microsoft.QMoE" or bool(normal)
+    return info.standard_version >= _ROUTING_VERSION and known and clear and not sparse
+
+
+def _work(info: OpInfo, places: _Places) -> int:
+    """Return the products of one expert for the tokens of one first index of the input."""
+    fused = 2 if info.attribute("swiglu_fusion", 0) else 1
+    widened, third = count(info.shape(2)[1:2]), info.operand(places.third)
+    features = widened + widened // fused + (0 if third is None else widened)
+    return count(info.shape(0)[1:]) * features
+
+
+def _features(info: OpInfo, places: _Places) -> Loop:
+    """Return the loop over the features between the layers.
+
+    It is whole where two kinds of features lie one after the other.
+    """
+    dims = dict.fromkeys(places.widening, 1) | dict.fromkeys(places.narrowing, 2)
+    held = {i: tensor.rank for i in dims if (tensor := info.operand(i)) is not None}
+    where = {i: dims[i] for i, rank in held.items() if dims[i] < rank}
+    sizes = [info.shape(i)[dim] or 1 for i, dim in where.items()]
+    apart = info.attribute("swiglu_fusion", 0) != 2
+    bytes_filled = all(_fills_bytes(info, i, where) for i in _ZERO_POINTS if i in where)
+    return Loop(where, reduction="sum", size=math.gcd(*sizes), can_split=apart and bytes_filled)
+
+
+def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
+    """Say whether zero points, packed along their last dimension, take whole bytes there."""
+    layer, dim = _ZERO_POINTS[index], where[index]
+    if dim < len(info.shape(index)) - 1:
+        return True
+    bits = info.attribute(f"fc{layer}_expert_weight_bits", info.attribute("expert_weight_bits", 4))
+    scales = info.operand(3 * layer)
+    return scales is not None and (scales.shape[dim] or 0) * bits == 8 * (
+        info.shape(index)[dim] or 0
+    )
+
+
+def _localize(local: LocalOp) -> list[Any]:
+    """Return the mixture of the rank's experts, their weights made anew.
+
+    The operator takes logits and turns them into weights that sum to 1, so it is given the
+    logarithms of the weights, and the result is multiplied by their sum.
+    """
+    if local.pieces(_EXPERTS) == 1:
+        return local.clone()
+    make, info = Arithmetic(local), local.info
+    weights = _own_weights(make)
+    smallest = _NO_WEIGHT.get(str(_kind(weights).element_type), 1e-30)
+    weights = make.binary("Max", weights, make.scalar(smallest, weights))
+    operands = {1: make.unary("Log", weights)}
+    if info.operand(14) is not None:
+        operands[14] = local.no_value()
+    mine = _experts(local) // local.pieces(_EXPERTS)
+    taken = int_attr(min(int(info.attribute("k", 1)), mine))
+    [mixed] = local.clone(operands, {"k": taken, "normalize_routing_weights": int_attr(0)})
+    return [make.binary("Mul", mixed, _per_token(make, weights))]
+
+
+def _per_token(make: Arithmetic, weights: Any) -> Any:
+    """Return the sum of the weights of each token, shaped to multiply the result."""
+    total = make.reduce("ReduceSum", weights, [1])
+    shape = make.local.local_result_shape()
+    if len(shape) == 2:
+        return total
+    return make.reshape(total, [*(size or 0 for size in shape[:-1]), 1])
+
+
+def _own_weights(make: Arithmetic) -> Any:
+    """Return the weight of each token for each expert of the rank: 0 for those not taken."""
+    import numpy as np
+
+    local, logits, rows = make.local, make.local.operands[1], {"axis": int_attr(1)}
+    numbers = _taken(make, logits)
+    weights = local.onnx("Softmax", [logits], logits.type, **rows)
+    if local.info.operand(14) is not None:
+        weights = local.operands[14]
+    taken = local.onnx("GatherElements", [weights, numbers], _resized(weights, numbers), **rows)
+    if local.info.attribute("normalize_routing_weights", 0):
+        taken = make.binary("Div", taken, make.reduce("ReduceSum", taken, [1]))
+    nothing = local.onnx("Sub", [weights, weights], weights.type)
+    every = local.onnx("ScatterElements", [nothing, numbers, taken], weights.type, **rows)
+    experts = np.arange(_experts(local)).reshape(local.pieces(_EXPERTS), -1)
+    mine = local.axis_constant(experts, local.axes(_EXPERTS))
+    result = tensor_type([_rows(every), experts.shape[1]], _kind(every).element_type)
+    return local.onnx("Gather", [every, mine], result, **rows)
+
+
+def _experts(local: LocalOp) -> int:
+    return count(local.info.shape(2)[:1])
+
+
+def _taken(make: Arithmetic, logits: Any) -> Any:
+    """Return the numbers of the experts with the largest logits of each token.
+
+    Of equal ones the runtime takes the last first, TopK the first: so the columns are reversed.
+    """
+    import numpy as np
+
+    local, last, rows = make.local, _experts(make.local) - 1, {"axis": int_attr(1)}
+    order = local.constant(np.arange(last, -1, -1))
+    backwards = local.onnx("Gather", [logits, order], logits.type, **rows)
+    k = local.constant(np.array([local.info.attribute("k", 1)], np.int64))
+    shape = [_rows(logits), int(local.info.attribute("k", 1))]
+    numbers = tensor_type(shape, ir.IntegerType.get_signless(64))
+    found = ir.Operation.create(
+        "onnx.TopK",
+        results=[tensor_type(shape, _kind(logits).element_type), numbers],
+        operands=[backwards, k],
+        attributes=rows,
+        loc=local.op.location,
+    )
+    return make.binary("Sub", local.constant(np.array(last)), found.results[1])
+
+
+def _kind(value: Any) -> Any:
+    return ir.RankedTensorType(value.type)
+
+
+def _rows(value: Any) -> int | None:
+    kind = _kind(value)
+    return None if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
+
+
+def _resized(value: Any, like: Any) -> Any:
+    """Return the type of ``value`` with the sizes of ``like``."""
+    return _kind(value).get(_kind(like).shape, _kind(value).element_type)

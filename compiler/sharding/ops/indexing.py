@@ -1,0 +1,200 @@
+"""Operators that pick elements by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import (
+    SUMMABLE,
+    Loop,
+    axis_of,
+    kept_loops,
+    linear_in,
+    present_loop,
+    rule_of,
+)
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.dialects.build import ints_attr, tensor_type
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["inside", "position", "scalar", "where"]
+
+_WHERE_SINCE = 9
+_AXES_OPERAND_SINCE = 13
+
+
+@sharding_rule("Gather")
+def _gather(info: OpInfo) -> Rule:
+    """The loops of the data but the axis, those of the indices, and the axis (the vocabulary) last.
+
+    A rank that holds a part of the axis gathers what it has and leaves zeros elsewhere, so that the
+    ranks' results add up; the types that do not add up keep the axis whole.
+    """
+    data, indices = info.shape(0), info.shape(1)
+    axis, count = axis_of(info, 0, len(data)), len(indices)
+    loops = [Loop({0: dim}, {0: dim}) for dim in range(axis)]
+    loops += [Loop({1: dim}, {0: axis + dim}) for dim in range(count)]
+    loops += [Loop({0: dim}, {0: dim - 1 + count}) for dim in range(axis + 1, len(data))]
+    if info.version >= _WHERE_SINCE and _adds_up(info.operands[0]):
+        loops.append(Loop({0: axis}, reduction="sum"))
+    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_gather_locally)
+
+
+@sharding_rule("com.microsoft.GatherBlockQuantized")
+def _gather_blocks(info: OpInfo) -> Rule:
+    """The loops of the indices, and the axis (the vocabulary), as of Gather; elements are packed.
+
+    Scales and zero points are picked with the elements they belong to.
+    """
+    rank, count = len(info.shape(0)), len(info.shape(1))
+    axis = axis_of(info, 0, rank, "gather_axis")
+    loops = [Loop({1: dim}, {0: axis + dim}) for dim in range(count)]
+    if info.standard_version >= _WHERE_SINCE and _adds_up(info.results[0]):
+        loops.append(present_loop(info, dict.fromkeys((0, 2, 3), axis), {}, reduction="sum"))
+    return rule_of(info, loops, localize=_gather_locally, flops_per_point=0.0)
+
+
+def _adds_up(tensor: TensorInfo | None) -> bool:
+    return tensor is not None and tensor.dtype in SUMMABLE
+
+
+def _gather_locally(local: LocalOp) -> list[Any]:
+    name = "gather_axis" if local.info.name.endswith("GatherBlockQuantized") else "axis"
+    rank = len(local.info.shape(0))
+    axis = axis_of(local.info, 0, rank, name)
+    factor = local.rule.operands[0][axis]
+    if factor is None or local.pieces(factor) == 1:
+        return local.clone()
+    size = local.info.shape(0)[axis]
+    assert size is not None
+    own = position(local, size, factor)
+    mine = inside(local, own, size // local.pieces(factor))
+    [gathered] = local.clone({1: where(local, mine, own, scalar(local, 1, 0))})
+    behind = 0 if local.info.name == "GatherElements" else rank - axis - 1
+    kept = _trailing_ones(local, mine, behind)
+    return [where(local, kept, gathered, Arithmetic(local).scalar(0.0, gathered))]
+
+
+def position(local: LocalOp, size: int, factor: int) -> ir.Value:
+    """Return the indices counted from the rank's first element; outside its part they are out of
+    0 to the size of the part."""
+    import numpy as np
+
+    indices, pieces = local.operands[1], local.pieces(factor)
+    negative = _compare(local, "Less", indices, scalar(local, 1, 0))
+    wrapped = local.onnx("Add", [indices, scalar(local, 1, size)], indices.type)
+    counted = where(local, negative, wrapped, indices)
+    starts = np.arange(pieces) * (size // pieces)
+    start = local.axis_constant(starts.astype(_dtype(local, 1)), local.axes(factor))
+    return local.onnx("Sub", [counted, start], indices.type)
+
+
+def inside(local: LocalOp, own: ir.Value, size: int) -> ir.Value:
+    """Say which positions of operand 1 lie in the rank's part, which has ``size`` elements."""
+    below = _compare(local, "Less", own, scalar(local, 1, 0))
+    from_start = local.onnx("Not", [below], below.type)
+    before_end = _compare(local, "Less", own, scalar(local, 1, size))
+    return local.onnx("And", [from_start, before_end], below.type)
+
+
+def _compare(local: LocalOp, op_type: str, left: ir.Value, right: ir.Value) -> ir.Value:
+    flags = ir.RankedTensorType.get(left.type.shape, ir.IntegerType.get_signless(1))
+    return local.onnx(op_type, [left, right], flags)
+
+
+def where(local: LocalOp, condition: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Return ``left`` where the condition holds, else ``right``; one of them may be a scalar."""
+    return local.onnx("Where", [condition, left, right], left.type)
+
+
+def _dtype(local: LocalOp, operand: int) -> Any:
+    import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
+    import numpy as np
+
+    info = local.info.operand(operand)
+    assert info is not None
+    return np.dtype(info.dtype)
+
+
+def scalar(local: LocalOp, operand: int, value: int) -> ir.Value:
+    """Return a scalar of the element type of ``operand``."""
+    import numpy as np
+
+    return local.constant(np.array(value, _dtype(local, operand)))
+
+
+def _trailing_ones(local: LocalOp, value: ir.Value, count: int) -> ir.Value:
+    """Return ``value`` with ``count`` dimensions of size 1 behind its own."""
+    import numpy as np
+
+    if count == 0:
+        return value
+    own = ir.RankedTensorType(value.type)
+    shape = [None if own.is_dynamic_dim(d) else own.get_dim_size(d) for d in range(own.rank)]
+    result = tensor_type([*shape, *[1] * count], own.element_type)
+    axes = list(range(own.rank, own.rank + count))
+    if local.info.standard_version < _AXES_OPERAND_SINCE:
+        return local.onnx("Unsqueeze", [value], result, axes=ints_attr(axes))
+    return local.onnx("Unsqueeze", [value, local.constant(np.array(axes, np.int64))], result)
+
+
+@sharding_rule("GatherElements")
+def _gather_elements(info: OpInfo) -> Rule:
+    """The axis of the indices can be split with the data whole; other dimensions where all agree.
+
+    Indices shorter than the data read only its first part, which a split of both would change. The
+    axis of the data (the vocabulary) can be split as that of Gather.
+    """
+    axis = axis_of(info, 0, len(info.shape(0)))
+    loops = [
+        Loop({1: dim} if dim == axis else {0: dim, 1: dim}, {0: dim})
+        for dim in range(len(info.shape(0)))
+    ]
+    if info.version >= _AXES_OPERAND_SINCE and _adds_up(info.operands[0]):
+        loops.append(Loop({0: axis}, reduction="sum"))
+    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_gather_locally)
+
+
+@sharding_rule("GatherND")
+def _gather_nd(info: OpInfo) -> Rule | None:
+    """The last dimension of the indices says how many dimensions of the data they pick from."""
+    data, indices = info.shape(0), info.shape(1)
+    batch, depth = info.attribute("batch_dims", 0), indices[-1]
+    if depth is None:
+        return None
+    outer = len(indices) - 1
+    loops = [Loop({0: dim, 1: dim} if dim < batch else {1: dim}, {0: dim}) for dim in range(outer)]
+    rest = range(batch + depth, len(data))
+    loops += [Loop({0: dim}, {0: outer + at}) for at, dim in enumerate(rest)]
+    return rule_of(info, loops, linear=linear_in(info, (0,)))
+
+
+@sharding_rule("OneHot")
+def _one_hot(info: OpInfo) -> Rule:
+    rank = len(info.shape(0))
+    axis = axis_of(info, -1, rank + 1)
+    loops = [Loop({0: dim}, {0: dim + (dim >= axis)}) for dim in range(rank)]
+    return rule_of(info, loops)
+
+
+@sharding_rule("TopK")
+def _top_k(info: OpInfo) -> Rule:
+    """Every dimension but the axis, along which elements compete."""
+    rank = len(info.shape(0))
+    axis = axis_of(info, -1, rank)
+    return rule_of(info, kept_loops(info, [dim for dim in range(rank) if dim != axis]))
+
+
+@sharding_rule("Compress")
+def _compress(info: OpInfo) -> Rule | None:
+    """Every dimension but the axis, of which elements are left out; nothing of a flat list."""
+    if info.attribute("axis") is None:
+        return None
+    rank = len(info.shape(0))
+    axis = axis_of(info, 0, rank)
+    loops = kept_loops(info, [dim for dim in range(rank) if dim != axis])
+    return rule_of(info, loops, linear=linear_in(info, (0,)))

@@ -1,0 +1,204 @@
+"""Layer normalisations, also of a sum: over split dimensions the statistics are reduced inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, aligned, axis_of, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import InnerStep, Rule
+from tensoropt.dialects.onnx import is_no_value
+
+__all__ = [
+    "NORMALIZATION_FLOPS",
+    "embedding",
+    "inner_sum",
+    "inverse_deviation",
+    "layer",
+    "skip",
+    "split_axes",
+]
+
+NORMALIZATION_FLOPS = 8.0
+"""Two sums, a difference, a square, a product with the deviation, scale and bias."""
+
+_EPSILON = 1e-5
+
+# That of ONNX Runtime for a sum that is normalised.
+_SKIP_EPSILON = 1e-12
+
+# Those that subtract no mean.
+_ROOT_MEAN_SQUARE = frozenset(
+    (
+        "RMSNormalization",
+        "SimplifiedLayerNormalization",
+        "com.microsoft.SkipSimplifiedLayerNormalization",
+    )
+)
+
+
+@sharding_rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+def layer(info: OpInfo) -> Rule:
+    """Return every dimension; one that is normalised asks for all-reduces inside.
+
+    Scale and bias align from the right; the statistics among the results have size 1 in the
+    dimensions that are normalised.
+    """
+    rank = len(info.shape(0))
+    return _rule(info, range(axis_of(info, -1, rank), rank), _localize_layer)
+
+
+@sharding_rule(
+    "com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization"
+)
+def skip(info: OpInfo) -> Rule | None:
+    """Return every dimension of operands that are added up before the sum is normalised.
+
+    ``None`` for the statistics of training, which no runtime on a CPU returns.
+    """
+    if any(held is not None for held in info.results[1:3]):
+        return None
+    rank = len(info.shape(0))
+    return _rule(info, range(rank - 1, rank), _localize_skip)
+
+
+@sharding_rule("com.microsoft.EmbedLayerNormalization")
+def embedding(info: OpInfo) -> Rule:
+    """Return batch and rows of a normalised sum of embeddings; the tables stay whole.
+
+    Rows stay whole where positions are counted from the first, and where they are counted for the
+    lengths among the results.
+    """
+    batch = {0: 0, 1: 0, 7: 0, **aligned(info, 8, 0, 2)}
+    counted = info.operand(8) is None or (len(info.results) > 1 and info.results[1] is not None)
+    rows = dict.fromkeys((0, 1, 7, 8), 1)
+    loops = [
+        present_loop(info, batch, dict.fromkeys(range(3), 0)),
+        present_loop(info, rows, {0: 1, 2: 1}, can_split=not counted),
+        Loop({}, {0: 2}, can_split=False),
+    ]
+    return rule_of(info, loops, flops_per_point=NORMALIZATION_FLOPS + 2.0)
+
+
+def _rule(info: OpInfo, reduced: range, localize: Any) -> Rule:
+    can_split = _can_expand(info, reduced)
+    loops = [
+        Loop(
+            _aligned(info, dim),
+            _statistics(info, dim, reduced),
+            can_split=can_split or dim not in reduced,
+        )
+        for dim in range(len(info.shape(0)))
+    ]
+    sums = 1 if info.name in _ROOT_MEAN_SQUARE else 2
+    inner = (inner_sum(info, reduced),) * sums
+    return rule_of(info, loops, localize=localize, flops_per_point=NORMALIZATION_FLOPS, inner=inner)
+
+
+def _can_expand(info: OpInfo, reduced: range) -> bool:
+    """Say whether the op can be written out: its means need to know how many they are of, and be of
+    some."""
+    sizes = [info.shape(0)[dim] for dim in reduced]
+    return info.standard_version >= BROADCAST_VERSION and all(sizes)
+
+
+def _aligned(info: OpInfo, dim: int) -> dict[int, int]:
+    """Return where the operands run along ``dim`` of the first; a stretched 1 does not."""
+    rank, places = len(info.shape(0)), {0: dim}
+    for index in range(1, len(info.operands)):
+        places.update(aligned(info, index, dim, rank))
+    return places
+
+
+def _statistics(info: OpInfo, dim: int, reduced: range) -> dict[int, int]:
+    """Return where the results run along ``dim``: whole ones do, statistics if it is kept."""
+    rank, places = len(info.shape(0)), {}
+    for index, held in enumerate(info.results):
+        if held is not None and (dim not in reduced or index in (0, 3)):
+            places[index] = dim
+            assert held.rank == rank
+    return places
+
+
+def inner_sum(info: OpInfo, reduced: range) -> InnerStep:
+    """Return the all-reduce of a sum over the dimensions ``reduced`` of operand 0."""
+    held, kept = info.operand(0), range(len(info.shape(0)))
+    assert held is not None
+    item_bytes = sum_bytes(held.dtype, held.item_bytes)
+    return InnerStep(tuple(reduced), tuple(d for d in kept if d not in reduced), item_bytes)
+
+
+def split_axes(local: LocalOp, reduced: Sequence[int]) -> tuple[int, ...]:
+    """Return the mesh axes that split any of the loops ``reduced``."""
+    return tuple(sorted(axis for dim in reduced for axis in local.axes(dim)))
+
+
+def _localize_layer(local: LocalOp) -> list[Any]:
+    rank = len(local.info.shape(0))
+    reduced = range(axis_of(local.info, -1, rank), rank)
+    if not split_axes(local, reduced):
+        return local.clone()
+    y, statistics = _normalised(local, local.operands[0], reduced, local.operands[1:3])
+    if local.info.name == "SimplifiedLayerNormalization":
+        statistics = statistics[1:]
+    return [y, *_kept_statistics(Arithmetic(local), statistics)]
+
+
+def _localize_skip(local: LocalOp) -> list[Any]:
+    last = len(local.info.shape(0)) - 1
+    reduced = range(last, last + 1)
+    if not split_axes(local, reduced):
+        return local.clone()
+    make = Arithmetic(local)
+    bias_at = 3 if local.info.name in _ROOT_MEAN_SQUARE else 4
+    terms = [make.wide(local.operands[i]) for i in (0, 1, bias_at) if local.info.operand(i)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = make.binary("Add", total, term)
+    y, _ = _normalised(local, total, reduced, local.operands[2:bias_at])
+    return _skip_results(make, y, total)
+
+
+def _skip_results(make: Arithmetic, y: Any, total: Any) -> list[Any]:
+    """Return the normalised sum and, of the results that are there, the sum itself."""
+    rest = range(1, len(make.local.info.results))
+    there = {i for i in rest if make.local.info.results[i] is not None}
+    return [y, *(make.as_result(total, i) if i in there else make.local.no_value() for i in rest)]
+
+
+def _normalised(
+    local: LocalOp, x: Any, reduced: range, parameters: Sequence[Any]
+) -> tuple[Any, list[Any]]:
+    """Return ``x`` normalised and given its scale and bias; and its mean and inverse deviation."""
+    make, axes = Arithmetic(local), split_axes(local, reduced)
+    x, centre = make.wide(x), None
+    if local.info.name not in _ROOT_MEAN_SQUARE:
+        centre = make.mean(x, reduced, axes)
+        x = make.binary("Sub", x, centre)
+    inverse = inverse_deviation(make, x, reduced, axes)
+    y = make.as_result(make.binary("Mul", x, inverse))
+    for op_type, held in zip(("Mul", "Add"), parameters, strict=False):
+        if not is_no_value(held):
+            y = make.binary(op_type, y, held)
+    return y, [centre, inverse]
+
+
+def _kept_statistics(make: Arithmetic, held: list[Any]) -> list[Any]:
+    """Return the statistics as the op has them, of type none where one is omitted."""
+    infos = make.local.info.results[1:]
+    return [
+        make.local.no_value() if info is None else make.as_result(value, index)
+        for index, (info, value) in enumerate(zip(infos, held, strict=False), 1)
+    ]
+
+
+def inverse_deviation(make: Arithmetic, x: Any, dims: range, axes: tuple[int, ...]) -> Any:
+    """Return 1 / sqrt(mean(x^2) + epsilon) over ``dims`` and the ranks along ``axes``."""
+    info, variance = make.local.info, make.mean(make.binary("Mul", x, x), dims, axes)
+    epsilon = float(info.attribute("epsilon", _SKIP_EPSILON if "Skip" in info.name else _EPSILON))
+    shifted = make.binary("Add", variance, make.scalar(epsilon, variance))
+    return make.unary("Reciprocal", make.unary("Sqrt", shifted))

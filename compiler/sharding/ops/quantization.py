@@ -1,0 +1,89 @@
+"""QuantizeLinear and DequantizeLinear: elementwise, with a scale per tensor, channel or block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import InnerStep, Rule
+from tensoropt.dialects.build import tensor_type
+from tensoropt.dialects.mlir import ir
+
+__all__: list[str] = []
+
+
+@sharding_rule(
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "com.microsoft.QuantizeLinear",
+    "com.microsoft.DequantizeLinear",
+)
+def _quantize(info: OpInfo) -> Rule:
+    """Every dimension can be split; where blocks share a scale, between blocks."""
+    rank = len(info.shape(0))
+    axis = axis_of(info, 1, rank) if rank else 0
+    loops = [_loop(info, dim, axis) for dim in range(rank)]
+    return rule_of(info, loops, flops_per_point=2.0)
+
+
+def _loop(info: OpInfo, dim: int, axis: int) -> Loop:
+    scale = info.shape(1)
+    if info.attribute("block_size", 0):
+        blocks = scale[axis] if _is_whole_blocks(info, axis) else 1
+        return Loop(_places(info, dim, dim), {0: dim}, size=blocks if dim == axis else None)
+    per_channel = len(scale) == 1 and scale[0] != 1 and dim == axis
+    return Loop(_places(info, dim, 0) if per_channel else {0: dim}, {0: dim})
+
+
+def _is_whole_blocks(info: OpInfo, axis: int) -> bool:
+    blocks, size = info.shape(1)[axis], info.shape(0)[axis]
+    return blocks is not None and size == blocks * int(info.attribute("block_size"))
+
+
+def _places(info: OpInfo, dim: int, scale_dim: int) -> dict[int, int]:
+    """Return where the loop runs: the data, the scale and, where it is there, the zero point."""
+    zero_point = {} if info.operand(2) is None else {2: scale_dim}
+    return {0: dim, 1: scale_dim, **zero_point}
+
+
+@sharding_rule("DynamicQuantizeLinear")
+def _dynamic(info: OpInfo) -> Rule:
+    """Every dimension can be split: the range of all elements is found by two all-reduces."""
+    loops = [Loop({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
+    inner = InnerStep(tuple(range(len(loops))), (), 4)
+    localize = _quantize_by_range if loops else None
+    return rule_of(info, loops, localize=localize, flops_per_point=4.0, inner=(inner, inner))
+
+
+def _quantize_by_range(local: LocalOp) -> list[Any]:
+    dims = range(len(local.info.shape(0)))
+    axes = tuple(sorted(axis for dim in dims for axis in local.axes(dim)))
+    if not axes:
+        return local.clone()
+    make, x = Arithmetic(local), local.operands[0]
+    zero = make.scalar(0.0, x)
+    largest = make.binary("Max", make.reshape(make.max(x, dims, axes), []), zero)
+    least = make.binary("Min", make.reshape(make.min(x, dims, axes), []), zero)
+    scale, zero_point = _parameters(make, least, largest)
+    y = local.onnx("QuantizeLinear", [x, scale, zero_point], local.result_types[0])
+    return [y, scale, zero_point]
+
+
+def _parameters(make: Arithmetic, least: Any, largest: Any) -> tuple[Any, Any]:
+    """Return scale and zero point of the range from ``least`` to ``largest``, which holds 0.
+
+    As the standard has them: the range over 255 steps, and the step at 0, rounded to even. Where
+    all elements are 0, any scale is right: ONNX Runtime takes 1.
+    """
+    steps, one = make.scalar(255.0, least), make.scalar(1.0, least)
+    flags = tensor_type([], ir.IntegerType.get_signless(1))
+    flat = make.local.onnx("Equal", [least, largest], flags)
+    scale = make.binary("Div", make.binary("Sub", largest, least), steps)
+    scale = make.local.onnx("Where", [flat, one, scale], least.type)
+    start = make.unary("Neg", make.binary("Div", least, scale))
+    inside = make.binary("Max", make.binary("Min", start, steps), make.scalar(0.0, least))
+    return scale, make.as_result(make.unary("Round", inside), 2)

@@ -1,0 +1,115 @@
+"""Products of quantized matrices: whole numbers with scales and zero points, or packed bits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tensoropt.compiler.sharding.ops.linear_algebra import product_loops
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.windows import window_loop
+
+__all__ = ["bits", "dynamic", "integer", "integer_to_float", "requantized"]
+
+
+@sharding_rule("MatMulInteger")
+def integer(info: OpInfo) -> Rule | None:
+    """Return the loops of a product; parts of the sum add up, each less its own zero points."""
+    loops = product_loops(info, can_sum=True, per_row=(2,), per_column=(3,))
+    return None if loops is None else rule_of(info, loops, flops_per_point=2.0)
+
+
+@sharding_rule("QLinearMatMul")
+def requantized(info: OpInfo) -> Rule | None:
+    """Return rows and columns: the sum is rounded once, so its parts do not add up."""
+    loops = product_loops(info, right=3, can_sum=False, per_row=(1, 2, 6, 7), per_column=(4, 5))
+    return None if loops is None else rule_of(info, loops, flops_per_point=2.0)
+
+
+@sharding_rule("com.microsoft.MatMulIntegerToFloat")
+def integer_to_float(info: OpInfo) -> Rule | None:
+    """Return the loops of a product; the bias is partial wherever the product is."""
+    loops = product_loops(info, can_sum=True, per_row=(2, 4), per_column=(3, 5, 6))
+    additive = (6,) if info.operand(6) is not None else ()
+    return None if loops is None else rule_of(info, loops, additive=additive, flops_per_point=2.0)
+
+
+@sharding_rule("com.microsoft.DynamicQuantizeMatMul")
+def dynamic(info: OpInfo) -> Rule | None:
+    """Return the columns: the scale of the left side comes from all its elements."""
+    loops = product_loops(info, can_sum=False, per_column=(2, 3, 4))
+    if loops is None:
+        return None
+    whole = [Loop(loop.operands, loop.results, can_split=0 not in loop.operands) for loop in loops]
+    return rule_of(info, whole, flops_per_point=2.0)
+
+
+# The places of the loops over columns and over blocks.
+_COLUMNS, _BLOCKS = 0, 1
+
+_INT8_ROWS = 4
+"""The accuracy level at which the left side is quantized too, block by block."""
+
+
+@sharding_rule("com.microsoft.MatMulNBits")
+def bits(info: OpInfo) -> Rule | None:
+    """Return `m (b k), n b k, n b, n b, n -> m n`: b counts blocks that share a scale.
+
+    Scales and zero points may be flat, `(n b)`, which leaves the blocks whole; so do zero points of
+    4 bits if a rank's do not fill bytes. ``None`` with indices that mix blocks, and for weights
+    packed for one device.
+    """
+    if info.operand(4) is not None or info.attribute("weight_prepacked", 0):
+        return None
+    last, columns = len(info.shape(0)) - 1, int(info.attribute("N"))
+    blocks = _blocks(info)
+    loops = [
+        present_loop(info, {1: 0, 2: 0, 3: 0, 5: 0}, {0: last}, size=columns),
+        present_loop(info, blocks, {}, size=_block_pieces(info, blocks), reduction="sum"),
+        *(Loop({0: dim}, {0: dim}) for dim in range(last)),
+    ]
+    inner = int(info.attribute("K")) // (loops[_BLOCKS].size or 1)
+    bias = (5,) if info.operand(5) is not None else ()
+    exact = info.attribute("accuracy_level", 0) != _INT8_ROWS
+    return rule_of(
+        info,
+        [*loops, window_loop([inner])],
+        linear=linear_in(info, (0, *bias)) if exact else (),
+        additive=bias,
+        localize=_divide_product,
+        flops_per_point=2.0,
+    )
+
+
+def _blocks(info: OpInfo) -> dict[int, int]:
+    """Return where the operands run along the blocks; flat ones do not."""
+    places = {0: len(info.shape(0)) - 1, 1: 1, 2: 1, 3: 1}
+    ranks = {i: 0 if (held := info.operand(i)) is None else held.rank for i in places}
+    return {i: dim for i, dim in places.items() if dim < ranks[i]}
+
+
+def _block_pieces(info: OpInfo, places: dict[int, int]) -> int:
+    """Return into how many parts the blocks can be cut at most; 1 if they cannot."""
+    zero_points = info.operand(3)
+    if 2 not in places or (zero_points is not None and 3 not in places):
+        return 1
+    sizes = [info.shape(i)[dim] or 1 for i, dim in places.items() if i]
+    whole = int(info.attribute("K")) == sizes[0] * int(info.attribute("block_size"))
+    return math.gcd(*sizes) if whole and _fills_bytes(info, zero_points) else 1
+
+
+def _fills_bytes(info: OpInfo, zero_points: TensorInfo | None) -> bool:
+    """Say whether packed zero points of all blocks take whole bytes."""
+    if zero_points is None or zero_points.dtype != "uint8":
+        return True
+    blocks = info.shape(1)[1] or 0
+    return blocks * int(info.attribute("bits", 4)) == 8 * (zero_points.shape[1] or 0)
+
+
+def _divide_product(local: LocalOp) -> list[Any]:
+    divided = {**local.divided(_COLUMNS, "N"), **local.divided(_BLOCKS, "K")}
+    return local.clone(attributes=divided)

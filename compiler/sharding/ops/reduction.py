@@ -1,0 +1,176 @@
+"""Reductions: a split dimension that is reduced leaves partial results, or is reduced inside."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tensoropt.compiler.layout.layout import Reduction
+from tensoropt.compiler.sharding.rule.arithmetic import (
+    BROADCAST_VERSION,
+    NARROW,
+    Arithmetic,
+    sum_bytes,
+)
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, adds_up, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import InnerStep, Rule
+
+__all__ = ["extremum", "logarithmic", "mean", "product", "reduced_dims", "sums"]
+
+_FLOATS = frozenset((*NARROW, "float32", "float64"))
+
+# Element types that runtimes reduce by maximum and minimum.
+_ORDERED = _FLOATS | {"int8", "uint8", "int32", "int64"}
+
+
+def reduced_dims(info: OpInfo) -> list[int] | None:
+    """Return the dimensions that are reduced, ``None`` where only the running model knows.
+
+    They come from the attribute `axes` or from operand 1; with neither, all are reduced, or none
+    if `noop_with_empty_axes` says so.
+    """
+    rank = len(info.shape(0))
+    held = info.attribute("axes")
+    if held is None and info.operand(1) is not None:
+        held = info.literal_ints(1)
+        if held is None:
+            return None
+    if not held:
+        return [] if info.attribute("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted({axis + rank if axis < 0 else axis for axis in held})
+
+
+def _loops(
+    info: OpInfo, dims: list[int], reduction: Reduction | None, *, can_split: bool
+) -> list[Loop]:
+    """Return a loop per dimension of the operand, in order."""
+    keeps = info.attribute("keepdims", 1) == 1
+    loops: list[Loop] = []
+    position = 0
+    for dim in range(len(info.shape(0))):
+        if dim in dims:
+            loops.append(Loop({0: dim}, reduction=reduction, can_split=can_split))
+            position += keeps
+        else:
+            loops.append(Loop({0: dim}, {0: position}))
+            position += 1
+    return loops
+
+
+@sharding_rule("ReduceSum", "ReduceSumSquare", "ReduceL1")
+def sums(info: OpInfo) -> Rule | None:
+    """Return partial sums where a reduced dimension is split."""
+    dims = reduced_dims(info)
+    if dims is None:
+        return None
+    loops = _loops(info, dims, "sum", can_split=adds_up(info))
+    linear = linear_in(info, (0,)) if info.name == "ReduceSum" else ()
+    return rule_of(info, loops, linear=linear, flops_per_point=1.0)
+
+
+@sharding_rule("ReduceMax", "ReduceMin")
+def extremum(info: OpInfo) -> Rule | None:
+    """Return partial maxima or minima where a reduced dimension is split."""
+    dims, result = reduced_dims(info), info.results[0]
+    if dims is None or result is None:
+        return None
+    reduction: Reduction = "max" if info.name == "ReduceMax" else "min"
+    loops = _loops(info, dims, reduction, can_split=result.dtype in _ORDERED)
+    return rule_of(info, loops, flops_per_point=1.0)
+
+
+@sharding_rule("ReduceMean")
+def mean(info: OpInfo) -> Rule | None:
+    """Return partial sums where a reduced dimension is split: each rank scales its own mean.
+
+    Whole numbers are rounded, so only floating-point means add up.
+    """
+    dims = reduced_dims(info)
+    if dims is None:
+        return None
+    floating = _is_floating(info)
+    loops = _loops(info, dims, "sum", can_split=floating and info.version >= BROADCAST_VERSION)
+    linear = linear_in(info, (0,)) if floating else ()
+    return rule_of(info, loops, linear=linear, localize=_scale_mean, flops_per_point=1.0)
+
+
+def _scale_mean(local: LocalOp) -> list[Any]:
+    (own,) = local.clone()
+    dims = reduced_dims(local.info) or []
+    pieces = math.prod(local.pieces(dim) for dim in dims)
+    return [own if pieces == 1 else Arithmetic(local).scaled(own, 1.0 / pieces)]
+
+
+@sharding_rule("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+def logarithmic(info: OpInfo) -> Rule | None:
+    """Return whole results where a reduced dimension is split: the sum is reduced inside."""
+    dims = reduced_dims(info)
+    if dims is None:
+        return None
+    can_split = bool(dims) and _is_floating(info) and info.version >= BROADCAST_VERSION
+    loops = _loops(info, dims, None, can_split=can_split)
+    inner = _inner(info, dims) * (2 if info.name == "ReduceLogSumExp" else 1)
+    return rule_of(info, loops, localize=_reduce_inside, flops_per_point=2.0, inner=inner)
+
+
+def _inner(info: OpInfo, dims: list[int]) -> tuple[InnerStep, ...]:
+    kept = tuple(dim for dim in range(len(info.shape(0))) if dim not in dims)
+    result = info.results[0]
+    assert result is not None
+    item_bytes = sum_bytes(result.dtype, result.item_bytes)
+    return (InnerStep(tuple(dims), kept, item_bytes),)
+
+
+def _is_floating(info: OpInfo) -> bool:
+    result = info.results[0]
+    return result is not None and result.dtype in _FLOATS
+
+
+def _reduce_inside(local: LocalOp) -> list[Any]:
+    dims = reduced_dims(local.info) or []
+    axes = tuple(sorted(axis for dim in dims for axis in local.axes(dim)))
+    if not axes:
+        return local.clone()
+    make = Arithmetic(local)
+    x = make.wide(local.operands[0])
+    whole = make.as_result(_EXPANSIONS[local.info.name](make, x, dims, axes))
+    if local.info.attribute("keepdims", 1):
+        return [whole]
+    return [make.squeeze(whole, dims)]
+
+
+def _norm(make: Arithmetic, x: Any, dims: list[int], axes: tuple[int, ...]) -> Any:
+    return make.unary("Sqrt", make.sum(make.binary("Mul", x, x), dims, axes))
+
+
+def _log_sum(make: Arithmetic, x: Any, dims: list[int], axes: tuple[int, ...]) -> Any:
+    return make.unary("Log", make.sum(x, dims, axes))
+
+
+def _log_sum_exp(make: Arithmetic, x: Any, dims: list[int], axes: tuple[int, ...]) -> Any:
+    """Return the logarithm of a sum whose largest term was scaled to 1.
+
+    An infinite one cannot be: it is left as it is, for the difference would be no number.
+    """
+    largest = make.finite(make.max(x, dims, axes))
+    terms = make.unary("Exp", make.binary("Sub", x, largest))
+    return make.binary("Add", make.unary("Log", make.sum(terms, dims, axes)), largest)
+
+
+_EXPANSIONS = {
+    "ReduceL2": _norm,
+    "ReduceLogSum": _log_sum,
+    "ReduceLogSumExp": _log_sum_exp,
+}
+
+
+@sharding_rule("ReduceProd")
+def product(info: OpInfo) -> Rule | None:
+    """Return the dimensions that stay: no collective multiplies."""
+    dims = reduced_dims(info)
+    if dims is None:
+        return None
+    return rule_of(info, _loops(info, dims, None, can_split=False), flops_per_point=1.0)

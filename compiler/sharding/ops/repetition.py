@@ -1,0 +1,70 @@
+"""Operators that repeat elements: Expand and Tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
+
+__all__: list[str] = []
+
+
+@sharding_rule("Expand")
+def _expand(info: OpInfo) -> Rule | None:
+    """A dimension that broadcasting creates can be split without its operand being split."""
+    unknown_rank = info.shape(1)[0] is None and None in info.result_shape()
+    if unknown_rank or not has_local_sizes(info, 1):
+        return None
+    source, rank = info.shape(0), len(info.result_shape())
+    shift = rank - len(source)
+    loops = [
+        Loop({0: dim - shift} if dim >= shift and source[dim - shift] != 1 else {}, {0: dim})
+        for dim in range(rank)
+    ]
+    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_expand_locally)
+
+
+def _expand_locally(local: LocalOp) -> list[Any]:
+    shape = local.local_result_shape()
+    count = local.info.shape(1)[0]
+    own = shape if count is None else shape[len(shape) - count :]
+    return local.clone({1: local_sizes(local, 1, own)})
+
+
+@sharding_rule("Tile")
+def _tile(info: OpInfo) -> Rule | None:
+    """Where a dimension is repeated, the repetition is the major loop and can be split."""
+    if info.version < 6 or not has_local_sizes(info, 1):
+        return None  # before 6 it takes one axis
+    loops = [
+        Loop({0: dim}, {0: dim}) if count == 1 else Loop({}, {0: dim}, size=count)
+        for dim, count in enumerate(_repeats(info))
+        if count is not None and count > 0
+    ]
+    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_tile_locally)
+
+
+def _repeats(info: OpInfo) -> list[int | None]:
+    """Return how often each dimension is repeated, ``None`` where it is not known."""
+    held: list[int] | None = info.literal_ints(1)
+    if held is not None:
+        return list(held)
+    sizes = zip(info.shape(0), info.result_shape(), strict=True)
+    return [whole // own if own and whole is not None else None for own, whole in sizes]
+
+
+def _tile_locally(local: LocalOp) -> list[Any]:
+    both = zip(_repeats(local.info), _repetition_pieces(local), strict=True)
+    counts = [None if count is None else count // pieces for count, pieces in both]
+    return local.clone({1: local_sizes(local, 1, tuple(counts))})
+
+
+def _repetition_pieces(local: LocalOp) -> list[int]:
+    """Return for each dimension into how many pieces its repetitions, not its elements, are cut."""
+    sides = zip(local.rule.operands[0], local.rule.results[0], strict=True)
+    return [1 if end is None or own == end else local.pieces(end) for own, end in sides]

@@ -1,0 +1,208 @@
+"""Operators that keep the row-major order: Reshape, Flatten, Squeeze, Unsqueeze.
+
+A reshape cuts both shapes into blocks of equal size, the shortest ones that line up; within a block
+the major dimensions of both sides can be split into as many pieces as divide both, because every
+piece is then one contiguous run of the block's elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
+from tensoropt.dialects.build import ints_attr, shape_of
+
+__all__ = ["Block", "reshape_blocks"]
+
+_AXES_OPERAND_SINCE = 13
+
+
+@dataclass(frozen=True)
+class Block:
+    """Ranges of dimensions of the two shapes that hold the same elements in the same order."""
+
+    source: range
+    result: range
+
+
+def reshape_blocks(source: Shape, result: Shape, copied: Sequence[int] = ()) -> list[Block]:
+    """Return the blocks of a reshape from ``source`` to ``result``, in order.
+
+    Static dimensions and those that are ``copied``, symbolic but the same on both sides, line up
+    from the front, then static ones from the back; what is left between them is one block.
+    """
+    front = _line_up(source, result, copied)
+    start = front[-1] if front else Block(range(0), range(0))
+    rest_source, rest_result = source[start.source.stop :], result[start.result.stop :]
+    back = _line_up(rest_source[::-1], rest_result[::-1], ())
+    mirrored = [_mirror(block, len(source), len(result)) for block in reversed(back)]
+    stops = (mirrored[0].source.start, mirrored[0].result.start) if mirrored else None
+    stop_source, stop_result = stops or (len(source), len(result))
+    middle = Block(range(start.source.stop, stop_source), range(start.result.stop, stop_result))
+    return [*front, *([middle] if middle.source or middle.result else []), *mirrored]
+
+
+def _mirror(block: Block, source: int, result: int) -> Block:
+    return Block(
+        range(source - block.source.stop, source - block.source.start),
+        range(result - block.result.stop, result - block.result.start),
+    )
+
+
+def _line_up(source: Shape, result: Shape, copied: Sequence[int]) -> list[Block]:
+    """Return the blocks that can be closed from the front, up to a dimension that is symbolic."""
+    blocks: list[Block] = []
+    block = _next_block(source, result, 0, 0, copied)
+    while block is not None:
+        blocks.append(block)
+        block = _next_block(source, result, block.source.stop, block.result.stop, copied)
+    return blocks
+
+
+def _next_block(
+    source: Shape, result: Shape, i: int, j: int, copied: Sequence[int]
+) -> Block | None:
+    if i == j and i in copied:
+        return Block(range(i, i + 1), range(i, i + 1))
+    first_i, first_j, held, wanted = i, j, 1, 1
+    while True:
+        take_source = held < wanted or (held == wanted and i < len(source))
+        side, at = (source, i) if take_source else (result, j)
+        size = side[at] if at < len(side) else None
+        if size is None:
+            return None
+        if take_source:
+            held, i = held * size, i + 1
+        else:
+            wanted, j = wanted * size, j + 1
+        if held == wanted:
+            return Block(range(first_i, i), range(first_j, j))
+
+
+def _loops(info: OpInfo) -> list[Loop]:
+    source, result = info.shape(0), info.result_shape()
+    if 0 in source:
+        return []
+    blocks = reshape_blocks(source, result, _copied(info))
+    found = (_block_loop(source, result, block) for block in blocks)
+    return [loop for loop in found if loop is not None]
+
+
+def _copied(info: OpInfo) -> list[int]:
+    """Return the symbolic dimensions that a Reshape takes from the same place of its operand."""
+    sizes = info.literal_ints(1) if info.name == "Reshape" else None
+    if sizes is None or info.attribute("allowzero", 0):
+        return []
+    return [dim for dim, n in enumerate(sizes) if n == 0 and info.shape(0)[dim] is None]
+
+
+def _block_loop(source: Shape, result: Shape, block: Block) -> Loop | None:
+    here, there = _major(source, block.source), _major(result, block.result)
+    if here is None or there is None:
+        return None
+    sizes = (source[here], result[there])
+    common = math.gcd(*(1 if size is None else size for size in sizes))
+    return Loop({0: here}, {0: there}, size=common)
+
+
+def _major(shape: Shape, dims: range) -> int | None:
+    """Return the first of ``dims`` that is not 1 in size."""
+    return next((dim for dim in dims if shape[dim] != 1), None)
+
+
+@sharding_rule("Flatten")
+def _flatten(info: OpInfo) -> Rule:
+    return rule_of(info, _loops(info), linear=linear_in(info, (0,)))
+
+
+@sharding_rule("Unsqueeze")
+def _unsqueeze(info: OpInfo) -> Rule:
+    return rule_of(info, _kept_loops(info), linear=linear_in(info, (0,)))
+
+
+def _kept_loops(info: OpInfo) -> list[Loop]:
+    """Return a loop per dimension that Squeeze or Unsqueeze keeps."""
+    axes = info.attribute("axes")
+    axes = info.literal_ints(1) if axes is None and info.operand(1) is not None else axes
+    if axes is None:
+        return _loops(info)
+    longer = max(len(info.shape(0)), len(info.result_shape()))
+    ones = {axis % longer for axis in axes}
+    kept = list(enumerate(dim for dim in range(longer) if dim not in ones))
+    if info.name == "Squeeze":
+        return [Loop({0: long}, {0: short}) for short, long in kept]
+    return [Loop({0: short}, {0: long}) for short, long in kept]
+
+
+@sharding_rule("Squeeze")
+def _squeeze(info: OpInfo) -> Rule | None:
+    """Axes left out mean every dimension of size 1, among which a split one must not fall; so do
+    none at all, which axes that are not known may be."""
+    if _names_axes(info):
+        return rule_of(info, _kept_loops(info), linear=linear_in(info, (0,)))
+    if None in info.shape(0):
+        return None
+    linear = linear_in(info, (0,))
+    return rule_of(info, _loops(info), linear=linear, localize=_squeeze_locally)
+
+
+def _names_axes(info: OpInfo) -> bool:
+    """Say whether the axes name at least one dimension."""
+    axes = info.literal_ints(1) if info.operand(1) is not None else info.attribute("axes")
+    if axes is not None:
+        return len(axes) > 0
+    dropped = len(info.shape(0)) - len(info.result_shape())
+    return info.operand(1) is not None and dropped < sum(n in (1, None) for n in info.shape(0))
+
+
+def _squeeze_locally(local: LocalOp) -> list[Any]:
+    """Say what is left, where a split leaves more dimensions of size 1 than those that go.
+
+    A Squeeze of these would not load where ONNX Runtime infers another size for one, as it does
+    behind pools with ``ceil_mode``.
+    """
+    shape, held = local.info.shape(0), shape_of(local.operands[0])
+    axes = [dim for dim, size in enumerate(shape) if size == 1]
+    if axes == [dim for dim, size in enumerate(held) if size == 1]:
+        return local.clone()
+    if local.info.version < _AXES_OPERAND_SINCE:
+        return local.clone(attributes={"axes": ints_attr(axes)})
+    left = [size or 0 for dim, size in enumerate(held) if shape[dim] != 1]
+    return [Arithmetic(local).reshape(local.operands[0], left)]
+
+
+@sharding_rule("Reshape")
+def _reshape(info: OpInfo) -> Rule | None:
+    """The shape is rewritten to the local one wherever it is known.
+
+    A symbolic dimension keeps its own entry, which is the same on every rank because such a
+    dimension is never split. An entry that is 0 copies a dimension of the operand, so where the
+    entries are unknown that dimension must not be split either.
+    """
+    if info.version < 5 or not has_local_sizes(info, 1):
+        return None  # before 5 the shape is an attribute
+    loops = _loops(info)
+    if info.literal(1) is None:
+        loops = [loop for loop in loops if not _may_be_copied(info, loop.operands[0])]
+    linear = linear_in(info, (0,))
+    return rule_of(info, loops, linear=linear, localize=_reshape_locally)
+
+
+def _may_be_copied(info: OpInfo, dim: int) -> bool:
+    result = info.result_shape()
+    return dim < len(result) and result[dim] is None
+
+
+def _reshape_locally(local: LocalOp) -> list[Any]:
+    if not any(local.pieces(factor) > 1 for factor in range(len(local.rule.factors))):
+        return local.clone()
+    return local.clone({1: local_sizes(local, 1, local.local_result_shape())})

@@ -1,0 +1,122 @@
+"""Operators that change height and width: DepthToSpace, SpaceToDepth, Resize, Upsample."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.sizes import local_sizes
+
+__all__: list[str] = []
+
+# Floating-point operations per element of the result and dimension that is resized.
+_FLOPS = {"nearest": 0.0, "linear": 4.0, "cubic": 16.0}
+
+
+@sharding_rule("DepthToSpace")
+def _depth_to_space(info: OpInfo) -> Rule:
+    """Batch, height and width are major loops; channels only where they are outside the block."""
+    batch, channels, height, width = info.shape(0)
+    crd = info.attribute("mode", "DCR") == "CRD"
+    block = info.attribute("blocksize") ** 2
+    depth = channels // block if crd and channels is not None else 1
+    sizes = enumerate((batch, depth, height, width))
+    loops = [Loop({0: dim}, {0: dim}, size=size) for dim, size in sizes]
+    return rule_of(info, loops, linear=linear_in(info, (0,)))
+
+
+@sharding_rule("SpaceToDepth")
+def _space_to_depth(info: OpInfo) -> Rule:
+    """The block becomes the major part of the channels, which leaves batch, height and width."""
+    shape = info.result_shape()
+    loops = [Loop({0: dim}, {0: dim}, size=shape[dim]) for dim in (0, 2, 3)]
+    return rule_of(info, loops, linear=linear_in(info, (0,)))
+
+
+@sharding_rule("Resize", "Upsample")
+def _resize(info: OpInfo) -> Rule | None:
+    """Dimensions that keep their size can be split, and those that repeat every element.
+
+    The scale must be known: a dimension whose scale is 1.001 may keep its size and still be read
+    elsewhere. ``None`` without scales or sizes, for a crop, and to keep an aspect ratio.
+    """
+    scales = _scales(info)
+    if scales is None or not _is_local(info):
+        return None
+    loops = [
+        Loop({0: dim}, {0: dim}, size=info.shape(0)[dim])
+        for dim, scale in enumerate(scales)
+        if scale == 1.0 or (scale.is_integer() and _repeats_elements(info))
+    ]
+    mode, work = info.attribute("mode", "nearest"), 0.0
+    points = math.prod(loop.factor(info).size or 1 for loop in loops)
+    result = info.results[0]
+    if result is not None:
+        work = _FLOPS[mode] * result.elements / points
+    linear = linear_in(info, (0,)) if _adds_up(info) else ()
+    return rule_of(info, loops, linear=linear, localize=_resize_locally, flops_per_point=work)
+
+
+def _scales(info: OpInfo) -> list[float] | None:
+    """Return the scale of every dimension, NaN where it is not known, ``None`` if none is."""
+    if _has_sizes(info):
+        sides = zip(info.shape(0), info.result_shape(), strict=True)
+        return [b / a if a and b is not None else math.nan for a, b in sides]
+    held, axes = _held_scales(info), _axes(info)
+    if held is None or len(held) != len(axes):
+        return None
+    scales = [1.0] * len(info.shape(0))
+    for axis, scale in zip(axes, held, strict=True):
+        scales[axis] = scale
+    return scales
+
+
+def _has_sizes(info: OpInfo) -> bool:
+    return info.operand(3) is not None
+
+
+def _axes(info: OpInfo) -> list[int]:
+    rank = len(info.shape(0))
+    return [axis % rank for axis in info.attribute("axes", range(rank))]
+
+
+def _held_scales(info: OpInfo) -> list[float] | None:
+    if info.name == "Upsample" and info.version < 9:
+        return list(info.attribute("scales"))
+    value = info.literal(1 if info.version < 11 else 2)
+    return None if value is None else [float(scale) for scale in value]
+
+
+def _is_local(info: OpInfo) -> bool:
+    """Say whether every element is computed where its own position, scaled, is."""
+    transform = info.attribute("coordinate_transformation_mode", "half_pixel")
+    policy = info.attribute("keep_aspect_ratio_policy", "stretch")
+    shifts = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
+    return transform not in shifts and bool(policy == "stretch")
+
+
+def _repeats_elements(info: OpInfo) -> bool:
+    """Say whether an integer scale repeats each element: the old operators always round down."""
+    transform = info.attribute("coordinate_transformation_mode", "half_pixel")
+    rounding = info.attribute("nearest_mode", "round_prefer_floor")
+    floors = info.version < 11 or (transform == "asymmetric" and rounding == "floor")
+    return bool(floors and info.attribute("mode", "nearest") == "nearest")
+
+
+def _adds_up(info: OpInfo) -> bool:
+    """Say whether it is linear: whole numbers are rounded where they are interpolated."""
+    result = info.results[0]
+    exact = info.attribute("mode", "nearest") == "nearest"
+    return exact or (result is not None and "float" in result.dtype)
+
+
+def _resize_locally(local: LocalOp) -> list[Any]:
+    if not _has_sizes(local.info):
+        return local.clone()
+    shape = local.local_result_shape()
+    return local.clone({3: local_sizes(local, 3, tuple(shape[dim] for dim in _axes(local.info)))})

@@ -1,0 +1,68 @@
+"""Rotary embeddings, of the standard and of the runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.windows import count, window_loop
+
+__all__ = ["rotary_embedding", "runtime_embedding"]
+
+# The place of the loop over heads among the loops.
+_HEADS = 1
+
+# Two products and a sum for each of the two halves of what is rotated.
+_FLOPS = 3.0
+
+
+@sharding_rule("RotaryEmbedding")
+def rotary_embedding(info: OpInfo) -> Rule:
+    """Return batch, heads and rows, of the angles too unless positions pick them from a table."""
+    per_row = (3,) if info.operand(3) is not None else (1, 2)
+    return _rotated(info, int(info.attribute("num_heads", 0)), per_row)
+
+
+@sharding_rule("com.microsoft.RotaryEmbedding")
+def runtime_embedding(info: OpInfo) -> Rule | None:
+    """Return batch, heads and, unless they are counted from a first one, rows.
+
+    Without an attribute the angles tell how many heads there are. ``None`` for ragged batches.
+    """
+    if info.attribute("is_packed_batching", 0):
+        return None
+    heads = int(info.attribute("num_heads", 0)) or _count_heads(info)
+    per_row = (1,) if len(info.shape(1)) == 2 else ()
+    return _rotated(info, heads, per_row, counted=not per_row)
+
+
+def _count_heads(info: OpInfo) -> int:
+    hidden, half = info.shape(0)[-1], info.shape(2)[1]
+    return 0 if hidden is None or half is None else hidden // (2 * half)
+
+
+def _rotated(info: OpInfo, heads: int, per_row: tuple[int, ...], *, counted: bool = False) -> Rule:
+    """Return the rule of a rotation of operand 0, `b h s d` or `b s (h d)`; it is linear.
+
+    The operands ``per_row`` run along batch and rows. Rows that are ``counted`` stay whole.
+    """
+    shape = info.shape(0)
+    head, row = (2, 1) if len(shape) == 3 else (1, 2)
+    heads = heads if head == 2 else shape[1] or 0
+    size = count(shape[-1:]) // (max(heads, 1) if head == 2 else 1)
+    loops = [
+        Loop({0: 0, **dict.fromkeys(per_row, 0)}, {0: 0}),
+        Loop({0: head}, {0: head}, size=heads or None, can_split=heads > 0),
+        Loop({0: row, **dict.fromkeys(per_row, 1)}, {0: row}, can_split=not counted),
+        window_loop([size]),
+    ]
+    linear = linear_in(info, (0,))
+    return rule_of(info, loops, linear=linear, localize=_divide_heads, flops_per_point=_FLOPS)
+
+
+def _divide_heads(local: LocalOp) -> list[Any]:
+    return local.clone(attributes=local.divided(_HEADS, "num_heads"))

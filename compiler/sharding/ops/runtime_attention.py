@@ -1,0 +1,174 @@
+"""The runtime's own attention operators: heads packed together, projections merged, KV caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import aligned, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.windows import count, window_loop
+from tensoropt.dialects.build import ints_attr
+
+__all__ = ["grouped", "merged", "multi_head"]
+
+# The place of the loop over heads among the loops.
+_HEADS = 1
+
+# Where query, key and value have heads and rows: `b s (h d)` or `b h s d`, by rank.
+_HEAD, _ROW = {3: 2, 4: 1}, {3: 1, 4: 2}
+
+
+@sharding_rule("com.microsoft.GroupQueryAttention")
+def grouped(info: OpInfo) -> Rule:
+    """Return batch and the heads of key and value, in the cache too.
+
+    Where query, key and value are packed in one operand, each rank takes its heads of the whole.
+    With positions of their own, sequences of several tokens stay together: while there is no cache
+    the runtime counts from the first position of all.
+    """
+    own = {} if info.operand(1) is None else {0: 2, 1: 2, 2: 2}
+    heads = {**own, 3: 1, 4: 1, 11: 0, **_aligned(info, (10, 12, 13), 1)}
+    batch = {**dict.fromkeys((0, 1, 2, 3, 4, 5, 9), 0), **_aligned(info, (10, 12, 13), 0)}
+    alone = info.operand(9) is None or info.shape(0)[1] == 1
+    shared, known = int(info.attribute("kv_num_heads")), info.shape(0)[2] is not None
+    loops = [
+        present_loop(info, batch, dict.fromkeys(range(4), 0), can_split=alone),
+        present_loop(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=shared, can_split=known),
+        window_loop(
+            [info.shape(0)[1], _keys(info, 3), 2 * (info.result_shape()[2] or 1) // shared]
+        ),
+    ]
+    return rule_of(info, loops, localize=_localize_grouped, flops_per_point=2.0)
+
+
+def _aligned(info: OpInfo, indices: Sequence[int], dim: int) -> dict[int, int]:
+    """Return where operands that broadcast to `b h s t` run along ``dim``."""
+    places: dict[int, int] = {}
+    for index in indices:
+        places.update(aligned(info, index, dim, 4))
+    return places
+
+
+def _keys(info: OpInfo, past: int) -> int:
+    """Return how many keys there are, new ones and those of operand ``past``."""
+    held = info.operand(1) or info.operand(0)
+    assert held is not None
+    cache = info.operand(past)
+    old = 0 if cache is None else count(cache.shape[-2:-1])
+    return count(held.shape[_ROW[held.rank] :][:1]) + old
+
+
+def _localize_grouped(local: LocalOp) -> list[Any]:
+    taken = {}
+    if local.info.operand(1) is None:
+        heads, shared = (int(local.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
+        size = (local.info.shape(0)[2] or 0) // (heads + 2 * shared)
+        taken = _shares(local, {0: 2}, (heads * size, shared * size, shared * size))
+    return local.clone(taken, local.divided(_HEADS, "num_heads", "kv_num_heads"))
+
+
+def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> dict[int, Any]:
+    """Return the rank's part of each operand that is there, by its index.
+
+    Along its dimension in ``places`` an operand holds ``blocks`` in order, each with all heads.
+    Empty where no axis splits the heads.
+    """
+    import numpy as np
+
+    if local.pieces(_HEADS) == 1:
+        return {}
+    starts = np.cumsum([0, *blocks[:-1]])
+    runs = [start + np.arange(size) for start, size in zip(starts, blocks, strict=True)]
+    rows = [run.reshape(local.pieces(_HEADS), -1) for run in runs]
+    picked = local.axis_constant(np.concatenate(rows, axis=1), local.axes(_HEADS))
+    there = [i for i in places if local.info.operand(i) is not None]
+    make = Arithmetic(local)
+    return {i: make.take(local.operands[i], picked, places[i]) for i in there}
+
+
+@sharding_rule("com.microsoft.MultiHeadAttention")
+def multi_head(info: OpInfo) -> Rule | None:
+    """Return batch, heads, and the rows of a query of its own that no causality counts.
+
+    The bias holds those of query, key and value: each rank takes its heads of the whole. ``None``
+    where beams refer to each other's cache, and for heads packed with theirs (`b s h 3 d`), which
+    no CPU runs, so that nothing could be proven.
+    """
+    if info.operand(9) is not None or any(_rank(info, index) == 5 for index in range(2)):
+        return None
+    heads = int(info.attribute("num_heads"))
+    own = {i: held.rank for i, held in enumerate(info.operands[:3]) if held is not None}
+    batch = {**dict.fromkeys((*own, 4, 6, 7), 0), **aligned(info, 5, 0, 4)}
+    split = {**{i: _HEAD[rank] for i, rank in own.items()}, 6: 1, 7: 1, **aligned(info, 5, 1, 4)}
+    rows = {0: 1, **({4: 1} if _rank(info, 4) == 3 else {}), **aligned(info, 5, 2, 4)}
+    known = info.operand(3) is None or None not in info.shape(3)
+    free = 1 in own and not info.attribute("unidirectional", 0)
+    loops = [
+        present_loop(info, batch, dict.fromkeys(range(4), 0), can_split=_is_per_batch(info, 4)),
+        present_loop(info, split, {0: 2, 1: 1, 2: 1, 3: 1}, size=heads, can_split=known),
+        present_loop(info, rows, {0: 1, 3: 2}, can_split=free and _is_per_batch(info, 4)),
+        window_loop([_keys(info, 6), 2 * (info.result_shape()[2] or 1) // heads]),
+    ]
+    return rule_of(info, loops, localize=_localize_multi_head, flops_per_point=2.0)
+
+
+def _rank(info: OpInfo, index: int) -> int:
+    held = info.operand(index)
+    return 0 if held is None else held.rank
+
+
+def _is_per_batch(info: OpInfo, mask: int) -> bool:
+    """Say whether the mask has one entry per sequence: not the ends of all, then their starts."""
+    return _rank(info, mask) != 1 or info.shape(mask) == info.shape(0)[:1]
+
+
+def _localize_multi_head(local: LocalOp) -> list[Any]:
+    width, bias = local.info.result_shape()[2] or 0, local.info.operand(3)
+    hidden = 0 if bias is None else ((bias.shape[0] or 0) - width) // 2
+    taken = {} if bias is None else _shares(local, {3: 0}, (hidden, hidden, width))
+    return local.clone(taken, local.divided(_HEADS, "num_heads"))
+
+
+@sharding_rule("com.microsoft.Attention")
+def merged(info: OpInfo) -> Rule | None:
+    """Return batch and heads; each rank takes its heads of the merged projections.
+
+    The weights themselves stay whole: query, key and value lie one after another in them.
+    """
+    sizes = _merged_sizes(info)
+    if sizes is None or None in info.shape(0)[1:]:
+        return None
+    heads = int(info.attribute("num_heads"))
+    batch = {0: 0, 3: 0, 4: 1, **aligned(info, 5, 0, 4)}
+    split = {4: 2, **aligned(info, 5, 1, 4)}
+    past = info.operand(4)
+    keys = count(info.shape(0)[1:2]) + (0 if past is None else count(past.shape[3:4]))
+    work = (info.shape(0)[2] or 1) * sum(sizes) // heads + keys * sum(sizes[1:]) // heads
+    loops = [
+        present_loop(info, batch, {0: 0, 1: 1}, can_split=_is_per_batch(info, 3)),
+        present_loop(info, split, {0: 2, 1: 2}, size=heads),
+        window_loop([info.shape(0)[1], work]),
+    ]
+    return rule_of(info, loops, localize=_localize_merged, flops_per_point=2.0)
+
+
+def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:
+    """Return the columns of the weights for query, key and value, ``None`` if not known."""
+    held, columns = info.attribute("qkv_hidden_sizes"), info.shape(1)[1]
+    if held:
+        return tuple(held)
+    return None if columns is None else (columns // 3,) * 3
+
+
+def _localize_merged(local: LocalOp) -> list[Any]:
+    sizes = _merged_sizes(local.info) or ()
+    pieces = local.pieces(_HEADS)
+    divided = dict(local.divided(_HEADS, "num_heads"))
+    if local.info.attribute("qkv_hidden_sizes"):
+        divided["qkv_hidden_sizes"] = ints_attr([size // pieces for size in sizes])
+    return local.clone(_shares(local, {1: 1, 2: 0}, sizes), divided)

@@ -1,0 +1,68 @@
+"""Operators that read an image at positions of a grid or of regions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
+
+__all__ = ["affine_grid", "grid_sample", "region_average", "region_maximum"]
+
+# Four or more neighbours, each with a weight.
+_FLOPS = 8.0
+
+
+@sharding_rule("GridSample", "com.microsoft.GridSample")
+def grid_sample(info: OpInfo) -> Rule:
+    """Return batch, channels and the positions of the grid; the image read is whole in space."""
+    space = range(2, len(info.result_shape()))
+    loops = [
+        Loop({0: 0, 1: 0}, {0: 0}),
+        Loop({0: 1}, {0: 1}),
+        *(Loop({1: dim - 1}, {0: dim}) for dim in space),
+    ]
+    return rule_of(info, loops, linear=linear_in(info, (0,)), flops_per_point=_FLOPS)
+
+
+@sharding_rule("AffineGrid")
+def affine_grid(info: OpInfo) -> Rule | None:
+    """Return the batch: positions are counted from the corner of the whole image."""
+    if not has_local_sizes(info, 1):
+        return None
+    space = range(1, len(info.result_shape()) - 1)
+    loops = [Loop({0: 0}, {0: 0}), *(Loop({}, {0: dim}, can_split=False) for dim in space)]
+    return rule_of(info, loops, localize=_localize_grid, flops_per_point=_FLOPS)
+
+
+def _localize_grid(local: LocalOp) -> list[Any]:
+    if local.pieces(0) == 1:
+        return local.clone()
+    whole = (None,) * len(local.info.result_shape()[1:])
+    return local.clone({1: local_sizes(local, 1, (local.local_result_shape()[0], *whole))})
+
+
+@sharding_rule("RoiAlign")
+def region_average(info: OpInfo) -> Rule:
+    """Return regions and channels; the images that regions lie in are whole."""
+    linear = linear_in(info, (0,)) if info.attribute("mode", "avg") == "avg" else ()
+    return rule_of(info, _regions(info, {1: 0, 2: 0}), linear=linear, flops_per_point=_FLOPS)
+
+
+@sharding_rule("MaxRoiPool")
+def region_maximum(info: OpInfo) -> Rule:
+    """Return regions and channels; the images that regions lie in are whole."""
+    return rule_of(info, _regions(info, {1: 0}), flops_per_point=1.0)
+
+
+def _regions(info: OpInfo, places: dict[int, int]) -> list[Loop]:
+    space = range(2, len(info.result_shape()))
+    return [
+        Loop(places, {0: 0}),
+        Loop({0: 1}, {0: 1}),
+        *(Loop({}, {0: dim}, can_split=False) for dim in space),
+    ]

@@ -1,0 +1,155 @@
+"""Operators that write or add elements by index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.sharding.ops.indexing import inside, position, scalar, where
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import (
+    Loop,
+    adds_up,
+    axis_of,
+    linear_in,
+    present_loop,
+    rule_of,
+)
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.dialects.build import Build, int_attr, shape_of, sizes_of
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["row_numbers"]
+
+# What ONNX Runtime's ScatterElements adds on the CPU.
+_ADDED = frozenset(("float32", "float64", "int32", "int64"))
+
+
+@sharding_rule("ScatterND")
+def _scatter_nd(info: OpInfo) -> Rule | None:
+    """The data's dimensions behind the indexed ones: the updates carry them whole.
+
+    Where updates are added, each rank may add some of them to its part of a sum. If they are rows,
+    the indexed dimension can be split: a rank adds those that fall into its part.
+    """
+    depth, outer = info.shape(1)[-1], len(info.shape(1)) - 1
+    if depth is None:
+        return None
+    rest = range(depth, len(info.shape(0)))
+    loops = [Loop({0: dim, 2: outer + at}, {0: dim}) for at, dim in enumerate(rest)]
+    adds = _adds(info) and adds_up(info)
+    if adds:
+        loops += [Loop({1: dim, 2: dim}, reduction="sum") for dim in range(outer)]
+    if _as_rows(info) and depth == 1:
+        loops.append(Loop({0: 0}, {0: 0}))
+    linear = linear_in(info, *_groups(info))
+    bias = (0,) if adds else ()
+    return rule_of(info, loops, linear=linear, additive=bias, localize=_add_slices_locally)
+
+
+def _adds(info: OpInfo) -> bool:
+    return bool(info.attribute("reduction", "none") == "add")
+
+
+def _groups(info: OpInfo) -> list[tuple[int, ...]]:
+    """Return the data and the updates together: whether replaced or added, results add up."""
+    return [(0, 2)] if info.attribute("reduction", "none") in ("none", "add") else []
+
+
+def _as_rows(info: OpInfo) -> bool:
+    """Say whether the op of a rank is built from ScatterElements, of a type that it adds."""
+    held, shapes = info.operand(0), [info.shape(index) for index in range(3)]
+    static = shapes[1][-1] != 0 and not any(size is None for shape in shapes for size in shape)
+    return _adds(info) and static and held is not None and held.dtype in _ADDED
+
+
+def _add_slices_locally(local: LocalOp) -> list[Any]:
+    """Add slices by ScatterElements: ONNX Runtime's ScatterND loses some of several to one place.
+
+    On the CPU it adds from several threads at once, without a lock.
+    """
+    if not _as_rows(local.info):
+        return local.clone()
+    make, (data, indices, updates) = Arithmetic(local), local.operands
+    shape, places = sizes_of(data), sizes_of(indices)
+    depth, count = places[-1], math.prod(places[:-1])
+    width = math.prod(shape[depth:])
+    updates = make.shaped(updates, [count, width])
+    factor = local.rule.operands[0][0]
+    if depth == 1 and factor is not None and local.pieces(factor) > 1:
+        indices, updates = _own_rows(local, make, factor, updates)
+    rows = make.shaped(row_numbers(make, indices, shape[:depth]), [count, 1])
+    held = make.shaped(data, [math.prod(shape[:depth]), width])
+    attributes = {"axis": int_attr(0), "reduction": ir.StringAttr.get("add")}
+    operands = [held, make.expand(rows, [count, width]), updates]
+    return [make.shaped(make.onnx("ScatterElements", operands, held.type, **attributes), shape)]
+
+
+def _own_rows(local: LocalOp, make: Build, factor: int, updates: Any) -> tuple[Any, Any]:
+    """Return indices and updates (2-D) of one rank: zeros at 0 where another has the row."""
+    size = local.info.shape(0)[0]
+    assert size is not None
+    own = position(local, size, factor)
+    mine = inside(local, own, size // local.pieces(factor))
+    indices = where(local, mine, own, scalar(local, 1, 0))
+    flags = make.reshape(mine, [sizes_of(updates)[0], 1])
+    return indices, make.where(flags, updates, make.scalar(0.0, updates))
+
+
+def row_numbers(make: Build, indices: Any, sizes: Sequence[int]) -> Any:
+    """Return the row-major number of each index tuple in a tensor of ``sizes``.
+
+    ``indices`` (int64) hold a tuple along their last dimension, which the result lacks; negative
+    ones count from the end.
+    """
+    last = len(shape_of(indices)) - 1
+    if len(sizes) == 1:
+        return make.squeeze(indices, [last])
+    strides = [math.prod(sizes[dim + 1 :]) for dim in range(len(sizes))]
+    below = make.compare("Less", indices, make.scalar(0, indices))
+    wrapped = make.where(below, make.add(indices, make.ints(sizes)), indices)
+    return make.reduce("ReduceSum", make.mul(wrapped, make.ints(strides)), [last], keepdims=False)
+
+
+@sharding_rule("ScatterElements", "Scatter")
+def _scatter_elements(info: OpInfo) -> Rule:
+    """Dimensions other than the axis, where the indices are as long as the data.
+
+    Where updates are added, the axis can be split: that of the data, so that a rank adds what falls
+    into its part, and zeros for the others; or that of the updates, into parts of a sum.
+    """
+    rank = len(info.shape(0))
+    axis = axis_of(info, 0, rank)
+    loops = [Loop({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
+    adds = _adds(info) and adds_up(info)
+    if adds:
+        loops += [Loop({0: axis}, {0: axis}), Loop({1: axis, 2: axis}, reduction="sum")]
+    linear = linear_in(info, *_groups(info))
+    bias = (0,) if adds else ()
+    return rule_of(info, loops, linear=linear, additive=bias, localize=_scatter_locally)
+
+
+def _scatter_locally(local: LocalOp) -> list[Any]:
+    axis = axis_of(local.info, 0, len(local.info.shape(0)))
+    factor, size = local.rule.operands[0][axis], local.info.shape(0)[axis]
+    if factor is None or size is None or local.pieces(factor) == 1:
+        return local.clone()
+    own = position(local, size, factor)
+    mine = inside(local, own, size // local.pieces(factor))
+    nothing = Arithmetic(local).scalar(0.0, local.operands[2])
+    updates = where(local, mine, local.operands[2], nothing)
+    return local.clone({1: where(local, mine, own, scalar(local, 1, 0)), 2: updates})
+
+
+@sharding_rule("TensorScatter")
+def _tensor_scatter(info: OpInfo) -> Rule:
+    """Every dimension of the cache but the axis, along which rows are written."""
+    rank = len(info.shape(0))
+    axis = axis_of(info, -2, rank)
+    dims = [dim for dim in range(rank) if dim != axis]
+    loops = [present_loop(info, {0: d, 1: d, **({} if d else {2: 0})}, {0: d}) for d in dims]
+    return rule_of(info, loops, linear=linear_in(info, (0, 1)))

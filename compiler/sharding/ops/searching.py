@@ -1,0 +1,89 @@
+"""ArgMax and ArgMin, also split over the dimension that they search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic, sum_bytes
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import InnerStep, Rule
+from tensoropt.dialects.build import int_attr
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["place_of_extremum"]
+
+# Element types that ranks compare; the first opset in which whole numbers are, too.
+_COMPARED = frozenset(("float16", "bfloat16", "float32", "float64", "int32", "int64"))
+_COMPARED_SINCE = 12
+
+
+@sharding_rule("ArgMax", "ArgMin")
+def place_of_extremum(info: OpInfo) -> Rule:
+    """Return every dimension; the one that is searched asks for two all-reduces inside.
+
+    The first finds the extremum of all ranks, the second the first (or last) place that has it.
+    """
+    held, rank = info.operand(0), len(info.shape(0))
+    assert held is not None
+    axis, keeps = axis_of(info, 0, rank), info.attribute("keepdims", 1) == 1
+    can_split = held.dtype in _COMPARED and info.version >= _COMPARED_SINCE
+    loops = [
+        Loop({0: dim}, {0: dim - (dim > axis and not keeps)})
+        if dim != axis
+        else Loop({0: dim}, can_split=can_split)
+        for dim in range(rank)
+    ]
+    kept = tuple(dim for dim in range(rank) if dim != axis)
+    sizes = (sum_bytes(held.dtype, held.item_bytes), 8)
+    inner = tuple(InnerStep((axis,), kept, size) for size in sizes)
+    return rule_of(info, loops, localize=_localize, flops_per_point=1.0, inner=inner)
+
+
+def _localize(local: LocalOp) -> list[Any]:
+    axis = axis_of(local.info, 0, len(local.info.shape(0)))
+    if local.pieces(axis) == 1:
+        return local.clone()
+    make = Arithmetic(local)
+    x = make.wide(local.operands[0])
+    reduce, how = ("ReduceMax", "max") if local.info.name == "ArgMax" else ("ReduceMin", "min")
+    own = make.reduce(reduce, x, [axis])
+    best = local.all_reduce(own, local.axes(axis), how)
+    place = _first_of_all(make, _has_it(make, own, best), _place(make, x, own, axis), axis)
+    return [place if local.info.attribute("keepdims", 1) else make.squeeze(place, [axis])]
+
+
+def _place(make: Arithmetic, x: Any, like: Any, axis: int) -> Any:
+    """Return where the rank's own extremum is in the whole; of the sizes of ``like``."""
+    import numpy as np
+
+    local = make.local
+    last = int_attr(int(local.info.attribute("select_last_index", 0)))
+    attributes = {"axis": int_attr(axis), "keepdims": int_attr(1), "select_last_index": last}
+    numbers = ir.RankedTensorType.get(like.type.shape, ir.IntegerType.get_signless(64))
+    found = local.onnx(local.info.name, [x], numbers, **attributes)
+    size = (local.info.shape(0)[axis] or 0) // local.pieces(axis)
+    start = local.axis_constant(np.arange(local.pieces(axis)) * size, local.axes(axis))
+    return make.binary("Add", found, start)
+
+
+def _has_it(make: Arithmetic, own: Any, best: Any) -> Any:
+    flags = ir.RankedTensorType.get(own.type.shape, ir.IntegerType.get_signless(1))
+    return make.local.onnx("Equal", [own, best], flags)
+
+
+def _first_of_all(make: Arithmetic, holds: Any, place: Any, axis: int) -> Any:
+    """Return the first place (or the last, if the op says so) of the ranks that hold the extremum.
+
+    Where none does, as nothing equals what is no number, it is an end of the dimension.
+    """
+    import numpy as np
+
+    local, size = make.local, make.local.info.shape(0)[axis] or 0
+    last = bool(local.info.attribute("select_last_index", 0))
+    loses, how = (0, "max") if last else (size - 1, "min")
+    other = local.constant(np.array(loses, np.int64))
+    kept = local.onnx("Where", [holds, place, other], place.type)
+    return local.all_reduce(kept, local.axes(axis), how)

@@ -1,0 +1,68 @@
+"""Softmax and its kin, also split over the dimension that they normalise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
+from tensoropt.compiler.sharding.rule.local import LocalOp
+from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import InnerStep, Rule
+
+__all__ = ["hardmax", "normalised_dims", "softmax"]
+
+# A maximum, a difference, an exponential (8, as for Exp), a sum, a quotient (4, as for Div).
+_FLOPS = 15.0
+
+
+def normalised_dims(info: OpInfo) -> range:
+    """Return the dimensions over which the results sum to 1: all from `axis` before opset 13."""
+    rank = len(info.shape(0))
+    if info.version < 13:
+        return range(axis_of(info, 1, rank), rank)
+    axis = axis_of(info, -1, rank)
+    return range(axis, axis + 1)
+
+
+@sharding_rule("Softmax", "LogSoftmax")
+def softmax(info: OpInfo) -> Rule:
+    """Return every dimension; a normalised one asks for two all-reduces inside."""
+    reduced = normalised_dims(info)
+    loops = _loops(info, reduced, can_split=info.version >= BROADCAST_VERSION)
+    kept = tuple(dim for dim in range(len(loops)) if dim not in reduced)
+    result = info.results[0]
+    assert result is not None
+    item_bytes = sum_bytes(result.dtype, result.item_bytes)
+    inner = InnerStep(tuple(reduced), kept, item_bytes)
+    return rule_of(info, loops, localize=_localize, flops_per_point=_FLOPS, inner=(inner, inner))
+
+
+@sharding_rule("Hardmax")
+def hardmax(info: OpInfo) -> Rule:
+    """Return all dimensions but those among which the largest element is sought."""
+    return rule_of(info, _loops(info, normalised_dims(info), can_split=False), flops_per_point=1.0)
+
+
+def _loops(info: OpInfo, reduced: range, *, can_split: bool) -> list[Loop]:
+    return [
+        Loop({0: dim}, {0: dim}, can_split=can_split or dim not in reduced)
+        for dim in range(len(info.shape(0)))
+    ]
+
+
+def _localize(local: LocalOp) -> list[Any]:
+    """Return a copy; over a split dimension, maximum and sum are those of all ranks."""
+    dims = normalised_dims(local.info)
+    axes = tuple(sorted(axis for dim in dims for axis in local.axes(dim)))
+    if not axes:
+        return local.clone()
+    make = Arithmetic(local)
+    x = make.wide(local.operands[0])
+    shifted = make.binary("Sub", x, make.max(x, dims, axes))
+    exponentials = make.unary("Exp", shifted)
+    total = make.sum(exponentials, dims, axes)
+    if local.info.name == "LogSoftmax":
+        return [make.as_result(make.binary("Sub", shifted, make.unary("Log", total)))]
+    return [make.as_result(make.binary("Div", exponentials, total))]

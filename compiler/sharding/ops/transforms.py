@@ -1,0 +1,71 @@
+"""Transforms over whole dimensions: Fourier, determinants, columns to images."""
+
+from __future__ import annotations
+
+import math
+
+from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, kept_loops, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.windows import count, window_loop
+
+__all__ = ["columns_to_image", "determinant", "fourier", "short_fourier"]
+
+_AXIS_OPERAND_SINCE = 20
+
+
+@sharding_rule("DFT")
+def fourier(info: OpInfo) -> Rule | None:
+    """Return all dimensions but the transformed one and that of real and imaginary part.
+
+    Work: 5 n log2 n per transform of n elements (Cooley and Tukey, 1965).
+    """
+    rank, axis = len(info.shape(0)), _axis(info)
+    if axis is None:
+        return None
+    dims = [dim for dim in range(rank - 1) if dim != axis % rank]
+    size = info.result_shape()[axis % rank] or 1
+    loops = [*kept_loops(info, dims), window_loop([size])]
+    work = 5.0 * math.log2(max(size, 2))
+    return rule_of(info, loops, linear=linear_in(info, (0,)), flops_per_point=work)
+
+
+def _axis(info: OpInfo) -> int | None:
+    """Return the transformed dimension, ``None`` where only the running model knows it."""
+    if info.version < _AXIS_OPERAND_SINCE:
+        return axis_of(info, 1, len(info.shape(0)))
+    if info.operand(2) is None:
+        return -2
+    held = info.literal_ints(2)
+    return None if held is None else held[0]
+
+
+@sharding_rule("STFT")
+def short_fourier(info: OpInfo) -> Rule:
+    """Return the batch: frames overlap."""
+    _, frames, size, _ = info.result_shape()
+    loops = [Loop({0: 0}, {0: 0}), window_loop([frames, size])]
+    work = 10.0 * math.log2(max(size or 1, 2))
+    return rule_of(info, loops, linear=linear_in(info, (0,)), flops_per_point=work)
+
+
+@sharding_rule("Det")
+def determinant(info: OpInfo) -> Rule:
+    """Return the dimensions in front of the matrices; elimination takes 2/3 n^3 of each."""
+    rank = len(info.shape(0))
+    size = count(info.shape(0)[-1:])
+    loops = [*kept_loops(info, range(rank - 2)), window_loop([size] * 3)]
+    return rule_of(info, loops, flops_per_point=2.0 / 3.0)
+
+
+@sharding_rule("Col2Im")
+def columns_to_image(info: OpInfo) -> Rule:
+    """Return batch and channels; the blocks of a channel overlap."""
+    channels = info.result_shape()[1]
+    loops = [
+        Loop({0: 0}, {0: 0}),
+        Loop({0: 1}, {0: 1}, size=channels, can_split=channels is not None),
+        window_loop([count(info.shape(0)[1:]) // (channels or 1)]),
+    ]
+    return rule_of(info, loops, linear=linear_in(info, (0,)), flops_per_point=1.0)

@@ -1,0 +1,69 @@
+"""Why an operator of the standard has no sharding rule: one sentence for each that has none."""
+
+from __future__ import annotations
+
+from tensoropt.compiler.sharding.rule.registry import registered
+
+__all__ = ["explained", "why_whole"]
+
+_REASONS: dict[str, tuple[str, ...]] = {
+    "runs graphs of its own, which see whole tensors; the rest of the model is split around it": (
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceMap",
+    ),
+    "works on sequences or optionals, which are no tensors: no layout describes them": (
+        "ConcatFromSequence",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SplitToSequence",
+    ),
+    "works on strings, which no collective moves": (
+        "RegexFullMatch",
+        "StringConcat",
+        "StringNormalizer",
+        "StringSplit",
+    ),
+    "the sizes of its results depend on values, so that no part of them is known in advance": (
+        "NonMaxSuppression",
+        "NonZero",
+        "Unique",
+    ),
+    "computes a small table from a few numbers; there is nothing to split": (
+        "BlackmanWindow",
+        "HammingWindow",
+        "HannWindow",
+        "MelWeightMatrix",
+    ),
+    "counts n-grams, which cross any cut": ("TfIdfVectorizer",),
+    "decodes a file, which is one piece": ("ImageDecoder",),
+}
+_BY_OPERATOR = {name: reason for reason, names in _REASONS.items() for name in names}
+_BY_DOMAIN = {
+    "ai.onnx.ml": "works on maps, which are no tensors: no layout describes them",
+    "ai.onnx.preview": "a proposal that ONNX Runtime does not run",
+    "ai.onnx.preview.training": "an optimiser's step, which ONNX Runtime does not run",
+}
+
+
+def explained() -> frozenset[str]:
+    """Return the operators of the standard domain that have a sentence."""
+    return frozenset(_BY_OPERATOR)
+
+
+def why_whole(name: str) -> str | None:
+    """Return why operator ``name`` always runs whole, ``None`` if it has a rule or is unknown.
+
+    ``name`` has its domain in front unless it is the standard one.
+    """
+    if name in registered():
+        return None
+    return _BY_OPERATOR.get(name) or _BY_DOMAIN.get(name.rpartition(".")[0])

@@ -1,0 +1,117 @@
+"""Building the op of one rank: what a rule's ``localize`` gets to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.rule import Rule, Strategy
+from tensoropt.dialects.build import Build, int_attr
+from tensoropt.dialects.collectives import all_gather, all_reduce, axis_constant
+from tensoropt.dialects.mlir import ir
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["LocalOp", "all_reduce"]
+
+
+@dataclass
+class LocalOp:
+    """One op about to be built for a rank, with operands that are local already.
+
+    ``op`` is the global op; ``result_types`` are the local types that the strategy implies. Values
+    are built at the current insertion point, at the location of ``op``.
+    """
+
+    op: ir.Operation
+    info: OpInfo
+    rule: Rule
+    strategy: Strategy
+    mesh: Mesh
+    operands: list[ir.Value]
+    result_types: list[ir.Type]
+
+    def build(self) -> list[ir.Value]:
+        """Return the local results, by the rule's ``localize`` or as a plain copy."""
+        if self.rule.localize is not None:
+            return self.rule.localize(self)
+        return self.clone()
+
+    def axes(self, factor: int) -> tuple[int, ...]:
+        """Return the mesh axes that split ``factor``, major first."""
+        return self.strategy.axes_of(factor)
+
+    def pieces(self, factor: int) -> int:
+        """Return into how many pieces ``factor`` is cut."""
+        return self.mesh.extent(self.axes(factor))
+
+    def divided(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
+        """Return the int attributes ``names``, those that are there, divided by the pieces of
+        ``factor``: how many of what it counts one rank has."""
+        held = {name: self.info.attribute(name) for name in names}
+        pieces = self.pieces(factor)
+        return {name: int_attr(int(n) // pieces) for name, n in held.items() if n is not None}
+
+    def local_result_shape(self, index: int = 0) -> tuple[int | None, ...]:
+        """Return the local shape of result ``index``; ``None`` marks a symbolic dimension."""
+        return self.strategy.results[index].local_shape(self.info.result_shape(index), self.mesh)
+
+    def clone(
+        self,
+        operands: Mapping[int, ir.Value] | None = None,
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> list[ir.Value]:
+        """Return the results of a copy with local types, some operands or attributes replaced."""
+        values = list(self.operands)
+        for index, value in (operands or {}).items():
+            values[index] = value
+        kept = {
+            name: held
+            for name, held in self.op.attributes.items()
+            if name not in ("topt.strategy", "topt.cost")
+        }
+        copy = ir.Operation.create(
+            self.op.name,
+            results=self.result_types,
+            operands=values,
+            attributes={**kept, **(attributes or {})},
+            loc=self.op.location,
+        )
+        return list(copy.results)
+
+    def onnx(
+        self, op_type: str, operands: Sequence[ir.Value], result: ir.Type, **attributes: Any
+    ) -> ir.Value:
+        """Return the one result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
+        return self._build.onnx(op_type, operands, result, **attributes)
+
+    @property
+    def _build(self) -> Build:
+        return Build(self.op.location, self.info.standard_version)
+
+    def no_value(self) -> ir.Value:
+        """Return what stands for an omitted operand or result."""
+        return self._build.no_value()
+
+    def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
+        """Return a literal, the same on every rank."""
+        return self._build.constant(array)
+
+    def axis_constant(self, values: npt.NDArray[np.generic], axes: Sequence[int]) -> ir.Value:
+        """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
+        return axis_constant(values, axes, self.op.location)
+
+    def all_reduce(self, value: ir.Value, axes: Sequence[int], reduction: str) -> ir.Value:
+        """Return ``value`` reduced by sum, max or min over the ranks along ``axes``."""
+        if not axes:
+            return value
+        return all_reduce(value, axes, reduction, self.op.location)
+
+    def all_gather(self, value: ir.Value, dim: int, axes: Sequence[int]) -> ir.Value:
+        """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
+        return all_gather(value, dim, axes, self.mesh, self.op.location)

@@ -1,0 +1,149 @@
+"""What many rules share: factors given by where they appear, axes, and types that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.compiler.layout.layout import Reduction
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.rule import Dims, Factor, InnerStep, Linear, Rule
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.sharding.rule.local import LocalOp
+
+__all__ = [
+    "SUMMABLE",
+    "Loop",
+    "adds_up",
+    "aligned",
+    "axis_of",
+    "kept_loops",
+    "linear_in",
+    "present_loop",
+    "rule_of",
+]
+
+SUMMABLE = frozenset(
+    ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
+)
+"""Element types whose partial sums can be reduced; integers wrap around, so they add up too."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A factor by where it appears: the dimension it runs along in each operand and result.
+
+    Its size is that of its dimensions; it can be split if they are static, equal and above 1.
+    ``size`` overrides that for dimensions that merge several loops with this one as the major:
+    it must divide all of them. ``can_split=False`` keeps it whole, ``least`` see :class:`Factor`.
+    """
+
+    operands: Mapping[int, int]
+    results: Mapping[int, int] = field(default_factory=dict)
+    size: int | None = None
+    reduction: Reduction | None = None
+    can_split: bool = True
+    least: int = 1
+
+    def factor(self, info: OpInfo) -> Factor:
+        """Return the factor for the shapes of ``info``."""
+        sizes = [info.result_shape(index)[dim] for index, dim in self.results.items()]
+        sizes += [info.shape(index)[dim] for index, dim in self.operands.items()]
+        if self.size is not None:
+            can_split = self.can_split and self.size > 1 and None not in sizes
+            return Factor(self.size, can_split, self.reduction, self.least)
+        known = max((size for size in sizes if size is not None), default=None)
+        can_split = self.can_split and _can_split(sizes)
+        return Factor(known, can_split, self.reduction, self.least)
+
+
+def _can_split(sizes: Sequence[int | None]) -> bool:
+    first = sizes[0]
+    return first is not None and first > 1 and all(size == first for size in sizes)
+
+
+def present_loop(
+    info: OpInfo, operands: Mapping[int, int], results: Mapping[int, int], **options: Any
+) -> Loop:
+    """Return the loop along the operands and results that are there; the others are dropped."""
+    given = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
+    made = range(len(info.results))
+    kept = {i: d for i, d in results.items() if i in made and info.results[i] is not None}
+    return Loop(given, kept, **options)
+
+
+def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
+    """Return where operand ``index``, broadcast to ``rank`` dimensions from the right, runs along
+    dimension ``dim`` of the whole: nowhere if it is omitted, too short or stretched from 1."""
+    held = info.operand(index)
+    own = -1 if held is None else dim - rank + held.rank
+    return {index: own} if held is not None and own >= 0 and held.shape[own] != 1 else {}
+
+
+def rule_of(
+    info: OpInfo,
+    loops: Sequence[Loop],
+    *,
+    linear: tuple[Linear, ...] = (),
+    additive: Iterable[int] = (),
+    localize: Callable[[LocalOp], list[Any]] | None = None,
+    flops_per_point: float = 0.0,
+    inner: tuple[InnerStep, ...] = (),
+) -> Rule:
+    """Return the rule with ``loops`` as factors; dimensions that no loop names are never split."""
+    operands = [[None] * (0 if o is None else o.rank) for o in info.operands]
+    results = [[None] * (0 if r is None else r.rank) for r in info.results]
+    for number, loop in enumerate(loops):
+        _mark(operands, loop.operands, number)
+        _mark(results, loop.results, number)
+    return Rule(
+        factors=tuple(loop.factor(info) for loop in loops),
+        operands=tuple(map(_dims, operands)),
+        results=tuple(map(_dims, results)),
+        additive=frozenset(additive),
+        linear=linear,
+        localize=localize,
+        flops_per_point=flops_per_point,
+        inner=inner,
+    )
+
+
+def _mark(sides: Sequence[list[Any]], places: Mapping[int, int], number: int) -> None:
+    for index, dim in places.items():
+        assert sides[index][dim] is None, f"dimension {dim} runs along two loops"
+        sides[index][dim] = number
+
+
+def _dims(marks: list[Any]) -> Dims:
+    return tuple(marks)
+
+
+def kept_loops(info: OpInfo, dims: Iterable[int]) -> list[Loop]:
+    """Return a loop for each of ``dims``, the same one in operand 0 and in every result."""
+    present = [index for index, result in enumerate(info.results) if result is not None]
+    return [Loop({0: dim}, dict.fromkeys(present, dim)) for dim in dims]
+
+
+def linear_in(info: OpInfo, *groups: Sequence[int]) -> tuple[Linear, ...]:
+    """Return the groups of operands as linear ones if their types and the results' add up."""
+    if not adds_up(info):
+        return ()
+    return tuple(Linear(tuple(group)) for group in groups if _add_up(info, group))
+
+
+def adds_up(info: OpInfo) -> bool:
+    """Say whether partial sums of every result can be reduced."""
+    return all(result is None or result.dtype in SUMMABLE for result in info.results)
+
+
+def _add_up(info: OpInfo, group: Sequence[int]) -> bool:
+    held = [info.operand(index) for index in group]
+    return all(operand is not None and operand.dtype in SUMMABLE for operand in held)
+
+
+def axis_of(info: OpInfo, default: int, rank: int, name: str = "axis") -> int:
+    """Return the attribute ``name`` counted from the front of ``rank`` dimensions."""
+    axis = int(info.attribute(name, default))
+    return axis + rank if axis < 0 else axis

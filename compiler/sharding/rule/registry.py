@@ -1,0 +1,96 @@
+"""The rules by operator name; an operator without one runs replicated."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from functools import cache
+
+from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
+from tensoropt.compiler.sharding.rule.rule import Factor, Rule
+
+__all__ = ["RuleMaker", "registered", "replicated_rule", "rule_for", "sharding_rule"]
+
+RuleMaker = Callable[[OpInfo], Rule | None]
+
+_FAMILIES = (
+    "attention",
+    "classical",
+    "constants",
+    "convolution",
+    "einsum",
+    "elementwise",
+    "experts",
+    "indexing",
+    "layer_normalization",
+    "linear_algebra",
+    "losses",
+    "movement",
+    "normalization",
+    "ordering",
+    "pooling",
+    "quantization",
+    "quantized_products",
+    "randomness",
+    "recurrent",
+    "reduction",
+    "repetition",
+    "reshaping",
+    "resizing",
+    "rotary",
+    "runtime_attention",
+    "sampling",
+    "scattering",
+    "searching",
+    "softmax",
+    "transforms",
+)
+_MAKERS: dict[str, RuleMaker] = {}
+
+
+def sharding_rule(*names: str) -> Callable[[RuleMaker], RuleMaker]:
+    """Register the decorated maker for the operators ``names``; it returns ``None`` to decline."""
+
+    def register(maker: RuleMaker) -> RuleMaker:
+        for name in names:
+            assert name not in _MAKERS, f"{name} has a rule already"
+            _MAKERS[name] = maker
+        return maker
+
+    return register
+
+
+def registered() -> list[str]:
+    """Return the names of all operators with a rule, sorted."""
+    _load_families()
+    return sorted(_MAKERS)
+
+
+@cache
+def rule_for(info: OpInfo) -> Rule:
+    """Return the rule of the op; replicated where there is none or a rank is unknown.
+
+    Raises MisfitError where the operands are not those that the standard demands.
+    """
+    _load_families()
+    maker = _MAKERS.get(info.name)
+    try:
+        rule = maker(info) if maker is not None and info.is_ranked else None
+    except IndexError:  # a dimension that an operand of another rank does not have
+        raise MisfitError(info) from None
+    return replicated_rule(info) if rule is None else rule
+
+
+def replicated_rule(info: OpInfo) -> Rule:
+    """Return the rule that offers nothing but running the whole op on every rank."""
+    work = math.prod(r.elements for r in info.results[:1] if r is not None)
+    operands = tuple(() if o is None else (None,) * o.rank for o in info.operands)
+    results = tuple(() if r is None else (None,) * r.rank for r in info.results)
+    return Rule((Factor(work, can_split=False),), operands, results)
+
+
+@cache
+def _load_families() -> None:
+    for family in _FAMILIES:
+        importlib.import_module(f"tensoropt.compiler.sharding.ops.{family}")

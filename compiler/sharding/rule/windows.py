@@ -1,0 +1,238 @@
+"""Sliding windows: where they lie, and which spatial dimensions of an op can be split.
+
+Where windows tile the input, a part needs nothing of its neighbours. Where they overlap or reach
+into padding, it needs their edges: see :mod:`tensoropt.compiler.sharding.rule.halo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tensoropt.compiler.sharding.rule.loops import Loop
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
+
+__all__ = [
+    "Window",
+    "ceil_adds",
+    "count",
+    "kernel_of",
+    "padded_windows",
+    "spatial_loops",
+    "window_loop",
+    "windows_of",
+]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The windows along dimension ``dim`` of operand 0, lengths in elements of it.
+
+    A window has ``taps`` elements, ``dilation`` apart; windows start ``stride`` apart, the first
+    ``begin`` before the input. ``end`` is the padding behind it. Both are negative where elements
+    are left out instead.
+    """
+
+    dim: int
+    taps: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+
+    @property
+    def extent(self) -> int:
+        """From the first element of a window to its last, both counted."""
+        return (self.taps - 1) * self.dilation + 1
+
+    @property
+    def reach(self) -> int:
+        """How far the last window of a part ends behind it; negative where it ends before."""
+        return self.extent - self.stride - self.begin
+
+    @property
+    def after(self) -> int:
+        """How much of what follows a part its windows read."""
+        return max(self.reach, 0)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the windows of a part lie in it, so that its op is a plain copy."""
+        return max(self.begin, self.end, self.after) <= 0
+
+    @property
+    def least(self) -> int:
+        """The fewest windows of a part that holds all that a neighbour reads of it."""
+        return max(1, -(-max(self.begin, self.after) // self.stride))
+
+
+def padded_windows(
+    size: int,
+    taps: int,
+    stride: int,
+    dilation: int,
+    begin: int,
+    end: int,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: bool = False,
+) -> tuple[int, int, int]:
+    """Return how many windows pooling has over ``size`` elements, and the padding at both ends.
+
+    As ONNX Runtime counts, which differs from the standard: SAME does not see dilations, and may
+    leave elements out at both ends where windows are further apart than they are long; with
+    ``ceil_mode`` a last window that would begin in the padding is none; there may be no window.
+    """
+    if auto_pad == "VALID":
+        begin = end = 0
+    elif auto_pad.startswith("SAME"):
+        total = (-(-size // stride) - 1) * stride + taps - size
+        begin = int((total + (auto_pad == "SAME_LOWER")) / 2)
+        end = total - begin
+    room = size + begin + end - (taps - 1) * dilation - 1
+    if not ceil_mode:
+        return int(room / stride) + 1, begin, end
+    count = -(-room // stride) + 1
+    return count - ((count - 1) * stride >= size + begin), begin, end
+
+
+def ceil_adds(info: OpInfo) -> bool:
+    """Say whether `ceil_mode` gives a pool a window that it has not without; so it may where a size
+    is not known."""
+    windows = windows_of(info)
+    return not windows or any(_ceil_adds(info.shape(0)[held.dim], held) for held in windows)
+
+
+def _ceil_adds(size: int | None, window: Window) -> bool:
+    if size is None:
+        return True
+    row = (size, window.taps, window.stride, window.dilation, window.begin, window.end)
+    return padded_windows(*row, ceil_mode=True) != padded_windows(*row)
+
+
+def kernel_of(info: OpInfo) -> Shape:
+    """Return the sizes of a window: those of the weight where no attribute gives them."""
+    held = info.attribute("kernel_shape")
+    return tuple(held) if held else info.shape(1)[2:]
+
+
+def windows_of(info: OpInfo) -> tuple[Window, ...]:
+    """Return the windows along every spatial dimension; none at all where any is not known."""
+    kernel, pads = kernel_of(info), _pads(info)
+    if pads is None or None in kernel:
+        return ()
+    strides, dilations = (_spatial(info, name, len(kernel)) for name in ("strides", "dilations"))
+    rows = zip(kernel, strides, dilations, *pads, strict=True)
+    return tuple(Window(dim + 2, size or 0, *row) for dim, (size, *row) in enumerate(rows))
+
+
+def _pads(info: OpInfo) -> tuple[list[int], list[int]] | None:
+    """Return the padding before and behind every spatial dimension, `auto_pad` resolved."""
+    mode, rank = str(info.attribute("auto_pad", "NOTSET")), len(info.shape(0)) - 2
+    if not mode.startswith("SAME"):
+        held = list(info.attribute("pads", ())) if mode == "NOTSET" else []
+        held = held or [0] * 2 * rank
+        return held[:rank], held[rank:]
+    if len(info.operands) == 1:
+        return _same_pools(info, mode)
+    totals = _same_totals(info)
+    if totals is None:
+        return None
+    smaller, larger = [n // 2 for n in totals], [n - n // 2 for n in totals]
+    return (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
+
+
+def _same_pools(info: OpInfo, mode: str) -> tuple[list[int], list[int]] | None:
+    """Return how SAME pads each spatial dimension of pooling, which has no weight."""
+    kernel, sizes = kernel_of(info), info.shape(0)[2:]
+    if None in (*kernel, *sizes):
+        return None
+    strides = _spatial(info, "strides", len(kernel))
+    rows = [
+        padded_windows(size or 0, taps or 0, stride, 1, 0, 0, auto_pad=mode)[1:]
+        for size, taps, stride in zip(sizes, kernel, strides, strict=True)
+    ]
+    return [begin for begin, _ in rows], [end for _, end in rows]
+
+
+def _same_totals(info: OpInfo) -> list[int] | None:
+    """Return how much SAME pads each spatial dimension, ``None`` where a size is not known."""
+    kernel, sizes, made = kernel_of(info), info.shape(0)[2:], info.result_shape()[2:]
+    if None in (*kernel, *sizes, *made):
+        return None
+    strides, dilations = (_spatial(info, name, len(kernel)) for name in ("strides", "dilations"))
+    rows = zip(kernel, sizes, made, strides, dilations, strict=True)
+    return [
+        max(0, ((m or 0) - 1) * stride + ((k or 0) - 1) * dilation + 1 - (n or 0))
+        for k, n, m, stride, dilation in rows
+    ]
+
+
+def spatial_loops(
+    info: OpInfo,
+    kernel: Sequence[int | None],
+    windows: Shape,
+    *,
+    side: str,
+    exact: bool = False,
+    halo: Window | None = None,
+) -> list[Loop]:
+    """Return a loop over the windows of each spatial dimension, of input and result alike.
+
+    ``windows`` is how many there are; ``side`` names the tensor, operand or result, that has one
+    element per window. A loop can be split where the windows tile the other tensor: the part of a
+    rank then holds whole windows. ``exact`` asks for tiles without gaps. So it can along the
+    dimension of ``halo``, in parts that are at least as long as what their neighbours read.
+    """
+    loops = []
+    for dim, size in enumerate(kernel, start=2):
+        split = Loop({0: dim}, {0: dim}, size=windows[dim - 2])
+        if _tiles(info, dim - 2, size, windows, exact):
+            loops.append(split)
+        elif halo is not None and halo.dim == dim:
+            loops.append(replace(split, least=halo.least))
+        else:
+            loops.append(Loop(*_on_side(side, dim), can_split=False))
+    return loops
+
+
+def _on_side(side: str, dim: int) -> tuple[dict[int, int], dict[int, int]]:
+    return ({0: dim}, {}) if side == "operand" else ({}, {0: dim})
+
+
+def _tiles(info: OpInfo, dim: int, size: int | None, windows: Shape, exact: bool) -> bool:
+    """Say whether windows along ``dim`` neither overlap nor reach into padding."""
+    long = max(info.shape(0)[dim + 2] or 0, info.result_shape()[dim + 2] or 0)
+    stride = _spatial(info, "strides", len(windows))[dim]
+    if size is None or windows[dim] is None or long != (windows[dim] or 0) * stride:
+        return False
+    if _is_padded(info, dim):
+        return False
+    extent = (size - 1) * _spatial(info, "dilations", len(windows))[dim] + 1
+    return extent == stride if exact else extent <= stride
+
+
+def _is_padded(info: OpInfo, dim: int) -> bool:
+    """Say whether windows reach into padding; what SAME adds to Conv is nothing where they tile."""
+    if len(info.operands) == 1 and str(info.attribute("auto_pad", "")).startswith("SAME"):
+        windows = windows_of(info)
+        return not windows or not windows[dim].is_local
+    pads = info.attribute("pads", ())
+    return bool(pads) and any(pads[dim :: len(pads) // 2])
+
+
+def _spatial(info: OpInfo, name: str, rank: int) -> list[int]:
+    return list(info.attribute(name, ())) or [1] * rank
+
+
+def window_loop(sizes: Sequence[int | None]) -> Loop:
+    """Return the loop over what stays whole: the elements of a window."""
+    return Loop({}, size=count(sizes), can_split=False)
+
+
+def count(sizes: Sequence[int | None]) -> int:
+    """Return the product of ``sizes``; a symbolic one counts as 1."""
+    total = 1
+    for size in sizes:
+        total *= size or 1
+    return total

@@ -1,0 +1,106 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.support.files import file_mode, folder_mode
+
+__all__ = ["replacing", "replacing_folder"]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a file beside ``path`` to write; it takes the place of ``path`` only on success."""
+    _check_parent(path)
+    if path.is_dir():
+        raise UserError(f"-o {path}: expected a file, got: a folder")
+    if path.exists() and not path.is_file():
+        yield path  # a device such as /dev/null is written, not replaced
+        return
+    with _terminable():
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(descriptor)
+        aside = Path(name)
+        try:
+            yield aside
+            aside.chmod(_mode(path))
+            aside.replace(path)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``path`` to fill; it takes the place of ``path`` on success.
+
+    The caller has made sure that ``path`` may be replaced. What was there before stays readable
+    until the new folder is complete, and is removed last.
+    """
+    _check_parent(path)
+    with _terminable():
+        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+        try:
+            yield aside
+            aside.chmod(folder_mode())
+            _swap(aside, path)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn the signals that end a process into an exception, so that what is half written goes.
+
+    Only while there is something to remove: raised from anywhere in foreign code, such as a library
+    that is being loaded, an exception does harm. What is ignored stays ignored.
+    """
+    before = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, _end)
+    except ValueError:  # not on the main thread: signals are not ours to handle
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _swap(aside: Path, path: Path) -> None:
+    old = aside.with_suffix(".old")
+    if not path.exists():
+        aside.rename(path)
+        return
+    path.rename(old)
+    try:
+        aside.rename(path)
+    except OSError:
+        with suppress(OSError):
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_parent(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise UserError(f"-o {path}: expected an existing folder, got: '{path.parent}'")
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777 if path.exists() else file_mode()

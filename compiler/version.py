@@ -1,7 +1,0 @@
-"""The version: the runtime's, which a serving machine has without the compiler."""
-
-from __future__ import annotations
-
-from tensoropt.runtime.version import TOOL, __version__
-
-__all__ = ["TOOL", "__version__"]

@@ -1,0 +1,227 @@
+"""Judging a run's output against the one-device run's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.check.spread import Spread, chunks, spread_of, why_blind
+from tensoropt.runtime.support.dtypes import STRING, Array, name_of
+from tensoropt.runtime.support.job import Job, OutputResult
+
+__all__ = ["blindness", "compare", "describe"]
+
+# Relative to how far an element lies from the mean, relative to the spread of all, and relative to
+# the largest element, which is what it is rounded by: some thousand, some hundred roundings of the
+# type, as a sum in another order makes them.
+_TOLERANCES = {
+    "float64": (1e-3, 1e-4, 1e-7),
+    "float32": (1e-3, 1e-4, 1e-5),
+    "float16": (1e-2, 1e-2, 2e-3),
+    "bfloat16": (5e-2, 5e-2, 1.6e-2),
+}
+# On CUDA products of float32 are TF32's, which rounds operands to float16's 10 bits.
+_AS_ON_CUDA = {"float32": "float16"}
+_COARSE = (2e-1, 2e-1, 1e-1)  # the float8 types
+
+# Of a model that rounds to 8 bits on the way: a sum in another order, or in integers, may round to
+# the next step, which later layers spread. Runs of ONNX Runtime itself differ so, fused or not.
+_STEPS, _ALL_STEPS = 4, 255
+
+_TINY = 1e-300
+
+_NOISE = 10
+"""A right run may be off by so many times what the one-device run is off from itself."""
+
+
+def describe(name: str, array: Array) -> OutputResult:
+    """Return an output's facts, without a verdict."""
+    return OutputResult(name, name_of(array.dtype), array.shape)
+
+
+def blindness(expected: Array, job: Job) -> str | None:
+    """Return why a comparison with ``expected`` shows nothing, ``None`` if it shows something."""
+    if expected.dtype.hasobject:
+        return "is constant" if expected.size > 1 and len({*expected.flat}) == 1 else None
+    spread = spread_of(expected)
+    return why_blind(spread, _rounding(expected, job, spread))
+
+
+def _rounding(expected: Array, job: Job, spread: Spread) -> float:
+    """Return what a right run may be off everywhere; whole numbers are not rounded."""
+    if expected.dtype.kind not in "fV":
+        return 0.0
+    return max(_tolerances(expected.dtype.name, job)[2] * spread.largest, _TINY)
+
+
+def compare(
+    name: str,
+    found: Array,
+    expected: Array,
+    job: Job,
+    is_quantised: bool = False,
+    again: Callable[[], Array | None] = lambda: None,
+) -> OutputResult:
+    """Compare one output with the one-device run's.
+
+    An element passes within the tolerances of its type (of float32 on CUDA float16's), which are
+    relative to the spread of the output; a tolerance that the job gives is of the element's own
+    size, or absolute. All else must be equal; a NaN or an infinity only passes against
+    the same. An output that shows nothing, as it is constant or lost in rounding, passes within the
+    tolerances of one whose spread is 1, and the result says so.
+    ``again`` returns the one-device run's output once more, rounded otherwise: it is asked for
+    where the difference is small but not beside the spread, which may itself be rounding.
+    Where the model ``is_quantised``, 4 of 255 steps of the largest value are let pass, 4 steps of
+    8-bit integers, and said in the note.
+    """
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        note = f"expected {name_of(expected.dtype)} {_text(expected.shape)}"
+        return OutputResult(name, name_of(found.dtype), found.shape, passed=False, note=note)
+    if expected.dtype.kind in "fV":
+        result, blind = _compare_floats(name, found, expected, job, again)
+    else:
+        exactly = _compare_strings if expected.dtype.hasobject else _compare_exact
+        result, blind = exactly(name, found, expected), blindness(expected, job)
+    if is_quantised and not result.passed and job.atol is None:
+        result = _within_steps(result, expected)
+    return result if blind is None else _without_force(result, blind)
+
+
+def _without_force(result: OutputResult, why: str) -> OutputResult:
+    note = f"{result.note}, {why}" if result.note else why
+    return replace(result, shows=False, note=f"{note}: shows nothing" if result.passed else note)
+
+
+def _within_steps(result: OutputResult, expected: Array) -> OutputResult:
+    """Return the result as passed where it is wrong by steps of 8 bits only."""
+    whole = expected.dtype.kind in "iu" and expected.dtype.itemsize == 1
+    is_float = expected.dtype.kind in "fV"
+    if result.absolute is None or "NaN" in result.note or not (whole or is_float):
+        return result
+    step = 1.0 if whole else _largest(np.abs(expected.astype(np.float64))) / _ALL_STEPS
+    if result.absolute > _STEPS * step:
+        return result
+    return replace(result, passed=True, note=f"within {_STEPS} steps of 8 bits")
+
+
+def _tolerances(dtype: str, job: Job) -> tuple[float, float, float]:
+    if job.provider == "cuda":
+        dtype = _AS_ON_CUDA.get(dtype, dtype)
+    return _TOLERANCES.get(dtype, _COARSE)
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _compare_exact(name: str, found: Array, expected: Array) -> OutputResult:
+    different = int(np.count_nonzero(found != expected))
+    largest = _largest(np.abs(found.astype(np.float64) - expected.astype(np.float64)))
+    note = f"{different} of {found.size} differ" if different else ""
+    relative = _largest(_ratios(found.astype(np.float64), expected.astype(np.float64), 0.0))
+    return OutputResult(
+        name, found.dtype.name, found.shape, largest, relative, different == 0, note
+    )
+
+
+def _compare_strings(name: str, found: Array, expected: Array) -> OutputResult:
+    different = int(np.count_nonzero(found != expected))
+    note = f"{different} of {found.size} differ" if different else ""
+    return OutputResult(name, STRING, found.shape, passed=different == 0, note=note)
+
+
+@dataclass(frozen=True)
+class _Margin:
+    """An element may be off by ``relative`` of its distance from ``centre`` and by ``absolute``."""
+
+    relative: float
+    absolute: float
+    centre: float = 0.0
+
+    def of(self, expected: Array) -> Array:
+        held: Array = self.absolute + self.relative * np.abs(expected - self.centre)
+        return held
+
+
+def _margin(dtype: str, job: Job, spread: Spread, noise: float) -> _Margin:
+    """Return the margin beside an output's spread, but for what the job gives."""
+    relative, of_spread, of_largest = _tolerances(dtype, job)
+    absolute = of_spread * spread.deviation + of_largest * spread.largest + noise
+    if job.rtol is None and job.atol is None:
+        return _Margin(relative, absolute, spread.mean)
+    return _given(_Margin(relative, absolute), job)
+
+
+def _plain(dtype: str, job: Job) -> _Margin:
+    """Return the margin in an output whose spread is 1."""
+    return _given(_Margin(*_tolerances(dtype, job)[:2]), job)
+
+
+def _given(margin: _Margin, job: Job) -> _Margin:
+    relative = margin.relative if job.rtol is None else job.rtol
+    return _Margin(relative, margin.absolute if job.atol is None else job.atol)
+
+
+def _compare_floats(
+    name: str, found: Array, expected: Array, job: Job, again: Callable[[], Array | None]
+) -> tuple[OutputResult, str | None]:
+    """Return the verdict, and why it shows nothing where that is so."""
+    dtype, spread = found.dtype.name, spread_of(expected)
+    plain = _within(name, found, expected, _plain(dtype, job))
+    blind = why_blind(spread, _rounding(expected, job, spread))
+    if blind is not None:
+        return plain, blind
+    result = _within(name, found, expected, _margin(dtype, job, spread, 0.0))
+    if result.passed or not plain.passed:
+        return result, None
+    noise = _NOISE * _distance(again(), expected)
+    blind = why_blind(spread, noise)
+    if blind is not None:
+        return plain, blind
+    return _within(name, found, expected, _margin(dtype, job, spread, noise)), None
+
+
+def _distance(again: Array | None, expected: Array) -> float:
+    """Return the rms difference of two runs on one device, 0 where there was but one."""
+    if again is None or again.shape != expected.shape:
+        return 0.0
+    squares = count = 0.0
+    for a, b in zip(chunks(again), chunks(expected), strict=True):
+        finite = np.isfinite(a) & np.isfinite(b)
+        squares += float(np.square(a[finite] - b[finite]).sum())
+        count += int(np.count_nonzero(finite))
+    return float(np.sqrt(squares / count)) if count else 0.0
+
+
+def _within(name: str, found: Array, expected: Array, margin: _Margin) -> OutputResult:
+    absolute = relative = 0.0
+    misplaced = wrong = 0
+    for a, b in zip(chunks(found), chunks(expected), strict=True):
+        special = ~(np.isfinite(a) & np.isfinite(b))
+        misplaced += int(np.count_nonzero(special & ~_same(a, b)))
+        a, b = a[~special], b[~special]
+        difference = np.abs(a - b)
+        wrong += int(np.count_nonzero(difference > margin.of(b)))
+        absolute = max(absolute, _largest(difference))
+        relative = max(relative, _largest(_ratios(a, b, margin.absolute)))
+    note = f"{misplaced} NaN or infinite on one side" if misplaced else ""
+    passed = not misplaced and not wrong
+    return OutputResult(name, found.dtype.name, found.shape, absolute, relative, passed, note)
+
+
+def _same(a: Array, b: Array) -> Array:
+    same: Array = (a == b) | (np.isnan(a) & np.isnan(b))
+    return same
+
+
+def _ratios(a: Array, b: Array, floor: float) -> Array:
+    judged = np.abs(b) > floor
+    ratios: Array = np.abs(a - b)[judged] / np.abs(b)[judged]
+    return ratios
+
+
+def _largest(values: Array) -> Any:
+    return float(values.max()) if values.size else 0.0

@@ -1,0 +1,207 @@
+"""The results of a run as text or JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from tensoropt.runtime.support.errors import printable
+from tensoropt.runtime.support.job import CheckResult, OutputResult
+
+__all__ = [
+    "Measured",
+    "columns",
+    "device_lines",
+    "has_passed",
+    "milliseconds",
+    "predicted_time",
+    "size_text",
+    "to_json",
+    "to_text",
+]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+UNDECIDED = "UNDECIDED"
+_HINT = "no output shows anything, expected --inputs with which one does"
+
+
+def has_passed(results: Sequence[CheckResult]) -> bool:
+    """Say whether every plan ran and, where it was compared, agreed in what shows something."""
+    return all(_word(result) in ("", "PASSED") for result in results)
+
+
+def _word(result: CheckResult) -> str:
+    """Return the verdict on a plan; an empty text where it ran and was not compared."""
+    if result.error is not None or result.passed is False:
+        return "FAILED"
+    if result.passed is None:
+        return ""
+    return "PASSED" if result.shows else UNDECIDED
+
+
+def _verdict_on_all(results: Sequence[CheckResult]) -> str:
+    words = {_word(result) for result in results}
+    if "FAILED" in words:
+        return "FAILED"
+    return f"{UNDECIDED}: {_HINT}" if UNDECIDED in words else "PASSED"
+
+
+def to_text(results: Sequence[CheckResult]) -> str:
+    """Return a table, and where plans were compared the verdict on a last line.
+
+    ``PASSED``, ``FAILED``, or ``UNDECIDED`` where no output of a plan shows anything.
+    """
+    if len(results) == 1:
+        lines = [*columns(_output_rows(results[0])), *_measured_lines(results[0])]
+    else:
+        lines = columns([_plan_row(result) for result in results])
+    if any(result.passed is not None for result in results):
+        lines.append(_verdict_on_all(results))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def columns(rows: list[list[str]]) -> list[str]:
+    """Return rows of cells as lines whose columns are aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _output_rows(result: CheckResult) -> list[list[str]]:
+    if result.passed is None:
+        return [["output", "type", "shape"], *(_facts(output) for output in result.outputs)]
+    head = ["output", "type", "shape", "largest difference", "relative", ""]
+    return [head, *([*_facts(output), *_verdict(output)] for output in result.outputs)]
+
+
+def _facts(output: OutputResult) -> list[str]:
+    return [printable(output.name), output.dtype, _shape(output.shape)]
+
+
+def _verdict(output: OutputResult) -> list[str]:
+    verdict = "ok" if output.passed else "FAILED"
+    note = f"{verdict}: {output.note}" if output.note else verdict
+    return [_number(output.absolute), _number(output.relative), note]
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _measured_lines(result: CheckResult) -> list[str]:
+    """Return what was measured beside what was predicted, where steps were timed."""
+    lines = [] if result.drawn is None else [f"drawn inputs: {result.drawn}"]
+    if result.step_times_s:
+        lines.append(f"step time: {_times(result.step_times_s)}{predicted_time(result)}")
+    if result.one_device_times_s:
+        lines.append(f"one device: {_times(result.one_device_times_s)}")
+    if result.step_times_s and result.peak_bytes is not None:
+        predicted = size_text(result.predicted_bytes)
+        lines.append(f"peak memory: {size_text(result.peak_bytes)}, predicted {predicted}")
+    return lines + device_lines(result)
+
+
+def _times(times: Sequence[float]) -> str:
+    middle, least, most = (milliseconds(of(times)) for of in (statistics.median, min, max))
+    return f"median {middle}, fastest {least}, slowest {most} of {len(times)}"
+
+
+class Measured(Protocol):
+    """What the results of all kinds of job have; see `CheckResult`."""
+
+    @property
+    def predicted_time_s(self) -> float | None: ...
+    @property
+    def used_bytes(self) -> int | None: ...
+    @property
+    def nodes_on_cpu(self) -> int | None: ...
+    @property
+    def cuda_graphs(self) -> str | None: ...
+
+
+def predicted_time(result: Measured) -> str:
+    """Return what follows a measured time, empty where nothing was predicted."""
+    time_s = result.predicted_time_s
+    return "" if time_s is None else f", predicted {milliseconds(time_s)}"
+
+
+def device_lines(result: Measured) -> list[str]:
+    """Return what was found on a device, if the job had one."""
+    found = (
+        ("device memory in use", result.used_bytes and size_text(result.used_bytes)),
+        ("nodes on the CPU", result.nodes_on_cpu),
+        ("CUDA graphs", result.cuda_graphs),
+    )
+    return [f"{what}: {value}" for what, value in found if value is not None]
+
+
+def milliseconds(time_s: float) -> str:
+    """Return a time given in seconds as text."""
+    return f"{time_s * 1e3:.3f} ms"
+
+
+def size_text(size: float | None) -> str:
+    """Return a size given in bytes as text, a dash where it is not known."""
+    if size is None:
+        return "-"
+    unit = 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.4g} {_UNITS[unit]}"
+
+
+def _plan_row(result: CheckResult) -> list[str]:
+    verdict = _word(result) or "ok"
+    times = result.step_times_s
+    step = f"step {milliseconds(statistics.median(times))}{predicted_time(result)}" if times else ""
+    return [result.plan, f"mesh {_shape(result.mesh)}", verdict, step, _remark(result)]
+
+
+def _remark(result: CheckResult) -> str:
+    """Return what to know about a plan in a few words: its error, or its worst output."""
+    if result.error is not None:
+        return result.error
+    compared = [output for output in result.outputs if output.passed is not None]
+    if not compared:
+        return ""
+    worst = max(compared, key=lambda output: (not output.passed, output.absolute or 0.0))
+    note = f" ({worst.note})" if worst.note else ""
+    return f"largest difference {_number(worst.absolute)} in '{printable(worst.name)}'{note}"
+
+
+def to_json(results: Sequence[CheckResult]) -> str:
+    """Return one object: the plan's facts, or ``plans`` and ``passed`` for several."""
+    compared = any(result.passed is not None for result in results)
+    passed = has_passed(results) if compared else None
+    whole: dict[str, Any] = {"plans": [_facts_of(result) for result in results], "passed": passed}
+    if len(results) == 1:
+        whole = _facts_of(results[0])
+    return json.dumps(whole, indent=2, allow_nan=False) + "\n"
+
+
+def _facts_of(result: CheckResult) -> dict[str, Any]:
+    facts = {**asdict(result), "shows": result.shows}
+    for name in ("step", "one_device"):
+        times = facts.pop(f"{name}_times_s")
+        facts[f"{name}_time_s"] = _statistics(times) if times else None
+    return facts
+
+
+def _statistics(times: Sequence[float]) -> dict[str, float | int]:
+    return {
+        "median": statistics.median(times),
+        "min": min(times),
+        "max": max(times),
+        "runs": len(times),
+    }

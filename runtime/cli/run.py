@@ -1,0 +1,190 @@
+"""``tensoropt-run``: run a plan on all its ranks, and check it against the one-device run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tensoropt.runtime.cli.train import (
+    add_training_flags,
+    check_modes,
+    is_training,
+    run_training_command,
+)
+from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line, printable
+from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.support.job import PROVIDERS, Job
+from tensoropt.runtime.support.version import TOOL
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Run a plan directory: one process per rank, inputs cut by layout, outputs put together again.
+Ranks are started here, on one machine, unless mpiexec, srun, torchrun or another launcher that sets
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT has started this command already.
+Several plans of equal rank count run one after another in the same processes.
+With --train the plan is one for training: its steps run on batches of --data. --check is for
+inference: tests compare the losses of training plans with those of one device.
+A check is UNDECIDED where no output shows anything, as all are constant: give it other --inputs.
+Exit status 0: it ran, and passed where --check was given; 130 after Ctrl-C; 1 otherwise."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        raise UserError(message + (did_you_mean(unknown[1], flags) if unknown else ""))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    try:
+        _silence_other_ranks()
+        parser = _parser()
+        arguments = parser.parse_args(argv)
+        check_modes(arguments, parser)
+        _check_installation()
+        return _run(arguments)
+    except UserError as error:
+        return _refuse(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:  # a full disk, a reader of stdout that went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
+        return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error))
+
+
+def _check_installation() -> None:
+    from tensoropt.runtime.support.onnx_runtime import installation_fault
+
+    fault = installation_fault()
+    if fault is not None:
+        raise UserError(fault)
+
+
+def _refuse(message: str) -> int:
+    print(f"error: {printable(message)}", file=sys.stderr)
+    return 1
+
+
+def _silence_other_ranks() -> None:
+    """Under another launcher every rank comes here; one of them talks."""
+    from tensoropt.runtime.launch.launcher import ranks_present
+
+    present = ranks_present()
+    if present is not None and present[0] > 0:
+        sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if is_training(arguments):
+        return run_training_command(arguments)
+    from tensoropt.runtime.cli.report import has_passed, to_json, to_text
+    from tensoropt.runtime.inference.jobs import run
+
+    results = run(_job(arguments))
+    if len(results) == 1 and results[0].error is not None:
+        raise UserError(f"{results[0].plan}: {results[0].error}")
+    sys.stdout.write(to_json(results) if arguments.format == "json" else to_text(results))
+    sys.stdout.flush()
+    return 0 if has_passed(results) else 1
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    return Job(
+        plans=tuple(arguments.plans),
+        model=arguments.check,
+        inputs=arguments.inputs,
+        outputs=arguments.outputs,
+        seed=arguments.seed,
+        int_range=arguments.int_range,
+        dims=parse_dims(arguments.dim),
+        runs=arguments.runs,
+        rtol=arguments.rtol,
+        atol=arguments.atol,
+        threads=arguments.threads,
+        provider=arguments.provider,
+        share_gpus=arguments.share_gpus,
+        cuda_graphs=arguments.cuda_graphs,
+        timeout_s=arguments.timeout,
+        stall_s=arguments.stall,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="tensoropt-run",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("plans", nargs="+", metavar="PLAN", help="plan directory")
+    add("--version", action="version", version=TOOL)
+    add("--train", action="store_true", help="train a plan made with tensoropt-opt --train")
+    add("--check", metavar="MODEL", help="compare every output with MODEL on one device")
+    own = "(default: by its type and its output's spread)"
+    add("--rtol", type=number(0.0), help=f"relative tolerance of an element {own}")
+    add("--atol", type=number(0.0), help=f"absolute tolerance of an element {own}")
+    add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first one")
+    add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
+    add("--timeout", type=number(1e-3), metavar="S", help="end all ranks after S seconds")
+    add("--stall", type=number(1e-3), metavar="S",
+        help="end all ranks where none has come to another collective for S seconds")  # fmt: skip
+    add("--format", choices=["text", "json"], default="text", help="default: text")
+    _add_provider_flags(parser)
+    _add_data_flags(parser)
+    add_training_flags(parser)
+    return parser
+
+
+def _add_provider_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("where ranks compute").add_argument
+    add("--provider", choices=PROVIDERS, default="cpu", help="cuda: one GPU per rank (cpu)")
+    add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
+    add("--cuda-graphs", action="store_true", help="run a step as one CUDA graph where that can be")
+
+
+def _add_data_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("inputs and outputs").add_argument
+    add("--inputs", metavar="NPZ", help="global inputs by name (default: drawn from the seed)")
+    add("--outputs", metavar="NPZ", help="write the global outputs here")
+    add(
+        "--seed",
+        type=integer(0),
+        default=0,
+        metavar="K",
+        help="of drawn inputs or dropout (0)",
+    )
+    add(
+        "--int-range",
+        type=_int_range,
+        default=(0, 16),
+        metavar="LO:HI",
+        help="drawn integers lie in LO..HI-1 (default 0:16: valid token ids or class indices of "
+        "any usual model, while 0:2 would leave most rows of a table unread)",
+    )
+    add(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="size of a symbolic dimension of drawn inputs, x:0 one of x without a name",
+    )
+
+
+def _int_range(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(-?\d+):(-?\d+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise argparse.ArgumentTypeError(f"expected LO:HI with LO below HI, got: {text}")
+    return int(match[1]), int(match[2])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

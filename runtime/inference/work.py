@@ -1,0 +1,217 @@
+"""What every rank does in a job: make its session, feed it its slices, run, gather, compare."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.check.compare import compare, describe
+from tensoropt.runtime.check.reference import Reference, drawn_text, one_device
+from tensoropt.runtime.device.provider import Memory, Provider, check_provider, provider_of
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.inputs import Inputs, make_inputs
+from tensoropt.runtime.session.ranks import (
+    gather,
+    largest,
+    made_on_all,
+    share_of_cores,
+    slowest_s,
+    wait_idle,
+)
+from tensoropt.runtime.session.session import Session, rank_session
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.files import file_mode
+from tensoropt.runtime.support.job import CheckResult, Job, OutputResult
+
+__all__ = ["check_job", "run_job"]
+
+
+def check_job(job: Job) -> list[Plan]:
+    """Return the job's plans after checking all that can be checked before ranks start.
+
+    Raises `UserError`: the provider, plans, the model's hash, inputs, and that the plans go
+    together.
+    """
+    check_provider(job)
+    plans = [_inference_plan(folder) for folder in job.plans]
+    for plan in plans[1:]:
+        if plan.ranks != plans[0].ranks:
+            raise UserError(
+                f"{plan.folder}: plans of one launch need equal numbers of ranks, "
+                f"expected {plans[0].ranks} as in {plans[0].folder}, got: {plan.ranks}"
+            )
+    for plan in plans:
+        if job.model is not None:
+            plan.check_model(Path(job.model))
+        make_inputs(job, plan.inputs)
+    _check_outputs_path(job)
+    return plans
+
+
+def _inference_plan(folder: str) -> Plan:
+    plan = Plan.load(folder)
+    if "training" in plan.document:
+        raise UserError(f"{folder}: is a plan for training, expected --train")
+    return plan
+
+
+def _check_outputs_path(job: Job) -> None:
+    if job.outputs is None:
+        return
+    path = Path(job.outputs)
+    if len(job.plans) > 1:
+        raise UserError(f"--outputs {path}: expected one plan, got: {len(job.plans)}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UserError(f"--outputs {path}: expected a file in an existing folder")
+
+
+def run_job(job: Job, comm: Any) -> list[CheckResult]:
+    """Run the job's plans on the ranks of ``comm``; the results are whole on rank 0 only.
+
+    A plan whose sessions cannot be made is an error of that plan. A failure while running raises
+    `UserError`: the other ranks then wait for this one, so the job cannot go on.
+    """
+    provider, asked = provider_of(job, comm), job
+    reference = one_device(job, provider) if job.model is not None and comm.rank == 0 else None
+    wait_idle(comm)
+    if job.model is not None:  # the inputs that all ranks draw
+        job = comm.bcast(None if reference is None else reference.job)
+    results = [_run_plan(job, Plan.read(p), comm, provider, reference) for p in job.plans]
+    times = () if reference is None else reference.times_s
+    drawn = drawn_text(job, asked)
+    return [replace(result, one_device_times_s=times, drawn=drawn) for result in results]
+
+
+def _run_plan(
+    job: Job, plan: Plan, comm: Any, provider: Provider, reference: Reference | None
+) -> CheckResult:
+    predicted = plan.document["predicted"]
+    result = CheckResult(
+        str(plan.folder),
+        plan.ranks,
+        plan.mesh,
+        provider=job.provider,
+        predicted_time_s=predicted["time_s"],
+        predicted_bytes=predicted["memory_bytes"],
+    )
+    memory = provider.measure()
+    session, refusal, error = _open(job, plan, comm, provider)
+    if session is None:
+        return replace(result, error=error, passed=False if job.model else None)
+    try:
+        times = _take_steps(job, session, make_inputs(job, plan.inputs), comm)
+        facts = _facts(session, provider, memory, comm)
+        judged = _outputs(job, plan, session, comm, reference)
+    except UserError as failure:
+        raise UserError(f"{plan.folder}: {failure}") from None
+    wait_idle(comm)
+    passed = all(output.passed for output in judged) if job.model else None
+    facts["cuda_graphs"] = refusal or "captured" if job.cuda_graphs else None
+    return replace(result, outputs=judged, step_times_s=tuple(times), passed=passed, **facts)
+
+
+def _open(
+    job: Job, plan: Plan, comm: Any, provider: Provider
+) -> tuple[Session | None, str | None, str | None]:
+    """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
+
+    All ranks go without CUDA graphs where one has to: with them the first run is three.
+    """
+    threads = job.threads or share_of_cores(comm)
+    graph, refusal = plan.graph(comm.rank), None
+    for graphs in (True, False) if job.cuda_graphs else (False,):
+        make = partial(rank_session, graph, threads, provider=provider, graphs=graphs)
+        session, error = made_on_all(comm, make)
+        if error is None:
+            return session, refusal, None
+        refusal = f"not captured: {error}"
+    return None, refusal, error
+
+
+def _take_steps(job: Job, session: Session, inputs: Inputs, comm: Any) -> list[float]:
+    for name, tensor in inputs.tensors.items():
+        session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
+    session.run()
+    return [slowest_s(comm, session.run) for _ in range(job.runs)]
+
+
+def _facts(session: Session, provider: Provider, memory: Memory, comm: Any) -> dict[str, Any]:
+    """Return what was measured beside times: of the rank that has most."""
+    return {
+        "peak_bytes": largest(comm, memory.bytes()),
+        "used_bytes": largest(comm, provider.used_bytes()),
+        "nodes_on_cpu": largest(comm, session.nodes_on_cpu()),
+    }
+
+
+def _outputs(
+    job: Job, plan: Plan, session: Session, comm: Any, reference: Reference | None
+) -> tuple[OutputResult, ...]:
+    """Judge the outputs, and write them where the job says; there are none but on rank 0.
+
+    Of what several ranks have whole, every copy is judged, one at a time.
+    """
+    local, whole, judged = session.fetch(), {}, []
+    for tensor in plan.outputs:
+        found: list[OutputResult] = []
+        for copy in range(1 if job.model is None else tensor.layout.copies):
+            array = gather(tensor.name, local[tensor.name], tensor.layout, comm, copy)
+            if comm.rank == 0:
+                result = _judge(job, plan, tensor.name, array, reference)
+                found.append(_placed(result, tensor.layout.sources(copy)) if copy else result)
+            if copy == 0 and job.outputs is not None:
+                whole[tensor.name] = array
+        judged += [min(found, key=_goodness)] if found else []
+    if comm.rank == 0 and job.outputs is not None:
+        _write_outputs(Path(job.outputs), whole)
+    return tuple(judged)
+
+
+def _judge(
+    job: Job, plan: Plan, name: str, array: Array, reference: Reference | None
+) -> OutputResult:
+    if reference is None:
+        return describe(name, array)
+    expected, again = reference.outputs[name], partial(reference.again, name)
+    return compare(name, array, expected, job, plan.is_quantised, again)
+
+
+def _placed(result: OutputResult, ranks: Sequence[int]) -> OutputResult:
+    """Say where a copy is wrong that is not the first."""
+    if result.passed is not False:
+        return result
+    where = f"on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    return replace(result, note=f"{result.note}, {where}" if result.note else where)
+
+
+def _goodness(result: OutputResult) -> tuple[bool, float]:
+    """Return what orders the copies of an output, the worst first."""
+    return result.passed is not False, -(result.absolute or 0.0)
+
+
+def _as_text(array: Array) -> Array:
+    """Return strings as numpy's own type for them, which a file holds without pickled objects."""
+    return array.astype(np.str_) if array.dtype.hasobject else array
+
+
+def _write_outputs(path: Path, outputs: dict[str, Array]) -> None:
+    """Write an .npz file beside its place, then move it there: never half a file."""
+    outputs = {name: _as_text(array) for name, array in outputs.items()}
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, **outputs)  # type: ignore[arg-type]
+        Path(aside).chmod(file_mode())
+        Path(aside).replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(aside).unlink()

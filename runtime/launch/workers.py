@@ -1,0 +1,39 @@
+"""The kinds of jobs, and how each is checked, run on a rank, and handed from process to process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from tensoropt.runtime.plan.plan import Plan
+
+__all__ = ["Worker", "worker_of"]
+
+_ROOMS = {"run": "inference", "train": "training", "profile": "profile"}
+"""Where the ``WORKER`` of each kind of job is. They know how to launch, launching does not know
+them: only their names."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One kind of job; a job and its results are dataclasses that go through JSON as ``values``.
+
+    ``check`` raises `UserError` for all that can be found before ranks start, and returns a plan
+    that says how many. ``run`` takes the job, the communicator and the `Link`. The first Ctrl-C
+    asks a ``stoppable`` job to end in order.
+    """
+
+    job_from: Callable[[dict[str, Any]], Any]
+    check: Callable[[Any], Plan]
+    run: Callable[[Any, Any, Any], Any]
+    to_values: Callable[[Any], Any]
+    from_values: Callable[[Any], Any]
+    stoppable: bool = False
+
+
+def worker_of(kind: str) -> Worker:
+    """Return how jobs of a kind are done, importing what that takes."""
+    worker: Worker = import_module(f"tensoropt.runtime.{_ROOMS[kind]}.worker").WORKER
+    return worker

@@ -1,0 +1,146 @@
+"""Layouts as a plan writes them, and how arrays are cut and put together by them.
+
+A layout holds one placement per mesh axis: ``R`` (replicate), ``S(d)`` (shard dimension d) or
+``P(sum)``, ``P(max)``, ``P(min)`` (partial results still to be reduced). Several axes that shard
+one dimension split it major to minor in mesh order. A rank's mesh coordinates are its row-major
+position in the mesh.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Layout", "gather_global", "parse_layout"]
+
+_PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})\)|P\((sum|max|min)\)")
+_REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies on a mesh.
+
+    ``shard`` gives the sharded dimension per mesh axis, ``partial`` the reduction; both hold None
+    on the other axes.
+    """
+
+    mesh: tuple[int, ...]
+    shard: tuple[int | None, ...]
+    partial: tuple[str | None, ...]
+
+    @property
+    def is_partial(self) -> bool:
+        return any(self.partial)
+
+    def parts(self, dim: int) -> int:
+        """Return into how many parts dimension ``dim`` is cut."""
+        sizes = (n for n, d in zip(self.mesh, self.shard, strict=True) if d == dim)
+        return math.prod(sizes)
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        return tuple(int(c) for c in np.unravel_index(rank, self.mesh))
+
+    def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of one rank's part; raises `UserError` where a cut is uneven."""
+        self.check(shape)
+        return tuple(size // self.parts(dim) for dim, size in enumerate(shape))
+
+    def check(self, shape: Sequence[int | str]) -> None:
+        """Raise `UserError` unless every cut dimension exists and divides; names are let pass."""
+        missing = [d for d in self.shard if d is not None and d >= len(shape)]
+        if missing:
+            raise UserError(
+                f"layout shards dimension {missing[0]}, expected one of {len(shape)} dimensions"
+            )
+        for dim, size in enumerate(shape):
+            if isinstance(size, int) and size % self.parts(dim):
+                raise UserError(
+                    f"dimension {dim} does not divide into {self.parts(dim)} parts, got: {size}"
+                )
+
+    def bounds(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
+        """Return where in a global array of ``shape`` the rank's part lies."""
+        local = self.local_shape(shape)
+        starts = [self._part(dim, rank) * size for dim, size in enumerate(local)]
+        return tuple(slice(start, start + size) for start, size in zip(starts, local, strict=True))
+
+    def _part(self, dim: int, rank: int) -> int:
+        part = 0
+        for n, d, c in zip(self.mesh, self.shard, self.coordinates(rank), strict=True):
+            if d == dim:
+                part = part * n + c
+        return part
+
+    def local_slice(self, array: Array, rank: int) -> Array:
+        """Return the rank's part of a global array, contiguous; raises for partial layouts."""
+        if self.is_partial:
+            raise UserError("a partial layout has no slices, expected R or S")
+        return np.ascontiguousarray(array[self.bounds(array.shape, rank)]).reshape(
+            self.local_shape(array.shape)
+        )
+
+    @property
+    def copies(self) -> int:
+        """How many sets of ranks have the whole."""
+        return math.prod(n for n, same in zip(self.mesh, self._replicates, strict=True) if same)
+
+    def sources(self, copy: int = 0) -> tuple[int, ...]:
+        """Return the ranks whose parts make up the whole: of each set of replicas, one."""
+        return tuple(r for r in range(math.prod(self.mesh)) if self._copy_of(r) == copy)
+
+    @property
+    def _replicates(self) -> list[bool]:
+        pairs = zip(self.shard, self.partial, strict=True)
+        return [dim is None and reduction is None for dim, reduction in pairs]
+
+    def _copy_of(self, rank: int) -> int:
+        """Return the rank's position along the axes that replicate, row-major."""
+        copy = 0
+        for n, same, c in zip(self.mesh, self._replicates, self.coordinates(rank), strict=True):
+            copy = copy * n + c if same else copy
+        return copy
+
+
+def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> Layout:
+    """Return the layout written as ``texts``, one per axis of ``mesh``; raises `UserError`."""
+    if len(texts) != len(mesh):
+        raise UserError(
+            f"layout {' '.join(texts)}: expected {len(mesh)} placements, one per mesh axis, "
+            f"got: {len(texts)}"
+        )
+    found = [_PLACEMENT.fullmatch(text) for text in texts]
+    for text, match in zip(texts, found, strict=True):
+        if match is None:
+            raise UserError(f"unknown placement, expected R, S(d) or P(sum|max|min), got: {text}")
+    if len({m[2] for m in found if m and m[2]}) > 1:
+        raise UserError(f"layout {' '.join(texts)}: expected partial axes of one reduction")
+    shard = tuple(int(m[1]) if m and m[1] else None for m in found)
+    return Layout(tuple(mesh), shard, tuple(m[2] if m else None for m in found))
+
+
+def gather_global(parts: Mapping[int, Array], layout: Layout, copy: int = 0) -> Array:
+    """Return the global array made of ``parts``: by rank, at least `Layout.sources` of ``copy``."""
+    ranks = layout.sources(copy)
+    first = parts[ranks[0]]
+    shape = tuple(size * layout.parts(dim) for dim, size in enumerate(first.shape))
+    whole = np.empty(shape, first.dtype)
+    for rank in ranks:
+        where = layout.bounds(shape, rank)
+        reduction = _pending(layout, rank)
+        part = parts[rank]
+        whole[where] = _REDUCE[reduction](whole[where], part) if reduction else part
+    return whole
+
+
+def _pending(layout: Layout, rank: int) -> str | None:
+    """Return the reduction that joins the rank's part with those written before it."""
+    axes = zip(layout.coordinates(rank), layout.partial, strict=True)
+    return next((p for c, p in axes if p is not None and c > 0), None)

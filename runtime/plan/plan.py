@@ -1,0 +1,229 @@
+"""Reading a plan directory: checked in full before any rank starts.
+
+The format is in ``plan.schema.json`` beside this file. Beyond the schema, `Plan.load` checks that
+layouts fit the mesh and the shapes, that every rank has its graph, that plan.json is as it was
+written, and that each file lies inside the folder and still has the hash it was written with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from tensoropt.runtime.plan.document import read_json, schema_error
+from tensoropt.runtime.plan.layout import Layout, parse_layout
+from tensoropt.runtime.support.errors import UserError, one_line
+
+__all__ = ["SCHEMA", "Plan", "Tensor", "document_sha256", "sha256_of", "tensor_of"]
+
+SCHEMA = 1
+
+_ROUNDS = re.compile("Quantize|DynamicQuantize|QLinear|QGemm|QAttention")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input, output or parameter; ``shape`` is global, a string is a symbolic dimension."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    layout: Layout
+
+    def local_shape(self) -> tuple[int, ...]:
+        """Return the shape of a rank's part; all sizes are known."""
+        return self.layout.local_shape([int(size) for size in self.shape])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan directory."""
+
+    folder: Path
+    mesh: tuple[int, ...]
+    ranks: int
+    model_name: str
+    model_sha256: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    parameters: tuple[Tensor, ...]
+    files: Mapping[str, str]
+    document: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Plan:
+        """Return the plan in ``folder`` after checking all of it; raises `UserError`."""
+        folder = Path(folder)
+        document = _read_document(folder)
+        _check_schema(folder, document)
+        plan = _with_place(folder / "plan.json", lambda: _build(folder, document))
+        _check_counts(plan)
+        _check_digest(plan)
+        _check_files(plan)
+        return plan
+
+    @classmethod
+    def read(cls, folder: Path | str) -> Plan:
+        """Return a plan that `load` has accepted before, without checking it again."""
+        folder = Path(folder)
+        return _build(folder, _read_document(folder))
+
+    def graph(self, rank: int) -> Path:
+        """Return the path of the rank's ONNX graph."""
+        return self.folder / f"rank{rank}.onnx"
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether an operator rounds what was computed to 8 bits."""
+        return any(_ROUNDS.match(row["op"]) for row in self.document["strategies"])
+
+    def check_model(self, model: Path) -> None:
+        """Raise `UserError` unless ``model`` is the file the plan was made from."""
+        if not model.is_file():
+            raise UserError(f"{model}: no such model")
+        found = sha256_of(model)
+        if found != self.model_sha256:
+            raise UserError(
+                f"{model}: not the model that {self.folder} was made from, "
+                f"expected {self.model_name} with sha256 {self.model_sha256}, got: {found}"
+            )
+
+
+def sha256_of(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal, reading it piece by piece."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def document_sha256(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plan.json but for its own entry ``sha256``.
+
+    That of the UTF-8 bytes of its JSON with sorted keys, without spaces, in ASCII.
+    """
+    rest = {key: value for key, value in document.items() if key != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_document(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
+    path = folder / "plan.json"
+    try:
+        document = read_json(path)
+    except FileNotFoundError:
+        raise UserError(f"{folder}: not a plan directory, it has no plan.json") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
+    if not isinstance(document, dict):
+        raise UserError(f"{path}: expected a JSON object")
+    if document.get("schema") != SCHEMA:
+        raise UserError(
+            f"{path}: schema version is not known to this tensoropt, "
+            f"expected {SCHEMA}, got: {document.get('schema')}"
+        )
+    return document
+
+
+def _what_is(path: Path) -> str:
+    return "a file" if path.exists() else "no such folder"
+
+
+def _check_schema(folder: Path, document: dict[str, Any]) -> None:
+    error = schema_error(document)
+    if error is not None:
+        raise UserError(f"{folder / 'plan.json'}: {error}")
+
+
+def _with_place(place: Path | str, build: Callable[[], T]) -> T:
+    try:
+        return build()
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+
+
+def _build(folder: Path, document: dict[str, Any]) -> Plan:
+    mesh = tuple(document["mesh"]["shape"])
+    return Plan(
+        folder=folder,
+        mesh=mesh,
+        ranks=document["ranks"],
+        model_name=document["model"]["name"],
+        model_sha256=document["model"]["sha256"],
+        inputs=_tensors(document, "inputs", mesh),
+        outputs=_tensors(document, "outputs", mesh),
+        parameters=_tensors(document, "parameters", mesh),
+        files=document["files"],
+        document=document,
+    )
+
+
+def _tensors(document: dict[str, Any], field: str, mesh: tuple[int, ...]) -> tuple[Tensor, ...]:
+    singular = field.removesuffix("s")
+    return tuple(
+        _with_place(f"{singular} '{entry['name']}'", partial(tensor_of, entry, mesh))
+        for entry in document[field]
+    )
+
+
+def tensor_of(entry: Mapping[str, Any], mesh: tuple[int, ...]) -> Tensor:
+    """Return the tensor that an entry of plan.json describes; raises `UserError`."""
+    layout = parse_layout(entry["layout"], mesh)
+    layout.check(entry["shape"])
+    return Tensor(entry["name"], entry["dtype"], tuple(entry["shape"]), layout)
+
+
+def _check_counts(plan: Plan) -> None:
+    path = plan.folder / "plan.json"
+    expected = math.prod(plan.mesh)
+    if plan.ranks != expected:
+        raise UserError(f"{path}: ranks: expected the mesh's {expected}, got: {plan.ranks}")
+    unsliced = [t.name for t in plan.inputs if t.layout.is_partial]
+    if unsliced:
+        raise UserError(f"{path}: input '{unsliced[0]}': expected R or S, got: a partial layout")
+    for rank in range(plan.ranks):
+        if plan.graph(rank).name not in plan.files:
+            raise UserError(f"{path}: files: expected {plan.graph(rank).name} among them")
+
+
+def _check_digest(plan: Plan) -> None:
+    """Refuse edits: the graphs are made for what plan.json said."""
+    found, expected = document_sha256(plan.document), plan.document.get("sha256", "none")
+    if found != expected:
+        raise UserError(
+            f"{plan.folder / 'plan.json'}: was changed after it was written, expected sha256 "
+            f"{expected}, got: {found} (to use an edited plan, compile it: tensoropt-opt MODEL "
+            f"--strategies {plan.folder / 'plan.json'} -o NEW)"
+        )
+
+
+def _check_files(plan: Plan) -> None:
+    for name, expected in plan.files.items():
+        path = _inside(plan.folder, name)
+        if not path.is_file():
+            raise UserError(f"{plan.folder}: {name} is missing")
+        if sha256_of(path) != expected:
+            raise UserError(
+                f"{plan.folder}: {name} was changed after the plan was written, "
+                f"expected sha256 {expected}, got: {sha256_of(path)}"
+            )
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return the file's path; a plan from elsewhere must not reach out of its folder."""
+    relative = PurePosixPath(name)
+    path = folder / name
+    if relative.is_absolute() or ".." in relative.parts:
+        raise UserError(f"{folder / 'plan.json'}: files: expected a path inside, got: {name}")
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{folder}: {name} leads out of the folder, expected a file inside")
+    return path

@@ -1,0 +1,209 @@
+"""The global inputs of a run: from an .npz file, or drawn from a seed.
+
+Every rank makes the same arrays by itself, one at a time, so that nothing is sent and a rank never
+holds more than one whole input.
+"""
+
+from __future__ import annotations
+
+import string
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.plan.dims import bound, terms
+from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of, is_native
+from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.job import DRAWS, INT_RANGE, Job
+from tensoropt.runtime.support.npz import npz_headers
+
+__all__ = ["Inputs", "as_dtype", "check_dtype", "draws", "make_inputs", "rounded_otherwise"]
+
+_DEVIATIONS = {"small": 0.01, "large": 10.0}
+_ROUNDINGS = {"float32": 5e-7, "float64": 1e-15, "float16": 2e-3, "bfloat16": 1.6e-2}
+"""A few roundings of each type."""
+_SIGNS = np.array([-1.0, 1.0])
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one job, their sizes known: ``shapes`` are global, by input name."""
+
+    job: Job
+    tensors: Mapping[str, Tensor]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def array(self, name: str) -> Array:
+        """Return one whole input."""
+        dtype = dtype_of(self.tensors[name].dtype)
+        if self.job.inputs is None:
+            return _drawn(self.job, name, dtype, self.shapes[name])
+        try:
+            with np.load(self.job.inputs) as file:
+                return as_dtype(file[name], dtype)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(
+                f"{self.job.inputs}: array '{name}' is damaged: {one_line(error)}"
+            ) from None
+
+
+def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:
+    """Return the inputs for a plan's input ``tensors``; raises `UserError` on a misfit."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    if job.inputs is None:
+        shapes = _shapes_from_dims(tensors, job.dims)
+    else:
+        shapes = _shapes_from_file(job, by_name)
+    for name, shape in shapes.items():
+        try:
+            by_name[name].layout.check(shape)
+        except UserError as error:
+            raise UserError(f"input '{name}': {error}") from None
+    return Inputs(job, by_name, shapes)
+
+
+def _shapes_from_dims(
+    tensors: Sequence[Tensor], dims: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    names = {size for tensor in tensors for size in tensor.shape if isinstance(size, str)}
+    known = names.union(*map(terms, names))
+    for name in dims:
+        if name not in known:
+            raise UserError(
+                f"--dim {name}: no input has such a dimension{did_you_mean(name, known)}"
+            )
+    for tensor in tensors:
+        for size in tensor.shape:
+            if isinstance(_sized(size, dims), str):
+                missing = next(name for name in terms(str(size)) if name not in dims)
+                raise UserError(
+                    f"input '{tensor.name}': dimension '{size}' has no size, "
+                    f"expected --dim {missing}=N or --inputs"
+                )
+    return {t.name: tuple(int(_sized(size, dims)) for size in t.shape) for t in tensors}
+
+
+def _sized(size: int | str, dims: Mapping[str, int]) -> int | str:
+    return bound(size, dims) if isinstance(size, str) else size
+
+
+def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    headers = npz_headers(Path(str(job.inputs)))
+    for name in headers:
+        if name not in tensors:
+            raise UserError(
+                f"{job.inputs}: array '{name}' is not an input of the plan"
+                f"{did_you_mean(name, tensors)}"
+            )
+    dims = dict(job.dims)
+    # Plain names first: they say what a sum of them must be.
+    for tensor in sorted(tensors.values(), key=_has_arithmetic):
+        if tensor.name not in headers:
+            raise UserError(f"{job.inputs}: input '{tensor.name}' is missing")
+        found = headers[tensor.name]
+        check_dtype(str(job.inputs), tensor, found.dtype)
+        _match(str(job.inputs), tensor, found.shape, dims)
+    return {name: headers[name].shape for name in tensors}
+
+
+def _has_arithmetic(tensor: Tensor) -> bool:
+    return any(isinstance(size, str) and terms(size) != [size] for size in tensor.shape)
+
+
+def check_dtype(path: str, tensor: Tensor, dtype: np.dtype[Any]) -> None:
+    """Raise `UserError` unless an array of ``dtype`` in the file ``path`` can be the input."""
+    expected = dtype_of(tensor.dtype)
+    if tensor.dtype == STRING:
+        if dtype.kind != "U":
+            raise UserError(
+                f"{path}: input '{tensor.name}': expected text, such as numpy's <U8, got: {dtype}"
+            )
+        return
+    # numpy writes types it does not know as raw bytes of their size.
+    raw = not is_native(tensor.dtype) and dtype == np.dtype(f"V{expected.itemsize}")
+    if dtype != expected and not raw:
+        raise UserError(f"{path}: input '{tensor.name}': expected {tensor.dtype}, got: {dtype}")
+
+
+def _match(path: str, tensor: Tensor, shape: tuple[int, ...], dims: dict[str, int]) -> None:
+    sized = tuple(
+        _learned(size, found, dims) if isinstance(size, str) else size
+        for size, found in zip(tensor.shape, shape, strict=False)
+    )
+    if len(shape) != len(tensor.shape) or shape != sized:
+        wanted = "x".join(map(str, tensor.shape)) or "a scalar"
+        got = "x".join(map(str, shape)) or "a scalar"
+        known = ", ".join(f"{n}={v}" for n, v in dims.items() if n in tensor.shape)
+        where = f" with {known}" if known else ""
+        raise UserError(
+            f"{path}: input '{tensor.name}': expected shape {wanted}{where}, got: {got}"
+        )
+
+
+def _learned(name: str, found: int, dims: dict[str, int]) -> int:
+    """Return the size of a symbolic dimension, which is what was ``found`` unless it is known."""
+    known = bound(name, dims)
+    return dims.setdefault(name, known if isinstance(known, int) else found)
+
+
+def as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array of a file as what it is: raw bytes of a type that numpy lacks, or text."""
+    if dtype.hasobject:
+        return array.astype(object)
+    return array.view(dtype) if array.dtype.kind == "V" and array.dtype != dtype else array
+
+
+def draws(inputs: Inputs) -> Iterator[Inputs]:
+    """Yield the inputs drawn as the job says, and then in the other ways that there are.
+
+    Integers that were not asked for also lie in 0..1, and are 0: where they index a table, it may
+    be small. Inputs from a file are all there is.
+    """
+    yield inputs
+    job = inputs.job
+    if job.inputs is not None:
+        return
+    kinds = {dtype_of(tensor.dtype).kind for tensor in inputs.tensors.values()}
+    if kinds & set("fV"):
+        for draw in DRAWS:
+            if draw != job.draw:
+                yield replace(inputs, job=replace(job, draw=draw))
+    if kinds & set("iu") and job.int_range == INT_RANGE:
+        for high in (2, 1):
+            yield replace(inputs, job=replace(job, int_range=(0, high)))
+
+
+def rounded_otherwise(array: Array, name: str) -> Array:
+    """Return floats changed by a few roundings, at random; others as they are."""
+    if array.dtype.kind not in "fV":
+        return array
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    step = _ROUNDINGS.get(array.dtype.name, 0.0) * random.choice(_SIGNS, array.shape)
+    return (array.astype(np.float64) * (1 + step)).astype(array.dtype)
+
+
+def _drawn(job: Job, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Floats are drawn as the job says, booleans fair, integers small: they often index tables.
+
+    Strings are letters.
+    """
+    random = np.random.default_rng([job.seed, zlib.crc32(name.encode())])
+    if dtype.hasobject:
+        return random.choice(np.array(list(string.ascii_lowercase), object), shape)
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        low, high = job.int_range
+        return random.integers(low, high, shape).astype(dtype)
+    kind: Any = np.float64 if dtype == np.float64 else np.float32
+    if job.draw == "uniform":
+        return random.random(shape, dtype=kind).astype(dtype)
+    array = random.standard_normal(shape, dtype=kind)
+    factor = _DEVIATIONS.get(job.draw)
+    return (array if factor is None else array * kind(factor)).astype(dtype)

@@ -1,0 +1,139 @@
+"""What the ranks of a job do together, beyond the collectives in their graphs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tensoropt.runtime.plan.layout import Layout, gather_global
+from tensoropt.runtime.session.session import cores
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = [
+    "first_error",
+    "gather",
+    "gather_into",
+    "largest",
+    "made_on_all",
+    "share_of_cores",
+    "slowest_s",
+    "timed_s",
+    "wait_idle",
+]
+
+T = TypeVar("T")
+
+
+def share_of_cores(comm: Any) -> int:
+    """Return the cores of this machine per rank on it, at least one."""
+    from mpi4py import MPI
+
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    ranks = here.size
+    here.Free()
+    return max(1, cores() // int(ranks))
+
+
+def wait_idle(comm: Any) -> None:
+    """Wait until every rank is here, asleep: MPI's own waiting would keep the cores busy."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.002)
+
+
+def first_error(comm: Any, error: str | None) -> str | None:
+    """Return the first rank's error with that rank's name, the same on all; None if none has one.
+
+    Ranks that are done before others wait asleep.
+    """
+    wait_idle(comm)
+    errors = (f"rank {rank}: {one}" for rank, one in enumerate(comm.allgather(error)) if one)
+    return next(errors, None)
+
+
+def made_on_all(comm: Any, make: Callable[[], T]) -> tuple[T | None, str | None]:
+    """Return what ``make`` gives and no error, or nothing and the first rank's `UserError`.
+
+    The same of the two on all ranks, which all call this.
+    """
+    made, error = None, None
+    try:
+        made = make()
+    except UserError as failure:
+        error = str(failure)
+    error = first_error(comm, error)
+    return (made if error is None else None), error
+
+
+def timed_s(run: Callable[[], Any]) -> float:
+    """Return how long ``run`` takes, in seconds."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def slowest_s(comm: Any, run: Callable[[], Any]) -> float:
+    """Return the slowest rank's time of ``run``, in seconds; all ranks begin together."""
+    from mpi4py import MPI
+
+    comm.Barrier()
+    return float(comm.allreduce(timed_s(run), MPI.MAX))
+
+
+def largest(comm: Any, value: int | None) -> int | None:
+    """Return the largest of the ranks' values, None where no rank has one."""
+    found = [one for one in comm.allgather(value) if one is not None]
+    return max(found, default=None)
+
+
+def gather(name: str, part: Array, layout: Layout, comm: Any, copy: int = 0) -> Array:
+    """Return the whole output on rank 0, elsewhere the rank's own part.
+
+    Of a layout that replicates, ``copy`` says which ranks' parts are taken.
+    """
+    if part.dtype.hasobject:
+        return _gathered_objects(part, layout, comm, copy)
+    facts = comm.gather((part.shape, part.dtype.name))
+    sources = layout.sources(copy)
+    if comm.rank != 0:
+        if comm.rank in sources:
+            comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
+        return part
+    if len({facts[rank] for rank in (0, *sources)}) > 1:
+        raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
+    parts = {rank: np.empty_like(part) if rank else part for rank in sources}
+    for rank in sources:
+        if rank:
+            comm.Recv(_bytes_of(parts[rank]), rank)
+    return gather_global(parts, layout, copy)
+
+
+def _gathered_objects(part: Array, layout: Layout, comm: Any, copy: int) -> Array:
+    """Return the whole output of strings on rank 0, which have no bytes to send as they are."""
+    parts = comm.gather(part if comm.rank in layout.sources(copy) else None)
+    return part if parts is None else gather_global(dict(enumerate(parts)), layout, copy)
+
+
+def _bytes_of(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def gather_into(whole: Array | None, part: Array, layout: Layout, comm: Any) -> None:
+    """Write a tensor into ``whole`` on rank 0, one rank's part at a time.
+
+    ``whole`` is None on the other ranks; ``part`` is this rank's. The layout is not partial.
+    """
+    sources = layout.sources()
+    if whole is None:
+        if comm.rank in sources:
+            comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
+        return
+    received = np.empty_like(part) if len(sources) > 1 else part
+    for rank in sources:
+        if rank:
+            comm.Recv(_bytes_of(received), rank)
+        whole[layout.bounds(whole.shape, rank)] = received if rank else part

@@ -1,0 +1,109 @@
+"""The seeds of a plan: what draws numbers draws the same on all ranks, and on one device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["seeded_model"]
+
+_DRAWING = frozenset(
+    (
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+        "Dropout",
+    )
+)
+_HOLDERS = frozenset(("If", "Loop", "Scan"))
+
+
+def seeded_model(model: Path, plan: Plan) -> bytes | None:
+    """Return ``model`` with the seeds that ``plan`` has, ``None`` where nothing draws numbers.
+
+    External data stays where it is. Nodes are found by name, those without in their order. Raises
+    `UserError` where that does not tell which is which.
+    """
+    ops = {row["op"] for row in plan.document["strategies"]}
+    if not ops & (_DRAWING | _HOLDERS):
+        return None
+    import onnx
+
+    given = list(_drawing(onnx.load(plan.graph(0), load_external_data=False).graph))
+    given = [node for node in given if _seed(node) is not None]
+    if not given:
+        return None
+    whole = onnx.load(model, load_external_data=False)
+    _check_functions(model, whole)
+    _give(model, [node for node in _drawing(whole.graph) if _seed(node) is None], given)
+    return bytes(whole.SerializeToString())
+
+
+def _check_functions(model: Path, whole: Any) -> None:
+    """Refuse functions that draw: each call of one has a seed of its own in the plan."""
+    for function in whole.functions:
+        for node in _drawing(function):
+            if _seed(node) is None:
+                raise UserError(
+                    f"{model}: node '{node.name}' ({node.op_type}) draws numbers in a function, "
+                    "expected a model without functions to compare with the plan"
+                )
+
+
+def _drawing(graph: Any) -> Iterator[Any]:
+    """Yield the nodes that draw numbers, also those inside other nodes, in their order."""
+    for node in graph.node:
+        if node.op_type in _DRAWING and node.domain in ("", "ai.onnx"):
+            yield node
+        for held in node.attribute:
+            if held.HasField("g"):
+                yield from _drawing(held.g)
+
+
+def _seed(node: Any) -> Any:
+    """Return the attribute ``seed``, if there is one."""
+    return next((held for held in node.attribute if held.name == "seed"), None)
+
+
+def _give(model: Path, lacking: list[Any], given: list[Any]) -> None:
+    counts = Counter(node.name for node in lacking)
+    named = {(node.op_type, node.name): node for node in given}
+    rest = []
+    for node in lacking:
+        held = named.get((node.op_type, node.name)) if counts[node.name] == 1 else None
+        if held is None:
+            rest.append(node)
+        else:
+            node.attribute.append(_seed(held))
+            given.remove(held)
+    _give_in_order(model, rest, _by_operator(given))
+
+
+def _give_in_order(model: Path, lacking: list[Any], given: Mapping[str, list[Any]]) -> None:
+    """Give seeds where each operator has as many nodes as the plan has seeds for."""
+    for op_type, nodes in _by_operator(lacking).items():
+        seeds = [_seed(node) for node in given.get(op_type, ())]
+        if op_type == "Dropout" and not seeds:
+            continue  # outside training it draws nothing, and the plan has none
+        if len(seeds) != len(nodes):
+            raise UserError(
+                f"{model}: {len(nodes)} {op_type} nodes draw numbers, and which has which of the "
+                f"plan's {len(seeds)} seeds is unknown, expected nodes with names of their own"
+            )
+        for node, seed in zip(nodes, seeds, strict=True):
+            node.attribute.append(seed)
+
+
+def _by_operator(nodes: list[Any]) -> dict[str, list[Any]]:
+    table: dict[str, list[Any]] = {}
+    for node in nodes:
+        table.setdefault(node.op_type, []).append(node)
+    return table

@@ -1,0 +1,311 @@
+"""The ONNX Runtime session of one rank, and the one-device session it is compared with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
+from tensoropt.runtime.ops import library_path
+from tensoropt.runtime.support.dtypes import Array, dtype_of_code
+from tensoropt.runtime.support.errors import UserError, one_line
+
+__all__ = [
+    "Session",
+    "cores",
+    "every_value_session",
+    "keep_memory_low",
+    "made_session",
+    "one_device_session",
+    "rank_session",
+    "training_session",
+]
+
+_FATAL = 4  # ONNX Runtime also raises its errors; printing them as well would tell them twice
+
+_TEXT = "tensor(string)"
+
+_CUDA_MEMORY = "Cuda"  # ONNX Runtime's name of it; "Cpu" and "CudaPinned" are the host's
+
+
+class Session:
+    """A session that reads and writes arrays which stay where they are from run to run.
+
+    ``inputs`` and ``outputs`` are names. Inputs are set with `feed` or `read`. An output that
+    `write` does not bind is allocated by ONNX Runtime, on the device if there is one.
+    """
+
+    def __init__(self, session: Any, provider: Provider) -> None:
+        self._session, self._provider = session, provider
+        self._binding = session.io_binding()
+        self.inputs = [value.name for value in session.get_inputs()]
+        self.outputs = [value.name for value in session.get_outputs()]
+        self._texts = {v.name for v in session.get_outputs() if v.type == _TEXT}
+        self._allocated = dict.fromkeys(self.outputs)
+        self._is_fed = False  # since the last run
+        self._elsewhere: dict[str, PlacedArray] = {}
+        self._release()
+
+    def _release(self) -> None:
+        """Let ONNX Runtime allocate outputs anew.
+
+        It would write into those of the run before, which may be the memory of an input then.
+        """
+        for name in self._allocated:
+            if name in self._texts:
+                self._binding.bind_output(name)  # in the host's memory
+            else:
+                self._binding.bind_output(name, self._provider.device, self._provider.number)
+
+    def feed(self, name: str, array: Array) -> None:
+        """Set an input; on the CPU the array is kept, not copied."""
+        self.read(name, self._provider.place(array))
+
+    def read(self, name: str, array: PlacedArray) -> None:
+        """Let input ``name`` be read from ``array``, which is kept, not copied.
+
+        One that is on the host and read on the device, or the other way, is copied before each run:
+        a CUDA graph would not see that.
+        """
+        self._binding.bind_ortvalue_input(name, array.value)
+        self._is_fed = True
+        self._elsewhere.pop(name, None)
+        if self._is_elsewhere(name, array):
+            self._elsewhere[name] = array
+
+    def _is_elsewhere(self, name: str, array: PlacedArray) -> bool:
+        """Say whether the nodes that read an input want it on the host, or off it."""
+        if self._provider.device == "cpu":
+            return False
+        place = self._session.get_input_memory_infos()[self.inputs.index(name)]
+        return isinstance(array, HostArray) is bool(place.name == _CUDA_MEMORY)
+
+    def write(self, name: str, array: PlacedArray) -> None:
+        """Let output ``name`` be written into ``array``, which may be that of an input."""
+        self._allocated.pop(name, None)
+        self._binding.bind_ortvalue_output(name, array.value)
+
+    def run(self) -> None:
+        """Run once, to the end of what a device has to do. Raises `UserError`."""
+        if self._is_fed:
+            self._release()
+        self._is_fed = False
+        try:
+            for name, array in self._elsewhere.items():  # bound by copy
+                self._binding.bind_ortvalue_input(name, array.value)
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise UserError(one_line(error)) from None
+
+    def fetch(self) -> dict[str, Array]:
+        """Return the outputs of the last run as arrays of their own, by name."""
+        return dict(self.results())
+
+    def results(self, names: Collection[str] | None = None) -> Iterator[tuple[str, Array]]:
+        """Yield ``names`` among the outputs, or all, with the last run's values, one at a time."""
+        for name, value in zip(self.outputs, self._binding.get_outputs(), strict=True):
+            if names is None or name in names:
+                yield name, self._fetched(name, value)
+
+    def _fetched(self, name: str, value: Any) -> Array:
+        if not value.is_tensor():
+            raise UserError(f"output '{name}' is no tensor, got: {value.data_type()}")
+        if dtype_of_code(value.element_type()).hasobject:
+            strings: Array = value.numpy()
+            return strings
+        return self._provider.fetch(value)
+
+    def signature(self) -> list[tuple[str, str, list[Any]]]:
+        """Return name, type such as ``tensor(float)``, and shape of each input."""
+        return [(value.name, value.type, value.shape) for value in self._session.get_inputs()]
+
+    def nodes_on_cpu(self) -> int | None:
+        """Return how many nodes a device left to the CPU, None where all are meant to be there."""
+        return self._provider.nodes_on_cpu(self._session)
+
+    def end_trace(self) -> Path:
+        """Return the file with what a traced session wrote down; nothing is written any more."""
+        return Path(self._session.end_profiling())
+
+
+class TextSession(Session):
+    """A session with inputs of strings, which ONNX Runtime takes from numpy at each run alone."""
+
+    def __init__(self, session: Any, provider: Provider) -> None:
+        super().__init__(session, provider)
+        self._fed: dict[str, Array] = {}
+        self._made: list[Array] = []
+
+    def feed(self, name: str, array: Array) -> None:
+        self._fed[name] = array
+
+    def run(self) -> None:
+        try:
+            self._made = self._session.run(self.outputs, self._fed)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise UserError(one_line(error)) from None
+
+    def results(self, names: Collection[str] | None = None) -> Iterator[tuple[str, Array]]:
+        pairs = zip(self.outputs, self._made, strict=True)
+        yield from ((name, array) for name, array in pairs if names is None or name in names)
+
+
+def rank_session(
+    graph: Path,
+    threads: int,
+    trace: Path | None = None,
+    *,
+    provider: Provider = CPU,
+    graphs: bool = False,
+) -> Session:
+    """Return the session of one rank's graph, with the collectives, which bring MPI up.
+
+    ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
+    no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
+    begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
+    """
+    options = _options(threads)
+    if trace is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(trace)
+        options.optimized_model_filepath = f"{trace}.onnx"
+        # Weights beside the graph: one file of more than 2 GB would be refused.
+        weights = "session.optimized_model_external_initializers_file_name"
+        options.add_session_config_entry(weights, f"{trace.name}.weights")
+    return _rank_opened(graph, options, provider, graphs=graphs)
+
+
+def training_session(
+    graph: Path,
+    threads: int,
+    optimised: Path | None = None,
+    *,
+    provider: Provider = CPU,
+    graphs: bool = False,
+) -> Session:
+    """Return the session of one rank's graph of a training step, whose collectives bring MPI up.
+
+    What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` is as for
+    `rank_session`. Raises `UserError`.
+    """
+    options = _options(threads)
+    keep_memory_low(options)
+    if optimised is not None:
+        options.optimized_model_filepath = str(optimised)
+    return _rank_opened(graph, options, provider, graphs=graphs)
+
+
+def keep_memory_low(options: Any) -> None:
+    """Set what lets a training step take less memory, in the same time (decision 14).
+
+    Nodes run in the order of the file, which says when activations are computed anew; and the
+    first run does not lay out a second block for all that it has allocated.
+    """
+    import onnxruntime
+
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    options.enable_mem_pattern = False
+
+
+def every_value_session(
+    model: bytes, folder: Path, threads: int, *, provider: Provider = CPU
+) -> Session:
+    """Return the session of a rank's graph that was changed to return what is inside it.
+
+    Nothing is optimised, so that all of it is there; external data lies in ``folder``.
+    """
+    options = _options(threads)
+    _leave_as_it_is(options)
+    _look_for_data(options, folder)
+    return _rank_opened(model, options, provider)
+
+
+def made_session(model: bytes, provider: Provider) -> Session:
+    """Return the session of a small graph made here, without collectives. Raises `UserError`."""
+    return _opened(model, _options(1), provider, lambda: None)
+
+
+def one_device_session(
+    model: Path,
+    provider: Provider = CPU,
+    *,
+    changed: bytes | None = None,
+    optimised: bool = True,
+) -> Session:
+    """Return stock ONNX Runtime's session of the whole model, on all cores or on one device.
+
+    ``changed`` is what to run in the place of the file.
+    """
+    options = _options(cores())
+    if not optimised:
+        _leave_as_it_is(options)
+    if changed is not None:
+        _look_for_data(options, model.parent)
+    return _opened(model if changed is None else changed, options, provider, lambda: None)
+
+
+def cores() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _options(threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = _FATAL
+    # Idle threads that spin take the cores that other ranks need.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Products with weights of a few bits in float32 (1) as the model says: ONNX Runtime would round
+    # the activations to 8 bits (4), and on one device not for the same products as on several.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    return options
+
+
+def _look_for_data(options: Any, folder: Path) -> None:
+    """Let a model from memory have its external data in ``folder``."""
+    where = "session.model_external_initializers_file_folder_path"
+    options.add_session_config_entry(where, str(folder))
+
+
+def _leave_as_it_is(options: Any) -> None:
+    import onnxruntime
+
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+
+def _rank_opened(
+    graph: Path | bytes, options: Any, provider: Provider, *, graphs: bool = False
+) -> Session:
+    library = str(library_path())
+    register = lambda: options.register_custom_ops_library(library)  # noqa: E731
+    return _opened(graph, options, provider, register, graphs=graphs)
+
+
+def _opened(
+    model: Path | bytes,
+    options: Any,
+    provider: Provider,
+    register: Callable[[], None],
+    *,
+    graphs: bool = False,
+) -> Session:
+    from onnxruntime import InferenceSession
+
+    where = model if isinstance(model, bytes) else str(model)
+    try:
+        kinds = provider.sessions(graphs=graphs)
+        provider.prepare(options)
+        register()
+        # Without the fallback: a second session on the CPU, and a text on stdout.
+        make = lambda: InferenceSession(where, options, kinds, enable_fallback=0)  # noqa: E731
+        session = provider.opened(make)
+        has_text = any(value.type == _TEXT for value in session.get_inputs())
+        return (TextSession if has_text else Session)(session, provider)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        place = "a graph" if isinstance(model, bytes) else model
+        raise UserError(f"{place}: {one_line(error)}") from None

@@ -1,0 +1,76 @@
+"""Element types by name: numpy's, those of ml_dtypes that numpy lacks, and strings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["ONNX_CODES", "STRING", "Array", "dtype_of", "dtype_of_code", "is_native", "name_of"]
+
+Array = NDArray[Any]
+
+# ONNX's numbers (TensorProto.DataType) of the element types that numpy has no name for.
+ONNX_CODES = {
+    "bfloat16": 16,
+    "float8_e4m3fn": 17,
+    "float8_e4m3fnuz": 18,
+    "float8_e5m2": 19,
+    "float8_e5m2fnuz": 20,
+}
+
+STRING = "string"
+"""Arrays of strings are numpy's of objects: each rank has its own, and none is ever sent between
+graphs."""
+
+_NATIVE_CODES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    8: STRING,
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+}
+_NAMES = {**_NATIVE_CODES, **{code: name for name, code in ONNX_CODES.items()}}
+
+
+def is_native(name: str) -> bool:
+    """Say whether numpy itself, and so ONNX Runtime's Python interface, knows the type."""
+    return name not in ONNX_CODES
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the numpy dtype called ``name``; raises `UserError` where there is none."""
+    if name == STRING:
+        return np.dtype(object)
+    if not is_native(name):
+        import ml_dtypes
+
+        name = getattr(ml_dtypes, name)
+    try:
+        dtype: np.dtype[Any] = np.dtype(name)
+    except TypeError:
+        raise UserError(f"unknown element type, got: {name}") from None
+    return dtype
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return what `dtype_of` calls the type of an array."""
+    return STRING if dtype.hasobject else dtype.name
+
+
+def dtype_of_code(code: int) -> np.dtype[Any]:
+    """Return the dtype that ONNX gives a number; raises `UserError` where arrays have none."""
+    if code not in _NAMES:
+        raise UserError(f"arrays have no such element type, got: ONNX's number {code}")
+    return dtype_of(_NAMES[code])

@@ -1,0 +1,65 @@
+"""What an .npz file holds, without reading its arrays."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.support.errors import UserError, one_line
+
+__all__ = ["NpzArray", "npz_headers"]
+
+_LOCAL_HEADER = 30  # bytes before the name and the extra field; their lengths are the last four
+
+
+@dataclass(frozen=True)
+class NpzArray:
+    """One array: ``offset`` says at which byte of the file its elements begin.
+
+    It is None where they are compressed.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_fortran: bool
+    offset: int | None
+
+
+def npz_headers(path: Path) -> dict[str, NpzArray]:
+    """Return the arrays of an .npz file by name; raises `UserError`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {
+                info.filename.removesuffix(".npy"): _header(archive, info)
+                for info in archive.infolist()
+            }
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: not an .npz file: {one_line(error)}") from None
+
+
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NpzArray:
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_2_0
+        if version == (1, 0):
+            read = np.lib.format.read_array_header_1_0
+        shape, is_fortran, dtype = read(file)
+        place = file.tell()
+    stored = info.compress_type == zipfile.ZIP_STORED
+    offset = _start(archive, info) + place if stored else None
+    return NpzArray(shape, dtype, is_fortran, offset)
+
+
+def _start(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
+    """Return where a member's bytes begin: after its own header, not that of the directory."""
+    assert archive.fp is not None
+    archive.fp.seek(info.header_offset)
+    name, extra = struct.unpack("<HH", archive.fp.read(_LOCAL_HEADER)[-4:])
+    return int(info.header_offset + _LOCAL_HEADER + name + extra)
