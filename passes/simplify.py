@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from tensoropt.compiler.shapes.refine import merged_type, update_signature
 from tensoropt.compiler.sharding.rule.describe import describe
-from tensoropt.compiler.sharding.rule.windows import ceil_adds
+from tensoropt.compiler.sharding.rule.windows import ceil_adds, windows_of
+from tensoropt.dialects.build import ints_attr
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     attribute,
@@ -28,13 +29,18 @@ class SimplifyPass(Pass):
     """Removes `Identity`, `Dropout` outside training, and casts and transposes that do nothing.
 
     A `Dropout` whose mask is used, or whose training mode is not known to be off, stays; with
-    ``keep-dropout`` every one does, for a training step to be built. The `ceil_mode` of a pool goes
-    where it adds no window: a last one that begins in the padding is none, but the shape inference
-    in ONNX Runtime counts it, and refuses what does not fit. Refuses nothing.
+    ``keep-dropout`` every one does, for a training step to be built.
+
+    Pools are written so that the shape inference in ONNX Runtime, which refuses what does not fit,
+    counts their windows as its kernels do: `ceil_mode` goes where it adds no window, as a last one
+    that begins in the padding is none, and SAME becomes numbers where there are dilations. Refuses
+    nothing.
     """
 
     name: ClassVar[str] = "simplify"
-    summary: ClassVar[str] = "Remove operations that return their operand."
+    summary: ClassVar[str] = (
+        "Remove operations that return their operand; write out the windows of pools."
+    )
 
     keep_dropout: bool = False
 
@@ -49,17 +55,29 @@ class SimplifyPass(Pass):
                 if test is not None and test(op, version):
                     _replace(op.results[0], op.operands[0])
                     op.erase()
-                elif op.name in _POOLS and attribute(op, "ceil_mode", 0):
-                    _drop_ceil_mode(op, versions)
+                elif op.name in _POOLS:
+                    _write_out(op, versions)
             update_signature(module)
 
 
 _POOLS = ("onnx.AveragePool", "onnx.LpPool", "onnx.MaxPool")
 
 
-def _drop_ceil_mode(op: ir.Operation, versions: dict[str, int]) -> None:
-    if not ceil_adds(describe(op, versions)):
+def _write_out(op: ir.Operation, versions: dict[str, int]) -> None:
+    """Change the attributes of a pool whose windows ONNX's inference would count in another way."""
+    same = str(attribute(op, "auto_pad", "")).startswith("SAME")
+    dilated = max(attribute(op, "dilations", ()), default=1) > 1
+    ceil = bool(attribute(op, "ceil_mode", 0))
+    if not ceil and not (same and dilated):
+        return
+    info = describe(op, versions)
+    if ceil and not ceil_adds(info):
         del op.attributes["ceil_mode"]
+    windows = windows_of(info)
+    pads = [*(held.begin for held in windows), *(held.end for held in windows)]
+    if same and dilated and min(pads, default=-1) >= 0:
+        del op.attributes["auto_pad"]
+        op.attributes["pads"] = ints_attr(pads)
 
 
 def _replace(old: ir.Value, new: ir.Value) -> None:

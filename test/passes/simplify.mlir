@@ -54,3 +54,19 @@ module attributes {topt.opset = {ai.onnx = 19 : i64}} {
     return %0, %1, %2 : tensor<1x1x3x2xf32>, tensor<1x1x3x2xf32>, tensor<1x1x?x2xf32>
   }
 }
+
+// -----
+
+// ONNX Runtime pads SAME without a look at dilations: written as numbers, unless they are negative.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 19 : i64}} {
+  func.func @main(%x: tensor<1x1x9x5xf32> {topt.name = "x"}) -> (tensor<1x1x7x5xf32> {topt.name = "a"}, tensor<1x1x2x2xf32> {topt.name = "b"}, tensor<1x1x9x5xf32> {topt.name = "c"}) {
+    // CHECK: "onnx.LpPool"(%arg0) {dilations = array<i64: 3, 1>, kernel_shape = array<i64: 2, 2>, pads = array<i64: 0, 0, 1, 1>}
+    %0 = "onnx.LpPool"(%x) {auto_pad = "SAME_UPPER", dilations = array<i64: 3, 1>, kernel_shape = array<i64: 2, 2>} : (tensor<1x1x9x5xf32>) -> tensor<1x1x7x5xf32>
+    // CHECK-NEXT: "onnx.MaxPool"(%arg0) {auto_pad = "SAME_LOWER"
+    %1 = "onnx.MaxPool"(%x) {auto_pad = "SAME_LOWER", dilations = array<i64: 2, 1>, kernel_shape = array<i64: 2, 2>, strides = array<i64: 3, 3>} : (tensor<1x1x9x5xf32>) -> tensor<1x1x2x2xf32>
+    // CHECK-NEXT: "onnx.AveragePool"(%arg0) {auto_pad = "SAME_UPPER"
+    %2 = "onnx.AveragePool"(%x) {auto_pad = "SAME_UPPER", kernel_shape = array<i64: 2, 2>} : (tensor<1x1x9x5xf32>) -> tensor<1x1x9x5xf32>
+    return %0, %1, %2 : tensor<1x1x7x5xf32>, tensor<1x1x2x2xf32>, tensor<1x1x9x5xf32>
+  }
+}

@@ -111,6 +111,20 @@ def test_lp_pool(name: str, order: int) -> None:
     check_node("LpPool", [spaced(*shape, dtype=np.float32)], held, differences=order > 1)
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"strides": [2, 2], "pads": [1] * 4, "ceil_mode": 1},
+        {"strides": [1, 2], "dilations": [3, 1], "auto_pad": "SAME_UPPER"},
+        {"strides": [4, 3], "dilations": [2, 2], "auto_pad": "SAME_LOWER", "ceil_mode": 1},
+    ],
+)
+def test_a_norm_over_windows_that_inference_counts_otherwise(attributes: dict[str, Any]) -> None:
+    """ONNX Runtime would refuse to divide by what it takes to be of another shape."""
+    held = {"kernel_shape": [2, 2], "p": 3, **attributes}
+    check_node("LpPool", [positive(1, 2, 9, 5, dtype=np.float32)], held)
+
+
 def test_a_norm_of_zeros_has_no_gradient() -> None:
     vjp = Vjp(node_model("LpPool", [np.zeros((1, 1, 4), np.float32)], {"kernel_shape": [2]}))
     held = np.zeros((1, 1, 4), np.float32)

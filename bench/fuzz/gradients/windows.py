@@ -165,15 +165,18 @@ def _ceiled(d: Draft, held: _Windows) -> tuple[dict[str, Any], list[int]]:
     attributes = dict(held.attributes)
     if "auto_pad" in attributes or d.chance(0.6):
         return attributes, [0] * len(held.sizes)
-    more = []
+    more: list[int] = []
+    short = []
     for n, tap, stride, dilation, (a, b) in zip(
         held.sizes, held.taps, held.strides, held.dilations, held.ends, strict=True
     ):
         room = n + a + b - (tap - 1) * dilation - 1
         count = -(-room // stride) + 1
-        if (count - 1) * stride >= n + a:
-            raise UnfitError  # a last window that begins in the padding: see below
-        more.append((count - 1) * stride - room)
+        fewer = (count - 1) * stride >= n + a  # a last window that begins in the padding is none
+        more.append(0 if fewer else (count - 1) * stride - room)
+        short.append(fewer)
+    if any(short) and any(more):
+        raise UnfitError  # no attributes say so that ONNX Runtime's inference is right
     attributes["ceil_mode"] = 1
     return attributes, more
 

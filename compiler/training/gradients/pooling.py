@@ -179,10 +179,18 @@ def _shares(b: Backward) -> Any:
     make, order = b.make, int(b.info.attribute("p", _NORM_ORDER))
     if order == 1:
         return b.dy
-    y = b.result()
+    y = _counted_again(b)
     power = y if order == _NORM_ORDER else make.binary("Pow", y, make.scalar(order - 1, y))
     zero = make.scalar(0.0, y)
     return make.where(make.compare("Equal", y, zero), zero, make.div(b.dy, power))
+
+
+def _counted_again(b: Backward) -> Any:
+    """Return Y, of which ONNX Runtime's inference may count other windows than its kernel makes."""
+    y, same = b.result(), str(b.info.attribute("auto_pad", "")).startswith("SAME")
+    dilated = max(b.info.attribute("dilations", ()), default=1) > 1
+    differs = b.info.attribute("ceil_mode", 0) or (same and dilated)
+    return b.make.reshape(y, sizes_of(b.dy)) if differs else y
 
 
 def _weighted(b: Backward, shares: Any) -> Any:
