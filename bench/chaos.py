@@ -27,13 +27,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from job_names import FolderNames, MeetingNames
 from onnx import helper, numpy_helper
+
+from tensoropt.runtime.launch import guardian
 
 RUN = [sys.executable, "-m", "tensoropt.runtime.cli.run"]
 PATIENCE_S = 5.0
 MEETING_S = 3.0  # how long ranks wait for each other
 LIMIT_S = 120.0
-SHARED = Path("/dev/shm")
 TELEMETRY = ".ses"  # ONNX Runtime's, of every process; the launcher gives its ranks a folder for it
 HOW = ("KILL", "KILL", "TERM", "INT", "STOP+KILL")
 LINE = re.compile(r"(error|warning): [^\n]+\n")
@@ -46,8 +48,16 @@ class Job:
 
     mark: str
     folder: Path
+    names: FolderNames | MeetingNames
     processes: list[subprocess.Popen[str]]
     port: int | None = None
+
+    def end(self) -> None:
+        """Kill what has not ended, and learn no more names."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.names.close()
 
     def pids(self) -> list[int]:
         """Return every living process of the job, whoever started it."""
@@ -94,19 +104,25 @@ def plan(folder: Path, ranks: int) -> Path:
 
 def started(mark: str, plan: Path, ranks: int, folder: Path, *, alone: bool) -> Job:
     """Start a job: by itself where ``alone``, else as ranks that find each other."""
-    environment = {**os.environ, "CHAOS": mark, "TMPDIR": str(folder)}
+    own = {"CHAOS": mark, "TMPDIR": str(folder), "UCX_POSIX_DIR": str(folder)}
     command = [*RUN, str(plan), "--runs", "200"]
     if alone:
-        return Job(mark, folder, [_process(command, environment)])
+        names = FolderNames(folder)
+        return Job(mark, folder, names, [_process(command, {**os.environ, **own})])
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
-    meeting |= {
+    between = MeetingNames(port)
+    own |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "WORLD_SIZE": str(ranks),
         "TENSOROPT_START_TIMEOUT_S": str(MEETING_S),
         "TENSOROPT_JOB_KEY": f"key of the job {mark}",
     }
-    own = [{**environment, **meeting, "RANK": str(rank)} for rank in range(ranks)]
-    return Job(mark, folder, [_process(command, each) for each in own], port)
+    places = [
+        {"RANK": str(r), "MASTER_PORT": str(between.port if r else port)} for r in range(ranks)
+    ]
+    processes = [_process(command, {**os.environ, **own, **place}) for place in places]
+    return Job(mark, folder, between, processes, port)
 
 
 def _process(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
@@ -123,18 +139,19 @@ def strike(pid: int, how: str) -> None:
         os.kill(pid, getattr(signal, "SIG" + how.rpartition("+")[2]))
 
 
-def left(job: Job, before: set[Path]) -> list[str]:
+def left(job: Job) -> list[str]:
     """Return what is still there of a job, waiting for it to go."""
     end = time.monotonic() + PATIENCE_S + (0.0 if job.port is None else MEETING_S)
-    while (found := _left(job, before)) and time.monotonic() < end:
+    while (found := _left(job)) and time.monotonic() < end:
         time.sleep(0.05)
     return found
 
 
-def _left(job: Job, before: set[Path]) -> list[str]:
+def _left(job: Job) -> list[str]:
     found = [f"process {pid}: {_command(pid)}" for pid in job.pids()]
     found += [f"file {path}" for path in job.folder.iterdir() if path.name != TELEMETRY]
-    found += [f"file {path}" for path in set(SHARED.iterdir()) - before if _is_nobodys(path)]
+    for name in sorted(job.names.found()):
+        found += [f"file {path}" for path in guardian.shared_memory(name)]
     if job.port is not None and _listens(job.port):
         found.append(f"port {job.port}")
     return found
@@ -144,16 +161,6 @@ def _command(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[-80:]
     return "?"
-
-
-def _is_nobodys(path: Path) -> bool:
-    """Say whether no process has a file of shared memory: other jobs of the machine have some."""
-    name = str(path)
-    for pid in _pids():
-        with suppress(OSError):
-            if name in Path(f"/proc/{pid}/maps").read_text():
-                return False
-    return path.exists()
 
 
 def _listens(port: int) -> bool:
@@ -182,20 +189,26 @@ def one(
     """Start a job and kill one of its processes; return what was done, and what was wrong."""
     ranks = draw.choice(sorted(plans))
     alone = draw.random() < 0.7
-    before = set(SHARED.iterdir())
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
         job = started(f"{draw.getrandbits(64):x}", plans[ranks], ranks, Path(name), alone=alone)
-        time.sleep(draw.random() * length_s)
-        pids = job.pids()
-        if not pids:
-            return "ended before", _rest(job, before, "")
-        how, victim = draw.choice(HOW), draw.choice(pids)
-        what = f"{how} {_which(victim, job)}"
-        strike(victim, how)
-        wrong = left(job, before) if how.endswith("KILL") else []
-        wrong += _rest(job, before, how)
-        say(f"{ranks} ranks, {'own launch' if alone else 'meeting'}: {what}: {wrong or 'ok'}")
-        return what, wrong
+        try:
+            time.sleep(draw.random() * length_s)
+            what, wrong = _struck(job, draw)
+        finally:
+            job.end()
+    say(f"{ranks} ranks, {'own launch' if alone else 'meeting'}: {what}: {wrong or 'ok'}")
+    return what, wrong
+
+
+def _struck(job: Job, draw: random.Random) -> tuple[str, list[str]]:
+    pids = job.pids()
+    if not pids:
+        return "ended before", _rest(job, "")
+    how, victim = draw.choice(HOW), draw.choice(pids)
+    what = f"{how} {_which(victim, job)}"
+    strike(victim, how)
+    wrong = left(job) if how.endswith("KILL") else []
+    return what, wrong + _rest(job, how)
 
 
 def _which(pid: int, job: Job) -> str:
@@ -204,12 +217,12 @@ def _which(pid: int, job: Job) -> str:
     return "guardian" if "guardian.py" in _command(pid) else "rank"
 
 
-def _rest(job: Job, before: set[Path], how: str) -> list[str]:
+def _rest(job: Job, how: str) -> list[str]:
     """Wait for the job's end: signals but SIGKILL are survived by some. Return what was wrong."""
     end = time.monotonic() + LIMIT_S
     while job.pids() and time.monotonic() < end:
         time.sleep(0.05)
-    found = left(job, before)
+    found = left(job)
     for pid in job.pids():
         os.kill(pid, signal.SIGKILL)
     return found + odd(job, how)

@@ -63,9 +63,9 @@ Compiled = tuple[str, NodeTest, Plan, Path]
 
 def main(folder: Path) -> None:
     """Run the job in ``folder`` on the ranks that this process is one of."""
-    from mpi4py import MPI
+    from tensoropt.runtime.launch.world import world
 
-    comm = MPI.COMM_WORLD
+    comm = world()
     job: Job = pickle.loads((folder / "tests").read_bytes())
     with (folder / "results").open("a") as results:
         for start in range(0, len(job.tests), _CHUNK):

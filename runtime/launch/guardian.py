@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["clean", "shared_folder"]
+__all__ = ["clean", "shared_folder", "shared_memory"]
 
 _PATIENCE_S = 4.0  # for killed processes to be gone
 _SHARED = Path("/dev/shm")
@@ -34,7 +34,7 @@ def clean(folder: Path, group: int) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
-    for path in _shared_memory(folder.name):
+    for path in _files_of_mpich(folder.name):
         path.unlink(missing_ok=True)
     shutil.rmtree(shared_folder(folder.name), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
@@ -45,7 +45,14 @@ def shared_folder(job: str) -> Path:
     return _SHARED / job
 
 
-def _shared_memory(job: str) -> list[Path]:
+def shared_memory(job: str) -> list[Path]:
+    """Return the files and the folder in which the ranks of a job share memory, as far as they are
+    there."""
+    folder = shared_folder(job)
+    return [*_files_of_mpich(job), *([folder] if folder.exists() else [])]
+
+
+def _files_of_mpich(job: str) -> list[Path]:
     """Return the files in which MPICH does, by the name that it gives them.
 
     They are there only while MPI is brought up: once all ranks have one, its name is removed.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from handmade_classifier import Classifier
 
+from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.session import rank_session
 from tensoropt.runtime.training.data import Dataset, open_dataset
@@ -83,8 +84,7 @@ def replace(plan: TrainingPlan, graph: str, values, found) -> None:
 
 @pytest.mark.parametrize("micro", [1, 3])
 def test_fifty_steps(classifier: Classifier, data: Path, tmp_path: Path, micro: int) -> None:
-    from mpi4py import MPI  # noqa: F401  # the collectives need it, among one rank too
-
+    library.start()  # the collectives need MPI, among one rank too
     plan = TrainingPlan.of(Plan.load(classifier.plan(tmp_path / "plan", 1, micro=micro)))
     dataset = open_dataset(data, plan.plan.inputs, plan.batch)
     (losses, held), (expected, state) = in_place(plan, dataset), apart(plan, dataset)
