@@ -1,7 +1,8 @@
 # Set-up and checks. Needs Python >= 3.11 and a C++ compiler; everything else comes into .venv.
 #   make demo    install the product alone; a frontier, a checked plan and a training run of a real model
 #   make test    install all tools; lit, pytest, ruff and mypy
-#   make readme   the README's examples again, to see which are out of date (ARGS=--write: correct them)
+#   make docs    the generated pages again, and the site from docs/, in site/
+#   make examples   the documentation's examples again, to see which are out of date (ARGS=--write: correct them)
 #   make bench-search   the search against NumPy elimination of the same tables
 #   make conformance   every strategy of every operator, on the standard's tests (up to 20 minutes)
 #   make fuzz-plans   random graphs under random plans, against one device (ARGS: --count, --seed, ...)
@@ -40,7 +41,7 @@ $(GPU_TOOLS): EXTRAS := cuda,tools
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs readme bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
+.PHONY: all build demo test lit pytest lint typecheck docs reference site examples bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
 
 all: build
 
@@ -79,12 +80,19 @@ $(TYPES): Makefile
 	rm -rf $@ && mkdir -p $@
 	for room in $(ROOMS); do ln -s $(CURDIR)/$$room $@/$$room; done
 
-docs: build
+docs: reference site
+
+# Pages made from what they describe; tests compare them.
+reference: build
 	$(BIN)/python docs/generate.py
 
-# Says which of the README's examples print something else by now; ARGS=--write corrects them.
-readme: build
-	$(BIN)/python docs/rerun_readme.py $(ARGS)
+# A link to nowhere is an error.
+site: build
+	$(BIN)/zensical build --clean --strict
+
+# Says which examples print something else by now; ARGS=--write corrects them.
+examples: build
+	$(BIN)/python docs/rerun_examples.py $(ARGS)
 
 bench-search: build
 	$(BIN)/python bench/search.py
@@ -135,5 +143,5 @@ gpu-check: build
 endif
 
 clean:
-	rm -rf $(VENV) $(GPU_VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(ROOMS) test -name '__pycache__' -o -name '*.so' -o -name Output | xargs rm -rf

@@ -1,16 +1,17 @@
-"""Run the examples of the README again whose output does not depend on the machine's speed.
+"""Run the examples of the documentation again whose output does not depend on the machine's speed.
 
-    python docs/rerun_readme.py           say which lines are out of date; exit status 1 if any is
-    python docs/rerun_readme.py --write   put what the commands print in their place
+    python docs/rerun_examples.py           say which lines are out of date; exit status 1 if any is
+    python docs/rerun_examples.py --write   put what the commands print in their place
 
-These are the commands of tensoropt-opt on the demo's ResNet-50 that print a report or an error:
-their figures are predictions. What tensoropt-run measures is not run.
+These are the commands of tensoropt-opt on the demo's ResNet-50, in the README and in docs/, that
+print a report or an error: their figures are predictions. What tensoropt-run measures is not run.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import re
 import shlex
 import subprocess
@@ -25,7 +26,8 @@ from zoo import cnn_path, randomise
 Output = Callable[[str], Sequence[str] | None]
 """What a command prints."""
 
-README = Path(__file__).parents[1] / "README.md"
+_ROOT = Path(__file__).parents[1]
+PAGES = (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")))
 _EXAMPLE = re.compile(
     r"^    \$ (tensoropt-opt demo/[^\n]*)\n((?:    (?!\$)[^\n]+\n)+)", re.MULTILINE
 )
@@ -55,22 +57,28 @@ def in_folder(folder: Path) -> Output:
     return output
 
 
+def rerun(page: Path, output: Output, write: bool) -> bool:
+    """Print what differs in ``page``, correct it if ``write``; say whether anything differed."""
+    before = page.read_text(encoding="utf-8")
+    after = again(before, output)
+    old, new = before.splitlines(True), after.splitlines(True)
+    sys.stdout.writelines(difflib.unified_diff(old, new, page.name, "now", n=1))
+    if write and before != after:
+        page.write_text(after, encoding="utf-8")
+    return before != after
+
+
 def main() -> int:
     """Rerun all examples; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="change the README")
-    arguments = parser.parse_args()
-    before = README.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix="tensoropt-readme-") as folder:
+    parser.add_argument("--write", action="store_true", help="change the pages")
+    write = parser.parse_args().write
+    with tempfile.TemporaryDirectory(prefix="tensoropt-examples-") as folder:
         (Path(folder) / "demo").mkdir()
         randomise(cnn_path("resnet50"), Path(folder) / "demo" / "resnet50.onnx")
-        after = again(before, in_folder(Path(folder)))
-    sys.stdout.writelines(
-        difflib.unified_diff(before.splitlines(True), after.splitlines(True), "README", "now", n=1)
-    )
-    if arguments.write:
-        README.write_text(after, encoding="utf-8")
-    return int(before != after and not arguments.write)
+        output = functools.cache(in_folder(Path(folder)))
+        old = [page for page in PAGES if rerun(page, output, write)]
+    return int(bool(old) and not write)
 
 
 if __name__ == "__main__":

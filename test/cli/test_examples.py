@@ -1,4 +1,4 @@
-"""What the README says of the commands, and the script that runs its examples again."""
+"""What the documentation says of the commands, and the script that runs its examples again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rerun_readme", ROOT / "docs" / "rerun_readme.py")
+    spec = importlib.util.spec_from_file_location(
+        "rerun_examples", ROOT / "docs" / "rerun_examples.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -26,20 +28,21 @@ def script() -> ModuleType:
 
 
 def test_every_phase_is_there() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     (row,) = re.findall(r"\| `--emit PHASE` \| print the IR after (.*) \|", text)
     assert tuple(re.findall("`([a-z]+)`", row)) == EMIT
 
 
 def test_examples_are_found(script: ModuleType) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    kept = script.again(text, lambda command: None)
-    assert kept == text
-    commands: list[str] = []
-    script.again(text, commands.append)
-    assert sum("--train" in command for command in commands) == 1
-    assert len(commands) >= 4
-    assert not any(" -o " in command for command in commands)
+    commands: dict[str, list[str]] = {}
+    for page in script.PAGES:
+        text = page.read_text(encoding="utf-8")
+        found = commands.setdefault(page.name, [])
+        assert script.again(text, lambda command, found=found: found.append(command)) == text
+    assert len(commands["README.md"]) == 1
+    assert len(commands["planning.md"]) >= 4
+    assert sum("--train" in command for command in commands["training.md"]) == 1
+    assert not any(" -o " in command for found in commands.values() for command in found)
 
 
 def test_an_example_is_run_again(script: ModuleType, mlp: Path, tmp_path: Path) -> None:
