@@ -180,7 +180,7 @@ def test_what_the_schema_refuses(tmp_path: Path) -> None:
 
 def test_every_entry_is_documented() -> None:
     root = Path(__file__).parents[2]
-    schema = json.loads((root / "runtime" / "plan.schema.json").read_text())
+    schema = json.loads((root / "runtime" / "plan" / "plan.schema.json").read_text())
     page = (root / "docs" / "plan-format.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9]+)[.`]", page.split("### Costs")[0], re.MULTILINE)
     assert list(dict.fromkeys(rows)) == list(schema["properties"])
