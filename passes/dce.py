@@ -8,6 +8,7 @@ from typing import ClassVar
 from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import YIELD, function, is_onnx
+from tensoropt.dialects.topt import forget_removed
 from tensoropt.passes.base import Pass
 
 __all__ = ["DcePass"]
@@ -30,6 +31,7 @@ class DcePass(Pass):
             _sweep(main.regions[0].blocks[0])
             _drop_parameters(main)
             update_signature(module)
+            forget_removed(module)
 
 
 def _sweep(block: ir.Block) -> None:

@@ -23,6 +23,7 @@ from tensoropt.dialects.onnx import (
     is_no_value,
     walk,
 )
+from tensoropt.dialects.topt import forget_removed
 from tensoropt.passes.base import Pass
 
 __all__ = ["FoldConstantsPass"]
@@ -63,6 +64,7 @@ class FoldConstantsPass(Pass):
             while (found := _Round(module, self.limit)).fold():
                 if found.resized or not _is_static(module):
                     refine_types(module)
+            forget_removed(module)
 
 
 def _is_static(module: ir.Module) -> bool:

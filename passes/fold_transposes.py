@@ -19,6 +19,7 @@ from tensoropt.dialects.onnx import (
     require_domain,
     walk,
 )
+from tensoropt.dialects.topt import forget_removed
 from tensoropt.passes.base import Pass
 
 __all__ = ["FoldTransposesPass"]
@@ -56,6 +57,7 @@ class FoldTransposesPass(Pass):
                 if self._pays(weight, turned) and all(map(_is_foldable, _uses(turned))):
                     for op in turned:
                         _fold(module, op)
+            forget_removed(module)
 
     def _pays(self, weight: ir.Value, turned: list[ir.Operation]) -> bool:
         return self.all or sum(1 for _ in weight.uses) > len(turned)

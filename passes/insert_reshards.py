@@ -8,7 +8,6 @@ from typing import ClassVar
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import read_by
 from tensoropt.passes.base import Pass
 from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import signature_layouts, strategy_of
@@ -51,11 +50,7 @@ class InsertReshardsPass(Pass):
             wanted, made = signature_layouts(function, "res_attrs"), list[Layout]()
         else:
             wanted, made = strategy_of(op)
-        operands = read_by(op)
-        if len(wanted) != len(operands):
-            raise self.fail(
-                op, f"has {len(operands)} operands, expected as many layouts, got: {len(wanted)}"
-            )
+        operands = onnx.read_by(op)
         for number, (value, layout) in enumerate(zip(operands, wanted, strict=True)):
             if number and onnx.is_barrier(op):
                 continue  # nothing reads the elements

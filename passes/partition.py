@@ -20,7 +20,7 @@ from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.mlir import func, ir
-from tensoropt.dialects.topt import layout_of, mesh_of
+from tensoropt.dialects.topt import SEARCHED, layout_of, mesh_of
 from tensoropt.passes.base import Pass
 from tensoropt.passes.strategies import resharder_of, signature_layouts, strategy_of
 
@@ -53,11 +53,14 @@ class _Partition:
         self.mesh: Mesh = mesh_of(module.operation)
         self.resharder = resharder_of(module, self.old)
         self.local: dict[ir.Value, ir.Value] = {}
+        self.layouts: dict[ir.Value, Layout] = {}
 
     def run(self) -> None:
         block = self.old.regions[0].blocks[0]
         new = self._signature()
         self.local.update(zip(block.arguments, new.entry_block.arguments, strict=True))
+        layouts = signature_layouts(self.old, "arg_attrs")
+        self.layouts.update(zip(block.arguments, layouts, strict=True))
         update: int | None = None
         with ir.InsertionPoint(new.entry_block):
             for op in block:
@@ -79,6 +82,9 @@ class _Partition:
         for name, attribute in self.old.attributes.items():
             if name != "function_type":
                 new.attributes[name] = attribute
+        for key in ("arg_attrs", "res_attrs"):
+            if key in new.attributes:
+                new.attributes[key] = _lowered(new.attributes[key])
         new.add_entry_block([a.location for a in self.old.regions[0].blocks[0].arguments])
         return new
 
@@ -92,18 +98,22 @@ class _Partition:
         info = tensor_info(type_)
         misfit = layout.misfit(info.shape, self.mesh) if info is not None else None
         if misfit is not None:
-            text = f"{side} {number} has a layout that does not divide {type_}, {layout}: {misfit}"
-            raise self.owner.fail(self.old, text)
+            where = f"layout of {side} {number} does not fit {type_} on mesh {self.mesh}"
+            raise self.owner.fail(self.old, f"{where}, {misfit}")
 
     def _op(self, op: ir.Operation) -> None:
         if op.name == "topt.reshard":
             self._reshard(op)
         elif op.name == "func.return":
+            self._check_read(op, signature_layouts(self.old, "res_attrs"))
             func.ReturnOp([self.local[value] for value in op.operands], loc=op.location)
         elif op.name == onnx.NO_VALUE:
-            self.local[op.results[0]] = op.clone().results[0]
+            self.local[op.results[0]] = _copied(op).results[0]
         elif onnx.is_pass_through(op):
+            operands, results = strategy_of(op)
+            self._check_read(op, operands)
             self.local[op.results[0]] = self.local[op.operands[0]]
+            self.layouts[op.results[0]] = results[0]
         else:
             self._onnx(op)
 
@@ -113,12 +123,15 @@ class _Partition:
         if info is None:
             raise self.owner.fail(op, f"expected a ranked tensor, got: {op.operands[0].type}")
         path = self.resharder.path(info.shape, info.item_bytes, source, target)
+        self._check_read(op, [source])
+        self.layouts[op.results[0]] = target
         value = self.local[op.operands[0]]
         self.local[op.results[0]] = lower_path(value, info.shape, path, self.mesh, op.location)
 
     def _onnx(self, op: ir.Operation) -> None:
         info = describe(op, self.versions)
         strategy = self._strategy(op, info)
+        self._check_read(op, strategy.operands)
         operands = [self.local[value] for value in op.operands]
         types = [
             self._local_type(result.type, layout)
@@ -131,6 +144,19 @@ class _Partition:
                 local = LocalOp(op, info, rule_for(info), strategy, self.mesh, operands, types)
                 results = [self._sized(*pair) for pair in zip(local.build(), types, strict=True)]
         self.local.update(zip(op.results, results, strict=True))
+        self.layouts.update(zip(op.results, strategy.results, strict=True))
+
+    def _check_read(self, op: ir.Operation, wanted: Sequence[Layout]) -> None:
+        """Refuse an op that reads a value as it does not lie."""
+        for number, (value, layout) in enumerate(zip(onnx.read_by(op), wanted, strict=True)):
+            if number and onnx.is_barrier(op):
+                continue  # nothing reads the elements
+            if self.layouts.get(value, layout) != layout:
+                raise self.owner.fail(
+                    op,
+                    f"reads operand {number} as it does not lie, expected {self.layouts[value]}, "
+                    f"got: {layout}",
+                )
 
     def _sized(self, value: ir.Value, declared: ir.Type) -> ir.Value:
         """Return ``value`` with the sizes that only ``declared`` knows: those of an op that is
@@ -158,24 +184,35 @@ class _Partition:
 
         What draws numbers in it draws the same on all ranks.
         """
-        copy = op.clone()
-        for name in ("topt.strategy", "topt.cost"):
-            if name in copy.operation.attributes:
-                del copy.operation.attributes[name]
+        copy = _copied(op)
         for number, value in enumerate(operands):
-            copy.operation.operands[number] = value
-        for inner in onnx.walk(copy.operation):
+            copy.operands[number] = value
+        for inner in onnx.walk(copy):
             give_seed(inner, self.versions.get("", 1))
             for number, value in enumerate(inner.operands):
                 if value in self.local:
                     inner.operands[number] = self.local[value]
-        return list(copy.operation.results)
+        return list(copy.results)
 
     def _local_type(self, type_: ir.Type, layout: Layout) -> ir.Type:
         info = tensor_info(type_)
         if info is None:
             return type_
         return tensor_type(layout.local_shape(info.shape, self.mesh), type_.element_type)
+
+
+def _lowered(held: ir.ArrayAttr) -> ir.ArrayAttr:
+    """Return the attributes of all arguments or results without those that end here."""
+    kept = [{item.name: item.attr for item in own if item.name not in SEARCHED} for own in held]
+    return ir.ArrayAttr.get([ir.DictAttr.get(own) for own in kept])
+
+
+def _copied(op: ir.Operation) -> ir.Operation:
+    """Return a copy of ``op`` without the attributes that end here."""
+    copy = op.clone().operation
+    for name in SEARCHED.intersection(copy.attributes):
+        del copy.attributes[name]
+    return copy
 
 
 def _refine_results(main: func.FuncOp) -> None:

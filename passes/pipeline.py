@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TextIO
 
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects import topt
 from tensoropt.dialects.mlir import PassManager, ir
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.diagnostics import Diagnostic
@@ -109,11 +110,18 @@ def parse_pipeline(text: str, context: ir.Context) -> list[Pass]:
 
 
 def verify(module: ir.Module) -> None:
-    """Raise :class:`PassError` with the verifier's first diagnostic when ``module`` is invalid."""
+    """Raise :class:`PassError` with the first diagnostic when ``module`` is invalid.
+
+    MLIR's own verifier comes first, then what `topt` says beyond it.
+    """
     try:
         module.operation.verify()
     except ir.MLIRError as error:
         raise raised_by_mlir(error) from None
+    try:
+        topt.verify(module)
+    except topt.InvalidError as error:
+        raise Pass.fail(error.op, error.message) from None
 
 
 def raised_by_mlir(error: Any) -> PassError:

@@ -13,7 +13,7 @@ from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import cost_attr, layout_attr, set_mesh, strategy_attr
+from tensoropt.dialects.topt import layout_attr, set_mesh, strategy_attr
 from tensoropt.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tensoropt.compiler.sharding.rule.rule import Strategy
 
 __all__ = ["SearchStrategiesPass", "annotate"]
+
+_ADDRESSABLE = 1 << 63
+"""The sizes of tensors are 64-bit numbers."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,10 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
 
 def _annotate_op(node: Node, chosen: Strategy, tables: MeshTables) -> None:
     assert node.op is not None
+    needed = max(tables.static_bytes(node, chosen), tables.transient_bytes(node, chosen))
+    if needed >= _ADDRESSABLE:
+        raise UserError(f"an operation needs {needed} bytes on one rank, expected less than 2^63")
     node.op.attributes["topt.strategy"] = strategy_attr(chosen.operands, chosen.results)
-    node.op.attributes["topt.cost"] = cost_attr(
-        tables.op_time_s(node, chosen) + tables.inner_time_s(node, chosen),
-        tables.static_bytes(node, chosen),
-        tables.transient_bytes(node, chosen),
-    )
 
 
 def _annotate_signature(

@@ -19,6 +19,7 @@ from tensoropt.dialects.onnx import (
     opsets,
     walk,
 )
+from tensoropt.dialects.topt import forget_removed
 from tensoropt.passes.base import Pass
 
 __all__ = ["SimplifyPass"]
@@ -58,6 +59,7 @@ class SimplifyPass(Pass):
                 elif op.name in _POOLS:
                     _write_out(op, versions)
             update_signature(module)
+            forget_removed(module)
 
 
 _POOLS = ("onnx.AveragePool", "onnx.LpPool", "onnx.MaxPool")

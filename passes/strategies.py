@@ -9,6 +9,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of, layouts_of_strategy, mesh_of
 from tensoropt.passes.base import PassError
@@ -29,7 +30,9 @@ def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
 
 def signature_layouts(function: ir.Operation, key: str) -> list[Layout]:
     """Return the `topt.layout` of every argument (`arg_attrs`) or result (`res_attrs`)."""
-    held = list(function.attributes[key]) if key in function.attributes else []
+    kind = ir.FunctionType(function.attributes["function_type"].value)
+    count = len(kind.inputs if key == "arg_attrs" else kind.results)
+    held = onnx.held_by(function, key, count)
     for number, attributes in enumerate(held):
         if "topt.layout" not in attributes:
             side = "argument" if key == "arg_attrs" else "result"

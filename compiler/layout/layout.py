@@ -125,17 +125,21 @@ class Layout:
         return self.misfit(shape, mesh) is None
 
     def misfit(self, shape: Sequence[int | None], mesh: Mesh) -> str | None:
-        """Return what keeps the layout from cutting a tensor of ``shape``, ``None`` if nothing."""
+        """Return what keeps the layout from cutting a tensor of ``shape``, ``None`` if nothing.
+
+        The text says what was expected and what is there.
+        """
         if not mesh.is_grouped(self.placements):
-            return f"more than {mesh.most_groups} groups of neighbouring mesh axes differ"
+            most = f"at most {mesh.most_groups} groups of neighbouring mesh axes that differ"
+            return f"expected {most}, got: {self}"
         for dim in sorted({p.dim for p in self.placements if p.is_split}):
             if dim >= len(shape):
-                return f"there is no dimension {dim}"
+                return f"expected a dimension below {len(shape)}, got: S({dim})"
             size, pieces = shape[dim], self.pieces(dim, mesh)
             if size is None:
-                return f"dimension {dim} is symbolic, expected it whole or fixed by --dim"
+                return f"expected dimension {dim} whole or fixed by --dim, got: a symbolic size"
             if size % pieces:
-                return f"dimension {dim} of size {size} has no {pieces} equal pieces"
+                return f"expected dimension {dim} to divide by {pieces}, got: {size}"
         return None
 
     def local_shape(self, shape: Sequence[int | None], mesh: Mesh) -> tuple[int | None, ...]:

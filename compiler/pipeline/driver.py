@@ -15,7 +15,7 @@ from tensoropt.dialects.mlir import context, ir
 from tensoropt.dialects.onnx import function
 from tensoropt.passes.base import PassError
 from tensoropt.passes.diagnostics import describe
-from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir
+from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir, verify
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier.search import FrontierPoint
@@ -61,7 +61,7 @@ def new_context() -> ir.Context:
 
 
 def parse_text(text: str) -> ir.Module:
-    """Return the module that MLIR ``text`` holds, in the current context.
+    """Return the module that MLIR ``text`` holds, in the current context; it is verified.
 
     It is parsed in a child first: MLIR does not survive what nests a hundred thousand deep.
     """
@@ -74,9 +74,11 @@ def parse_text(text: str) -> ir.Module:
     except native.NativeFailureError as failure:
         raise PassError(f"MLIR's parser {failure}") from None
     try:
-        return ir.Module.parse(text)
+        module = ir.Module.parse(text)
     except ir.MLIRError as error:
         raise raised_by_mlir(error) from None
+    verify(module)
+    return module
 
 
 def _parse(text: str) -> None:

@@ -150,7 +150,7 @@ def _no_mesh(document: dict[str, Any]) -> None:
         (_too_many_nodes, "the model has no node 'relux', did you mean 'relu'?"),
         (_output_twice, "expected the 1 outputs of the model, got: 2"),
         (_partial_input, "'x' cannot lie as [P(sum)] on mesh 2, expected one of 3, such as"),
-        (_no_dimension, "on mesh 2, there is no dimension 2, such as"),
+        (_no_dimension, "on mesh 2, expected a dimension below 2, got: S(2); such as"),
         (_float_mesh, "mesh.shape[0]: 2.0 is not of type 'integer'"),
         (_huge_dimension, "' does not match"),
         (_bad_text, "strategies[0].results[0][0]: 'Q' does not match"),

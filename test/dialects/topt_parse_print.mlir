@@ -5,9 +5,8 @@ shard.grid @mesh(shape = 2x2)
 
 // CHECK-LABEL: func.func @main(%arg0: tensor<4x8xf32> {topt.layout = #topt.layout<@mesh, ["S(0)", "R"]>, topt.name = "x"})
 func.func @main(%x: tensor<4x8xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)", "R"]>}) -> tensor<4x8xf32> {
-  // CHECK-NEXT: %0 = "onnx.Relu"(%arg0) {topt.cost = #topt.cost<5.000000e-01 : f64, 0 : i64, 256 : i64>, topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S(0)", "R"]>], [#topt.layout<@mesh, ["S(0)", "R"]>]>}
+  // CHECK-NEXT: %0 = "onnx.Relu"(%arg0) {topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S(0)", "R"]>], [#topt.layout<@mesh, ["S(0)", "R"]>]>}
   %0 = "onnx.Relu"(%x) {
-    topt.cost = #topt.cost<0.5 : f64, 0 : i64, 256 : i64>,
     topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S(0)", "R"]>], [#topt.layout<@mesh, ["S(0)", "R"]>]>
   } : (tensor<4x8xf32>) -> tensor<4x8xf32>
   // CHECK-NEXT: %1 = "topt.reshard"(%0) {dst = #topt.layout<@mesh, ["R", "P(sum)"]>, src = #topt.layout<@mesh, ["S(0)", "R"]>}

@@ -3,7 +3,7 @@
 // CHECK-LABEL: func.func @main
 // CHECK-SAME: topt.name = "x"}
 // CHECK-SAME: {topt.id = [[W:[0-9]+]] : i64, topt.name = "w", topt.state = "parameter"}
-// CHECK-SAME: topt.name = "frozen", topt.param = "frozen"}
+// CHECK-SAME: topt.name = "frozen", topt.param}
 // CHECK-SAME: {topt.follows = [[G:[0-9]+]] : i64, topt.id = {{[0-9]+}} : i64, topt.name = "w.gradient", topt.of = "w", topt.state = "gradient"}
 // CHECK-SAME: topt.hyper = "learning_rate", {{.*}} topt.name = "learning_rate"}
 // CHECK-SAME: {topt.follows = [[G]] : i64, {{.*}} topt.name = "w.velocity", topt.of = "w", topt.state = "velocity"}
@@ -11,7 +11,7 @@
 // CHECK-SAME: {topt.follows = [[W]] : i64, topt.name = "w.new", topt.updates = "w"}
 // CHECK-SAME: {topt.follows = [[G]] : i64, topt.name = "w.velocity.new", topt.updates = "w.velocity"}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
-  func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %w: tensor<8x2xf32> {topt.name = "w", topt.param = "w"}, %f: tensor<2xf32> {topt.name = "frozen", topt.param = "frozen"}) -> (tensor<f32> {topt.name = "l"}, tensor<4x8xf32> {topt.name = "other"}) {
+  func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %w: tensor<8x2xf32> {topt.name = "w", topt.param}, %f: tensor<2xf32> {topt.name = "frozen", topt.param}) -> (tensor<f32> {topt.name = "l"}, tensor<4x8xf32> {topt.name = "other"}) {
     // CHECK: [[Y:%.+]] = "onnx.MatMul"(%arg0, %arg1) {topt.gradients = array<i64: [[MM:[0-9]+]], 0, [[DY:[0-9]+]], 0>, topt.id = [[MM]] : i64, topt.phase = "forward"}
     // CHECK-NEXT: [[Z:%.+]] = "onnx.Mul"([[Y]], %arg2)
     // CHECK-NEXT: [[L:%.+]] = "onnx.ReduceSum"([[Z]])

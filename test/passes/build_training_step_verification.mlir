@@ -21,7 +21,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // expected-error@unknown {{no output 'l', did you mean 'll'?; the model has ll}}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
-  func.func @main(%w: tensor<f32> {topt.name = "w", topt.param = "w"}) -> (tensor<f32> {topt.name = "ll"}) {
+  func.func @main(%w: tensor<f32> {topt.name = "w", topt.param}) -> (tensor<f32> {topt.name = "ll"}) {
     return %w : tensor<f32>
   }
 }
@@ -30,7 +30,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // expected-error@unknown {{one number, got: tensor<4xf32>}}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
-  func.func @main(%w: tensor<4xf32> {topt.name = "w", topt.param = "w"}) -> (tensor<4xf32> {topt.name = "l"}) {
+  func.func @main(%w: tensor<4xf32> {topt.name = "w", topt.param}) -> (tensor<4xf32> {topt.name = "l"}) {
     return %w : tensor<4xf32>
   }
 }
@@ -39,7 +39,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // expected-error@unknown {{the loss depends on no parameter, expected one to train}}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
-  func.func @main(%x: tensor<f32> {topt.name = "x"}, %w: tensor<f32> {topt.name = "w", topt.param = "w"}) -> (tensor<f32> {topt.name = "l"}, tensor<f32> {topt.name = "m"}) {
+  func.func @main(%x: tensor<f32> {topt.name = "x"}, %w: tensor<f32> {topt.name = "w", topt.param}) -> (tensor<f32> {topt.name = "l"}, tensor<f32> {topt.name = "m"}) {
     %0 = "onnx.Mul"(%x, %x) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     return %0, %w : tensor<f32>, tensor<f32>
   }
@@ -49,7 +49,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // expected-error@unknown {{node 'draw' (Bernoulli) lies between a parameter and the loss and has no gradient}}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
-  func.func @main(%w: tensor<f32> {topt.name = "w", topt.param = "w"}) -> (tensor<f32> {topt.name = "l"}) {
+  func.func @main(%w: tensor<f32> {topt.name = "w", topt.param}) -> (tensor<f32> {topt.name = "l"}) {
     %0 = "onnx.Bernoulli"(%w) : (tensor<f32>) -> tensor<f32> loc("draw")
     return %0 : tensor<f32>
   }
@@ -59,7 +59,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // expected-error@unknown {{function @main: expected topt.name on every argument}}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
-  func.func @main(%w: tensor<f32> {topt.param = "w"}) -> (tensor<f32> {topt.name = "l"}) {
+  func.func @main(%w: tensor<f32> {topt.param}) -> (tensor<f32> {topt.name = "l"}) {
     return %w : tensor<f32>
   }
 }

@@ -14,12 +14,3 @@ func.func @main(%x: tensor<4x8xf32> {topt.name = "x", topt.layout = #topt.layout
   %0 = "onnx.Relu"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
-
-// -----
-
-shard.grid @mesh(shape = 2)
-func.func @main(%x: tensor<4x8xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["R"]>}) -> (tensor<4x8xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["R"]>}) {
-  // expected-error@+1 {{'onnx.Relu' op has 1 operands, expected as many layouts, got: 0}}
-  %0 = "onnx.Relu"(%x) {topt.strategy = #topt.strategy<[], [#topt.layout<@mesh, ["R"]>]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  return %0 : tensor<4x8xf32>
-}

@@ -29,13 +29,12 @@ module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   }
 }
 
-
 // -----
 
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 4)
   func.func @main(%x: tensor<?x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) -> (tensor<?x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) {
-    // expected-error@-1 {{'func.func' op argument 0 has a layout that does not divide tensor<?x16xf32>, [S(0)]: dimension 0 is symbolic, expected it whole or fixed by --dim}}
+    // expected-error@-1 {{'func.func' op layout of argument 0 does not fit tensor<?x16xf32> on mesh 4, expected dimension 0 whole or fixed by --dim, got: a symbolic size}}
     return %x : tensor<?x16xf32>
   }
 }
@@ -45,7 +44,7 @@ module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 4)
   func.func @main(%x: tensor<6x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["R"]>}) -> (tensor<6x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)"]>}) {
-    // expected-error@-1 {{'func.func' op result 0 has a layout that does not divide tensor<6x16xf32>, [S(0)]: dimension 0 of size 6 has no 4 equal pieces}}
+    // expected-error@-1 {{'func.func' op layout of result 0 does not fit tensor<6x16xf32> on mesh 4, expected dimension 0 to divide by 4, got: 6}}
     return %x : tensor<6x16xf32>
   }
 }
@@ -55,7 +54,7 @@ module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 2x2x2x2)
   func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #topt.layout<@mesh, ["S(0)", "R", "S(1)", "S(1)"]>}) -> (tensor<8x16xf32> {topt.name = "y", topt.layout = #topt.layout<@mesh, ["S(0)", "R", "S(1)", "S(1)"]>}) {
-    // expected-error@-1 {{'func.func' op argument 0 has a layout that does not divide tensor<8x16xf32>, [S(0), R, S(1), S(1)]: more than 2 groups of neighbouring mesh axes differ}}
+    // expected-error@-1 {{'func.func' op layout of argument 0 does not fit tensor<8x16xf32> on mesh 2x2x2x2, expected at most 2 groups of neighbouring mesh axes that differ, got: [S(0), R, S(1), S(1)]}}
     return %x : tensor<8x16xf32>
   }
 }

@@ -17,7 +17,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64, ai.onnx.ml = 3 : i64, com.m
       "onnx.Yield"(%4) : (tensor<4x4xf32>) -> ()
     }, {
       "onnx.Yield"(%x) : (tensor<4x4xf32>) -> ()
-    }) {topt.regions = ["else_branch", "then_branch"], topt.ours = "ignored"} : (tensor<i1>) -> tensor<4x4xf32>
+    }) {topt.regions = ["else_branch", "then_branch"]} : (tensor<i1>) -> tensor<4x4xf32>
     return %y : tensor<4x4xf32>
   }
 }

@@ -152,7 +152,7 @@ def test_strategies_that_split_a_symbolic_dimension_are_refused(
     assert main([str(model), "--strategies", str(fixed), "-o", str(folder / "open")]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: --strategies: 'ids' cannot lie as [S(0)]")
-    assert "dimension 0 is symbolic, expected it whole or fixed by --dim" in line
+    assert "expected dimension 0 whole or fixed by --dim, got: a symbolic size" in line
 
 
 def test_sizes_that_are_only_question_marks(folder: Path) -> None:

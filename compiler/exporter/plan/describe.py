@@ -10,7 +10,6 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import read_by
 from tensoropt.dialects.topt import layout_of, layouts_of_strategy
 from tensoropt.runtime.plan.dims import unnamed
 
@@ -121,7 +120,7 @@ def _strategy(op: Any) -> dict[str, Any]:
     return {
         "node": onnx_ops.node_name(operation) or "",
         "op": onnx_ops.split_name(operation.name)[1],
-        "operands": _texts(read_by(operation), operands),
+        "operands": _texts(onnx_ops.read_by(operation), operands),
         "results": _texts(operation.results, results),
     }
 

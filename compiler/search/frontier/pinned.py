@@ -151,13 +151,14 @@ def _not_offered(
 ) -> UserError:
     texts = [_text((option.operands, option.results)) for option in options]
     near = difflib.get_close_matches(_text(wanted), texts, n=3, cutoff=0.0)
-    why = _misfit(tables, node, wanted) or f"expected one of {len(texts)}"
+    misfit = _misfit(tables, node, wanted)
+    why = f"{misfit};" if misfit else f"expected one of {len(texts)},"
     if node.kind == "op":
         what = f"node '{node.name}': its sharding rule does not offer"
     else:
         what = f"'{node.returned_as or node.name}' cannot lie as"
     return UserError(
-        f"--strategies: {what} {_text(wanted)} on mesh {tables.mesh}, {why}, "
+        f"--strategies: {what} {_text(wanted)} on mesh {tables.mesh}, {why} "
         f"such as {' or '.join(near)}"
     )
 

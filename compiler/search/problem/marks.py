@@ -60,22 +60,17 @@ class Marks:
                 self._later.append(lambda n=name, k=number: self._refer(node, n, k))  # type: ignore[misc]
 
     def _refer(self, node: Node, name: str, number: int) -> None:
-        setattr(node, name, self._nodes.get(number))
+        setattr(node, name, self._nodes[number])
 
     def _gradients(self, node: Node, fours: list[int]) -> None:
-        """Pair values with their gradients; what a pass has removed since is left out."""
-        pairs = []
-        for at in range(0, len(fours), 4):
-            made, result, gradient, position = fours[at : at + 4]
-            if made in self._nodes and gradient in self._nodes:
-                of, by = self._nodes[made], self._nodes[gradient]
-                pairs.append(
-                    (
-                        self.graph.nodes[of].results[result],
-                        self.graph.nodes[by].results[position],
-                    )
-                )
-        node.gradients = tuple(pairs)
+        """Pair values with their gradients."""
+        node.gradients = tuple(
+            (self._value(*fours[at : at + 2]), self._value(*fours[at + 2 : at + 4]))
+            for at in range(0, len(fours), 4)
+        )
+
+    def _value(self, number: int, result: int) -> int:
+        return self.graph.nodes[self._nodes[number]].results[result]
 
     def resolve(self) -> None:
         """Replace the numbers by nodes, now that all are read."""

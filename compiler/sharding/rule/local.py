@@ -12,6 +12,7 @@ from tensoropt.compiler.sharding.rule.rule import Rule, Strategy
 from tensoropt.dialects.build import Build, int_attr
 from tensoropt.dialects.collectives import all_gather, all_reduce, axis_constant
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import SEARCHED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,11 +71,7 @@ class LocalOp:
         values = list(self.operands)
         for index, value in (operands or {}).items():
             values[index] = value
-        kept = {
-            name: held
-            for name, held in self.op.attributes.items()
-            if name not in ("topt.strategy", "topt.cost")
-        }
+        kept = {name: held for name, held in self.op.attributes.items() if name not in SEARCHED}
         copy = ir.Operation.create(
             self.op.name,
             results=self.result_types,

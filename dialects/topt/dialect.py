@@ -1,0 +1,46 @@
+"""The `topt` dialect: layouts with partial sums, strategies, reshards, axis constants.
+
+No `from __future__ import annotations` here: the bindings read the field annotations as types.
+What the bindings cannot say of an attribute or an operation is checked in `verifier.py`.
+"""
+
+from typing import Any
+
+from tensoropt.dialects.mlir import ext, ir
+
+__all__ = ["AxisConstantOp", "LayoutAttr", "ReshardOp", "StrategyAttr", "Topt"]
+
+
+class Topt(ext.Dialect, name="topt"):
+    """Layouts, strategies and reshards on top of upstream's `shard` dialect."""
+
+
+class LayoutAttr(Topt.Attribute, name="layout"):  # type: ignore[name-defined,misc]
+    """`#topt.layout<@mesh, ["S(0)", "R"]>`: one placement per axis of the mesh."""
+
+    mesh: ir.FlatSymbolRefAttr
+    placements: ir.ArrayAttr
+
+
+class StrategyAttr(Topt.Attribute, name="strategy"):  # type: ignore[name-defined,misc]
+    """`#topt.strategy<[layouts of operands], [layouts of results]>`."""
+
+    operands: ir.ArrayAttr
+    results: ir.ArrayAttr
+
+
+class ReshardOp(Topt.Operation, name="reshard", traits=[ext.Pure]):  # type: ignore[name-defined,misc]
+    """Moves a tensor from one layout to another; the shape is the global one on both sides."""
+
+    input: ext.Operand[Any]
+    src: LayoutAttr
+    dst: LayoutAttr
+    output: ext.Result[Any]
+
+
+class AxisConstantOp(Topt.Operation, name="axis_constant", traits=[ext.Pure]):  # type: ignore[name-defined,misc]
+    """A constant that differs along mesh axes: position c of the axes gets `values[c]`."""
+
+    values: Any
+    axes: Any
+    output: ext.Result[Any]

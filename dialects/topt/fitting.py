@@ -1,0 +1,99 @@
+"""Whether a layout fits the mesh of the module and the tensor that it is of."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.dialect import LayoutAttr
+from tensoropt.dialects.topt.layouts import MESH, layout_of, mesh_of
+
+__all__ = ["Fitting"]
+
+
+class Fitting:
+    """Says what is wrong with the layouts of one module, each attribute and type once."""
+
+    def __init__(self, module: ir.Operation) -> None:
+        self._module = module
+        self._read: dict[ir.Attribute, Layout | str] = {}
+        self._found: dict[tuple[ir.Attribute, ir.Type, bool], str | None] = {}
+
+    @cached_property
+    def mesh(self) -> Mesh | None:
+        """The mesh of the module, ``None`` where it has none."""
+        try:
+            return mesh_of(self._module)
+        except UserError:
+            return None
+
+    def problem(self, attribute: Any, type_: ir.Type, *, local: bool = False) -> str | None:
+        """Return what is wrong with the layout of a value of ``type_``, to follow its name.
+
+        ``local`` says that the type is that of one rank's part, so that any size may be right.
+        """
+        key = attribute, type_, local
+        if key not in self._found:
+            self._found[key] = self._problem(attribute, type_, local)
+        return self._found[key]
+
+    def _problem(self, attribute: Any, type_: ir.Type, local: bool) -> str | None:
+        layout = self._layout(attribute)
+        if isinstance(layout, str):
+            return layout
+        assert self.mesh is not None
+        wrong = _misfit(layout, type_, self.mesh, local)
+        return None if wrong is None else f"does not fit {type_} on mesh {self.mesh}, {wrong}"
+
+    def _layout(self, attribute: Any) -> Layout | str:
+        """Return the layout, or what is wrong with it whatever the tensor."""
+        if attribute not in self._read:
+            self._read[attribute] = self._parsed(attribute)
+        return self._read[attribute]
+
+    def _parsed(self, attribute: Any) -> Layout | str:
+        if not isinstance(attribute, LayoutAttr):
+            return f"is of the wrong kind, expected #topt.layout, got: {attribute}"
+        if str(attribute.mesh) != f"@{MESH}":
+            return f"names an unknown mesh, expected @{MESH}, got: {attribute.mesh}"
+        if self.mesh is None:
+            return f"names an unknown mesh, expected shard.grid @{MESH} in the module, got: none"
+        axes, texts = len(self.mesh.shape), list(ir.ArrayAttr(attribute.placements))
+        if len(texts) != axes:
+            return (
+                "has a wrong number of placements, "
+                f"expected {axes} for mesh {self.mesh}, got: {len(texts)}"
+            )
+        if not all(isinstance(text, ir.StringAttr) for text in texts):
+            return f"has a wrong placement, expected strings, got: {attribute.placements}"
+        try:
+            return layout_of(attribute)
+        except UserError as error:
+            return f"has a wrong {str(error).replace('placement:', 'placement,', 1)}"
+
+
+def _misfit(layout: Layout, type_: ir.Type, mesh: Mesh, local: bool) -> str | None:
+    if not isinstance(type_, ir.RankedTensorType):
+        return None if layout.is_replicated else f"expected R on every axis, got: {layout}"
+    if layout.has_partial and not _adds_up(type_):
+        return f"expected partial results of numbers alone, got: {layout}"
+    return layout.misfit(_shape(layout, type_, mesh, local), mesh)
+
+
+def _adds_up(type_: Any) -> bool:
+    element = element_of(str(type_.element_type))
+    return element is None or element.name != "STRING"
+
+
+def _shape(layout: Layout, type_: Any, mesh: Mesh, local: bool) -> list[int | None]:
+    """Return the shape of the whole tensor."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    sizes: list[int | None] = [None if size == dynamic else size for size in type_.shape]
+    if not local:
+        return sizes
+    return [n and n * layout.pieces(dim, mesh) for dim, n in enumerate(sizes)]

@@ -1,0 +1,232 @@
+"""The attributes that operations, arguments, results and the module carry for us: `topt.*`.
+
+Each is one :class:`Key`, which reads and writes its Python value: ``PHASE.get(op.attributes)``.
+What holds attributes is an operation's ``attributes``, or the dictionary of an argument or result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.dialect import LayoutAttr, StrategyAttr
+from tensoropt.dialects.topt.layouts import (
+    layout_attr,
+    layout_of,
+    layouts_of_strategy,
+    strategy_attr,
+)
+
+__all__ = [
+    "ARGUMENT",
+    "CLASSES",
+    "DEVICE",
+    "DIMS",
+    "FIXED",
+    "FOLLOWS",
+    "GRADIENTS",
+    "GRADIENT_OF",
+    "HYPER",
+    "ID",
+    "IR_VERSION",
+    "KEYS",
+    "LAYOUT",
+    "LOST",
+    "MERGED",
+    "MODEL",
+    "MODULE",
+    "NAME",
+    "NORM",
+    "OF",
+    "OPERATION",
+    "OPSET",
+    "PARAM",
+    "PHASE",
+    "PHASES",
+    "PREFIX",
+    "REGIONS",
+    "REPEATS",
+    "RESULT",
+    "STATE",
+    "STRATEGY",
+    "UPDATES",
+    "Key",
+]
+
+T = TypeVar("T")
+
+PREFIX = "topt."
+
+MODULE, OPERATION, ARGUMENT, RESULT = "the module", "an operation", "an argument", "a result"
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What a key can hold: how it is called, recognised, read and written."""
+
+    expected: str
+    matches: Callable[[ir.Attribute], bool]
+    read: Callable[[Any], T]
+    write: Callable[[T], ir.Attribute]
+
+
+@dataclass(frozen=True)
+class Key(Generic[T]):
+    """One attribute: its whole name, what it holds, and what may carry it."""
+
+    name: str
+    kind: Kind[T]
+    places: tuple[str, ...]
+
+    def on(self, held: Any) -> bool:
+        """Say whether ``held`` has the attribute."""
+        return self.name in held
+
+    def get(self, held: Any) -> T | None:
+        """Return what ``held`` has under this key, ``None`` if it has nothing."""
+        return self.kind.read(held[self.name]) if self.name in held else None
+
+    def of(self, held: Any) -> T:
+        """Return what ``held`` has under this key; raises KeyError if it has nothing."""
+        return self.kind.read(held[self.name])
+
+    def set(self, held: Any, value: T) -> None:
+        """Write ``value`` into the attributes ``held`` of an operation."""
+        held[self.name] = self.kind.write(value)
+
+    def item(self, value: T) -> dict[str, ir.Attribute]:
+        """Return the attribute by its name, to be put among others."""
+        return {self.name: self.kind.write(value)}
+
+    def remove(self, held: Any) -> None:
+        """Take the attribute away from ``held``, where it has it."""
+        if self.name in held:
+            del held[self.name]
+
+
+def _is_int(attribute: ir.Attribute) -> bool:
+    return isinstance(attribute, ir.IntegerAttr) and str(attribute.type) == "i64"
+
+
+def _is_list_of(attribute: ir.Attribute, kind: type) -> bool:
+    return isinstance(attribute, ir.ArrayAttr) and all(isinstance(one, kind) for one in attribute)
+
+
+def _int(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def _are_versions(attribute: ir.Attribute) -> bool:
+    return isinstance(attribute, ir.DictAttr) and all(_is_int(one.attr) for one in attribute)
+
+
+_FLAG: Kind[bool] = Kind(
+    "no value",
+    lambda held: isinstance(held, ir.UnitAttr),
+    lambda _: True,
+    lambda _: ir.UnitAttr.get(),
+)
+_TEXT: Kind[str] = Kind(
+    "a string",
+    lambda held: isinstance(held, ir.StringAttr),
+    lambda held: str(held.value),
+    ir.StringAttr.get,
+)
+_TEXTS: Kind[Sequence[str]] = Kind(
+    "a list of strings",
+    lambda held: _is_list_of(held, ir.StringAttr),
+    lambda held: [str(one.value) for one in held],
+    lambda texts: ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts]),
+)
+_INT: Kind[int] = Kind("an i64", _is_int, lambda held: int(held.value), _int)
+_INTS: Kind[Sequence[int]] = Kind(
+    "array<i64>",
+    lambda held: isinstance(held, ir.DenseI64ArrayAttr),
+    lambda held: [int(one) for one in held],
+    lambda values: ir.DenseI64ArrayAttr.get(list(values)),
+)
+_VERSIONS: Kind[Mapping[str, int]] = Kind(
+    "an i64 per domain",
+    _are_versions,
+    lambda held: {one.name: int(one.attr.value) for one in held},
+    lambda versions: ir.DictAttr.get({name: _int(version) for name, version in versions.items()}),
+)
+_LAYOUT: Kind[Layout] = Kind(
+    "#topt.layout", lambda held: isinstance(held, LayoutAttr), layout_of, layout_attr
+)
+_STRATEGY: Kind[tuple[Sequence[Layout], Sequence[Layout]]] = Kind(
+    "#topt.strategy",
+    lambda held: isinstance(held, StrategyAttr),
+    layouts_of_strategy,
+    lambda sides: strategy_attr(*sides),
+)
+
+KEYS: dict[str, Key[Any]] = {}
+"""Every key by its whole name."""
+
+
+def _key(name: str, kind: Kind[T], *places: str) -> Key[T]:
+    key = Key(PREFIX + name, kind, places)
+    KEYS[key.name] = key
+    return key
+
+
+MODEL = _key("model", _TEXT, MODULE)
+"""The name of the file that the module was imported from."""
+OPSET = _key("opset", _VERSIONS, MODULE)
+"""The version of each domain; the standard one is `ai.onnx`."""
+IR_VERSION = _key("ir_version", _INT, MODULE)
+"""The IR version of the ONNX file."""
+DEVICE = _key("device", _TEXT, MODULE)
+"""The device description of the search."""
+MERGED = _key("merged", _TEXTS, MODULE)
+"""Initializers that are stored once and read under several names."""
+LOST = _key("lost", _TEXTS, MODULE)
+"""Parameters of the PyTorch model that the exporter folded into others or left out."""
+
+NAME = _key("name", _TEXT, ARGUMENT, RESULT)
+"""The name that the ONNX graph gives the tensor."""
+DIMS = _key("dims", _TEXTS, ARGUMENT, RESULT)
+"""A name for each dimension, empty for those that have none."""
+LAYOUT = _key("layout", _LAYOUT, ARGUMENT, RESULT)
+"""How the tensor lies over the ranks."""
+PARAM = _key("param", _FLAG, ARGUMENT)
+"""The argument is a weight, whose bytes lie in the model file."""
+FIXED = _key("fixed", _FLAG, ARGUMENT)
+"""The argument is a weight that the exporter does not call a parameter."""
+STATE = _key("state", _TEXT, ARGUMENT)
+"""What the argument is to a training step that is given it and gives it back."""
+OF = _key("of", _TEXT, ARGUMENT)
+"""The name of the parameter that the state is kept for."""
+HYPER = _key("hyper", _TEXT, ARGUMENT)
+"""Which of the scalars that every step is given the argument is, such as `learning_rate`."""
+CLASSES = _key("classes", _INT, ARGUMENT)
+"""Labels: how many classes there are."""
+UPDATES = _key("updates", _TEXT, RESULT)
+"""The name of the argument whose value in the next step the result is."""
+
+REGIONS = _key("regions", _TEXTS, OPERATION)
+"""The ONNX attribute that each region of the operation stands for."""
+STRATEGY = _key("strategy", _STRATEGY, OPERATION)
+"""The layouts of the operands, and of what the regions capture, and of the results."""
+PHASES = ("forward", "recompute", "backward", "update")
+"""In which order they run; the first three make the graph of gradients, the last is one of its own.
+Recomputation runs among the backward ops."""
+PHASE = _key("phase", _TEXT, OPERATION)
+"""Which of :data:`PHASES` of a training step the operation belongs to."""
+GRADIENT_OF = _key("gradient_of", _TEXT, OPERATION)
+"""The name of the parameter whose gradient, whole, is the result."""
+NORM = _key("norm", _FLAG, OPERATION)
+"""The operation adds up the squares of all gradients."""
+ID = _key("id", _INT, OPERATION, ARGUMENT)
+"""A number of its own, by which others refer to it."""
+FOLLOWS = _key("follows", _INT, OPERATION, ARGUMENT, RESULT)
+"""The number of the operation or argument whose strategy decides that of this one."""
+REPEATS = _key("repeats", _INT, OPERATION)
+"""The number of the operation that this one computes anew, with the same strategy."""
+GRADIENTS = _key("gradients", _INTS, OPERATION)
+"""On an operation that others follow, numbers in fours: (operation, result) of a value of its
+forward part, (operation, result) of the gradient of that value."""

@@ -1,0 +1,139 @@
+"""What parts of a program refer to: numbers of operations, and names of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.carrier import Carrier
+from tensoropt.dialects.topt.keys import (
+    ARGUMENT,
+    FOLLOWS,
+    GRADIENT_OF,
+    GRADIENTS,
+    ID,
+    NAME,
+    OF,
+    OPERATION,
+    REPEATS,
+    STRATEGY,
+    UPDATES,
+    Key,
+)
+
+__all__ = ["SEARCHED", "References", "forget_removed"]
+
+SEARCHED = frozenset(key.name for key in (STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
+"""What the search reads and writes; the program of one rank, whose operations are others, is
+without it."""
+
+
+class References:
+    """Takes in what refers and what is referred to, in any order; ``check`` compares the two."""
+
+    def __init__(self) -> None:
+        self._results: dict[int, int] = {}
+        self._names: set[str] = set()
+        self._to_numbers: list[tuple[Carrier, Key[int], int]] = []
+        self._to_names: list[tuple[Carrier, Key[str], str]] = []
+        self._gradients: list[tuple[Carrier, list[int]]] = []
+        self.takers = {
+            NAME.name: self._name,
+            ID.name: self._number,
+            GRADIENTS.name: self._fours,
+            **{key.name: self._to_number(key) for key in (FOLLOWS, REPEATS)},
+            **{key.name: self._to_name(key) for key in (OF, UPDATES, GRADIENT_OF)},
+        }
+        """By the name of the attribute, what takes it in, of the right kind, from its carrier."""
+
+    def check(self) -> None:
+        """Raise InvalidError for the first reference to what is not there."""
+        for carrier, key, number in self._to_numbers:
+            if number not in self._results:
+                raise carrier.wrong(f"has a dangling {key.name}, expected a topt.id, got: {number}")
+        for carrier, named, name in self._to_names:
+            if name not in self._names:
+                raise carrier.wrong(
+                    f"has a dangling {named.name}, expected the name of an argument, got: '{name}'"
+                )
+        for carrier, values in self._gradients:
+            for number, result in zip(values[::2], values[1::2], strict=True):
+                self._check_value(carrier, number, result)
+
+    def _check_value(self, carrier: Carrier, number: int, result: int) -> None:
+        if number not in self._results:
+            raise carrier.wrong(
+                f"has a dangling {GRADIENTS.name}, expected a topt.id, got: {number}"
+            )
+        if not 0 <= result < self._results[number]:
+            raise carrier.wrong(
+                f"has a dangling {GRADIENTS.name}, expected one of the "
+                f"{self._results[number]} results of {number}, got: {result}"
+            )
+
+    def _name(self, carrier: Carrier, attribute: ir.Attribute) -> None:
+        if carrier.place == ARGUMENT:
+            self._names.add(NAME.kind.read(attribute))
+
+    def _number(self, carrier: Carrier, attribute: ir.Attribute) -> None:
+        number = ID.kind.read(attribute)
+        if number in self._results:
+            raise carrier.wrong(f"has a {ID.name} that is taken, expected a new one, got: {number}")
+        self._results[number] = len(carrier.op.results) if carrier.place == OPERATION else 1
+
+    def _fours(self, carrier: Carrier, attribute: ir.Attribute) -> None:
+        values = list(GRADIENTS.kind.read(attribute))
+        if len(values) % 4:
+            raise carrier.wrong(
+                f"has a torn {GRADIENTS.name}, expected numbers in fours, got: {len(values)}"
+            )
+        self._gradients.append((carrier, values))
+
+    def _to_number(self, key: Key[int]) -> Any:
+        def take(carrier: Carrier, attribute: ir.Attribute) -> None:
+            self._to_numbers.append((carrier, key, key.kind.read(attribute)))
+
+        return take
+
+    def _to_name(self, key: Key[str]) -> Any:
+        def take(carrier: Carrier, attribute: ir.Attribute) -> None:
+            self._to_names.append((carrier, key, key.kind.read(attribute)))
+
+        return take
+
+
+def forget_removed(module: ir.Module) -> None:
+    """Take away from the operations that are left what refers to one that is not.
+
+    For a pass that removes operations. An operation whose leader is gone is its own, and a gradient
+    counts where it and its value are there. Linear.
+    """
+    main = onnx.function(module)
+    ops = [op.operation for op in main.regions[0].blocks[0]]
+    numbers = set(_numbers(main, ops))
+    for op in ops if numbers else ():
+        for key in (FOLLOWS, REPEATS):
+            if key.on(op.attributes) and key.of(op.attributes) not in numbers:
+                key.remove(op.attributes)
+        if GRADIENTS.on(op.attributes):
+            _forget_gradients(op, numbers)
+
+
+def _numbers(main: ir.Operation, ops: list[ir.Operation]) -> Iterator[int]:
+    for held in (*(own for _, own in onnx.arguments(main)), *(op.attributes for op in ops)):
+        if ID.on(held):
+            yield ID.of(held)
+
+
+def _forget_gradients(op: ir.Operation, numbers: set[int]) -> None:
+    fours = list(GRADIENTS.of(op.attributes))
+    kept = [
+        number
+        for at in range(0, len(fours), 4)
+        if {fours[at], fours[at + 2]} <= numbers
+        for number in fours[at : at + 4]
+    ]
+    with op.context:
+        GRADIENTS.set(op.attributes, kept)
