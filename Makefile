@@ -1,6 +1,6 @@
 # Set-up and checks. Needs Python >= 3.11 and a C++ compiler; everything else comes into .venv.
 #   make demo    install the product alone; a frontier, a checked plan and a training run of a real model
-#   make test    install all tools; lit, pytest, ruff and mypy
+#   make test    install all tools; linters, types, the site, lit and pytest
 #   make docs    the generated pages again, and the site from docs/, in site/
 #   make examples   the documentation's examples again, to see which are out of date (ARGS=--write: correct them)
 #   make bench-search   the search against NumPy elimination of the same tables
@@ -41,7 +41,7 @@ $(GPU_TOOLS): EXTRAS := cuda,tools
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint typecheck docs reference site examples bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
+.PHONY: all build demo test lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
 
 all: build
 
@@ -59,7 +59,7 @@ $(PRODUCT) $(TOOLS) $(GPU_TOOLS): $(NATIVE)
 demo: $(or $(wildcard $(TOOLS)),$(PRODUCT))
 	@$(BIN)/python examples/demo.py
 
-test: build lint typecheck lit pytest
+test: build lint typecheck site lit pytest
 
 lit: build
 	$(BIN)/lit --verbose --workers=2 test
@@ -67,10 +67,21 @@ lit: build
 pytest: build
 	TENSOROPT_NCCL_CHECK=1 $(BIN)/python -m pytest -n 2 --dist loadfile test
 
-lint: build
+lint: lint-python lint-cpp lint-workflows
+
+lint-python: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-cpp: build
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+
+# What GitHub reads, against its schemas and for what would endanger us; nothing is fetched.
+lint-workflows: build
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --quiet --offline --no-progress .github
 
 # The folders become the package tensoropt only when installed; mypy sees the same through links.
 typecheck: build $(TYPES)
