@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
     "BARRIER",
@@ -282,7 +283,7 @@ def _blocks(op: ir.Operation) -> Iterator[ir.Block]:
         yield from region.blocks
 
 
-_RANDOM = ("onnx.Random", "onnx.Bernoulli", "onnx.Multinomial")
+_RANDOM = frozenset(f"onnx.{name}" for name in RANDOM)
 _COLLECTIVES = ("shard.all_gather", "shard.all_reduce", "shard.all_to_all", "shard.reduce_scatter")
 
 
@@ -299,7 +300,7 @@ def is_random(op: ir.Operation) -> bool:
 
 def is_random_name(name: str) -> bool:
     """Say whether the operator of an MLIR name (`onnx.RandomNormal`) draws numbers."""
-    return name.startswith(_RANDOM)
+    return name in _RANDOM
 
 
 @cache

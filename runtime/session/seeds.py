@@ -8,21 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.drawing import DROPOUT, RANDOM
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["seeded_model"]
 
-_DRAWING = frozenset(
-    (
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-        "Dropout",
-    )
-)
+_DRAWING = frozenset((*RANDOM, DROPOUT))
 _HOLDERS = frozenset(("If", "Loop", "Scan"))
 
 
@@ -42,20 +33,24 @@ def seeded_model(model: Path, plan: Plan) -> bytes | None:
     if not given:
         return None
     whole = onnx.load(model, load_external_data=False)
-    _check_functions(model, whole)
+    if any(_seed(node) is None for held in whole.functions for node in _drawing(held)):
+        whole = _inlined(model, whole)
     _give(model, [node for node in _drawing(whole.graph) if _seed(node) is None], given)
     return bytes(whole.SerializeToString())
 
 
-def _check_functions(model: Path, whole: Any) -> None:
-    """Refuse functions that draw: each call of one has a seed of its own in the plan."""
-    for function in whole.functions:
-        for node in _drawing(function):
-            if _seed(node) is None:
-                raise UserError(
-                    f"{model}: node '{node.name}' ({node.op_type}) draws numbers in a function, "
-                    "expected a model without functions to compare with the plan"
-                )
+def _inlined(model: Path, whole: Any) -> Any:
+    """Return ``whole`` without functions, as it was compiled: each call draws its own numbers."""
+    import onnx.inliner
+
+    try:
+        inlined = onnx.inliner.inline_local_functions(whole, convert_version=True)
+    except Exception as error:  # the library has no type of its own
+        raise UserError(
+            f"{model}: functions cannot be inlined: {str(error).splitlines()[0]}"
+        ) from None
+    del inlined.functions[:]
+    return inlined
 
 
 def _drawing(graph: Any) -> Iterator[Any]:
@@ -91,7 +86,7 @@ def _give_in_order(model: Path, lacking: list[Any], given: Mapping[str, list[Any
     """Give seeds where each operator has as many nodes as the plan has seeds for."""
     for op_type, nodes in _by_operator(lacking).items():
         seeds = [_seed(node) for node in given.get(op_type, ())]
-        if op_type == "Dropout" and not seeds:
+        if op_type == DROPOUT and not seeds:
             continue  # outside training it draws nothing, and the plan has none
         if len(seeds) != len(nodes):
             raise UserError(

@@ -13,21 +13,15 @@ from tensoropt.compiler.sharding.rule.rule import Rule
 from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import is_random
+from tensoropt.runtime.support.drawing import DROPOUT, RANDOM
 
 __all__ = ["give_seed", "seeded_rule"]
 
 _EXACT_IN_FLOAT32 = 2**24
-_DROPOUT, _DROPOUT_HAS_SEEDS = "onnx.Dropout", 12
+_DROPOUT, _DROPOUT_HAS_SEEDS = f"onnx.{DROPOUT}", 12
 
 
-@sharding_rule(
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-)
+@sharding_rule(*RANDOM)
 def seeded_rule(info: OpInfo) -> Rule:
     """Return the replicated rule, with a seed where the model has none.
 
