@@ -23,7 +23,6 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 GPU_VENV ?= .venv-gpu
 GPU    ?= $(wildcard /dev/nvidiactl /dev/dxg)
-TYPES  := build/typecheck/tensoropt
 ROOMS  := compiler dialects passes runtime
 NATIVE := pyproject.toml CMakeLists.txt $(shell find $(ROOMS) -name '*.?pp' -o -name CMakeLists.txt)
 CXX_FILES := $(shell find $(ROOMS) test bench -name '*.?pp' -o -name '*.c')
@@ -72,6 +71,7 @@ lint: lint-python lint-cpp lint-workflows
 lint-python: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 lint-cpp: build
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
@@ -83,13 +83,8 @@ lint-workflows: build
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/zizmor --quiet --offline --no-progress .github
 
-# The folders become the package tensoropt only when installed; mypy sees the same through links.
-typecheck: build $(TYPES)
-	MYPYPATH=$(dir $(TYPES)) $(BIN)/mypy $(ROOMS:%=-p tensoropt.%)
-
-$(TYPES): Makefile
-	rm -rf $@ && mkdir -p $@
-	for room in $(ROOMS); do ln -s $(CURDIR)/$$room $@/$$room; done
+typecheck: build
+	$(BIN)/mypy $(ROOMS:%=-p tensoropt.%)
 
 docs: reference site
 

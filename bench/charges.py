@@ -27,7 +27,8 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["Charges", "charges"]

@@ -29,8 +29,9 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.search import frontier_point
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import Frontier
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 

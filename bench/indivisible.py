@@ -16,8 +16,10 @@ import zoo
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
-from tensoropt.compiler.sharding.rule.rule import Rule, strategies
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.strategies import strategies
 
 __all__ = ["unsplit_share"]
 

@@ -21,8 +21,9 @@ from tensoropt.compiler.layout.mesh import Mesh, factorisations
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import NodeTable, Problem
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["SHAPES", "bandwidth_device", "fewest_words", "lower_bound", "measure", "table"]

@@ -13,7 +13,8 @@ from graphs.trained import LOSS
 
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.pipeline.training_steps import build_step
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.dialects.mlir import ir
 

@@ -20,7 +20,7 @@ from tensoropt.compiler.search.methods.data_parallel import data_parallel_choice
 from tensoropt.compiler.search.methods.pinning import fastest_with
 from tensoropt.compiler.search.problem.clusters import Cluster
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.training_tables import TrainingTables, mesh_tables
 from tensoropt.compiler.training.spec import RECOMPUTE

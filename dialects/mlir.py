@@ -7,19 +7,8 @@ from torch_mlir._mlir_libs._mlir import globals as _bindings
 from torch_mlir.dialects import ext, func, shard
 from torch_mlir.passmanager import PassManager
 
-__all__ = ["PassManager", "context", "ext", "func", "ir", "shard"]
+__all__ = ["PassManager", "ext", "func", "ir", "shard"]
 
 # The bindings look for a module of Python classes for the dialect of every operation that they
 # hand out, and try again each time when there is none; they find `onnx` and `topt` here.
 _bindings.append_dialect_search_prefix("tensoropt.dialects")
-
-
-def context() -> ir.Context:
-    """Return a fresh context with `topt` loaded and the open `onnx` namespace allowed."""
-    from tensoropt.dialects.topt import Topt
-
-    ctx = ir.Context()
-    ctx.allow_unregistered_dialects = True
-    with ctx, ir.Location.unknown():
-        Topt.load()
-    return ctx

@@ -13,10 +13,9 @@ from tensoropt.compiler.search.problem.options import op_options
 from tensoropt.compiler.shapes.refine import merged_type
 from tensoropt.compiler.sharding.ops.randomness import give_seed
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import Strategy
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Strategy
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.mlir import func, ir

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
-from tensoropt.compiler.search.problem.graph import Graph, Node, read_graph
+from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import stored
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir

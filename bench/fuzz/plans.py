@@ -23,7 +23,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graph
-from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of

@@ -22,7 +22,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import strategies
+from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
 

@@ -159,10 +159,10 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
 
 def _check_provider(args: argparse.Namespace) -> None:
     """Refuse a provider that is not there, and sharing where there are no GPUs to share."""
-    from tensoropt.runtime.device import provider
+    from tensoropt.runtime.device import providers
     from tensoropt.runtime.support.job import Launched
 
-    provider.check_provider(Launched(provider=args.provider, share_gpus=args.share_gpus))
+    providers.check_provider(Launched(provider=args.provider, share_gpus=args.share_gpus))
 
 
 class _Machine(NamedTuple):

@@ -8,7 +8,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.op_info import BodyInfo, OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import strategies
+from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 

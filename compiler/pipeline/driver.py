@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tensoropt.compiler.pipeline.request import Chosen, Request
 from tensoropt.compiler.pipeline.searching import compare, fewest_devices, frontier, profile
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.dialects.mlir import context, ir
+from tensoropt.dialects.context import context
+from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
 from tensoropt.passes.base import PassError
 from tensoropt.passes.diagnostics import describe

@@ -52,7 +52,7 @@ Graphs = Mapping[str, "Graph"]
 
 
 def _graphs(module: ir.Module, request: Request, say: Say) -> Graphs:
-    from tensoropt.compiler.search.problem.graph import read_graph
+    from tensoropt.compiler.search.problem.reader import read_graph
 
     if not request.training:
         return {"": read_graph(module)}

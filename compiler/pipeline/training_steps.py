@@ -16,7 +16,8 @@ from tensoropt.compiler.search.frontier.search import (
     undominated,
     worst_bound,
 )
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import (
     argument_names,

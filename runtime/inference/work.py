@@ -15,7 +15,8 @@ import numpy as np
 
 from tensoropt.runtime.check.compare import compare, describe
 from tensoropt.runtime.check.reference import Reference, drawn_text, one_device
-from tensoropt.runtime.device.provider import Memory, Provider, check_provider, provider_of
+from tensoropt.runtime.device.provider import Memory, Provider
+from tensoropt.runtime.device.providers import check_provider, provider_of
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs, make_inputs
 from tensoropt.runtime.session.ranks import (

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.device.provider import Provider, provider_of
+from tensoropt.runtime.device.provider import Provider
+from tensoropt.runtime.device.providers import provider_of
 from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input

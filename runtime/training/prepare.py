@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tensoropt.runtime.device.provider import check_provider
+from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.training.checkpoint import (

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.device.provider import Memory, provider_of
+from tensoropt.runtime.device.provider import Memory
+from tensoropt.runtime.device.providers import provider_of
 from tensoropt.runtime.launch.link import Link
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.ranks import largest, made_on_all, share_of_cores, wait_idle

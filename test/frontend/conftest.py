@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tensoropt.dialects.mlir import context, ir
+from tensoropt.dialects.context import context
+from tensoropt.dialects.mlir import ir
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tensoropt.dialects.context import context
 from tensoropt.dialects.elements import ELEMENTS, Element, dense_to_array, element_of, to_dense
-from tensoropt.dialects.mlir import context, ir
+from tensoropt.dialects.mlir import ir
 
 LITERALS = [e for e in ELEMENTS if not e.is_complex]
 SHAPES = [(), (3,), (1,), (0,), (2, 60), (2, 2, 3), (16, 16)]  # text is hexadecimal from 100 on

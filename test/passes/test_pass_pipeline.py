@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.dialects.mlir import context, ir
+from tensoropt.dialects.context import context
+from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline
 from tensoropt.passes.pipeline_text import parse_elements, parse_options

@@ -57,7 +57,7 @@ def test_what_the_schema_refuses(folder: Path, change: Callable[[Any], Any], mes
 
 
 def test_the_schema_knows_every_choice() -> None:
-    schema = json.loads(files("tensoropt.runtime").joinpath("plan.schema.json").read_text())
+    schema = json.loads(files("tensoropt.runtime.plan").joinpath("plan.schema.json").read_text())
     training = schema["properties"]["training"]["properties"]
     assert tuple(schema["$defs"]["recompute"]["enum"]) == RECOMPUTE
     assert tuple(training["precision"]["enum"]) == PRECISIONS
@@ -70,6 +70,6 @@ def test_the_schema_knows_every_choice() -> None:
 
 @pytest.mark.parametrize("name", ["loss", "optimizer"])
 def test_the_schema_has_every_option(name: str) -> None:
-    schema = json.loads(files("tensoropt.runtime").joinpath("plan.schema.json").read_text())
+    schema = json.loads(files("tensoropt.runtime.plan").joinpath("plan.schema.json").read_text())
     listed = schema["properties"]["training"]["properties"][name]["required"]
     assert listed == [field.name for field in fields({"loss": Loss, "optimizer": Optimizer}[name])]

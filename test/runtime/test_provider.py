@@ -16,7 +16,8 @@ from stand_ins import stand_ins
 
 from tensoropt.runtime.device import cuda, cudart
 from tensoropt.runtime.device.cuda import CudaProvider, StandInProvider, device_of
-from tensoropt.runtime.device.provider import CPU, Provider, check_provider
+from tensoropt.runtime.device.provider import CPU, Provider
+from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.session.session import Session, one_device_session
 from tensoropt.runtime.support.dtypes import ONNX_CODES, dtype_of
 from tensoropt.runtime.support.errors import UserError

@@ -16,8 +16,9 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
-from tensoropt.compiler.search.problem.graph import Node, read_graph
+from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule.rule import Strategy

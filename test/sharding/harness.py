@@ -16,14 +16,15 @@ from sharding.spmd import run_spmd
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.describe import describe
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import Rule, Strategy, strategies
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule, Strategy
+from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.build import tensor_type
+from tensoropt.dialects.context import context
 from tensoropt.dialects.elements import element_of_array, to_dense
-from tensoropt.dialects.mlir import context, func, ir
+from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import set_mesh
 
 __all__ = ["Case", "NotRunnableError", "Report", "check", "normal", "offered"]

@@ -12,7 +12,7 @@ from sharding.harness import Case, check, normal, offered
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import strategies
+from tensoropt.compiler.sharding.rule.strategies import strategies
 
 MESHES = [(2,), (4,), (2, 2)]
 TEXT = normal(2, 4, 8)

@@ -7,7 +7,7 @@ import pytest
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import strategies
+from tensoropt.compiler.sharding.rule.strategies import strategies
 
 
 @pytest.mark.parametrize(

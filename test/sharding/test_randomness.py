@@ -6,10 +6,11 @@ import pytest
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.describe import describe
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import strategies
-from tensoropt.dialects.mlir import context, ir
+from tensoropt.compiler.sharding.rule.rule import LocalOp
+from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.dialects.context import context
+from tensoropt.dialects.mlir import ir
 
 RESULT = "-> tensor<4x6xf32>"
 TYPES = "(tensor<4x6xf32>, tensor<f32>, tensor<i1>)"

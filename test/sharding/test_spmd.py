@@ -15,7 +15,8 @@ from sharding.spmd import run_spmd
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.dialects.mlir import context, ir
+from tensoropt.dialects.context import context
+from tensoropt.dialects.mlir import ir
 
 MESH = Mesh((2, 2))
 

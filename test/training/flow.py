@@ -11,7 +11,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import new_context, parse_text
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import strategies
+from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx
 
 __all__ = ["flow"]

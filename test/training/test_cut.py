@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tensoropt.compiler.training.cut import argument_names, cut_step, result_names
-from tensoropt.dialects.mlir import context, ir
+from tensoropt.dialects.context import context
+from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
 
 HEADER = "module attributes {topt.opset = {ai.onnx = 20 : i64}} { shard.grid @mesh(shape = 2) "

@@ -17,8 +17,8 @@ from training.test_splits import gathered
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
-from tensoropt.compiler.search.problem.graph import read_graph
-from tensoropt.compiler.sharding.rule.rule import axis_choices, placements
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
 from tensoropt.dialects.mlir import ir
 
 B, S, E = 4, 8, 16

@@ -11,8 +11,10 @@ from training.test_search import network
 
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of
 from tensoropt.compiler.search.problem.following import follow
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
-from tensoropt.compiler.sharding.rule.rule import Choice, axis_choices, placements
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.sharding.rule.rule import Choice
+from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
 
 Texts = tuple[str, ...]
 

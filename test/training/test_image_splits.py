@@ -14,8 +14,8 @@ from training.test_splits import gathered
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.clusters import clusters_of
-from tensoropt.compiler.search.problem.graph import read_graph
-from tensoropt.compiler.sharding.rule.rule import axis_choices
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.sharding.rule.strategies import axis_choices
 from tensoropt.dialects.mlir import ir
 
 BATCH, CHANNELS, SIZE, CLASSES = 8, 8, 8, 4

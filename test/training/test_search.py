@@ -14,7 +14,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import run_phase
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.search_strategies import annotate

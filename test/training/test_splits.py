@@ -17,8 +17,10 @@ from tensoropt.compiler.layout.layout import Placement
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
-from tensoropt.compiler.sharding.rule.rule import Choice, axis_choices, placements
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.sharding.rule.rule import Choice
+from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
 from tensoropt.dialects.mlir import ir
 
 B, S, H, D, E = 4, 8, 4, 8, 16

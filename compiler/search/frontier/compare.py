@@ -20,7 +20,7 @@ from tensoropt.compiler.search.frontier.search import (
     search_tables,
 )
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError

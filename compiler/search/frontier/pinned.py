@@ -14,7 +14,8 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.graph import Graph, Node, read_graph
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.compiler.support.errors import UserError, did_you_mean

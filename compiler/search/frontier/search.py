@@ -20,7 +20,8 @@ from tensoropt.compiler.search.frontier.meshes import (
     promise,
 )
 from tensoropt.compiler.search.problem.evaluate import Cost, Evaluator
-from tensoropt.compiler.search.problem.graph import Graph, read_graph
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.sharding.rule.rule import Strategy

@@ -14,7 +14,8 @@ from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
-from tensoropt.compiler.sharding.rule.rule import Choice, Strategy, strategy_of_choices
+from tensoropt.compiler.sharding.rule.rule import Choice, Strategy
+from tensoropt.compiler.sharding.rule.strategies import strategy_of_choices
 
 __all__ = ["ClusterKind", "Column"]
 

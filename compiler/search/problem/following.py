@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from tensoropt.compiler.layout.layout import REPLICATE, Placement
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import Shape
-from tensoropt.compiler.sharding.rule.rule import Choice, axis_choices, placements
+from tensoropt.compiler.sharding.rule.rule import Choice
+from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
 
 __all__ = ["follow"]
 

@@ -5,31 +5,21 @@ The graph is read from the IR once; options and costs depend on a mesh and live 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from tensoropt.compiler.cost.compute import FREE
 from tensoropt.compiler.cost.measured import Context, context_of
-from tensoropt.compiler.search.problem.marks import Marks
-from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
-from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo, TensorInfo
-from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.rule import Rule
-from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 
-# A constant of many uses and below this part of all parameter bytes is not worth a choice: it would
-# couple all its uses (the angles of rotary embeddings couple every layer) to save next to nothing.
-# Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
-_WHOLE_BELOW = 0.01
-_FEW_USES = 2
-
 _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
 
-__all__ = ["Graph", "Node", "Value", "read_graph"]
+__all__ = ["Graph", "Node", "Value"]
 
 
 @dataclass
@@ -197,111 +187,3 @@ class Graph:
     def is_kept(self, value: Value) -> bool:
         """Whether a constant value stays in memory: something read at run time uses it."""
         return any(not self.nodes[node].constant for node, _ in value.uses)
-
-
-def read_graph(module: ir.Module) -> Graph:
-    """Return the graph of ``@main``; linear in the number of operands.
-
-    Raises:
-        UserError: an operation is not of the ``onnx`` namespace.
-    """
-    return _Reader(module).read()
-
-
-class _Reader:
-    """Builds the graph in one walk over the function."""
-
-    def __init__(self, module: ir.Module) -> None:
-        self.versions = onnx.opsets(module)
-        self.function = onnx.function(module)
-        self.graph = Graph([], [], module)
-        self.indices: dict[ir.Value, int] = {}
-        self.infos = TypeInfos()
-        self.marks = Marks(self.graph)
-        self.known: dict[OpInfo, tuple[OpInfo, Rule]] = {}
-
-    def read(self) -> Graph:
-        block = self.function.regions[0].blocks[0]
-        arguments = self._held("arg_attrs", len(block.arguments))
-        for argument, (name, attributes) in zip(block.arguments, arguments, strict=True):
-            node = Node("argument", name, constant="topt.param" in attributes)
-            self._append(node, [argument])
-            self.marks.argument(node, attributes)
-        for op in block:
-            self._op(op.operation)
-        self.marks.resolve()
-        _classify_constants(self.graph)
-        return self.graph
-
-    def _held(self, key: str, count: int) -> list[tuple[str, ir.DictAttr]]:
-        """Return the name and the attributes of each argument or result."""
-        attributes = self.function.attributes
-        held = list(attributes[key]) if key in attributes else []
-        if len(held) != count or any("topt.name" not in own for own in held):
-            side = "argument" if key == "arg_attrs" else "result"
-            raise UserError(f"function @main: expected topt.name on every {side}, run import first")
-        return [(own["topt.name"].value, own) for own in held]
-
-    def _op(self, op: ir.Operation) -> None:
-        if op.name == onnx.NO_VALUE:
-            return
-        if op.name == "func.return":
-            results = self._held("res_attrs", len(op.operands))
-            for position, (value, (name, own)) in enumerate(zip(op.operands, results, strict=True)):
-                node = Node("result", f"result {position}", op=op, returned_as=name)
-                self._append(node, [], [value])
-                self.marks.result(node, own)
-            return
-        if not onnx.is_onnx(op):
-            raise UserError(f"{op.location}: '{op.name}' op is not an onnx op, run import only")
-        node = Node("op", onnx.node_name(op) or op.name, *self._described(op), op)
-        self._append(node, op.results, _read(op))
-        self.marks.op(node, op)
-        inputs = [self.graph.producer(v) for v in node.operands if v is not None]
-        node.constant = not onnx.is_random(op) and all(producer.constant for producer in inputs)
-
-    def _described(self, op: ir.Operation) -> tuple[OpInfo, Rule]:
-        """Return the same objects for all ops that are equal."""
-        info = describe(op, self.versions, self.infos)
-        if info not in self.known:
-            try:
-                self.known[info] = info, rule_for(info)
-            except MisfitError as error:
-                raise UserError(f"node '{onnx.node_name(op)}': {error}") from None
-        return self.known[info]
-
-    def _append(
-        self, node: Node, results: Sequence[ir.Value], operands: Sequence[ir.Value | None] = ()
-    ) -> None:
-        position = len(self.graph.nodes)
-        self.graph.nodes.append(node)
-        for operand, value in enumerate(operands):
-            index = None if value is None else self.indices.get(value)
-            node.operands.append(index)
-            if index is not None:
-                self.graph.values[index].uses.append((position, operand))
-        for number, value in enumerate(results):
-            self.indices[value] = len(self.graph.values)
-            node.results.append(len(self.graph.values))
-            self.graph.values.append(Value(position, number, self.infos[value.type]))
-
-
-def _read(op: ir.Operation) -> list[ir.Value | None]:
-    """Return what an op reads; what it only waits for may lie as it does."""
-    return [op.operands[0], None] if onnx.is_barrier(op) else onnx.read_by(op)
-
-
-def _classify_constants(graph: Graph) -> None:
-    """Tie each parameter with one use to that use, and keep small shared constants whole."""
-    constants = [node for node in graph.nodes if node.constant]
-    weights = (node for node in graph.nodes if node.is_parameter or node.state == "parameter")
-    limit = _WHOLE_BELOW * sum(_bytes(graph, node) for node in weights)
-    for node in constants:
-        uses = sum(len(graph.values[value].uses) for value in node.results)
-        node.tied = node.is_parameter and uses == 1
-        node.whole = uses > _FEW_USES and _bytes(graph, node) < limit
-
-
-def _bytes(graph: Graph, node: Node) -> int:
-    infos = [graph.values[value].info for value in node.results]
-    return sum(info.memory_bytes for info in infos if info is not None)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-
-if TYPE_CHECKING:
-    from tensoropt.compiler.search.problem.graph import Graph, Node
 
 __all__ = ["Marks"]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.halo import halo_of, inner_exchange, with_halo
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import (
     Loop,
     adds_up,
@@ -18,7 +17,7 @@ from tensoropt.compiler.sharding.rule.loops import (
 )
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.windows import count, spatial_loops, window_loop
 
 __all__ = [

@@ -8,11 +8,10 @@ from typing import Any
 
 from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import Loop, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 
 __all__ = ["einsum", "parse_equation"]
 

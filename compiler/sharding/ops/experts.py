@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import Loop, present_loop, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.build import int_attr, tensor_type
 from tensoropt.dialects.mlir import ir

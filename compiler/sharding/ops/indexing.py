@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import (
     SUMMABLE,
     Loop,
@@ -17,7 +16,7 @@ from tensoropt.compiler.sharding.rule.loops import (
 )
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.dialects.build import ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import Loop, aligned, axis_of, present_loop, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import InnerStep, Rule
+from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
 from tensoropt.dialects.onnx import is_no_value
 
 __all__ = [

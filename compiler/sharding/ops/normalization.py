@@ -11,11 +11,10 @@ from tensoropt.compiler.sharding.ops.layer_normalization import (
     split_axes,
 )
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, kept_loops, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 
 __all__ = ["batch", "group", "instance", "local_response", "lp", "mean_variance"]

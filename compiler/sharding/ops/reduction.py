@@ -12,11 +12,10 @@ from tensoropt.compiler.sharding.rule.arithmetic import (
     Arithmetic,
     sum_bytes,
 )
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import Loop, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import InnerStep, Rule
+from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
 
 __all__ = ["extremum", "logarithmic", "mean", "product", "reduced_dims", "sums"]
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
 from tensoropt.dialects.build import ints_attr, shape_of
 

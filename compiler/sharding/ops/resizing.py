@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.sizes import local_sizes
 
 __all__: list[str] = []

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import aligned, present_loop, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.build import ints_attr
 

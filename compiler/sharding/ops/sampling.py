@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
 
 __all__ = ["affine_grid", "grid_sample", "region_average", "region_maximum"]

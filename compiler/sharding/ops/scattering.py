@@ -8,7 +8,6 @@ from typing import Any
 
 from tensoropt.compiler.sharding.ops.indexing import inside, position, scalar, where
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.local import LocalOp
 from tensoropt.compiler.sharding.rule.loops import (
     Loop,
     adds_up,
@@ -19,7 +18,7 @@ from tensoropt.compiler.sharding.rule.loops import (
 )
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
+from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.dialects.build import Build, int_attr, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 

@@ -11,7 +11,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.rule import Dims, Factor, InnerStep, Linear, Rule
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.sharding.rule.local import LocalOp
+    from tensoropt.compiler.sharding.rule.rule import LocalOp
 
 __all__ = [
     "SUMMABLE",

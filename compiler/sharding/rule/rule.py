@@ -1,4 +1,4 @@
-"""Sharding rules: the iteration factors of an op, and the strategies that follow from them.
+"""Sharding rules: the iteration factors of an op, and what builds the op of one rank.
 
 A rule names the factors an op iterates over and says which factor each dimension of each operand
 and result runs along, in the way of einsum and of Shardy's op sharding rules. Every strategy
@@ -8,24 +8,23 @@ follows: per mesh axis, one factor is split, or partial sums pass through, or no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tensoropt.compiler.layout.layout import (
-    PARTIAL_SUM,
-    REPLICATE,
-    Layout,
-    Placement,
-    Reduction,
-    partial,
-    split,
-)
-from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.layout import Layout, Reduction
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.dialects.build import Build, int_attr
+from tensoropt.dialects.collectives import all_gather, all_reduce, axis_constant
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import SEARCHED
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from tensoropt.compiler.layout.collective import Collective
-    from tensoropt.compiler.sharding.rule.local import LocalOp
 
     InnerKind = Collective | Literal["copy"]
 
@@ -35,12 +34,9 @@ __all__ = [
     "Factor",
     "InnerStep",
     "Linear",
+    "LocalOp",
     "Rule",
     "Strategy",
-    "axis_choices",
-    "placements",
-    "strategies",
-    "strategy_of_choices",
 ]
 
 Dims = tuple[int | None, ...]
@@ -140,94 +136,94 @@ class Strategy:
         return tuple(axis for axis, choice in enumerate(self.choices) if choice == factor)
 
 
-def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
-    """Return every distinct strategy that ``rule`` offers on ``mesh``; the first replicates.
+@dataclass
+class LocalOp:
+    """One op about to be built for a rank, with operands that are local already.
 
-    Cost: the product over axes of (factors that the axis divides + linear groups + 1), on meshes of
-    more than three axes its square for every place where two groups of axes meet.
+    ``op`` is the global op; ``result_types`` are the local types that the strategy implies. Values
+    are built at the current insertion point, at the location of ``op``.
     """
-    options = [_options(rule, extent) for extent in mesh.shape]
-    found: dict[Strategy, None] = {}
-    for choices in grouped(mesh, options):
-        if _divides(rule, mesh, choices):
-            found.setdefault(_strategy(rule, choices), None)
-    return tuple(found)
 
+    op: ir.Operation
+    info: OpInfo
+    rule: Rule
+    strategy: Strategy
+    mesh: Mesh
+    operands: list[ir.Value]
+    result_types: list[ir.Type]
 
-def axis_choices(rule: Rule) -> list[Choice]:
-    """Return what a mesh axis can do to the op, whatever its extent divides."""
-    splits = [i for i, factor in enumerate(rule.factors) if factor.can_split and factor.size != 1]
-    return [None, *splits, *rule.linear]
+    def build(self) -> list[ir.Value]:
+        """Return the local results, by the rule's ``localize`` or as a plain copy."""
+        if self.rule.localize is not None:
+            return self.rule.localize(self)
+        return self.clone()
 
+    def axes(self, factor: int) -> tuple[int, ...]:
+        """Return the mesh axes that split ``factor``, major first."""
+        return self.strategy.axes_of(factor)
 
-def placements(rule: Rule, choice: Choice) -> tuple[list[Placement], list[Placement]]:
-    """Return the placements of operands and of results on a mesh axis that does ``choice``."""
-    operands = [_operand_placement(rule, index, choice) for index in range(len(rule.operands))]
-    return operands, [_result_placement(rule, dims, choice) for dims in rule.results]
+    def pieces(self, factor: int) -> int:
+        """Return into how many pieces ``factor`` is cut."""
+        return self.mesh.extent(self.axes(factor))
 
+    def divided(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
+        """Return the int attributes ``names``, those that are there, divided by the pieces of
+        ``factor``: how many of what it counts one rank has."""
+        held = {name: self.info.attribute(name) for name in names}
+        pieces = self.pieces(factor)
+        return {name: int_attr(int(n) // pieces) for name, n in held.items() if n is not None}
 
-def strategy_of_choices(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> Strategy | None:
-    """Return the strategy of one choice per mesh axis, ``None`` where it is not offered."""
-    offered = mesh.is_grouped(choices) and _divides(rule, mesh, choices)
-    return _strategy(rule, choices) if offered else None
+    def local_result_shape(self, index: int = 0) -> tuple[int | None, ...]:
+        """Return the local shape of result ``index``; ``None`` marks a symbolic dimension."""
+        return self.strategy.results[index].local_shape(self.info.result_shape(index), self.mesh)
 
+    def clone(
+        self,
+        operands: Mapping[int, ir.Value] | None = None,
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> list[ir.Value]:
+        """Return the results of a copy with local types, some operands or attributes replaced."""
+        values = list(self.operands)
+        for index, value in (operands or {}).items():
+            values[index] = value
+        kept = {name: held for name, held in self.op.attributes.items() if name not in SEARCHED}
+        copy = ir.Operation.create(
+            self.op.name,
+            results=self.result_types,
+            operands=values,
+            attributes={**kept, **(attributes or {})},
+            loc=self.op.location,
+        )
+        return list(copy.results)
 
-def _options(rule: Rule, extent: int) -> list[Choice]:
-    """Return what an axis of ``extent`` ranks can do to the op; nothing where it is one rank."""
-    if extent == 1:
-        return [None]
-    splits = [index for index, factor in enumerate(rule.factors) if _cuts(factor, extent)]
-    return [None, *splits, *rule.linear]
+    def onnx(
+        self, op_type: str, operands: Sequence[ir.Value], result: ir.Type, **attributes: Any
+    ) -> ir.Value:
+        """Return the one result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
+        return self._build.onnx(op_type, operands, result, **attributes)
 
+    @property
+    def _build(self) -> Build:
+        return Build(self.op.location, self.info.standard_version)
 
-def _cuts(factor: Factor, pieces: int) -> bool:
-    """Say whether ``factor`` has a size that ``pieces`` divides into parts that are long enough.
+    def no_value(self) -> ir.Value:
+        """Return what stands for an omitted operand or result."""
+        return self._build.no_value()
 
-    Nothing to cut is no cut.
-    """
-    if not factor.can_split or not factor.size:
-        return False
-    return factor.size % pieces == 0 and factor.size // pieces >= factor.least
+    def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
+        """Return a literal, the same on every rank."""
+        return self._build.constant(array)
 
+    def axis_constant(self, values: npt.NDArray[np.generic], axes: Sequence[int]) -> ir.Value:
+        """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
+        return axis_constant(values, axes, self.op.location)
 
-def _divides(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> bool:
-    """Say whether each factor is divided by all axes that split it together."""
-    pieces: dict[int, int] = {}
-    for extent, choice in zip(mesh.shape, choices, strict=True):
-        if isinstance(choice, int):
-            pieces[choice] = pieces.get(choice, 1) * extent
-    return all(_cuts(rule.factors[index], count) for index, count in pieces.items())
+    def all_reduce(self, value: ir.Value, axes: Sequence[int], reduction: str) -> ir.Value:
+        """Return ``value`` reduced by sum, max or min over the ranks along ``axes``."""
+        if not axes:
+            return value
+        return all_reduce(value, axes, reduction, self.op.location)
 
-
-def _strategy(rule: Rule, choices: tuple[Choice, ...]) -> Strategy:
-    operands = tuple(
-        Layout(tuple(_operand_placement(rule, index, choice) for choice in choices))
-        for index in range(len(rule.operands))
-    )
-    results = tuple(
-        Layout(tuple(_result_placement(rule, dims, choice) for choice in choices))
-        for dims in rule.results
-    )
-    return Strategy(choices, operands, results)
-
-
-def _operand_placement(rule: Rule, operand: int, choice: Choice) -> Placement:
-    if choice is None:
-        return REPLICATE
-    if isinstance(choice, Linear):
-        return PARTIAL_SUM if operand in choice.operands else REPLICATE
-    if choice in rule.operands[operand]:
-        return split(rule.operands[operand].index(choice))
-    reduction = rule.factors[choice].reduction
-    return partial(reduction) if reduction and operand in rule.additive else REPLICATE
-
-
-def _result_placement(rule: Rule, dims: Dims, choice: Choice) -> Placement:
-    if choice is None:
-        return REPLICATE
-    if isinstance(choice, Linear):
-        return PARTIAL_SUM
-    if choice in dims:
-        return split(dims.index(choice))
-    reduction = rule.factors[choice].reduction
-    return partial(reduction) if reduction else REPLICATE
+    def all_gather(self, value: ir.Value, dim: int, axes: Sequence[int]) -> ir.Value:
+        """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
+        return all_gather(value, dim, axes, self.mesh, self.op.location)

@@ -12,7 +12,7 @@ from tensoropt.compiler.search.methods.batch import follow_batch
 from tensoropt.compiler.search.methods.megatron import model_factors
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, Choice, Limits
-from tensoropt.compiler.search.problem.graph import read_graph
+from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 

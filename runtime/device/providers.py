@@ -1,0 +1,48 @@
+"""Which provider a job computes on."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tensoropt.runtime.device.provider import CPU, Provider
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.job import Launched
+
+__all__ = ["check_provider", "provider_of"]
+
+
+def check_provider(job: Launched) -> None:
+    """Raise `UserError` for what a job's provider lacks, before ranks start.
+
+    Says so on stderr where stand-ins take the place of a GPU.
+    """
+    if job.provider == "cuda":
+        from tensoropt.runtime.device.cuda import check_cuda, stand_in
+
+        check_cuda()
+        if stand_in() is not None:
+            print(f"stand-ins of {stand_in()}: nothing runs on a GPU", file=sys.stderr)
+    elif job.share_gpus or job.cuda_graphs:
+        flag = "--share-gpus" if job.share_gpus else "--cuda-graphs"
+        raise UserError(f"{flag}: expected --provider cuda")
+
+
+def provider_of(job: Launched, comm: Any) -> Provider:
+    """Return where this rank of a job computes; all ranks of ``comm`` call it.
+
+    Raises `UserError` on every rank where one of them cannot.
+    """
+    if job.provider == "cpu":
+        return CPU
+    from tensoropt.runtime.device.cuda import open_cuda
+
+    provider, error = None, None
+    try:
+        provider = open_cuda(comm, share_gpus=job.share_gpus)
+    except UserError as failure:
+        error = str(failure)
+    errors = [found for found in comm.allgather(error) if found is not None]
+    if provider is None or errors:
+        raise UserError(errors[0])
+    return provider
