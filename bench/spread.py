@@ -25,7 +25,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_attr, set_mesh, strategy_attr
+from tensoropt.dialects.topt import keys, set_mesh, strategy_attr
 
 __all__ = ["Model", "Plan", "key_of", "part_of"]
 
@@ -250,11 +250,11 @@ def _annotate(module: ir.Module, chosen: _Choice) -> None:
     """Write what the search would write: the mesh, strategies, layouts of the signature."""
     with module.context, ir.Location.unknown():
         set_mesh(module, chosen.mesh)
-        module.operation.attributes["topt.device"] = ir.StringAttr.get("cpu")
+        keys.DEVICE.set(module.operation.attributes, "cpu")
         for node, strategy in zip(_ops(chosen.graph), chosen.strategies, strict=True):
             assert node.op is not None
             held = strategy_attr(strategy.operands, strategy.results)
-            node.op.attributes["topt.strategy"] = held
+            node.op.attributes[keys.STRATEGY.name] = held
         _sign(module, "arg_attrs", chosen.arguments())
         _sign(module, "res_attrs", chosen.outputs())
 
@@ -263,7 +263,7 @@ def _sign(module: ir.Module, key: str, layouts: Sequence[Layout]) -> None:
     main = onnx.function(module)
     held = list(main.attributes[key]) if key in main.attributes else []
     rows = [
-        {**{item.name: item.attr for item in own}, "topt.layout": layout_attr(layout)}
+        {**{item.name: item.attr for item in own}, **keys.LAYOUT.item(layout)}
         for own, layout in zip(held, layouts, strict=True)
     ]
     main.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(row) for row in rows])

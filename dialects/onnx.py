@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
@@ -116,7 +117,7 @@ def is_barrier(op: ir.Operation) -> bool:
 
 def is_pass_through(op: ir.Operation) -> bool:
     """Say whether ``op`` hands a gradient on as it came: it is there to be laid out, not to run."""
-    if op.name != "onnx.Identity" or "topt.gradient_of" in op.attributes:
+    if op.name != "onnx.Identity" or keys.GRADIENT_OF.on(op.attributes):
         return False
     return phase(op) == "backward"
 
@@ -193,25 +194,21 @@ def _check_body(main: ir.Operation) -> None:
 def opsets(module: ir.Module) -> dict[str, int]:
     """Return the operator set version of each domain; the standard domain is the empty string."""
     held = module.operation.attributes
-    if "topt.opset" not in held:
+    if not keys.OPSET.on(held):
         raise UserError("the module has no attribute topt.opset, expected one version per domain")
-    table = ir.DictAttr(held["topt.opset"])
-    return {("" if e.name == "ai.onnx" else e.name): e.attr.value for e in table}
+    table = keys.OPSET.of(held)
+    return {"" if domain == "ai.onnx" else domain: version for domain, version in table.items()}
 
 
 def require_domain(module: ir.Module, domain: str) -> None:
     """Give ``module`` version 1 of ``domain``, unless it has a version of it."""
     held = module.operation.attributes
-    table = {item.name: item.attr for item in ir.DictAttr(held["topt.opset"])}
-    table.setdefault(domain, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1))
-    held["topt.opset"] = ir.DictAttr.get(table)
+    keys.OPSET.set(held, {domain: 1, **keys.OPSET.of(held)})
 
 
 def region_names(op: ir.Operation) -> list[str]:
     """Return the ONNX attribute that each region of ``op`` stands for."""
-    if "topt.regions" not in op.attributes:
-        return []
-    return [name.value for name in ir.ArrayAttr(op.attributes["topt.regions"])]
+    return keys.REGIONS.get(op.attributes, [])
 
 
 def walk(op: ir.Operation) -> Iterator[ir.Operation]:
@@ -240,7 +237,7 @@ def held_by(main: ir.Operation, side: str, count: int) -> list[ir.DictAttr]:
 def phase(op: ir.Operation) -> str | None:
     """Return the phase of a training step that ``op`` is marked with, if it is."""
     held = op.attributes
-    return held["topt.phase"].value if "topt.phase" in held else None
+    return keys.PHASE.get(held)
 
 
 def folded_values(main: ir.Operation) -> set[ir.Value]:
@@ -248,7 +245,7 @@ def folded_values(main: ir.Operation) -> set[ir.Value]:
 
     Parameters, literals, and what ops that always do the same make of them; a collective is none.
     """
-    folded = {value for value, own in arguments(main) if "topt.param" in own}
+    folded = {value for value, own in arguments(main) if keys.PARAM.on(own)}
     for op in main.regions[0].blocks[0]:
         if is_foldable(op.operation) and folded.issuperset(read_values(op.operation)):
             folded.update(op.operation.results)

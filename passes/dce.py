@@ -8,7 +8,8 @@ from typing import ClassVar
 from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import YIELD, function, is_onnx
-from tensoropt.dialects.topt import forget_removed
+from tensoropt.dialects.topt import keys
+from tensoropt.dialects.topt.references import forget_removed
 from tensoropt.passes.base import Pass
 
 __all__ = ["DcePass"]
@@ -55,7 +56,7 @@ def _drop_parameters(main: ir.Operation) -> None:
         return
     block, held = main.regions[0].blocks[0], list(main.attributes["arg_attrs"])
     for index in reversed(range(len(held))):
-        if "topt.param" in held[index] and not _is_used(block.arguments[index]):
+        if keys.PARAM.on(held[index]) and not _is_used(block.arguments[index]):
             block.erase_argument(index)
             del held[index]
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(held)

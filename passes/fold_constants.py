@@ -23,7 +23,7 @@ from tensoropt.dialects.onnx import (
     is_no_value,
     walk,
 )
-from tensoropt.dialects.topt import forget_removed
+from tensoropt.dialects.topt.references import forget_removed
 from tensoropt.passes.base import Pass
 
 __all__ = ["FoldConstantsPass"]

@@ -12,7 +12,7 @@ from tensoropt.compiler.reshard.shared_tree import spread
 from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_attr, layout_of
+from tensoropt.dialects.topt import RESHARD, keys, layout_attr, layout_of
 from tensoropt.passes.base import Pass
 from tensoropt.passes.reshards import reshard
 from tensoropt.passes.strategies import resharder_of
@@ -55,9 +55,9 @@ def _tensors(function: ir.Operation) -> dict[tuple[ir.Value, str], _Tensor]:
     """
     roots: dict[ir.Value, ir.Value] = {}
     tensors: dict[tuple[ir.Value, str], _Tensor] = {}
-    state = {value for value, own in onnx.arguments(function) if "topt.state" in own}
+    state = {value for value, own in onnx.arguments(function) if keys.STATE.on(own)}
     for op in function.regions[0].blocks[0]:
-        if op.operation.name == "topt.reshard":
+        if op.operation.name == RESHARD:
             read = op.operation.operands[0]
             value = roots[op.operation.results[0]] = roots.get(read, read)
             start = layout_of(op.operation.attributes["src"])

@@ -19,7 +19,7 @@ from tensoropt.compiler.sharding.rule.rule import LocalOp, Strategy
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.mlir import func, ir
-from tensoropt.dialects.topt import SEARCHED, layout_of, mesh_of
+from tensoropt.dialects.topt import RESHARD, keys, layout_of, mesh_of
 from tensoropt.passes.base import Pass
 from tensoropt.passes.strategies import resharder_of, signature_layouts, strategy_of
 
@@ -101,7 +101,7 @@ class _Partition:
             raise self.owner.fail(self.old, f"{where}, {misfit}")
 
     def _op(self, op: ir.Operation) -> None:
-        if op.name == "topt.reshard":
+        if op.name == RESHARD:
             self._reshard(op)
         elif op.name == "func.return":
             self._check_read(op, signature_layouts(self.old, "res_attrs"))
@@ -202,14 +202,18 @@ class _Partition:
 
 def _lowered(held: ir.ArrayAttr) -> ir.ArrayAttr:
     """Return the attributes of all arguments or results without those that end here."""
-    kept = [{item.name: item.attr for item in own if item.name not in SEARCHED} for own in held]
-    return ir.ArrayAttr.get([ir.DictAttr.get(own) for own in kept])
+    return ir.ArrayAttr.get([_without_searched(own) for own in held])
+
+
+def _without_searched(held: ir.DictAttr) -> ir.DictAttr:
+    kept = {item.name: item.attr for item in held if item.name not in keys.SEARCHED}
+    return ir.DictAttr.get(kept)
 
 
 def _copied(op: ir.Operation) -> ir.Operation:
     """Return a copy of ``op`` without the attributes that end here."""
     copy = op.clone().operation
-    for name in SEARCHED.intersection(copy.attributes):
+    for name in keys.SEARCHED.intersection(copy.attributes):
         del copy.attributes[name]
     return copy
 
@@ -235,4 +239,4 @@ def _mark_update(block: ir.Block, first: int) -> None:
     """Mark all that a rank runs for the update of a training step, which comes last."""
     for number, op in enumerate(block):
         if number >= first and op.operation.name != "func.return":
-            op.operation.attributes["topt.phase"] = ir.StringAttr.get("update")
+            keys.PHASE.set(op.operation.attributes, "update")

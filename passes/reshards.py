@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import ReshardOp, layout_attr
+from tensoropt.dialects.topt import ReshardOp, keys, layout_attr
 
 __all__ = ["reshard"]
-
-_PHASE = "topt.phase"
 
 
 def reshard(before: ir.Operation, value: ir.Value, source: Layout, target: Layout) -> ir.Value:
@@ -24,6 +22,7 @@ def reshard(before: ir.Operation, value: ir.Value, source: Layout, target: Layou
             output=value.type,
             loc=before.location,
         )
-    if _PHASE in before.attributes:
-        made.operation.attributes[_PHASE] = before.attributes[_PHASE]
+    phase = keys.PHASE.get(before.attributes)
+    if phase is not None:
+        keys.PHASE.set(made.operation.attributes, phase)
     return made.output

@@ -14,7 +14,7 @@ from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_attr, set_mesh, strategy_attr
+from tensoropt.dialects.topt import keys, set_mesh
 from tensoropt.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
     mesh = Mesh(point.mesh)
     with module.context, ir.Location.unknown():
         set_mesh(module, mesh)
-        module.operation.attributes["topt.device"] = ir.StringAttr.get(device)
+        keys.DEVICE.set(module.operation.attributes, device)
         for index, node in enumerate(graph.nodes):
             if node.kind == "op":
                 _annotate_op(node, point.strategies[index], point.tables)
@@ -79,7 +79,7 @@ def _annotate_op(node: Node, chosen: Strategy, tables: MeshTables) -> None:
     needed = max(tables.static_bytes(node, chosen), tables.transient_bytes(node, chosen))
     if needed >= _ADDRESSABLE:
         raise UserError(f"an operation needs {needed} bytes on one rank, expected less than 2^63")
-    node.op.attributes["topt.strategy"] = strategy_attr(chosen.operands, chosen.results)
+    keys.STRATEGY.set(node.op.attributes, (list(chosen.operands), list(chosen.results)))
 
 
 def _annotate_signature(
@@ -95,7 +95,7 @@ def _annotate_signature(
         if layouts:
             held = [dict(_items(d)) for d in function.attributes[key]]
             for attributes, layout in zip(held, layouts, strict=True):
-                attributes["topt.layout"] = layout_attr(layout)
+                attributes |= keys.LAYOUT.item(layout)
             function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in held])
 
 

@@ -19,7 +19,7 @@ from tensoropt.dialects.onnx import (
     opsets,
     walk,
 )
-from tensoropt.dialects.topt import forget_removed
+from tensoropt.dialects.topt.references import forget_removed
 from tensoropt.passes.base import Pass
 
 __all__ = ["SimplifyPass"]

@@ -11,7 +11,7 @@ from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_of, layouts_of_strategy, mesh_of
+from tensoropt.dialects.topt import keys, mesh_of
 from tensoropt.passes.base import PassError
 
 __all__ = ["resharder_of", "signature_layouts", "strategy_of"]
@@ -20,10 +20,10 @@ __all__ = ["resharder_of", "signature_layouts", "strategy_of"]
 def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
     """Return the layouts of operands and of results that `topt.strategy` fixes for ``op``."""
     where = f"'{op.name}' op"
-    if "topt.strategy" not in op.attributes:
+    if not keys.STRATEGY.on(op.attributes):
         raise PassError(f"{where} has no topt.strategy, run search-strategies first", op.location)
     try:
-        return layouts_of_strategy(op.attributes["topt.strategy"])
+        return keys.STRATEGY.of(op.attributes)
     except UserError as error:
         raise PassError(f"{where} topt.strategy: {error}", op.location) from None
 
@@ -34,19 +34,19 @@ def signature_layouts(function: ir.Operation, key: str) -> list[Layout]:
     count = len(kind.inputs if key == "arg_attrs" else kind.results)
     held = onnx.held_by(function, key, count)
     for number, attributes in enumerate(held):
-        if "topt.layout" not in attributes:
+        if not keys.LAYOUT.on(attributes):
             side = "argument" if key == "arg_attrs" else "result"
             text = f"'{function.name}' op {side} {number} has no topt.layout"
             raise PassError(f"{text}, run search-strategies first", function.location)
-    return [layout_of(attributes["topt.layout"]) for attributes in held]
+    return [keys.LAYOUT.of(attributes) for attributes in held]
 
 
 def resharder_of(module: ir.Module, function: ir.Operation) -> Resharder:
     """Return what finds reshard paths on the mesh and the device that the search used."""
-    if "topt.device" not in module.operation.attributes:
+    if not keys.DEVICE.on(module.operation.attributes):
         text = f"'{function.name}' op the module has no topt.device, run search-strategies first"
         raise PassError(text, function.location)
-    device = load_device(module.operation.attributes["topt.device"].value)
+    device = load_device(keys.DEVICE.of(module.operation.attributes))
     return _resharder(mesh_of(module.operation), device)
 
 

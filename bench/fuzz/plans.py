@@ -26,7 +26,7 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptio
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_of
+from tensoropt.dialects.topt import keys
 from tensoropt.passes.search_strategies import annotate
 
 __all__ = ["MESHES", "Choice", "Finding", "choices", "compare_values", "try_case", "try_plans"]
@@ -223,7 +223,7 @@ def _ends(module: ir.Module, side: str) -> list[tuple[str, Layout]]:
     if side not in main.attributes:
         return []
     held = main.attributes[side]
-    return [(own["topt.name"].value, layout_of(own["topt.layout"])) for own in held]
+    return [(keys.NAME.of(own), keys.LAYOUT.of(own)) for own in held]
 
 
 def _run(

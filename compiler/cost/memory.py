@@ -8,6 +8,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["Memory", "program_memory"]
 
@@ -47,7 +48,7 @@ class _Program:
     def memory(self) -> Memory:
         block = self.function.regions[0].blocks[0]
         for value, own in onnx.arguments(self.function):
-            self._argument(value, is_state="topt.state" in own)
+            self._argument(value, is_state=keys.STATE.on(own))
         for op in block:
             self._op(op.operation)
         return Memory(sum(self.static.values()), self.lifetimes.peak_bytes())
@@ -70,7 +71,7 @@ class _Program:
             self.same[op.results[0]] = self.same.get(op.operands[0], op.operands[0])
             return
         for value in op.results:
-            if "topt.gradient_of" in op.attributes and value not in self.in_place:
+            if keys.GRADIENT_OF.on(op.attributes) and value not in self.in_place:
                 self.static[value] = type_bytes(value.type)
             elif value not in self.in_place:
                 self.lifetimes.define(value, type_bytes(value.type))
@@ -93,19 +94,15 @@ def _in_place(function: ir.Operation) -> set[ir.Value]:
     added = {
         op.operation.results[0]
         for op in block
-        if "topt.gradient_of" in op.operation.attributes
+        if keys.GRADIENT_OF.on(op.operation.attributes)
         and not sums.isdisjoint(op.operation.operands)
     }
     held = function.attributes.get("res_attrs", ())
     returned = block.operations[len(block.operations) - 1].operation.operands
     pairs = zip(returned, held, strict=True) if len(held) else ()
-    return added | {value for value, own in pairs if "topt.updates" in own}
+    return added | {value for value, own in pairs if keys.UPDATES.on(own)}
 
 
 def _accumulators(function: ir.Operation) -> set[ir.Value]:
     """Return the arguments that gradients of several batches are added to."""
-    return {
-        value
-        for value, own in onnx.arguments(function)
-        if "topt.state" in own and own["topt.state"].value == "gradient"
-    }
+    return {value for value, own in onnx.arguments(function) if keys.STATE.get(own) == "gradient"}

@@ -19,6 +19,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import node_name
+from tensoropt.dialects.topt import AXIS_CONSTANT
 
 __all__ = ["DOMAIN", "RankLowerings"]
 
@@ -50,7 +51,7 @@ class RankLowerings:
             **older,
             **dict.fromkeys(_COLLECTIVES, self._collective),
             "shard.all_slice": self._slice,
-            "topt.axis_constant": self._axis_constant,
+            AXIS_CONSTANT: self._axis_constant,
             "shard.grid": lambda emitter, op: None,
         }
 

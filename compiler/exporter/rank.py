@@ -18,7 +18,7 @@ from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function, opsets
-from tensoropt.dialects.topt import layout_of
+from tensoropt.dialects.topt import keys
 
 __all__ = ["export_model", "export_rank", "export_state"]
 
@@ -78,8 +78,7 @@ def export_state(
     held = [
         Part(argument.name, _rank_slices(argument, source, mesh, rank))
         for argument in arguments(function(module))
-        if "topt.state" in argument.held
-        and argument.held["topt.state"].value in ("parameter", "buffer")
+        if keys.STATE.get(argument.held) in ("parameter", "buffer")
     ]
     target = Path(directory) / "weights" / f"rank{rank}.safetensors"
     write_safetensors(target, held, source)
@@ -113,9 +112,9 @@ def _rank_slices(
     argument: Argument, source: ParameterSource, mesh: Mesh, rank: int
 ) -> tuple[slice, ...]:
     """Return the part of a parameter that ``rank`` holds, checked against the argument's type."""
-    if "topt.layout" not in argument.held:
+    if not keys.LAYOUT.on(argument.held):
         raise UserError(f"parameter '{argument.name}' has no topt.layout, run partition first")
-    layout = layout_of(argument.held["topt.layout"])
+    layout = keys.LAYOUT.of(argument.held)
     if layout.has_partial:
         raise UserError(f"parameter '{argument.name}' is stored whole or split, got: {layout}")
     slices = layout.local_slices(source.shape(argument.name), mesh, rank)

@@ -11,6 +11,7 @@ from tensoropt.compiler.protos.subgraphs import subgraphs
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import arguments, function
+from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.dims import bound, terms, unnamed
 
 __all__ = ["bind_dims", "name_dims", "open_dims"]
@@ -56,7 +57,7 @@ def open_dims(module: ir.Module) -> list[str]:
     """Return the names whose sizes the inputs of an imported ``module`` leave open, each once."""
     found: dict[str, None] = {}
     for _, held in arguments(function(module)):
-        names = [name.value for name in held["topt.dims"]] if "topt.dims" in held else []
+        names = keys.DIMS.get(held, [])
         found.update((term, None) for name in filter(None, names) for term in terms(name))
     return list(found)
 

@@ -30,6 +30,7 @@ from tensoropt.dialects.build import ints_attr
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, constant_value, op_name
+from tensoropt.dialects.topt import keys
 
 __all__ = ["import_model"]
 
@@ -197,7 +198,7 @@ class _Importer:
         }
         if graphs:
             names = [ir.StringAttr.get(held.name) for held in graphs]
-            plain["topt.regions"] = ir.ArrayAttr.get(names)
+            plain |= keys.REGIONS.item(names)
         op = ir.Operation.create(
             op_name(node.domain, node.op_type),
             results=results,
@@ -287,34 +288,30 @@ class _Importer:
 
 
 def _set_header(module: ir.Module, model: Model) -> None:
-    i64 = ir.IntegerType.get_signless(64)
-    versions = {
-        domain or "ai.onnx": ir.IntegerAttr.get(i64, version)
-        for domain, version in model.opsets.items()
-    }
+    versions = {domain or "ai.onnx": version for domain, version in model.opsets.items()}
     attributes = module.operation.attributes
-    attributes["topt.model"] = ir.StringAttr.get(model.path.name)
-    attributes["topt.opset"] = ir.DictAttr.get(versions)
-    attributes["topt.ir_version"] = ir.IntegerAttr.get(i64, model.proto.ir_version)
-    for key, names in (("merged", model.declared.merged or None), ("lost", model.declared.lost)):
-        if names is not None:
-            attributes[f"topt.{key}"] = ir.ArrayAttr.get([*map(ir.StringAttr.get, names)])
+    keys.MODEL.set(attributes, model.path.name)
+    keys.OPSET.set(attributes, versions)
+    keys.IR_VERSION.set(attributes, model.proto.ir_version)
+    if model.declared.merged:
+        keys.MERGED.set(attributes, list(model.declared.merged))
+    if model.declared.lost is not None:
+        keys.LOST.set(attributes, list(model.declared.lost))
 
 
 def _parameter(parameter: Parameter) -> ir.Attribute:
     """Return the attributes of a parameter."""
-    held: dict[str, ir.Attribute] = {"topt.name": ir.StringAttr.get(parameter.name)}
-    held["topt.param"] = ir.UnitAttr.get()
+    held = {**keys.NAME.item(parameter.name), **keys.PARAM.item(True)}
     if parameter.fixed:
-        held["topt.fixed"] = ir.UnitAttr.get()
+        held |= keys.FIXED.item(True)
     return ir.DictAttr.get(held)
 
 
 def _argument(name: str, kind: onnx.TypeProto) -> ir.Attribute:
     """Return the attributes of an input or output."""
-    held: dict[str, ir.Attribute] = {"topt.name": ir.StringAttr.get(name)}
+    held = keys.NAME.item(name)
     if (names := dim_names(kind)) is not None:
-        held["topt.dims"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])
+        held |= keys.DIMS.item(names)
     return ir.DictAttr.get(held)
 
 

@@ -14,6 +14,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.context import context
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
+from tensoropt.dialects.topt import RESHARD, keys
 from tensoropt.passes.base import PassError
 from tensoropt.passes.diagnostics import describe
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, raised_by_mlir, verify
@@ -127,15 +128,15 @@ def phase_of(module: ir.Module) -> str:
     """Return the phase that ``module`` has passed: ``import`` for all before `train` and search."""
     main = function(module)
     ops = [op.operation for op in main.regions[0].blocks[0]]
-    if any(op.name == "topt.reshard" for op in ops):
+    if any(op.name == RESHARD for op in ops):
         return "reshard"
-    if any("topt.strategy" in op.attributes for op in ops):
+    if any(keys.STRATEGY.on(op.attributes) for op in ops):
         return "search"
     sides = [key for key in ("arg_attrs", "res_attrs") if key in main.attributes]
     held = [own for key in sides for own in main.attributes[key]]
-    if any("topt.layout" in own for own in held):
+    if any(keys.LAYOUT.on(own) for own in held):
         return "partition"
-    return "train" if any("topt.state" in own for own in held) else "import"
+    return "train" if any(keys.STATE.on(own) for own in held) else "import"
 
 
 def run_phase(module: ir.Module, phase: str, *, training: bool = False, **options: Any) -> None:

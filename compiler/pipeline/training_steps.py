@@ -29,6 +29,7 @@ from tensoropt.compiler.training.cut import (
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import arguments, function
+from tensoropt.dialects.topt import keys
 
 __all__ = [
     "Search",
@@ -85,7 +86,7 @@ def build_step(module: ir.Module, spec: TrainingSpec, **options: Any) -> ir.Modu
 def _check_inputs(step: ir.Module) -> None:
     """Raise UserError for an input of strings, which lie in no memory that stays."""
     for value, held in arguments(function(step)):
-        if "topt.param" not in held and "!onnx.String" in str(value.type):
+        if not keys.PARAM.on(held) and "!onnx.String" in str(value.type):
             raise UserError(
                 f"'{held['topt.name'].value}': expected inputs of a training step that are "
                 f"numbers or booleans, got: {value.type}"

@@ -34,6 +34,7 @@ from tensoropt.dialects.onnx import (
     schema,
     split_name,
 )
+from tensoropt.dialects.topt import keys
 
 __all__ = ["MIN_IR_VERSION", "Argument", "Emitter", "Lowering", "Store", "arguments", "dims_of"]
 
@@ -51,8 +52,8 @@ class Argument:
     def __init__(self, value: ir.Value, held: ir.DictAttr, index: int) -> None:
         self.value = value
         self.held = held
-        self.name = held["topt.name"].value if "topt.name" in held else f"arg{index}"
-        self.is_parameter = "topt.param" in held
+        self.name = keys.NAME.get(held, f"arg{index}")
+        self.is_parameter = keys.PARAM.on(held)
 
 
 def arguments(main: ir.Operation) -> list[Argument]:
@@ -66,7 +67,7 @@ def arguments(main: ir.Operation) -> list[Argument]:
 
 def dims_of(held: ir.DictAttr) -> list[str] | None:
     """Return the names of symbolic dimensions that an argument or result carries."""
-    return [item.value for item in held["topt.dims"]] if "topt.dims" in held else None
+    return keys.DIMS.get(held)
 
 
 class Emitter:
@@ -89,10 +90,7 @@ class Emitter:
         given = arguments(main)
         returned = list(block.operations[len(block.operations) - 1].operation.operands)
         held = held_by(main, "res_attrs", len(returned))
-        ends = [
-            own["topt.name"].value if "topt.name" in own else f"result{i}"
-            for i, own in enumerate(held)
-        ]
+        ends = [keys.NAME.get(own, f"result{i}") for i, own in enumerate(held)]
         self._reserve(given, list(zip(returned, ends, strict=True)))
         for argument in given:
             self._argument(argument, store)
@@ -126,7 +124,7 @@ class Emitter:
 
     def _where(self) -> str:
         held = self.module.operation.attributes
-        return held["topt.model"].value if "topt.model" in held else "module"
+        return keys.MODEL.get(held, "module")
 
     def _argument(self, argument: Argument, store: Store) -> None:
         tensor = store(argument) if argument.is_parameter else None
@@ -264,7 +262,7 @@ class Emitter:
     def model(self) -> onnx.ModelProto:
         """Return the model with the graph emitted so far."""
         held = self.module.operation.attributes
-        version = held["topt.ir_version"].value if "topt.ir_version" in held else MAX_IR_VERSION
+        version = keys.IR_VERSION.get(held, MAX_IR_VERSION)
         made = onnx.ModelProto(
             ir_version=min(max(version, MIN_IR_VERSION), MAX_IR_VERSION), producer_name="tensoropt"
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tensoropt.compiler.training.kernels import on_cuda, without_kernels
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["training_notes"]
 
@@ -21,8 +23,8 @@ _TABLE, _MOVED = frozenset(_USES.split()), frozenset(_MOVES.split())
 
 def training_notes(module: ir.Module, step: ir.Module, precision: str) -> Iterator[str]:
     """Yield lines on ``step``, the training step of a prepared ``module``. Linear in its ops."""
-    weights = _arguments(module, "topt.param")
-    state = _arguments(step, "topt.state")
+    weights = _arguments(module, keys.PARAM)
+    state = _arguments(step, keys.STATE)
     trained = [name for name in state if name in weights and _kind(state[name]) == "parameter"]
     kept = [name for name in weights if name not in state]
     still = f"; not trained: {_counted(kept, weights)}, {_names(kept)}" if kept else ""
@@ -48,19 +50,19 @@ def _left(name: str, count: int, opset: int) -> str:
 _Arguments = dict[str, tuple[ir.Value, ir.DictAttr]]
 
 
-def _arguments(module: ir.Module, mark: str) -> _Arguments:
-    """Return the arguments of `@main` that carry ``mark``, by name."""
+def _arguments(module: ir.Module, key: keys.Key[Any]) -> _Arguments:
+    """Return the arguments of `@main` that carry ``key``, by name."""
     pairs = onnx.arguments(onnx.function(module))
-    return {own["topt.name"].value: (value, own) for value, own in pairs if mark in own}
+    return {keys.NAME.of(own): (value, own) for value, own in pairs if key.on(own)}
 
 
 def _kind(argument: tuple[ir.Value, ir.DictAttr]) -> str:
-    return str(argument[1]["topt.state"].value)
+    return keys.STATE.of(argument[1])
 
 
 def _suspects(module: ir.Module, trained: Iterable[str], weights: _Arguments) -> Iterator[str]:
     """Yield the line on tables and masks, unless the exporter has said what is a parameter."""
-    if "topt.lost" in module.operation.attributes:
+    if keys.LOST.on(module.operation.attributes):
         return
     found = [name for name in trained if _is_table(weights[name][0])]
     if found:
@@ -93,15 +95,15 @@ def _exporter(module: ir.Module) -> Iterator[str]:
     """Yield lines on parameters that are not what they were in PyTorch."""
     attributes = module.operation.attributes
     for key, text in _LINES.items():
-        names = [name.value for name in attributes[key]] if key in attributes else []
+        names = key.get(attributes, [])
         if names:
             yield f"note: {text.format(_names(names))}"
 
 
 _LINES = {
-    "topt.lost": "parameters of the PyTorch model that the exporter folded into others or left "
+    keys.LOST: "parameters of the PyTorch model that the exporter folded into others or left "
     "out, and that are not trained: {}; torch.onnx.export(..., optimize=False) keeps them",
-    "topt.merged": "stored once and read under several names, and so trained as one: {}; if they "
+    keys.MERGED: "stored once and read under several names, and so trained as one: {}; if they "
     "are not tied, export with training=torch.onnx.TrainingMode.TRAINING",
 }
 

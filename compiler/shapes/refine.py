@@ -12,6 +12,7 @@ from tensoropt.compiler.shapes.reshapes import write_reshapes
 from tensoropt.compiler.shapes.symbols import dims_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name
+from tensoropt.dialects.topt import keys
 
 __all__ = ["merged_type", "refine_types", "update_signature"]
 
@@ -26,7 +27,7 @@ def refine_types(module: ir.Module) -> bool:
         emitter = Emitter(module, {op_name("", BARRIER): _as_identity})
         emitter.function(lambda argument: None)
         held = module.operation.attributes
-        name = held["topt.model"].value if "topt.model" in held else "module"
+        name = keys.MODEL.get(held, "module")
         inferred = infer_types(Path(name), emitter.model())
         types: Types = {}
         for graph, _ in subgraphs(inferred.graph):

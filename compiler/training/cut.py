@@ -14,6 +14,7 @@ from typing import Any
 from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = [
     "GRADIENTS",
@@ -29,8 +30,6 @@ __all__ = [
 ]
 
 GRADIENTS, UPDATE = "gradients", "update"
-
-_MARK = "topt.gradient_of"
 
 
 @dataclass(frozen=True)
@@ -52,18 +51,18 @@ class Parts:
 
 def argument_names(module: ir.Module) -> list[str]:
     """Return the names of the arguments of `@main`, in order."""
-    return [own["topt.name"].value for own in _held(onnx.function(module), "arg_attrs")]
+    return [keys.NAME.of(own) for own in _held(onnx.function(module), "arg_attrs")]
 
 
 def result_names(module: ir.Module) -> list[str]:
     """Return the names of the results of `@main`, in order."""
-    return [own["topt.name"].value for own in _held(onnx.function(module), "res_attrs")]
+    return [keys.NAME.of(own) for own in _held(onnx.function(module), "res_attrs")]
 
 
 def updated_names(module: ir.Module) -> list[str]:
     """Return the names of the arguments whose new values `@main` returns, in that order."""
     held = _held(onnx.function(module), "res_attrs")
-    return [own["topt.updates"].value for own in held if "topt.updates" in own]
+    return [keys.UPDATES.of(own) for own in held if keys.UPDATES.on(own)]
 
 
 def cut_step(module: ir.Module) -> Parts:
@@ -111,8 +110,8 @@ def _gradient_names(module: ir.Module) -> dict[str, str]:
     taken = {*argument_names(module), *result_names(module)}
     names: dict[str, str] = {}
     for op in _body(onnx.function(module)):
-        if _MARK in op.attributes:
-            parameter = op.attributes[_MARK].value
+        if keys.GRADIENT_OF.on(op.attributes):
+            parameter = keys.GRADIENT_OF.of(op.attributes)
             name = wanted = f"{parameter}.grad"
             number = 0
             while name in taken:
@@ -131,9 +130,9 @@ class _Part:
         self.arguments = _held(self.main, "arg_attrs")
         self.results = list(zip(self.end.operands, _held(self.main, "res_attrs"), strict=True))
         self.gradients = {
-            names[op.attributes[_MARK].value]: op.results[0]
+            names[keys.GRADIENT_OF.of(op.attributes)]: op.results[0]
             for op in _body(self.main)
-            if _MARK in op.attributes
+            if keys.GRADIENT_OF.on(op.attributes)
         }
 
     def keep(self, part: str) -> None:
@@ -170,7 +169,7 @@ class _Part:
     def _check(self, part: str) -> None:
         """Raise RuntimeError for an op of the other part that is more than a scalar's."""
         pairs = zip(self.block.arguments, self.arguments, strict=True)
-        free = {value for value, held in pairs if "topt.hyper" in held}
+        free = {value for value, held in pairs if keys.HYPER.on(held)}
         for op in _body(self.main):
             if (onnx.phase(op) == "update") == (part == UPDATE):
                 continue
@@ -201,4 +200,4 @@ def _held(main: ir.Operation, key: str) -> list[ir.DictAttr]:
 
 
 def _named(name: str) -> ir.DictAttr:
-    return ir.DictAttr.get({"topt.name": ir.StringAttr.get(name)})
+    return ir.DictAttr.get(keys.NAME.item(name))

@@ -10,9 +10,10 @@ from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.compiler.training.gradients.losses import cross_entropy
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import Loss
-from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.build import Build, element_type, shape_of, tensor_type
 from tensoropt.dialects.elements import ELEMENTS, element_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["build_loss"]
 
@@ -59,7 +60,7 @@ def _softmax_cross_entropy(make: Build, signature: Signature, loss: Loss, output
     if not shape:
         raise _unfit(loss, output, "scores with the classes along the last dimension")
     labels = _labels(signature, loss, shape[:-1], _INDICES)
-    signature.mark(labels, classes=int_attr(shape[-1] or 1))
+    signature.mark(labels, keys.CLASSES.item(shape[-1] or 1))
     each, _ = cross_entropy(make, output, labels, -1)
     if len(shape) == 1:
         return make.unary("Identity", each)

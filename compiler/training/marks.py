@@ -17,19 +17,16 @@ from typing import Any
 
 from tensoropt.compiler.training.kernels import is_lacking
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import Build, int_attr, ints_attr
+from tensoropt.dialects.build import Build
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
-__all__ = ["PHASES", "Marker", "Marking", "follow", "number_of", "set_gradients"]
-
-PHASES = ("forward", "recompute", "backward", "update")
-"""In which order they run; the first three make the graph of gradients, the last is one of its own.
-Recomputation runs among the backward ops."""
+__all__ = ["Marker", "Marking", "follow", "number_of", "set_gradients"]
 
 
 def number_of(op: ir.Operation) -> int:
     """Return the number of a marked op."""
-    return int(op.attributes["topt.id"].value)
+    return keys.ID.of(op.attributes)
 
 
 class Marker:
@@ -54,8 +51,8 @@ class Marker:
     def adopt(self, op: ir.Operation, phase: str) -> int:
         """Mark an op that is there already; return its number."""
         number = self.number()
-        op.attributes["topt.id"] = int_attr(number)
-        op.attributes["topt.phase"] = ir.StringAttr.get(phase)
+        keys.ID.set(op.attributes, number)
+        keys.PHASE.set(op.attributes, phase)
         held = onnx.node_name(op)
         if held is not None:
             self._names.setdefault(held, 1)
@@ -88,12 +85,9 @@ class Marking(Build):
         types = [value.type for value in operands]
         if is_lacking(op_type, self.opset, types, results, attributes):
             return self._widened(op_type, operands, results, **attributes)
-        held = {
-            "topt.id": int_attr(self.marker.number()),
-            "topt.phase": ir.StringAttr.get(self.phase),
-        }
+        held = {**keys.ID.item(self.marker.number()), **keys.PHASE.item(self.phase)}
         if self.follows is not None:
-            held["topt.follows"] = int_attr(self.follows)
+            held |= keys.FOLLOWS.item(self.follows)
         name = self.marker.name(f"{self.name}.{op_type}" if self.name else op_type)
         one = Build(ir.Location.name(name), self.opset, held)
         values = one.onnx_many(op_type, operands, results, **attributes)
@@ -125,9 +119,9 @@ def _wide(kind: ir.Type) -> ir.Type:
 
 def follow(op: ir.Operation, leader: ir.Operation) -> None:
     """Let the strategy of ``leader`` decide that of ``op``."""
-    op.attributes["topt.follows"] = int_attr(number_of(leader))
+    keys.FOLLOWS.set(op.attributes, number_of(leader))
 
 
 def set_gradients(op: ir.Operation, fours: Sequence[int]) -> None:
     """Write down which values are the gradients of which."""
-    op.attributes["topt.gradients"] = ints_attr(fours)
+    keys.GRADIENTS.set(op.attributes, list(fours))

@@ -8,6 +8,7 @@ from tensoropt.compiler.cost.memory import Memory
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["StaticParts", "static_parts"]
 
@@ -28,11 +29,11 @@ def static_parts(module: ir.Module, memory: Memory) -> StaticParts:
     main = onnx.function(module)
     sizes = {"parameter": 0, "gradient": 0, "buffer": 0, "optimizer": 0}
     for value, held in onnx.arguments(main):
-        state = held["topt.state"].value if "topt.state" in held else None
+        state = keys.STATE.get(held)
         if state is not None and state != "gradient":
             sizes[state if state in sizes else "optimizer"] += type_bytes(value.type)
     for op in main.regions[0].blocks[0]:
-        if "topt.gradient_of" in op.attributes:
+        if keys.GRADIENT_OF.on(op.attributes):
             sizes["gradient"] += type_bytes(op.operation.results[0].type)
     return StaticParts(
         sizes["parameter"],

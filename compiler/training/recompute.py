@@ -16,8 +16,8 @@ from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.compiler.training.marks import Marker, number_of
 from tensoropt.compiler.training.segments import divide
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["CONTRACTIONS", "Forward", "Recomputation"]
 
@@ -150,10 +150,10 @@ class Recomputation:
         operands = [self._operand(value, op, number) for value in op.operands]
         held = {name: value for name, value in op.attributes.items() if name not in _OF_ORIGINAL}
         held |= {
-            "topt.id": int_attr(self.marker.number()),
-            "topt.phase": ir.StringAttr.get("recompute"),
-            "topt.follows": int_attr(leader_of(op)),
-            "topt.repeats": int_attr(number_of(op)),
+            **keys.ID.item(self.marker.number()),
+            **keys.PHASE.item("recompute"),
+            **keys.FOLLOWS.item(leader_of(op)),
+            **keys.REPEATS.item(number_of(op)),
         }
         name = self.marker.name(f"{onnx.node_name(op) or onnx.split_name(op.name)[1]}.again")
         made = ir.Operation.create(
@@ -181,10 +181,11 @@ class Recomputation:
         return self.barriers[number, value]
 
 
-_OF_ORIGINAL = ("topt.id", "topt.phase", "topt.follows", "topt.repeats", "topt.gradients")
+_OF_ORIGINAL = {
+    key.name for key in (keys.ID, keys.PHASE, keys.FOLLOWS, keys.REPEATS, keys.GRADIENTS)
+}
 
 
 def leader_of(op: ir.Operation) -> int:
     """Return the number of the op whose strategy decides that of a marked op."""
-    follows = op.attributes.get("topt.follows", None)
-    return number_of(op) if follows is None else int(follows.value)
+    return keys.FOLLOWS.get(op.attributes, number_of(op))

@@ -27,6 +27,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.build import shape_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 _FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 
@@ -92,7 +93,7 @@ class _Tape:
         elif form is not None:
             self._form(op, form)
         else:
-            if "topt.id" not in op.attributes:
+            if not keys.ID.on(op.attributes):
                 self.marker.adopt(op, "forward")
             info = describe(op, self.versions)
             # What the branches of an If read counts: it is on the way to the loss as well.

@@ -22,8 +22,9 @@ from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.compiler.training.update import Update
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import element_type, int_attr, tensor_type
+from tensoropt.dialects.build import element_type, tensor_type
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["build_training_step"]
 
@@ -127,7 +128,7 @@ class _Step:
         return [
             v
             for v in self._weights()
-            if "topt.fixed" not in held.arguments[v]
+            if not keys.FIXED.on(held.arguments[v])
             and is_float(v)
             and not any(fnmatch.fnmatchcase(held.name_of(v), pattern) for pattern in patterns)
         ]
@@ -160,17 +161,17 @@ class _Step:
             return self._leading(make.unary("Identity", g), name)
         sum_ = self.signature.state(w, "gradient", w.type)
         held = self._leading(make.add(sum_, g), name)
-        self.signature.mark(sum_, follows=int_attr(number_of(held.owner)))
+        self.signature.mark(sum_, keys.FOLLOWS.item(number_of(held.owner)))
         return held
 
     @staticmethod
     def _leading(gradient: Any, name: str) -> Any:
-        gradient.owner.attributes["topt.gradient_of"] = ir.StringAttr.get(name)
+        keys.GRADIENT_OF.set(gradient.owner.attributes, name)
         return gradient
 
     def _give_buffers(self) -> None:
         for old, new in self.buffers.items():
-            self.signature.mark(old, param=None, state=ir.StringAttr.get("buffer"))
+            self.signature.keep(old, "buffer")
             self.signature.replace(old, new, self.signature.number_of(old))
 
 

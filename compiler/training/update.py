@@ -12,6 +12,7 @@ from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["Update"]
 
@@ -80,8 +81,7 @@ class Update:
         found = [self._squares(w) for w in self.gradients]
         widest = max(map(element_type, found), key=lambda kind: kind.width)
         squares = [make.cast(one, widest) for one in found]
-        mark = {"topt.norm": ir.UnitAttr.get()}
-        return make.onnx("Sum", squares, squares[0].type, **mark)
+        return make.onnx("Sum", squares, squares[0].type, **keys.NORM.item(True))
 
     def _squares(self, w: Any) -> Any:
         make, g = self._make(w), self._wide(w)
@@ -99,7 +99,7 @@ class Update:
         wide = _at_least_float32(make, w)
         moments = {kind: self._moment(w, kind, wide.type) for kind in self._moments}
         new, changed = update(make, self.spec.optimizer, scalars, wide, self._wide(w), moments)
-        signature.mark(w, param=None, state=ir.StringAttr.get("parameter"))
+        signature.keep(w, "parameter")
         signature.replace(w, make.cast(new, element_type(w)), signature.number_of(w))
         for kind in self._moments:
             signature.replace(moments[kind], changed[kind], leader)
@@ -110,7 +110,7 @@ class Update:
 
     def _moment(self, w: Any, kind: str, type_: ir.Type) -> Any:
         held = self.signature.state(w, kind, type_)
-        self.signature.mark(held, follows=int_attr(self._leader(w)))
+        self.signature.mark(held, keys.FOLLOWS.item(self._leader(w)))
         return held
 
 

@@ -1,7 +1,11 @@
-"""The `topt` dialect: what it declares, typed access to it, and what is checked of it."""
+"""The `topt` dialect: what it declares, and typed access to it.
 
-from tensoropt.dialects.topt.carrier import InvalidError
+Checks (`verifier`) and changes (`references`) of whole modules are imported from where they are.
+"""
+
 from tensoropt.dialects.topt.dialect import (
+    AXIS_CONSTANT,
+    RESHARD,
     AxisConstantOp,
     LayoutAttr,
     ReshardOp,
@@ -17,24 +21,20 @@ from tensoropt.dialects.topt.layouts import (
     set_mesh,
     strategy_attr,
 )
-from tensoropt.dialects.topt.references import SEARCHED, forget_removed
-from tensoropt.dialects.topt.verifier import verify
 
 __all__ = [
+    "AXIS_CONSTANT",
     "MESH",
-    "SEARCHED",
+    "RESHARD",
     "AxisConstantOp",
-    "InvalidError",
     "LayoutAttr",
     "ReshardOp",
     "StrategyAttr",
     "Topt",
-    "forget_removed",
     "layout_attr",
     "layout_of",
     "layouts_of_strategy",
     "mesh_of",
     "set_mesh",
     "strategy_attr",
-    "verify",
 ]

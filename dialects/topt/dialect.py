@@ -8,7 +8,17 @@ from typing import Any
 
 from tensoropt.dialects.mlir import ext, ir
 
-__all__ = ["AxisConstantOp", "LayoutAttr", "ReshardOp", "StrategyAttr", "Topt"]
+__all__ = [
+    "AXIS_CONSTANT",
+    "RESHARD",
+    "AxisConstantOp",
+    "LayoutAttr",
+    "ReshardOp",
+    "StrategyAttr",
+    "Topt",
+]
+
+RESHARD, AXIS_CONSTANT = "topt.reshard", "topt.axis_constant"
 
 
 class Topt(ext.Dialect, name="topt"):

@@ -6,9 +6,9 @@ What holds attributes is an operation's ``attributes``, or the dictionary of an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.dialects.mlir import ir
@@ -50,6 +50,7 @@ __all__ = [
     "REGIONS",
     "REPEATS",
     "RESULT",
+    "SEARCHED",
     "STATE",
     "STRATEGY",
     "UPDATES",
@@ -85,9 +86,13 @@ class Key(Generic[T]):
         """Say whether ``held`` has the attribute."""
         return self.name in held
 
-    def get(self, held: Any) -> T | None:
-        """Return what ``held`` has under this key, ``None`` if it has nothing."""
-        return self.kind.read(held[self.name]) if self.name in held else None
+    @overload
+    def get(self, held: Any) -> T | None: ...
+    @overload
+    def get(self, held: Any, default: T) -> T: ...
+    def get(self, held: Any, default: T | None = None) -> T | None:
+        """Return what ``held`` has under this key, ``default`` if it has nothing."""
+        return self.kind.read(held[self.name]) if self.name in held else default
 
     def of(self, held: Any) -> T:
         """Return what ``held`` has under this key; raises KeyError if it has nothing."""
@@ -135,14 +140,14 @@ _TEXT: Kind[str] = Kind(
     lambda held: str(held.value),
     ir.StringAttr.get,
 )
-_TEXTS: Kind[Sequence[str]] = Kind(
+_TEXTS: Kind[list[str]] = Kind(
     "a list of strings",
     lambda held: _is_list_of(held, ir.StringAttr),
     lambda held: [str(one.value) for one in held],
     lambda texts: ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts]),
 )
 _INT: Kind[int] = Kind("an i64", _is_int, lambda held: int(held.value), _int)
-_INTS: Kind[Sequence[int]] = Kind(
+_INTS: Kind[list[int]] = Kind(
     "array<i64>",
     lambda held: isinstance(held, ir.DenseI64ArrayAttr),
     lambda held: [int(one) for one in held],
@@ -157,7 +162,7 @@ _VERSIONS: Kind[Mapping[str, int]] = Kind(
 _LAYOUT: Kind[Layout] = Kind(
     "#topt.layout", lambda held: isinstance(held, LayoutAttr), layout_of, layout_attr
 )
-_STRATEGY: Kind[tuple[Sequence[Layout], Sequence[Layout]]] = Kind(
+_STRATEGY: Kind[tuple[list[Layout], list[Layout]]] = Kind(
     "#topt.strategy",
     lambda held: isinstance(held, StrategyAttr),
     layouts_of_strategy,
@@ -230,3 +235,7 @@ REPEATS = _key("repeats", _INT, OPERATION)
 GRADIENTS = _key("gradients", _INTS, OPERATION)
 """On an operation that others follow, numbers in fours: (operation, result) of a value of its
 forward part, (operation, result) of the gradient of that value."""
+
+SEARCHED = frozenset(key.name for key in (STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
+"""What the search reads and writes; the program of one rank, whose operations are others, is
+without it."""

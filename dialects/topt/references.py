@@ -18,16 +18,11 @@ from tensoropt.dialects.topt.keys import (
     OF,
     OPERATION,
     REPEATS,
-    STRATEGY,
     UPDATES,
     Key,
 )
 
-__all__ = ["SEARCHED", "References", "forget_removed"]
-
-SEARCHED = frozenset(key.name for key in (STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
-"""What the search reads and writes; the program of one rank, whose operations are others, is
-without it."""
+__all__ = ["References", "forget_removed"]
 
 
 class References:

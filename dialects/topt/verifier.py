@@ -13,6 +13,7 @@ from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.carrier import Carrier, InvalidError
+from tensoropt.dialects.topt.dialect import AXIS_CONSTANT, RESHARD
 from tensoropt.dialects.topt.fitting import Fitting
 from tensoropt.dialects.topt.keys import (
     ARGUMENT,
@@ -30,8 +31,6 @@ from tensoropt.dialects.topt.layouts import MESH
 from tensoropt.dialects.topt.references import References
 
 __all__ = ["verify"]
-
-_RESHARD, _AXIS_CONSTANT = "topt.reshard", "topt.axis_constant"
 
 
 def verify(module: ir.Module) -> None:
@@ -53,8 +52,8 @@ class _Verifier:
         self.checks = {
             "shard.grid": self._grid,
             "func.func": self._function,
-            _RESHARD: self._reshard,
-            _AXIS_CONSTANT: self._axis_constant,
+            RESHARD: self._reshard,
+            AXIS_CONSTANT: self._axis_constant,
         }
 
     def run(self) -> None:
@@ -203,6 +202,6 @@ def _has_global_shapes(function: ir.Operation) -> bool:
     for region in function.regions:
         for block in region:
             for op in block:
-                if op.operation.name == _RESHARD or STRATEGY.on(op.operation.attributes):
+                if op.operation.name == RESHARD or STRATEGY.on(op.operation.attributes):
                     return True
     return False

@@ -10,7 +10,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layout_of, layouts_of_strategy
+from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.dims import unnamed
 
 __all__ = ["check_ends", "describe_module", "described_tensors", "dtype_of"]
@@ -25,11 +25,11 @@ def describe_module(module: ir.Module) -> dict[str, list[dict[str, Any]]]:
     """
     arguments = list(described_tensors(module, "arg_attrs"))
     results = described_tensors(module, "res_attrs")
-    own = ("topt.param", "topt.state", "topt.hyper")
+    own = (keys.PARAM, keys.STATE, keys.HYPER)
     return {
-        "inputs": [t for t, held in arguments if not any(name in held for name in own)],
-        "outputs": [tensor for tensor, held in results if "topt.updates" not in held],
-        "parameters": [tensor for tensor, held in arguments if "topt.param" in held],
+        "inputs": [t for t, held in arguments if not any(key.on(held) for key in own)],
+        "outputs": [tensor for tensor, held in results if not keys.UPDATES.on(held)],
+        "parameters": [tensor for tensor, held in arguments if keys.PARAM.on(held)],
         "strategies": [
             _strategy(op)
             for op in onnx_ops.function(module).regions[0].blocks[0]
@@ -47,17 +47,17 @@ def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[dict[str, 
     kind = main.attributes["function_type"].value
     types = kind.inputs if side == "arg_attrs" else kind.results
     for index, (held, type_) in enumerate(zip(main.attributes[side], types, strict=True)):
-        for wanted in ("topt.name", "topt.layout"):
-            if wanted not in held:
+        for wanted in (keys.NAME, keys.LAYOUT):
+            if not wanted.on(held):
                 raise UserError(
-                    f"func @main: {side[:3]} {index} has no {wanted}, "
+                    f"func @main: {side[:3]} {index} has no {wanted.name}, "
                     "expected search-strategies to be run"
                 )
         tensor = {
-            "name": held["topt.name"].value,
-            "dtype": dtype_of(type_, held["topt.name"].value, is_parameter="topt.param" in held),
+            "name": keys.NAME.of(held),
+            "dtype": dtype_of(type_, keys.NAME.of(held), is_parameter=keys.PARAM.on(held)),
             "shape": _shape(type_, held),
-            "layout": layout_of(held["topt.layout"]).texts,
+            "layout": keys.LAYOUT.of(held).texts,
         }
         yield tensor, held
 
@@ -89,17 +89,17 @@ def check_ends(module: ir.Module) -> None:
 def _check_side(main: Any, side: str, types: Any) -> None:
     what = "input" if side == "arg_attrs" else "output"
     for index, held in enumerate(onnx_ops.held_by(main, side, len(types))):
-        name = held["topt.name"].value if "topt.name" in held else str(index)
+        name = keys.NAME.get(held, str(index))
         try:
-            dtype_of(types[index], name, is_parameter="topt.param" in held)
+            dtype_of(types[index], name, is_parameter=keys.PARAM.on(held))
         except UserError as error:
             raise UserError(f"{what} {error}") from None
 
 
 def _shape(type_: Any, held: Any) -> list[int | str]:
-    names = [name.value for name in held["topt.dims"]] if "topt.dims" in held else []
+    names = keys.DIMS.get(held, [])
     names += [""] * (type_.rank - len(names))
-    tensor = held["topt.name"].value
+    tensor = keys.NAME.of(held)
     return [
         (name or unnamed(tensor, dim)) if type_.is_dynamic_dim(dim) else type_.get_dim_size(dim)
         for dim, name in enumerate(names)
@@ -107,7 +107,7 @@ def _shape(type_: Any, held: Any) -> list[int | str]:
 
 
 def _has_strategy(op: Any) -> bool:
-    return "topt.strategy" in op.operation.attributes
+    return keys.STRATEGY.on(op.operation.attributes)
 
 
 def _strategy(op: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _strategy(op: Any) -> dict[str, Any]:
     What the regions of a control-flow op read from outside follows its operands.
     """
     operation = op.operation
-    operands, results = layouts_of_strategy(operation.attributes["topt.strategy"])
+    operands, results = keys.STRATEGY.of(operation.attributes)
     return {
         "node": onnx_ops.node_name(operation) or "",
         "op": onnx_ops.split_name(operation.name)[1],

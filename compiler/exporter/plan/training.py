@@ -12,7 +12,7 @@ from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import shape_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import layouts_of_strategy
+from tensoropt.dialects.topt import keys
 
 __all__ = ["Described", "describe_step"]
 
@@ -87,37 +87,37 @@ def describe_step(module: ir.Module) -> Described:
     """Return what is known of a training step with layouts and strategies, not yet partitioned."""
     arguments = list(described_tensors(module, "arg_attrs"))
     results = {
-        held["topt.updates"].value: tensor["name"]
+        keys.UPDATES.of(held): tensor["name"]
         for tensor, held in described_tensors(module, "res_attrs")
-        if "topt.updates" in held
+        if keys.UPDATES.on(held)
     }
     state = {
-        tensor["name"]: {**tensor, "kind": held["topt.state"].value, "of": _of(held)}
+        tensor["name"]: {**tensor, "kind": keys.STATE.of(held), "of": _of(held)}
         for tensor, held in arguments
-        if "topt.state" in held
+        if keys.STATE.on(held)
     }
     hyper = [
-        {"name": tensor["name"], "role": held["topt.hyper"].value, "dtype": tensor["dtype"]}
+        {"name": tensor["name"], "role": keys.HYPER.of(held), "dtype": tensor["dtype"]}
         for tensor, held in arguments
-        if "topt.hyper" in held
+        if keys.HYPER.on(held)
     ]
     sums = {row["of"]: name for name, row in state.items() if row["kind"] == "gradient"}
     kept = [{**state[name], "result": result} for name, result in results.items()]
-    classes = [held["topt.classes"].value for _, held in arguments if "topt.classes" in held]
+    classes = [keys.CLASSES.of(held) for _, held in arguments if keys.CLASSES.on(held)]
     own = (list(_gradients(module)), sums, classes[0] if classes else None)
     return Described(describe_module(module), kept, hyper, *own)
 
 
 def _of(held: ir.DictAttr) -> str | None:
-    return held["topt.of"].value if "topt.of" in held else None
+    return keys.OF.get(held)
 
 
 def _gradients(module: ir.Module) -> Iterator[Row]:
     for op in onnx.function(module).regions[0].blocks[0]:
         attributes = op.operation.attributes
-        if "topt.gradient_of" in attributes:
-            value, name = op.operation.results[0], attributes["topt.gradient_of"].value
-            _, layouts = layouts_of_strategy(attributes["topt.strategy"])
+        if keys.GRADIENT_OF.on(attributes):
+            value, name = op.operation.results[0], keys.GRADIENT_OF.of(attributes)
+            _, layouts = keys.STRATEGY.of(attributes)
             yield {
                 "of": name,
                 "dtype": dtype_of(value.type, name),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["Marks"]
 
@@ -26,8 +27,7 @@ class Marks:
     def argument(self, node: Node, held: ir.DictAttr) -> None:
         """Read the attributes of an argument, the last node of the graph."""
         self._arguments[node.name] = len(self.graph.nodes) - 1
-        if "topt.state" in held:
-            node.state = held["topt.state"].value
+        node.state = keys.STATE.get(held)
         self._number(node, held)
 
     def op(self, node: Node, op: ir.Operation) -> None:
@@ -37,27 +37,27 @@ class Marks:
         self._number(node, held)
         node.passes = onnx.is_pass_through(op)
         node.is_alias = node.passes or onnx.is_barrier(op)
-        node.held, node.norm = "topt.gradient_of" in held, "topt.norm" in held
-        if "topt.gradients" in held:
-            fours = list(ir.DenseI64ArrayAttr(held["topt.gradients"]))
+        node.held, node.norm = keys.GRADIENT_OF.on(held), keys.NORM.on(held)
+        if keys.GRADIENTS.on(held):
+            fours = list(keys.GRADIENTS.of(held))
             self._later.append(lambda: self._gradients(node, fours))
 
     def result(self, node: Node, held: ir.DictAttr) -> None:
         """Read the attributes of a result, the last node of the graph."""
         self._number(node, held)
-        if "topt.updates" in held:
-            node.updates = self._arguments[held["topt.updates"].value]
+        if keys.UPDATES.on(held):
+            node.updates = self._arguments[keys.UPDATES.of(held)]
 
     def _number(self, node: Node, held: ir.DictAttr) -> None:
-        if "topt.id" in held:
-            self._nodes[held["topt.id"].value] = len(self.graph.nodes) - 1
-        for name in ("follows", "repeats"):
-            if f"topt.{name}" in held:
-                number = held[f"topt.{name}"].value
-                self._later.append(lambda n=name, k=number: self._refer(node, n, k))  # type: ignore[misc]
+        if keys.ID.on(held):
+            self._nodes[keys.ID.of(held)] = len(self.graph.nodes) - 1
+        follows, repeats = keys.FOLLOWS.get(held), keys.REPEATS.get(held)
+        if follows is not None or repeats is not None:
+            self._later.append(lambda: self._refer(node, follows, repeats))
 
-    def _refer(self, node: Node, name: str, number: int) -> None:
-        setattr(node, name, self._nodes[number])
+    def _refer(self, node: Node, follows: int | None, repeats: int | None) -> None:
+        node.follows = None if follows is None else self._nodes[follows]
+        node.repeats = None if repeats is None else self._nodes[repeats]
 
     def _gradients(self, node: Node, fours: list[int]) -> None:
         """Pair values with their gradients."""

@@ -13,6 +13,7 @@ from tensoropt.compiler.sharding.rule.rule import Rule
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 
 __all__ = ["read_graph"]
 
@@ -48,7 +49,7 @@ class _Reader:
         block = self.function.regions[0].blocks[0]
         arguments = self._held("arg_attrs", len(block.arguments))
         for argument, (name, attributes) in zip(block.arguments, arguments, strict=True):
-            node = Node("argument", name, constant="topt.param" in attributes)
+            node = Node("argument", name, constant=keys.PARAM.on(attributes))
             self._append(node, [argument])
             self.marks.argument(node, attributes)
         for op in block:
@@ -61,10 +62,10 @@ class _Reader:
         """Return the name and the attributes of each argument or result."""
         attributes = self.function.attributes
         held = list(attributes[key]) if key in attributes else []
-        if len(held) != count or any("topt.name" not in own for own in held):
+        if len(held) != count or any(not keys.NAME.on(own) for own in held):
             side = "argument" if key == "arg_attrs" else "result"
             raise UserError(f"function @main: expected topt.name on every {side}, run import first")
-        return [(own["topt.name"].value, own) for own in held]
+        return [(keys.NAME.of(own), own) for own in held]
 
     def _op(self, op: ir.Operation) -> None:
         if op.name == onnx.NO_VALUE:

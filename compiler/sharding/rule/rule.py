@@ -18,7 +18,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects.build import Build, int_attr
 from tensoropt.dialects.collectives import all_gather, all_reduce, axis_constant
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt import SEARCHED
+from tensoropt.dialects.topt import keys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -186,7 +186,8 @@ class LocalOp:
         values = list(self.operands)
         for index, value in (operands or {}).items():
             values[index] = value
-        kept = {name: held for name, held in self.op.attributes.items() if name not in SEARCHED}
+        own = self.op.attributes.items()
+        kept = {name: held for name, held in own if name not in keys.SEARCHED}
         copy = ir.Operation.create(
             self.op.name,
             results=self.result_types,
