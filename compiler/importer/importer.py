@@ -197,8 +197,7 @@ class _Importer:
             if not a.HasField("g")
         }
         if graphs:
-            names = [ir.StringAttr.get(held.name) for held in graphs]
-            plain |= keys.REGIONS.item(names)
+            plain |= keys.REGIONS.item([held.name for held in graphs])
         op = ir.Operation.create(
             op_name(node.domain, node.op_type),
             results=results,
