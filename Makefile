@@ -14,7 +14,7 @@
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
 #   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
-#   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (part of make test)
+#   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (make test has a sample)
 #   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
 #                    ARGS=--write puts its report into docs/benchmarks.md
 
@@ -63,8 +63,10 @@ test: build lint typecheck site lit pytest
 lit: build
 	$(BIN)/lit --verbose --workers=2 test
 
+# Each of two processes begins with its half of the files, in order, and takes from the other's end
+# once it is done: what tests of one file share is nearly always made once.
 pytest: build
-	TENSOROPT_NCCL_CHECK=1 $(BIN)/python -m pytest -n 2 --dist loadfile test
+	$(BIN)/python -m pytest -n 2 --dist worksteal test
 
 lint: lint-python lint-cpp lint-workflows
 
@@ -137,7 +139,7 @@ chaos: build
 
 # `test` has a sample of it.
 nccl-check: build
-	TENSOROPT_NCCL_CHECK=1 $(BIN)/python -m pytest -v -n 2 test/nccl
+	TENSOROPT_NCCL_CHECK=1 $(BIN)/python -m pytest -v -n 2 --dist worksteal test/nccl
 
 # An environment of its own: ONNX Runtime for GPUs and that for CPUs cannot be in one.
 ifneq ($(GPU),)

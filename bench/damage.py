@@ -313,6 +313,7 @@ def _received(pipe: Any) -> Iterator[str]:
 def _child(cases: Sequence[Case], writer: int) -> None:
     """Compile the cases, write what is wrong with each, and end."""
     try:
+        faulthandler.disable()  # what ends this process is told in a line
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -354,7 +355,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="which cases")
     parser.add_argument("--keep", type=Path, help="folder for the models that failed")
     args = parser.parse_args(argv)
-    faulthandler.disable()
     failed, cases = 0, list(damaged(args.count, args.seed))
     for case, failure in zip(cases, compile_all(cases), strict=True):
         if failure is None:

@@ -8,6 +8,7 @@ take so much processor time per call, and so much memory more than it had at the
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import resource
 import signal
@@ -128,6 +129,7 @@ def _serve(pipe: Connection) -> NoReturn:
 
 
 def _leave_parent(pipe: Connection) -> None:
+    faulthandler.disable()  # the file that it writes to is closed, and its number another's
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import time
 from collections.abc import Callable
@@ -54,6 +55,28 @@ def test_one_child_answers_until_it_dies() -> None:
     assert native.call(os.getpid, seconds=20) == first != os.getpid()
     _failure(os.abort)
     assert native.call(os.getpid, seconds=20) not in (first, os.getpid())
+
+
+def _abort_beside_file(path: str, number: int) -> None:
+    """Abort with the file open under a number that is free here."""
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    os.abort()
+
+
+def test_the_stack_of_a_child_that_dies_is_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the compiler is part of a program that has Python's own handler of faults."""
+    monkeypatch.setattr(native, "_living", [])
+    own, was = (tmp_path / "stacks").open("w"), faulthandler.is_enabled()
+    faulthandler.enable(own)
+    try:
+        with pytest.raises(native.NativeFailureError, match="ended by SIGABRT"):
+            native.call(_abort_beside_file, str(tmp_path / "other"), own.fileno(), seconds=20)
+    finally:
+        faulthandler.enable() if was else faulthandler.disable()
+        own.close()
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["", ""]
 
 
 def test_a_child_that_sleeps_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def start(plan: Path, *flags: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_until(condition, limit_s: float = 20.0) -> None:
+def wait_until(condition, limit_s: float = 60.0) -> None:
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end, "did not happen in time"
@@ -102,11 +102,18 @@ def test_a_rank_is_killed(hanging: Path, temporary: Path, number: int, text: str
     assert (job.returncode, out, err) == (1, "", f"error: rank 1 of 2 {text}\n")
 
 
+# Of a job that hangs; the next one where the machine is too busy for ranks to come to that by then.
+LIMITS_S = (4, 16, 64)
+
+
 def test_a_timeout(capsys, hanging: Path) -> None:
-    assert main([str(hanging), "--timeout", "4"]) == 1
-    err = capsys.readouterr().err
+    for limit in LIMITS_S:
+        assert main([str(hanging), "--timeout", str(limit)]) == 1
+        err = capsys.readouterr().err
+        if "AllReduce" in err:
+            break
     assert err == (
-        "error: no result within --timeout 4 s: rank 1 of 2 is before its first collective; "
+        f"error: no result within --timeout {limit} s: rank 1 of 2 is before its first collective; "
         "rank 0 is in AllReduce node 'AllReduce_0' (collective 1)\n"
     )
 
@@ -134,11 +141,15 @@ def test_a_job_that_does_not_stand_still(capsys, plan: Path) -> None:
     ],
 )
 def test_a_rank_that_is_stopped(hanging: Path, temporary: Path, stopped: int, where: str) -> None:
-    job = start(hanging, "--timeout", "5")
-    os.kill(ranks_wait(temporary)[stopped], signal.SIGSTOP)
-    out, err = job.communicate(timeout=30)
+    for limit in LIMITS_S:
+        job = start(hanging, "--timeout", str(limit))
+        with suppress(OSError, KeyError):  # it has ended before
+            os.kill(ranks_wait(temporary)[stopped], signal.SIGSTOP)
+        out, err = job.communicate(timeout=limit + 30)
+        if where in err:
+            break
     assert (job.returncode, out) == (1, "")
-    assert err.startswith(f"error: no result within --timeout 5 s: {where}")
+    assert err.startswith(f"error: no result within --timeout {limit} s: {where}")
 
 
 def test_ranks_that_do_not_come_up(capsys, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,5 +42,5 @@ def test_a_time_limit_is_kept() -> None:
     problem = load_instance(Path(__file__).parent / "instances" / "transformer_p16.npz")
     start = time.monotonic()
     frontier = solve_frontier(problem, time_limit_s=4.0)
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 20  # 4 where nothing else runs; minutes without a limit
     assert 0 < frontier.epsilon < 0.1
