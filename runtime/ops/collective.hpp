@@ -4,7 +4,8 @@
 
 #include <string>
 
-#include "ort/element.hpp"
+#include "element.hpp"
+#include "shape.hpp"
 
 namespace tensoropt {
 

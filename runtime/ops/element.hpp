@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 
 namespace tensoropt {
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "ort/ort_api.hpp"
+#include "shape.hpp"
 
 namespace tensoropt {
 

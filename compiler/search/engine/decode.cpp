@@ -7,8 +7,7 @@
 #include "kernels.hpp"
 #include "minplus.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 // The sum of the inputs at one entry.
@@ -21,20 +20,20 @@ double sum_at(const Step& step, const Values& values, const std::size_t* at, std
 
 int best_value(const Step& step, const Values& values, const Values* second,
                const std::size_t* at) {
-  std::pair<double, double> low{INF, INF};
+  std::pair<double, double> low{kInfinity, kInfinity};
   int best = 0;
   for (std::size_t v = 0; v < step.values; ++v) {
     const double sum = sum_at(step, values, at, v);
-    if (sum > low.first || sum == INF) continue;
+    if (sum > low.first || sum == kInfinity) continue;
     const std::pair<double, double> both{sum, second ? sum_at(step, *second, at, v) : 0};
-    if (both < low) low = both, best = static_cast<int>(v);
+    if (both < low) low = both, best = int(v);
   }
   return best;
 }
 
 // hit[x] = open[x] and total[x] is best[x]; whether there is any.
-CLONES bool find_hits(char* hit, const char* open, const double* total, const double* best,
-                      std::size_t n) {
+TENSOROPT_CLONES bool find_hits(char* hit, const char* open, const double* total,
+                                const double* best, std::size_t n) {
   char any = 0;
   for (std::size_t x = 0; x < n; ++x) {
     hit[x] = static_cast<char>(open[x] & (total[x] == best[x]));
@@ -43,12 +42,12 @@ CLONES bool find_hits(char* hit, const char* open, const double* total, const do
   return any != 0;
 }
 
-CLONES void add_hits(char* into, const char* hit, std::size_t n) {
+TENSOROPT_CLONES void add_hits(char* into, const char* hit, std::size_t n) {
   for (std::size_t x = 0; x < n; ++x) into[x] |= hit[x];
 }
 
 // Where hit, into = min(into, a).
-CLONES void min_hits(double* into, const double* a, const char* hit, std::size_t n) {
+TENSOROPT_CLONES void min_hits(double* into, const double* a, const char* hit, std::size_t n) {
   for (std::size_t x = 0; x < n; ++x) into[x] = hit[x] && a[x] < into[x] ? a[x] : into[x];
 }
 
@@ -64,7 +63,7 @@ bool add_inputs(std::vector<double>& total, const Step& step, const Values& valu
   for (std::size_t i = 0; i < step.inputs.size(); ++i)
     if (!step.access[i].row) sum += *from(i);
     else if (count++ < 2) rows[count - 1] = from(i);
-  if (sum == INF) return false;
+  if (sum == kInfinity) return false;
   if (count == 0) total.assign(step.row, sum);
   else if (count == 1) set_plus(total.data(), rows[0], sum, step.row);
   else set_sum(total.data(), rows[0], rows[1], sum, step.row);
@@ -90,7 +89,7 @@ class Ties {
     for (const Step& step : plan_.steps) {
       if (open_[step.output].empty()) continue;
       auto& out = second.tables[step.output];
-      out.assign(plan_.cells[step.output], INF);
+      out.assign(plan_.cells[step.output], kInfinity);
       total.resize(step.row);
       each_tie(step,
                [&](std::size_t to, const std::size_t* offset, std::size_t v, const char* hit) {
@@ -164,4 +163,4 @@ std::vector<int> decode(const Plan& plan, const Values& values, const Values* se
   return choice;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -5,8 +5,7 @@
 #include "clones.hpp"
 #include "model.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 constexpr std::size_t kProbe = 8;  // neighbours looked at before all of them
@@ -19,12 +18,13 @@ struct Side {
 };
 
 // What is not a number (both entries infinite) is ignored.
-INLINE double larger(double top, double d) { return d > top ? d : top; }
+TENSOROPT_INLINE double larger(double top, double d) { return d > top ? d : top; }
 
 // Largest increase from one row to another; where the first is infinite, nothing is asked of the
 // second.
-CLONES double most_more(const double* from, const double* to, std::size_t n) {
-  double lane[8] = {-INF, -INF, -INF, -INF, -INF, -INF, -INF, -INF};
+TENSOROPT_CLONES double most_more(const double* from, const double* to, std::size_t n) {
+  double lane[8] = {-kInfinity, -kInfinity, -kInfinity, -kInfinity,
+                    -kInfinity, -kInfinity, -kInfinity, -kInfinity};
   std::size_t x = 0;
   for (; x + 8 <= n; x += 8)
     for (std::size_t l = 0; l < 8; ++l) lane[l] = larger(lane[l], to[x + l] - from[x + l]);
@@ -39,17 +39,17 @@ bool replace_over(const Side& side, int worse, int better, double transient, std
   const Table& table = *side.table;
   const std::size_t from = worse * side.neighbours, to = better * side.neighbours;
   const double more_time = most_more(&table.time[from], &table.time[to], n);
-  if (more_time == INF) return false;
-  if (more_time == -INF) {  // none of these choices of the neighbour goes with the worse one
-    if (n < side.neighbours) time = -INF;  // the others may, at any gain
+  if (more_time == kInfinity) return false;
+  if (more_time == -kInfinity) {  // none of these choices of the neighbour goes with the worse one
+    if (n < side.neighbours) time = -kInfinity;  // the others may, at any gain
     return true;
   }
   time += more_time;
   if (table.fixed.empty() && table.transient.empty()) return true;
-  double more_fixed = -INF;
+  double more_fixed = -kInfinity;
   for (std::size_t x = 0; x < n; ++x) {
     const Cost old = table.at(from + x), now = table.at(to + x);
-    if (old.time == INF) continue;
+    if (old.time == kInfinity) continue;
     if (now.transient > std::max(old.transient, transient)) return false;
     more_fixed = std::max(more_fixed, now.fixed - old.fixed);
   }
@@ -60,7 +60,7 @@ bool replace_over(const Side& side, int worse, int better, double transient, std
 bool dominates(const Table& node, const std::vector<Side>& sides, int better, int worse,
                std::size_t most) {
   const Cost to = node.at(better), from = node.at(worse);
-  if (to.time == INF || to.transient > from.transient) return false;
+  if (to.time == kInfinity || to.transient > from.transient) return false;
   double time = to.time - from.time, fixed = to.fixed - from.fixed;
   for (const Side& side : sides)
     if (!replace_over(side, worse, better, from.transient, std::min(most, side.neighbours), time,
@@ -91,7 +91,7 @@ class Sides {
 // Marks the entries of one node that no other remaining entry replaces; when time is up, those not
 // looked at stay.
 std::vector<char> screen(const Table& node, const std::vector<Side>& sides, const Enough& enough) {
-  const int size = static_cast<int>(node.size());
+  const int size = int(node.size());
   std::vector<char> alive(node.size(), 1);
   auto replaces = [&](int better, int worse) {
     return dominates(node, sides, better, worse, kProbe) &&
@@ -121,4 +121,4 @@ Keep undominated(const Model& model, const Enough& enough) {
   return keep;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

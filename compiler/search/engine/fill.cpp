@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 constexpr std::uint64_t kSums = 300000;
@@ -40,4 +39,4 @@ std::vector<Solution> search_mixed(const Model& model, const std::vector<const S
   return found;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -36,6 +36,7 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
 
 _NO_CONTROL = Control()
+_THREADS = 2  # unless a caller says how many
 
 
 def solve_frontier(
@@ -43,7 +44,7 @@ def solve_frontier(
     *,
     epsilon: float = 0.0,
     time_limit_s: float | None = None,
-    threads: int = 2,
+    threads: int = _THREADS,
     control: Control = _NO_CONTROL,
     known: Sequence[tuple[float, float]] = (),
 ) -> Frontier:
@@ -72,7 +73,7 @@ def certified_gap(problem: Problem) -> float:
 
     Raises UserError as solve_frontier does.
     """
-    return float(_run(problem, 0.0, None, 2, hull_only=True)["hull_epsilon"])
+    return float(_run(problem, 0.0, None, hull_only=True)["hull_epsilon"])
 
 
 def solve_min_time(problem: Problem, order: Sequence[int] = ()) -> Point:
@@ -160,6 +161,7 @@ def _engine(
     budget: float = 0.0,
     numbers_only: bool = False,
     order: Sequence[int] = (),
+    threads: int = _THREADS,
 ) -> Any:
     """The engine, ready to solve; `budget` bytes for its tables, and as many for its lists of
     points; 0 for a quarter of the machine's memory.
@@ -184,7 +186,7 @@ def _engine(
     for edge in problem.edges:
         engine.add_edge(edge.a, edge.b, add_table(edge))
     try:
-        feasible = engine.prepare(always_share, budget, numbers_only, list(order))
+        feasible = engine.prepare(always_share, budget, numbers_only, list(order), threads)
     except TooLargeError as error:
         raise TooWideError(f"search: {error}", engine.widest()) from None
     if not feasible:
@@ -201,7 +203,7 @@ def _run(
     problem: Problem,
     epsilon: float,
     time_limit_s: float | None,
-    threads: int = 2,
+    threads: int = _THREADS,
     *,
     direct_sums: float = 1e6,
     box_sums: float = 2e7,
@@ -216,7 +218,7 @@ def _run(
     takes the order of elimination that meets most equal parts even where it is more work.
     """
     started = time.monotonic()
-    engine = _engine(problem, always_share=always_share, budget=budget)
+    engine = _engine(problem, always_share=always_share, budget=budget, threads=threads)
     past = time.monotonic() - started
     limit, last = (_left(limit, past) for limit in (time_limit_s, control.last_limit_s))
     forgive, watch = control.on_interrupt == "return", _watcher(control)

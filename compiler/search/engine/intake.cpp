@@ -8,21 +8,19 @@
 #include "clones.hpp"
 #include "parallel.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 using Given = Intake::Given;
 
 constexpr double kWorthThreads = 1e5;  // cells
-constexpr int kThreads = 2;
 
-INLINE double larger_finite(double top, double value) {
-  value = value < INF ? value : 0;
+TENSOROPT_INLINE double larger_finite(double top, double value) {
+  value = value < kInfinity ? value : 0;
   return value > top ? value : top;
 }
 
-CLONES double largest_finite(std::span<const double> values) {
+TENSOROPT_CLONES double largest_finite(std::span<const double> values) {
   double lane[8] = {};  // eight maxima at once: one would wait for itself
   std::size_t i = 0;
   for (; i + 8 <= values.size(); i += 8)
@@ -40,7 +38,7 @@ double unit_for(double total) {
 }
 
 // Adding 2^52 to a number below it leaves no room for a fraction; infinity stays what it is.
-CLONES void round_to(std::vector<double>& values, double unit) {
+TENSOROPT_CLONES void round_to(std::vector<double>& values, double unit) {
   const double factor = 1 / unit;
   for (double& value : values) value = value * factor + 0x1p52 - 0x1p52;
 }
@@ -102,10 +100,10 @@ Units units_of(const Intake& intake, const std::vector<Seen>& seen) {
 
 }  // namespace
 
-Model Intake::model(Units& units) const {
+Model Intake::model(Units& units, int threads) const {
   double cells = 0;
   for (const Given& table : tables) cells += double(table.time.size());
-  const int threads = cells < kWorthThreads ? 1 : kThreads;
+  if (cells < kWorthThreads) threads = 1;
   std::vector<Seen> seen(tables.size());
   parallel(tables.size(), threads, [&](std::size_t t) { seen[t] = look_at(tables[t]); });
   const std::vector<std::size_t> first = distinct(tables, seen);
@@ -119,14 +117,14 @@ Model Intake::model(Units& units) const {
   });
   Model model;
   for (std::size_t table : nodes) {
-    model.source.push_back(static_cast<int>(model.nodes.size()));
+    model.source.push_back(int(model.nodes.size()));
     model.choice.push_back(-1);
     model.nodes.push_back(taken[first[table]]);
     auto& configs = model.configs.emplace_back(tables[table].time.size());
-    for (std::size_t i = 0; i < configs.size(); ++i) configs[i] = static_cast<int>(i);
+    for (std::size_t i = 0; i < configs.size(); ++i) configs[i] = int(i);
   }
   for (const auto& edge : edges) model.edges.push_back({edge.a, edge.b, taken[first[edge.table]]});
   return model;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

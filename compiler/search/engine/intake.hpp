@@ -7,7 +7,7 @@
 
 #include "model.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // The costs that become 1, both powers of two.
 struct Units {
@@ -30,7 +30,7 @@ struct Intake {
 
   // The model: equal tables are one, and costs are whole numbers of units of 2^-52 of the largest
   // total of each objective, each table counted as often as it is used: `units` tells them.
-  Model model(Units& units) const;
+  Model model(Units& units, int threads) const;
 };
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

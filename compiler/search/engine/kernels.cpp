@@ -6,18 +6,17 @@
 #include "clones.hpp"
 #include "model.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
-INLINE double smaller(double a, double b) { return b < a ? b : a; }
+TENSOROPT_INLINE double smaller(double a, double b) { return b < a ? b : a; }
 
 // Minima of B entries of a row, kept in registers.
 template <std::size_t B>
-INLINE void min_block(double* out, const double* a, std::size_t stride, const double* sum,
-                      std::size_t values) {
+TENSOROPT_INLINE void min_block(double* out, const double* a, std::size_t stride, const double* sum,
+                                std::size_t values) {
   double low[B];
-  for (std::size_t k = 0; k < B; ++k) low[k] = INF;
+  for (std::size_t k = 0; k < B; ++k) low[k] = kInfinity;
   for (std::size_t v = 0; v < values; ++v)
     for (std::size_t k = 0; k < B; ++k) low[k] = smaller(low[k], a[v * stride + k] + sum[v]);
   for (std::size_t k = 0; k < B; ++k) out[k] = low[k];
@@ -26,8 +25,8 @@ INLINE void min_block(double* out, const double* a, std::size_t stride, const do
 // The last block is moved back to end with the row: what it has in common with the one before comes
 // out the same twice.
 template <std::size_t B>
-INLINE void min_blocks(double* out, const double* a, std::size_t stride, const double* sum,
-                       std::size_t values, std::size_t n) {
+TENSOROPT_INLINE void min_blocks(double* out, const double* a, std::size_t stride,
+                                 const double* sum, std::size_t values, std::size_t n) {
   for (std::size_t x = 0; x + B <= n; x += B) min_block<B>(out + x, a + x, stride, sum, values);
   if (n % B != 0) min_block<B>(out + n - B, a + n - B, stride, sum, values);
 }
@@ -40,10 +39,10 @@ struct Pack {
 
 // Minima of R outputs of B entries each.
 template <std::size_t R, std::size_t B>
-INLINE void min_tile(double* out, std::size_t n, const double* a, std::size_t stride_a,
-                     const double* sum, std::size_t stride_sum, std::size_t values) {
+TENSOROPT_INLINE void min_tile(double* out, std::size_t n, const double* a, std::size_t stride_a,
+                               const double* sum, std::size_t stride_sum, std::size_t values) {
   typename Pack<B>::type row, low[R];
-  for (std::size_t r = 0; r < R; ++r) low[r] = typename Pack<B>::type{} + INF;
+  for (std::size_t r = 0; r < R; ++r) low[r] = typename Pack<B>::type{} + kInfinity;
   for (std::size_t v = 0; v < values; ++v, a += stride_a, sum += stride_sum) {
     std::memcpy(&row, a, sizeof row);
     for (std::size_t r = 0; r < R; ++r) {
@@ -56,8 +55,9 @@ INLINE void min_tile(double* out, std::size_t n, const double* a, std::size_t st
 
 // Blocks at the ends are moved back, as in `min_blocks`.
 template <std::size_t R, std::size_t B>
-INLINE void min_tiles(double* out, const double* a, std::size_t stride_a, const double* sum,
-                      std::size_t stride_sum, std::size_t values, std::size_t m, std::size_t n) {
+TENSOROPT_INLINE void min_tiles(double* out, const double* a, std::size_t stride_a,
+                                const double* sum, std::size_t stride_sum, std::size_t values,
+                                std::size_t m, std::size_t n) {
   for (std::size_t o = 0; o < m; o += R) {
     const std::size_t r = std::min(o, m - R);
     for (std::size_t x = 0; x < n; x += B) {
@@ -69,51 +69,57 @@ INLINE void min_tiles(double* out, const double* a, std::size_t stride_a, const 
 
 }  // namespace
 
-CLONES void min_one(double* out, const double* a, std::size_t stride, const double* sum,
-                    std::size_t values, std::size_t n) {
+TENSOROPT_CLONES void min_one(double* out, const double* a, std::size_t stride, const double* sum,
+                              std::size_t values, std::size_t n) {
   if (n >= 32) min_blocks<32>(out, a, stride, sum, values, n);
   else if (n >= 8) min_blocks<8>(out, a, stride, sum, values, n);
   else min_blocks<1>(out, a, stride, sum, values, n);
 }
 
-CLONES void min_product(double* out, const double* a, std::size_t stride_a, const double* sum,
-                        std::size_t stride_sum, std::size_t values, std::size_t m, std::size_t n) {
+TENSOROPT_CLONES void min_product(double* out, const double* a, std::size_t stride_a,
+                                  const double* sum, std::size_t stride_sum, std::size_t values,
+                                  std::size_t m, std::size_t n) {
   if (m >= 4 && n >= 8) min_tiles<4, 8>(out, a, stride_a, sum, stride_sum, values, m, n);
   else if (n >= 8) min_tiles<1, 8>(out, a, stride_a, sum, stride_sum, values, m, n);
   else if (m >= 4) min_tiles<4, 1>(out, a, stride_a, sum, stride_sum, values, m, n);
   else min_tiles<1, 1>(out, a, stride_a, sum, stride_sum, values, m, n);
 }
 
-CLONES void min_two(double* out, const double* a, std::size_t stride_a, const double* b,
-                    std::size_t stride_b, const double* sum, std::size_t values, std::size_t n) {
-  for (std::size_t x = 0; x < n; ++x) out[x] = INF;
+TENSOROPT_CLONES void min_two(double* out, const double* a, std::size_t stride_a, const double* b,
+                              std::size_t stride_b, const double* sum, std::size_t values,
+                              std::size_t n) {
+  for (std::size_t x = 0; x < n; ++x) out[x] = kInfinity;
   for (std::size_t v = 0; v < values; ++v)
     for (std::size_t x = 0; x < n; ++x)
       out[x] = smaller(out[x], a[v * stride_a + x] + b[v * stride_b + x] + sum[v]);
 }
 
-CLONES void add_strided(double* into, const double* a, std::size_t stride, std::size_t n) {
+TENSOROPT_CLONES void add_strided(double* into, const double* a, std::size_t stride,
+                                  std::size_t n) {
   for (std::size_t v = 0; v < n; ++v) into[v] += a[v * stride];
 }
 
-CLONES void add_row(double* into, const double* a, std::size_t n) {
+TENSOROPT_CLONES void add_row(double* into, const double* a, std::size_t n) {
   for (std::size_t x = 0; x < n; ++x) into[x] += a[x];
 }
 
-CLONES void set_sum(double* into, const double* a, const double* b, double sum, std::size_t n) {
+TENSOROPT_CLONES void set_sum(double* into, const double* a, const double* b, double sum,
+                              std::size_t n) {
   for (std::size_t x = 0; x < n; ++x) into[x] = a[x] + b[x] + sum;
 }
 
-CLONES void set_plus(double* into, const double* a, double sum, std::size_t n) {
+TENSOROPT_CLONES void set_plus(double* into, const double* a, double sum, std::size_t n) {
   for (std::size_t x = 0; x < n; ++x) into[x] = a[x] + sum;
 }
 
-CLONES void min_row(double* into, const double* a, std::size_t n) {
+TENSOROPT_CLONES void min_row(double* into, const double* a, std::size_t n) {
   for (std::size_t x = 0; x < n; ++x) into[x] = smaller(into[x], a[x]);
 }
 
-CLONES double lower_row(double* into, const double* a, const double* b, double sum, std::size_t n) {
-  double lane[8] = {INF, INF, INF, INF, INF, INF, INF, INF};
+TENSOROPT_CLONES double lower_row(double* into, const double* a, const double* b, double sum,
+                                  std::size_t n) {
+  double lane[8] = {kInfinity, kInfinity, kInfinity, kInfinity,
+                    kInfinity, kInfinity, kInfinity, kInfinity};
   std::size_t x = 0;
   for (; x + 8 <= n; x += 8)
     for (std::size_t l = 0; l < 8; ++l) {
@@ -129,8 +135,9 @@ CLONES double lower_row(double* into, const double* a, const double* b, double s
   return *std::min_element(lane, lane + 8);
 }
 
-CLONES double least(const double* a, std::size_t n) {
-  double lane[8] = {INF, INF, INF, INF, INF, INF, INF, INF};
+TENSOROPT_CLONES double least(const double* a, std::size_t n) {
+  double lane[8] = {kInfinity, kInfinity, kInfinity, kInfinity,
+                    kInfinity, kInfinity, kInfinity, kInfinity};
   std::size_t x = 0;
   for (; x + 8 <= n; x += 8)
     for (std::size_t l = 0; l < 8; ++l) lane[l] = smaller(lane[l], a[x + l]);
@@ -138,4 +145,4 @@ CLONES double least(const double* a, std::size_t n) {
   return *std::min_element(lane, lane + 8);
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

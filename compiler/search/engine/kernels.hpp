@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // out[x] = min over v of a[v * stride + x] + sum[v].
 void min_one(double* out, const double* a, std::size_t stride, const double* sum,
@@ -37,4 +37,4 @@ double lower_row(double* into, const double* a, const double* b, double sum, std
 
 double least(const double* a, std::size_t n);
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -6,7 +6,7 @@
 
 #include "lists.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 inline bool allows(const Limits& limits, double time, double fixed, std::int32_t level) {
   return time <= limits.time && fixed < limits.fixed[level] &&
@@ -21,19 +21,20 @@ class Limiter {
 
   std::int32_t level_of(double transient) const {
     auto it = std::lower_bound(levels_.begin(), levels_.end(), transient);
-    return static_cast<std::int32_t>(it - levels_.begin());
+    return std::int32_t(it - levels_.begin());
   }
 
   void set(Limits& limits, int table, std::size_t cell) const {
-    limits.time = box_.time == INF ? INF : box_.time - base_.time - bounds_.time[table][cell];
-    limits.slope = box_.mixed.limit == INF ? 0 : box_.mixed.memory;
-    limits.fixed.assign(levels_.size(), INF);
-    limits.mixed.assign(levels_.size(), INF);
+    limits.time =
+        box_.time == kInfinity ? kInfinity : box_.time - base_.time - bounds_.time[table][cell];
+    limits.slope = box_.mixed.limit == kInfinity ? 0 : box_.mixed.memory;
+    limits.fixed.assign(levels_.size(), kInfinity);
+    limits.mixed.assign(levels_.size(), kInfinity);
     for (std::size_t l = 0; l < levels_.size(); ++l) {
       const double fixed = base_.fixed + levels_[l];
-      if (box_.memory != INF)
+      if (box_.memory != kInfinity)
         limits.fixed[l] = box_.memory - fixed - bounds_.memory[table][cell] + 1;
-      if (box_.mixed.limit != INF)
+      if (box_.mixed.limit != kInfinity)
         limits.mixed[l] = loosen(box_.mixed.limit) - base_.time - limits.slope * fixed -
                           bounds_.mixed[table][cell];
     }
@@ -46,4 +47,4 @@ class Limiter {
   const std::vector<double>& levels_;
 };
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

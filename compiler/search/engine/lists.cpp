@@ -7,8 +7,7 @@
 #include "parallel.hpp"
 #include "points.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 constexpr std::uint64_t kLook = 1u
@@ -24,7 +23,7 @@ class Eliminator {
 
   std::vector<Solution> run() {
     for (std::size_t id = 0; id < plan_.base.size(); ++id)
-      if (plan_.same[id] == int(id)) load(static_cast<int>(id));
+      if (plan_.same[id] == int(id)) load(int(id));
     const std::vector<const Step*> last = last_readers();
     for (const Step& step : plan_.steps) {
       if (plan_.same[step.output] != step.output) continue;
@@ -57,7 +56,7 @@ class Eliminator {
     for (std::size_t i = 0; i < table.size(); ++i) {
       const Cost cost = table.at(i);
       const std::int32_t level = limiter_.level_of(cost.transient);
-      if (cost.time != INF && level < static_cast<std::int32_t>(levels_.size())) {
+      if (cost.time != kInfinity && level < std::int32_t(levels_.size())) {
         limiter_.set(limits, id, i);
         if (allows(limits, cost.time, cost.fixed, level)) {
           lists.time.push_back(cost.time);
@@ -65,7 +64,7 @@ class Eliminator {
           if (levels_.size() > 1) lists.level.push_back(level);
         }
       }
-      lists.begin.push_back(static_cast<std::uint32_t>(lists.time.size()));
+      lists.begin.push_back(std::uint32_t(lists.time.size()));
     }
   }
 
@@ -93,7 +92,7 @@ class Eliminator {
   Lists in_parallel(const Step& step, std::size_t rows, std::size_t parts) {
     const std::size_t pieces = std::min<std::size_t>(rows, 8 * parts);
     std::vector<Lists> done(pieces);
-    parallel(pieces, static_cast<int>(parts), [&](std::size_t p) {
+    parallel(pieces, int(parts), [&](std::size_t p) {
       done[p] = eliminate_rows(step, rows * p / pieces, rows * (p + 1) / pieces);
     });
     for (std::size_t p = 1; p < pieces; ++p) done[0].append(std::move(done[p]));
@@ -149,7 +148,7 @@ class Eliminator {
     std::size_t joined = 0;
     merger.begin(limits);
     for (std::size_t v = 0; v < step.values; ++v) {
-      const auto value = static_cast<std::int32_t>(v);
+      const auto value = std::int32_t(v);
       if (inputs == 0) merger.add(value, nothing, nothing);
       else if (inputs == 1) merger.add(value, input_at(step, offset, x, v, 0), nothing);
       else {
@@ -166,7 +165,7 @@ class Eliminator {
     if (points.size() <= effort_.cap)
       for (const Joined& point : points) store(step, point, partials, out);
     else store_some(step, points, partials, out);
-    out.begin.push_back(static_cast<std::uint32_t>(out.time.size()));
+    out.begin.push_back(std::uint32_t(out.time.size()));
     return joined;
   }
 
@@ -271,7 +270,7 @@ void keep_best(std::vector<Solution>& points) {
   std::stable_sort(points.begin(), points.end(), [](const Solution& a, const Solution& b) {
     return std::pair(a.cost.time, a.cost.memory()) < std::pair(b.cost.time, b.cost.memory());
   });
-  double low = INF;
+  double low = kInfinity;
   std::erase_if(points, [&](const Solution& point) {
     if (point.cost.memory() >= low) return true;
     low = point.cost.memory();
@@ -279,4 +278,4 @@ void keep_best(std::vector<Solution>& points) {
   });
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -7,18 +7,18 @@
 #include "merge.hpp"
 #include "minplus.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // One lower-bound line: no point of use has time * t + memory * M above `limit`. An infinite limit
 // switches it off.
 struct Line {
-  double time = 1, memory = 0, limit = INF;
+  double time = 1, memory = 0, limit = kInfinity;
 };
 
 // The points asked for: time and memory at most these (whole units), and below the mixed line.
 struct Box {
-  double time = INF, memory = INF;
-  Line mixed{1, 0, INF};
+  double time = kInfinity, memory = kInfinity;
+  Line mixed{1, 0, kInfinity};
   double shrink = 1;  // a point within this factor of one already found is of no use
   Line fastest() const { return {1, 0, time}; }
   Line leanest() const { return {0, 1, memory}; }
@@ -59,4 +59,4 @@ void keep_best(std::vector<Solution>& points);
 // Allowance for rounding where a bound is not a whole number.
 inline double loosen(double limit) { return limit + 1e-10 * limit; }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

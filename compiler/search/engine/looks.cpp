@@ -2,8 +2,7 @@
 
 #include <unordered_map>
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 // Numbers tables by where they are met first: addresses differ from run to run.
@@ -36,4 +35,4 @@ std::vector<std::uint64_t> looks_of(const Model& model, int reach) {
   return looks;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -6,7 +6,7 @@
 
 #include "model.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // Goes on hashing a number with another one.
 inline std::uint64_t blend(std::uint64_t a, std::uint64_t b) {
@@ -18,4 +18,4 @@ inline std::uint64_t blend(std::uint64_t a, std::uint64_t b) {
 // refinement, Weisfeiler and Lehman 1968). Linear in the number of edges times `reach`.
 std::vector<std::uint64_t> looks_of(const Model& model, int reach);
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -8,7 +8,7 @@
 #include <exception>
 #include <utility>
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // A quarter of the machine's memory, in bytes.
 inline double memory_budget() {
@@ -60,4 +60,4 @@ class Metered {
   std::int64_t bytes_ = 0;
 };
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 constexpr std::uint64_t kSortBelow = 96;  // so few sums are gathered and sorted, more go by heap
@@ -146,4 +145,4 @@ const std::vector<Joined>& CellMerger::finish(const Token& token) {
   return levels_ ? run<true>(token) : run<false>(token);
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

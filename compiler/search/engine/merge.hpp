@@ -6,7 +6,7 @@
 
 #include "token.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // A view of a list of points, sorted by time. `level` is the index of the transient maximum;
 // without levels (all zero) the static memory strictly falls along the list.
@@ -92,4 +92,4 @@ class CellMerger {
   std::vector<Joined> short_, out_;
 };
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 // Least weighted sum over a range of levels, dividing the range where it can still hold the best.
@@ -33,7 +32,7 @@ struct LevelSearch {
     if (low > high || hopeless(low, known)) return;
     const Values values =
         eliminate(whole.numbers, {first.time, first.memory, levels[probe]}, token);
-    if (values.total() == INF) return search(probe + 1, high, high, known);
+    if (values.total() == kInfinity) return search(probe + 1, high, high, known);
     Values ties;
     if (breaks_ties())
       ties = among_ties(whole.numbers, values, {second.time, second.memory, levels[probe]}, token);
@@ -62,7 +61,7 @@ struct LevelSearch {
 
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
                    double memory, const Token* token) {
-  const auto last = static_cast<std::ptrdiff_t>(levels.size()) - 1;
+  const auto last = std::ptrdiff_t(levels.size()) - 1;
   const bool corner = time == 0 || memory == 0;
   LevelSearch search{
       whole, levels, token, {time, memory}, {corner ? memory : 0, corner ? time : 0}};
@@ -70,4 +69,4 @@ Supported minimise(const Prepared& whole, const std::vector<double>& levels, dou
   return std::move(search.best);
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

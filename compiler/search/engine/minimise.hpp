@@ -5,11 +5,11 @@
 
 #include "refine.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // A choice with the least weighted sum of time and memory, and that sum as a lower bound.
 struct Supported {
-  double bound = INF;
+  double bound = kInfinity;
   Solution solution;
 };
 
@@ -19,4 +19,4 @@ struct Supported {
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
                    double memory, const Token* token = nullptr);
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -5,8 +5,7 @@
 #include "kernels.hpp"
 #include "product.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 // Minimises over v, a row of the output at a time.
@@ -37,7 +36,7 @@ struct StepUp {
   }
 
   void many(double* out, const std::size_t* offset) {
-    std::fill_n(out, step.row, INF);
+    std::fill_n(out, step.row, kInfinity);
     for (std::size_t v = 0; v < step.values; ++v) {
       temporary.assign(step.row, sum[v]);
       for (std::size_t i : rows) add_row(temporary.data(), at(i, offset) + v * stride(i), step.row);
@@ -87,11 +86,11 @@ std::vector<double> weigh(const Table& table, const Weights& weights) {
   std::vector<double> out(table.size());
   const bool plain = weights.fixed == 0 || table.fixed.empty();
   for (std::size_t i = 0; i < out.size(); ++i)  // zero times infinity is not a number
-    out[i] = table.time[i] == INF ? INF : weights.time * table.time[i];
+    out[i] = table.time[i] == kInfinity ? kInfinity : weights.time * table.time[i];
   for (std::size_t i = 0; !plain && i < out.size(); ++i) out[i] += weights.fixed * table.fixed[i];
-  if (weights.limit == INF || table.transient.empty()) return out;
+  if (weights.limit == kInfinity || table.transient.empty()) return out;
   for (std::size_t i = 0; i < out.size(); ++i)
-    if (table.transient[i] > weights.limit) out[i] = INF;
+    if (table.transient[i] > weights.limit) out[i] = kInfinity;
   return out;
 }
 
@@ -99,10 +98,10 @@ Values weighed(const Plan& plan, const Weights& weights) {
   Values values{std::vector<std::vector<double>>(plan.scope.size()), &plan};
   values.given.resize(plan.scope.size());
   for (std::size_t id = 0; id < plan.base.size(); ++id) {
-    if (plan.same[id] != static_cast<int>(id)) continue;
+    if (plan.same[id] != int(id)) continue;
     const Table& table = *plan.base[id];
     const bool as_is = weights.time == 1 && (weights.fixed == 0 || table.fixed.empty()) &&
-                       (weights.limit == INF || table.transient.empty());
+                       (weights.limit == kInfinity || table.transient.empty());
     if (as_is) values.given[id] = table.time.data();
     else values.tables[id] = weigh(table, weights);
   }
@@ -118,4 +117,4 @@ Values eliminate(const Plan& plan, const Weights& weights, const Token* token) {
   return values;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

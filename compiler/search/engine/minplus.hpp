@@ -6,12 +6,12 @@
 #include "plan.hpp"
 #include "token.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // A weighted sum of the objectives, over the choices whose transient memory is at most `limit`.
 struct Weights {
   double time = 1, fixed = 0;
-  double limit = INF;
+  double limit = kInfinity;
 };
 
 // Values of the tables; tables that are the same share the first one's.
@@ -44,9 +44,9 @@ Values among_ties(const Plan& plan, const Values& first, const Weights& weights,
 // A choice (configuration per node) that reaches `values.total()`, and `second->total()` if given.
 std::vector<int> decode(const Plan& plan, const Values& values, const Values* second = nullptr);
 
-// Per table and entry, the smallest sum of everything outside that table (INF when there is none).
-// Of equal tables the first has it, the least over all places; the others have nothing.
+// Per table and entry, the smallest sum of everything outside that table (kInfinity when there is
+// none). Of equal tables the first has it, the least over all places; the others have nothing.
 using Outside = std::vector<std::vector<double>>;
 Outside outside(const Plan& plan, const Values& values, const Token* token = nullptr);
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

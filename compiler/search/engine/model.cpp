@@ -4,7 +4,7 @@
 #include <cstring>
 #include <map>
 
-namespace topt::search {
+namespace tensoropt::search {
 
 void add(Cost& into, const Cost& cost) {
   into.time += cost.time;
@@ -133,4 +133,4 @@ std::vector<int> expand(const Model& model, const std::vector<int>& choice) {
   return full;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace topt::search {
+namespace tensoropt::search {
 
-inline constexpr double INF = std::numeric_limits<double>::infinity();
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Times and bytes are held as whole numbers in doubles (see `Intake`), so that sums are exact in
 // any order: ties stay ties, and a bound can be compared with a cost without a tolerance.
@@ -65,7 +65,7 @@ struct Model {
   std::vector<std::vector<int>> configs;  // node -> the user's configuration of each entry
   std::vector<int> choice;                // user's variable -> configuration once fixed, else -1
 
-  int size(int node) const { return static_cast<int>(nodes[node]->size()); }
+  int size(int node) const { return int(nodes[node]->size()); }
 };
 
 using Keep = std::vector<std::vector<char>>;
@@ -96,4 +96,4 @@ Cost cost_of(const Model& model, const std::vector<int>& choice);
 // The user's choice (one configuration per user variable) for a choice per node.
 std::vector<int> expand(const Model& model, const std::vector<int>& choice);
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

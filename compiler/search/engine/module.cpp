@@ -18,8 +18,7 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
@@ -32,7 +31,7 @@ constexpr double kScreening = 0.2;
 struct Ends {
   Token enough, last;
   bool forgive = false;
-  double grace_s = INF;
+  double grace_s = kInfinity;
 
   void cancel() {
     enough.cancel();
@@ -112,12 +111,12 @@ class Engine {
   // With `numbers_only` there is no frontier, only the least time; `order`, if not empty, is then
   // that of the elimination. Throws TooLarge when its tables would need more than `budget_bytes`.
   bool prepare(bool always_share, double budget_bytes, bool numbers_only,
-               const std::vector<int>& order) {
+               const std::vector<int>& order, int threads) {
     always_share_ = always_share;
     numbers_only_ = numbers_only;
     order_ = order;
     budget_bytes_ = budget_bytes > 0 ? budget_bytes : memory_budget();
-    Model model = intake_.model(units_);
+    Model model = intake_.model(units_, threads);
     intake_ = {};
     arrays_ = {};
     merge_parallel(model);
@@ -146,10 +145,10 @@ class Engine {
   nb::object min_time() {
     std::vector<int> choice;
     bool allowed = false;
-    Ends ends{Token(INF), Token(INF)};
+    Ends ends{Token(kInfinity), Token(kInfinity)};
     auto solve = [&] {
-      const Values values = eliminate(whole_.numbers, {1, 0, INF}, &ends.last);
-      allowed = values.total() != INF;
+      const Values values = eliminate(whole_.numbers, {1, 0, kInfinity}, &ends.last);
+      allowed = values.total() != kInfinity;
       if (allowed) choice = expand(whole_.model, decode(whole_.numbers, values));
     };
     interruptible(ends, solve, [](bool) {});
@@ -179,7 +178,7 @@ class Engine {
     auto solve = [&] {
       const Token screening(kScreening * time_limit_s);
       screen([&] { return ends.enough.expired() || screening.expired(); });
-      if (eliminate(whole_.numbers, {1, 0, INF}, &ends.last).total() == INF) return;
+      if (eliminate(whole_.numbers, {1, 0, kInfinity}, &ends.last).total() == kInfinity) return;
       result = solve_frontier(whole_, options, {ends.enough, ends.last}, progress);
     };
     interruptible(ends, solve, [&](bool stopping) { show(watch, progress, stopping); });
@@ -207,7 +206,7 @@ class Engine {
   static void show(const nb::object& watch, const Progress& progress, bool stopping) {
     if (watch.is_none()) return;
     try {
-      watch(progress.phase.load(), progress.epsilon.load(), progress.done.load(),
+      watch(int(progress.phase.load()), progress.epsilon.load(), progress.done.load(),
             progress.gaps.load(), stopping);
     } catch (nb::python_error& error) {
       error.restore();
@@ -243,7 +242,7 @@ class Engine {
   std::vector<int> order_of_nodes() const {
     std::vector<int> node(width_, -1), order;
     for (std::size_t n = 0; n < whole_.model.source.size(); ++n)
-      node[whole_.model.source[n]] = static_cast<int>(n);
+      node[whole_.model.source[n]] = int(n);
     for (int variable : order_)
       if (node.at(variable) >= 0) order.push_back(node[variable]);
     return order;
@@ -279,10 +278,10 @@ class Engine {
 
 }  // namespace
 
-}  // namespace topt::search
+}  // namespace tensoropt::search
 
 NB_MODULE(_engine, m) {
-  using namespace topt::search;
+  using namespace tensoropt::search;
   m.doc() = "Exact variable elimination over pairwise cost tables.";
   nb::exception<TooLarge>(m, "TooLargeError");
   nb::exception<Stopped>(m, "StoppedError");
@@ -292,11 +291,11 @@ NB_MODULE(_engine, m) {
       .def("add_node", &Engine::add_node, "table"_a)
       .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
       .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a,
-           "numbers_only"_a = false, "order"_a = std::vector<int>{})
+           "numbers_only"_a, "order"_a, "threads"_a)
       .def("widest", &Engine::widest)
       .def("steps", &Engine::steps)
       .def("min_time", &Engine::min_time)
       .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
-           "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = INF,
-           "grace_s"_a = INF, "watch"_a.none() = nb::none(), "known"_a.none() = nb::none());
+           "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = kInfinity,
+           "grace_s"_a = kInfinity, "watch"_a.none() = nb::none(), "known"_a.none() = nb::none());
 }

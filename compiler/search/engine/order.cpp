@@ -9,8 +9,7 @@
 
 #include "looks.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 class Orderer {
@@ -92,7 +91,7 @@ class Orderer {
 
   // Among the looks, the least cells per place that looks so.
   int most_shared() const {
-    std::pair<double, double> least{INF, INF};
+    std::pair<double, double> least{kInfinity, kInfinity};
     int best = -1;
     for (const auto& [cells, work, v] : queue_) {
       const double places = double(alike_.at(look_[v]).size());
@@ -166,4 +165,4 @@ std::vector<int> elimination_order(const Model& model, bool share) {
   return Orderer(model, share).order();
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -5,8 +5,7 @@
 #include "minplus.hpp"
 #include "product.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 // Lowers the joint minimum of every input entry by what passes through it, a row of the output at a
@@ -29,11 +28,11 @@ struct StepDown {
   }
 
   void row(const double* above, const std::size_t* offset) {
-    if (least(above, step.row) == INF) return;
+    if (least(above, step.row) == kInfinity) return;
     for (std::size_t v = 0; v < step.values; ++v) {
       double sum = 0;
       for (std::size_t i : singles) sum += tables[i][at(i, offset, v)];
-      if (sum == INF) continue;
+      if (sum == kInfinity) continue;
       const double low = lower_rows(above, offset, v, sum);
       for (std::size_t i : singles) {
         double& known = joint[i][at(i, offset, v)];
@@ -81,7 +80,7 @@ struct ProductDown : Product {
   }
 
   void rows(const double* above, const std::size_t* offset) {
-    if (least(above, m * n) == INF) return;
+    if (least(above, m * n) == kInfinity) return;
     const Terms terms = sums(offset);
     lower_factor(above, terms, offset[factor]);
     if (tables.size() > 1) lower_terms(above, terms, offset);
@@ -139,7 +138,7 @@ void step_down(const Plan& plan, const Step& step, const Values& values, Outside
 // From the least totals through the entries of a table to what lies outside it.
 void take_off(std::vector<double>& total, const double* own) {
   for (std::size_t i = 0; i < total.size(); ++i)
-    if (total[i] != INF) total[i] -= own[i];
+    if (total[i] != kInfinity) total[i] -= own[i];
 }
 
 }  // namespace
@@ -147,7 +146,7 @@ void take_off(std::vector<double>& total, const double* own) {
 Outside outside(const Plan& plan, const Values& values, const Token* token) {
   Outside result(plan.scope.size());
   for (std::size_t id = 0; id < result.size(); ++id)
-    if (plan.same[id] == int(id)) result[id].assign(plan.cells[id], INF);
+    if (plan.same[id] == int(id)) result[id].assign(plan.cells[id], kInfinity);
   result[plan.last().output] = {values.total()};
   // Whatever reads one of equal tables comes after the first of them.
   for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step) {
@@ -159,4 +158,4 @@ Outside outside(const Plan& plan, const Values& values, const Token* token) {
   return result;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

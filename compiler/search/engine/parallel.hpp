@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // Runs f(0..count-1) on several threads; the first exception comes back.
 inline void parallel(std::size_t count, int threads, const std::function<void(std::size_t)>& f) {
@@ -31,4 +31,4 @@ inline void parallel(std::size_t count, int threads, const std::function<void(st
     if (error) std::rethrow_exception(error);
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -8,8 +8,7 @@
 #include "looks.hpp"
 #include "order.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 constexpr double kWorthSharing = 1e6;  // sums: below that, another order gains nothing
@@ -26,7 +25,7 @@ class Planner {
   Plan build(const std::vector<int>& order) {
     plan_.position.resize(order.size());
     tables_of_.resize(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) plan_.position[order[i]] = static_cast<int>(i);
+    for (std::size_t i = 0; i < order.size(); ++i) plan_.position[order[i]] = int(i);
     for (const auto& node : model_.nodes) plan_.domain.push_back(node->size());
     add_base();
     for (int var : order) add_bucket(var);
@@ -44,7 +43,7 @@ class Planner {
   int add_table(std::vector<int> scope) {
     std::size_t cells = 1;
     for (int node : scope) cells *= plan_.domain[node];
-    const int id = static_cast<int>(plan_.scope.size());
+    const int id = int(plan_.scope.size());
     plan_.scope.push_back(std::move(scope));
     plan_.cells.push_back(cells);
     live_.push_back(1);
@@ -54,7 +53,7 @@ class Planner {
 
   void add_base() {
     for (std::size_t n = 0; n < model_.nodes.size(); ++n) {
-      add_table({static_cast<int>(n)});
+      add_table({int(n)});
       add_content(model_.nodes[n], 0, 1, {looks_[n], 0});
     }
     for (const Edge& edge : model_.edges) {
@@ -66,7 +65,7 @@ class Planner {
 
   // Base tables are the same when their content and their ends' looks are.
   void add_content(const TableRef& table, bool flip, std::size_t columns, Looks ends) {
-    const int id = static_cast<int>(plan_.flipped.size());
+    const int id = int(plan_.flipped.size());
     plan_.flipped.push_back(flip);
     add_class(by_content_.try_emplace({table.get(), flip, columns, ends}, id).first->second);
   }
@@ -74,7 +73,7 @@ class Planner {
   void add_class(int first) {
     const std::size_t id = plan_.same.size();
     plan_.same.push_back(first);
-    if (first == int(id)) plan_.table_cells += static_cast<double>(plan_.cells[id]);
+    if (first == int(id)) plan_.table_cells += double(plan_.cells[id]);
   }
 
   bool contains(int big, int small) const {
@@ -101,7 +100,7 @@ class Planner {
         continue;
       }
       bucket[j] = add_step(-1, {bucket[j], bucket[i]});
-      bucket.erase(bucket.begin() + static_cast<std::ptrdiff_t>(i));
+      bucket.erase(bucket.begin() + std::ptrdiff_t(i));
     }
     add_step(var, bucket);
   }
@@ -171,7 +170,7 @@ class Planner {
     key.insert(key.end(), step.outer.begin(), step.outer.end());
     for (std::size_t i = 0; i < step.inputs.size(); ++i) {
       const Access& access = step.access[i];
-      key.push_back(static_cast<std::size_t>(plan_.same[step.inputs[i]]));
+      key.push_back(std::size_t(plan_.same[step.inputs[i]]));
       key.push_back(access.stride_v);
       key.push_back(access.row);
       key.insert(key.end(), access.outer.begin(), access.outer.end());
@@ -185,7 +184,7 @@ class Planner {
   }
 
   void note_size(const Step& step) {
-    const double cells = static_cast<double>(plan_.cells[step.output]);
+    const double cells = double(plan_.cells[step.output]);
     if (cells <= widest_) return;
     widest_ = cells;
     plan_.widest.clear();
@@ -254,8 +253,7 @@ Plan shared(const Model& model, const std::vector<int>& order, bool always) {
 
 std::size_t offset_of(const Plan& plan, int table, const std::vector<int>& choice) {
   std::size_t at = 0;
-  for (int node : plan.scope[table])
-    at = at * plan.domain[node] + static_cast<std::size_t>(choice[node]);
+  for (int node : plan.scope[table]) at = at * plan.domain[node] + std::size_t(choice[node]);
   return at;
 }
 
@@ -271,7 +269,7 @@ Plan make_plan(const Model& model) {
 
 Plan make_shared_plan(const Model& model, const Plan& lists, bool always_share) {
   std::vector<int> order(model.nodes.size());
-  for (std::size_t v = 0; v < order.size(); ++v) order[lists.position[v]] = static_cast<int>(v);
+  for (std::size_t v = 0; v < order.size(); ++v) order[lists.position[v]] = int(v);
   return with_base(model, shared(model, order, always_share), transposes_of(model, lists));
 }
 
@@ -283,4 +281,4 @@ Plan make_ordered_plan(const Model& model, const std::vector<int>& order) {
   return with_base(model, Planner(model, nowhere(model)).build(order), {});
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -6,7 +6,7 @@
 
 #include "model.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // How one input of a step lies over the step's loops.
 struct Access {
@@ -97,4 +97,4 @@ inline std::size_t rows_of(const Step& step) {
   return rows;
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

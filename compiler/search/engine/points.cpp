@@ -4,7 +4,7 @@
 
 #include "model.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 Partial::Partial(List first) : from_(1) {
   for (std::uint32_t i = 0; i < first.size; ++i)
@@ -20,8 +20,8 @@ void Partial::push(double time, double fixed, std::int32_t level) {
 }
 
 void Partial::join(List more, std::size_t levels, CellMerger& merger, const Token& token) {
-  const std::vector<double> none(levels, INF);
-  const Limits unlimited{INF, none, none, 0};
+  const std::vector<double> none(levels, kInfinity);
+  const Limits unlimited{kInfinity, none, none, 0};
   merger.begin(unlimited);
   merger.add(0, view(), more);
   Partial next;
@@ -34,4 +34,4 @@ void Partial::join(List more, std::size_t levels, CellMerger& merger, const Toke
   *this = std::move(next);
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

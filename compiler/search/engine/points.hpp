@@ -6,7 +6,7 @@
 
 #include "merge.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // The lists of all cells of a table, one after the other, and where each point came from: the value
 // of the eliminated variable and the point of each input of the step (`width` of them).
@@ -73,4 +73,4 @@ class Partial {
   std::vector<std::vector<std::uint32_t>> from_;
 };
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

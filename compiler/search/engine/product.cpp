@@ -2,7 +2,7 @@
 
 #include "kernels.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 std::optional<std::size_t> factor_of(const Step& step) {
   std::optional<std::size_t> place;
@@ -48,4 +48,4 @@ void Product::add_term(std::size_t i, const double* from) {
       for (std::size_t r = 0; r < m; ++r) sum_[v * m + r] += from[r * along[i]];
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -6,7 +6,7 @@
 
 #include "minplus.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // The place of the only input with rows, if all rows along the last outer dimension are made of the
 // same row of it: out[r][x] = min over v of terms[v][r] + factor[v][x].
@@ -37,4 +37,4 @@ struct Product {
   std::vector<double> sum_;
 };
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -4,13 +4,13 @@
 #include <atomic>
 #include <limits>
 
-namespace topt::search {
+namespace tensoropt::search {
 
 struct Progress {
-  enum Phase { extremes, supported, filling, searching };
-  std::atomic<int> phase{extremes};
+  enum class Phase : int { Extremes, Supported, Filling, Searching };
+  std::atomic<Phase> phase{Phase::Extremes};
   std::atomic<double> epsilon{std::numeric_limits<double>::infinity()};  // the bound proven so far
   std::atomic<int> done{0}, gaps{0};  // of the gaps that are searched
 };
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

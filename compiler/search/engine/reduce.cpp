@@ -5,8 +5,7 @@
 
 #include "model.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 Table select(const Table& table, const std::vector<int>& rows, const std::vector<int>& columns,
@@ -71,7 +70,7 @@ struct Reduction {
         moved.push_back(-1);
         continue;
       }
-      moved.push_back(static_cast<int>(next.nodes.size()));
+      moved.push_back(int(next.nodes.size()));
       next.nodes.push_back(part(old.nodes[n], int(n), -1));
       next.source.push_back(old.source[n]);
       auto& configs = next.configs.emplace_back();
@@ -114,4 +113,4 @@ std::optional<Model> reduce(Model model, const Keep& keep) {
   return std::move(work.next);
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

@@ -9,8 +9,7 @@
 
 #include "memory.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 constexpr std::size_t kCap = 16;  // points per cell when looking for places to divide it
@@ -26,9 +25,9 @@ void each_table(const Model& model, F f) {
 
 double least_transient(const Table& table) {
   if (table.transient.empty()) return 0;
-  double low = INF;
+  double low = kInfinity;
   for (std::size_t i = 0; i < table.size(); ++i)
-    if (table.time[i] != INF) low = std::min(low, table.transient[i]);
+    if (table.time[i] != kInfinity) low = std::min(low, table.transient[i]);
   return low;
 }
 
@@ -45,7 +44,7 @@ struct State {
   Model model;
   Plan plan;
   Bounds bounds;
-  double slack = INF;  // how far the best choice is below the mixed line
+  double slack = kInfinity;  // how far the best choice is below the mixed line
 };
 
 class BoxSearch {
@@ -54,7 +53,7 @@ class BoxSearch {
       : box_(box), effort_(effort), token_(token), found_(found) {}
 
   void search(const Prepared& whole, Range range) {
-    const Bounds* usable = range.high == INF ? &whole.bounds : nullptr;
+    const Bounds* usable = range.high == kInfinity ? &whole.bounds : nullptr;
     if (auto state = narrow(whole.model, whole.plan, usable, range)) finish(*state, range);
   }
 
@@ -63,7 +62,7 @@ class BoxSearch {
   std::optional<State> narrow(Model model, Plan plan, const Bounds* known, Range range) {
     for (int round = 0;; ++round) {
       token_.check();
-      State state{std::move(model), std::move(plan), {}, INF};
+      State state{std::move(model), std::move(plan), {}, kInfinity};
       if (!bound(state, known, range)) return std::nullopt;
       known = nullptr;
       const std::size_t before = entries(state.model);
@@ -86,7 +85,7 @@ class BoxSearch {
   bool bound(State& state, const Bounds* known, Range range) const {
     const double low = transient_floor(state.model, range);
     auto line = [&](const Line& line, Outside& outside_of, const Outside* ready) {
-      if (line.limit == INF) return true;
+      if (line.limit == kInfinity) return true;
       const double base = line_value(line, state.model.base, low);
       if (ready && !ready->empty()) {
         outside_of = *ready;
@@ -111,7 +110,7 @@ class BoxSearch {
 
   static bool over(const Line& line, const Outside& outside_of, const Cost& base, int table,
                    std::size_t entry, const Cost& cost, double low) {
-    if (line.limit == INF) return false;
+    if (line.limit == kInfinity) return false;
     const double transient = std::max(low, cost.transient);
     const double value = line.time * cost.time + line.memory * cost.fixed;
     return outside_of[table][entry] + value + line_value(line, base, transient) >
@@ -121,7 +120,7 @@ class BoxSearch {
   // Whether an entry can be part of a choice in the box, as far as the three lines tell.
   bool useful(const State& state, int table, std::size_t entry, const Cost& cost, double low,
               double high) const {
-    if (cost.time == INF || cost.transient > high) return false;
+    if (cost.time == kInfinity || cost.transient > high) return false;
     const Bounds& b = state.bounds;
     const Cost& base = state.model.base;
     return !over(box_.fastest(), b.time, base, table, entry, cost, low) &&
@@ -134,14 +133,14 @@ class BoxSearch {
     Model copy = state.model;
     Keep keep = keep_all(copy);
     const std::vector<int>& same = state.plan.same;
-    const int nodes = static_cast<int>(copy.nodes.size());
+    const int nodes = int(copy.nodes.size());
     for (int n = 0; n < nodes; ++n)
       if (same[n] != n) keep[n] = keep[same[n]];
       else
         for (std::size_t i = 0; i < keep[n].size(); ++i)
           keep[n][i] = useful(state, n, i, copy.nodes[n]->at(i), low, range.high);
     for (std::size_t e = 0; e < copy.edges.size(); ++e)
-      if (const int table = static_cast<int>(e) + nodes; same[table] != table)
+      if (const int table = int(e) + nodes; same[table] != table)
         copy.edges[e].table = copy.edges[same[table] - nodes].table;
       else drop_entries(state, table, copy.edges[e], low, range.high);
     return reduce(std::move(copy), keep);
@@ -155,9 +154,10 @@ class BoxSearch {
       for (std::size_t c = 0; c < columns; ++c) {
         const std::size_t at = r * columns + c;
         const std::size_t in_plan = state.plan.flipped[table] ? c * rows + r : at;
-        if (old.time[at] == INF || useful(state, table, in_plan, old.at(at), low, high)) continue;
+        if (old.time[at] == kInfinity || useful(state, table, in_plan, old.at(at), low, high))
+          continue;
         if (!left) left = std::make_unique<Table>(old);
-        left->time[at] = INF;
+        left->time[at] = kInfinity;
       }
     if (left) edge.table = std::move(left);
   }
@@ -167,7 +167,7 @@ class BoxSearch {
     const auto levels = transient_levels(state.model, range.low, range.high);
     if (levels.empty()) return;
     const double spread = box_.mixed.memory * (levels.back() - levels.front());
-    if (levels.size() > 1 && box_.mixed.limit != INF && spread > kSplitAt * state.slack)
+    if (levels.size() > 1 && box_.mixed.limit != kInfinity && spread > kSplitAt * state.slack)
       return split(state, levels);
     if (!screen(state, range)) return;
     list(std::move(state), levels);
@@ -175,7 +175,7 @@ class BoxSearch {
 
   // Lists the frontier of the box; a box that takes too long is divided at some good points first.
   void list(State state, const std::vector<double>& levels) {
-    if (box_.mixed.limit == INF) return keep(frontier(state, levels, effort_));
+    if (box_.mixed.limit == kInfinity) return keep(frontier(state, levels, effort_));
     try {
       keep(frontier(state, levels, effort_));
     } catch (const OverBudget&) {
@@ -255,7 +255,7 @@ std::vector<double> transient_levels(const Model& model, double lowest, double h
   std::set<double> levels{low};
   each_table(model, [&](const Table& table) {
     for (std::size_t i = 0; i < table.transient.size(); ++i)
-      if (table.time[i] != INF && table.transient[i] > low && table.transient[i] <= highest)
+      if (table.time[i] != kInfinity && table.transient[i] > low && table.transient[i] <= highest)
         levels.insert(table.transient[i]);
   });
   return {levels.begin(), levels.end()};
@@ -274,7 +274,7 @@ void check_size(const Plan& plan, double budget) {
 
 void search_box(const Prepared& whole, const Box& box, const Effort& effort, const Token& token,
                 std::vector<Solution>& found) {
-  BoxSearch(box, effort, token, found).search(whole, {0, INF});
+  BoxSearch(box, effort, token, found).search(whole, {0, kInfinity});
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

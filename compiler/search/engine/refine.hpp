@@ -5,7 +5,7 @@
 
 #include "lists.hpp"
 
-namespace topt::search {
+namespace tensoropt::search {
 
 // A model with its plans, and the bounds of the time and memory lines if they are known already.
 struct Prepared {
@@ -17,7 +17,8 @@ struct Prepared {
 
 // The values that the transient maximum can take, ascending: none below `lowest` or below what
 // every choice reaches, none above `highest`.
-std::vector<double> transient_levels(const Model& model, double lowest = 0, double highest = INF);
+std::vector<double> transient_levels(const Model& model, double lowest = 0,
+                                     double highest = kInfinity);
 
 // Throws TooLarge when the tables of the plan need more than `budget` bytes.
 void check_size(const Plan& plan, double budget);
@@ -30,4 +31,4 @@ void check_size(const Plan& plan, double budget);
 void search_box(const Prepared& whole, const Box& box, const Effort& effort, const Token& token,
                 std::vector<Solution>& found);
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

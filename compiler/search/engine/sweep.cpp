@@ -9,18 +9,15 @@
 #include "fill.hpp"
 #include "parallel.hpp"
 
-namespace topt::search {
-
+namespace tensoropt::search {
 namespace {
 
 constexpr double kCoarse = 0.01;  // above this epsilon, all points are soon more work than few
 constexpr double kAgain = 30;     // times the first effort, once there is a bound to fall back on
-constexpr std::size_t kFillReach =
-    15;  // points on either side of a gap to take configurations from
+constexpr std::size_t kFillReach = 15;  // points beside a gap to take configurations from
 constexpr std::size_t kKnown = 32;
 constexpr double kStages[] = {0.05, 0.02, 0.01};
-constexpr std::size_t kBatch =
-    4;  // gaps taken at once: fixed, so that results do not depend on threads
+constexpr std::size_t kBatch = 4;  // gaps at once, fixed: results do not depend on threads
 
 // What is known to hold of every choice: time * t + memory * M >= bound.
 struct Support {
@@ -31,7 +28,7 @@ struct Support {
 struct Gap {
   std::size_t left, right;  // among the result's points
   double left_time, left_memory, right_time, right_memory;
-  double slope = 0, error = INF;
+  double slope = 0, error = kInfinity;
   bool refined = false;  // no supported point is known to be missing between them
 };
 
@@ -160,7 +157,7 @@ class Frontier {
     if (!whole_.bounds.time.empty()) return;
     Outside bounds[2];
     parallel(2, options_.threads, [&](std::size_t i) {
-      const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, INF};
+      const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, kInfinity};
       bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights, &token_), &token_);
     });
     whole_.bounds.time = std::move(bounds[0]);
@@ -184,13 +181,13 @@ class Frontier {
   // A choice not within e of either point lies below the corner (right_time, left_memory) / (1 +
   // e), and above every support; so the largest e that leaves room is the least over the supports.
   double error_of(const Gap& gap) const {
-    double error = INF;
+    double error = kInfinity;
     for (const Support& line : supports_) error = std::min(error, error_under(gap, line));
     return std::max(0.0, error);
   }
 
   static double error_under(const Gap& gap, const Support& line) {
-    if (line.bound <= 0) return INF;
+    if (line.bound <= 0) return kInfinity;
     return (line.time * gap.right_time + line.memory * gap.left_memory) / line.bound - 1;
   }
 
@@ -211,7 +208,7 @@ class Frontier {
   void sweep() {
     auto open = [](const Gap& gap) { return !gap.refined; };
     for (;;) {
-      report(Progress::supported);
+      report(Progress::Phase::Supported);
       const auto batch = worst(kBatch, open);
       if (batch.empty() || token_.expired()) break;
       std::vector<Supported> best(batch.size());
@@ -225,7 +222,7 @@ class Frontier {
       for (std::size_t i = 0; i < batch.size(); ++i) settle(batch[i], std::move(best[i]));
       for (Gap& gap : gaps_) gap.error = std::min(gap.error, error_of(gap));
     }
-    result_.supported = static_cast<int>(result_.points.size());
+    result_.supported = int(result_.points.size());
     result_.hull_epsilon = largest_error();
   }
 
@@ -266,7 +263,7 @@ class Frontier {
   }
 
   void fill_gaps(std::size_t reach) {
-    report(Progress::filling);
+    report(Progress::Phase::Filling);
     const auto order = in_order();
     const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
     std::vector<std::vector<Solution>> found(todo.size());
@@ -303,7 +300,7 @@ class Frontier {
 
   // Replaces a gap by those between the points found in it, of which none misses more than
   // `proven`.
-  void divide(std::size_t at, std::vector<Solution>& found, double proven = INF) {
+  void divide(std::size_t at, std::vector<Solution>& found, double proven = kInfinity) {
     keep_best(found);
     gaps_[at].error = std::min(gaps_[at].error, proven);
     const Gap gap = gaps_[at];
@@ -320,10 +317,10 @@ class Frontier {
 
   void search_gaps() {
     const auto todo = worst(gaps_.size(), [](const Gap&) { return true; });
-    result_.gaps = static_cast<int>(todo.size());
+    result_.gaps = int(todo.size());
     if (todo.empty()) return;
     progress_.gaps = result_.gaps;
-    report(Progress::searching);
+    report(Progress::Phase::Searching);
     try {
       know_bounds();
     } catch (const Stopped&) {
@@ -332,7 +329,7 @@ class Frontier {
     }
     std::vector<std::vector<Solution>> found(todo.size());
     std::vector<char> done(todo.size(), 0);
-    const Effort effort{static_cast<std::uint64_t>(options_.box_sums), SIZE_MAX,
+    const Effort effort{std::uint64_t(options_.box_sums), SIZE_MAX,
                         todo.size() == 1 ? options_.threads : 1, &meter_};
     std::atomic<bool> full{false};
     parallel(todo.size(), options_.threads, [&](std::size_t i) {
@@ -350,7 +347,7 @@ class Frontier {
     result_.open_gaps = 0;
     for (std::size_t i = 0; i < todo.size(); ++i) {
       result_.open_gaps += !done[i];
-      divide(todo[i], found[i], done[i] ? target_ : INF);
+      divide(todo[i], found[i], done[i] ? target_ : kInfinity);
     }
   }
 
@@ -359,7 +356,7 @@ class Frontier {
     if (gaps_.empty()) return true;
     if (options_.hull_only || most <= 0) return false;
     const Box box{result_.points[1].cost.time - 1, result_.points[0].cost.memory() - 1, {}};
-    const auto sums = static_cast<std::uint64_t>(most);
+    const auto sums = std::uint64_t(most);
     try {
       know_bounds();
       std::vector<Solution> found;
@@ -395,4 +392,4 @@ Result solve_frontier(Prepared& whole, const Options& options, const Until& unti
   return Frontier(whole, options, until, progress).run();
 }
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

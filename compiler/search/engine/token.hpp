@@ -7,7 +7,7 @@
 #include <exception>
 #include <stdexcept>
 
-namespace topt::search {
+namespace tensoropt::search {
 
 struct Stopped : std::exception {
   const char* what() const noexcept override { return "stopped before the search was complete"; }
@@ -59,4 +59,4 @@ class Lookout {
   double sums_ = 0;
 };
 
-}  // namespace topt::search
+}  // namespace tensoropt::search

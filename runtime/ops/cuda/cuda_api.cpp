@@ -1,7 +1,7 @@
 #include "cuda/cuda_api.hpp"
 
 #include "cuda/shared_library.hpp"
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 
 namespace tensoropt {
 

@@ -1,7 +1,7 @@
 #include "cuda/cuda_facts.hpp"
 
 #include "cuda/nccl_api.hpp"
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 
 namespace tensoropt {
 namespace {

@@ -6,7 +6,8 @@
 #include <atomic>
 
 #include "cuda/nccl_api.hpp"
-#include "ort/element.hpp"
+#include "element.hpp"
+#include "shape.hpp"
 
 namespace tensoropt {
 

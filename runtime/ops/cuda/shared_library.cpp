@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 
 namespace tensoropt {
 namespace {

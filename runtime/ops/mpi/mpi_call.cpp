@@ -2,11 +2,10 @@
 
 #include <string>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 #include "start/control.hpp"
 
 namespace tensoropt {
-
 namespace {
 
 // The last line of MPI's stack, which says what went wrong.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collective.hpp"
+#include "ort/ort_api.hpp"
 
 namespace tensoropt {
 

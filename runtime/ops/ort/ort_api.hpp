@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "error.hpp"
 #include "ort/slots.hpp"
+#include "shape.hpp"
 
 namespace tensoropt {
 
@@ -64,12 +64,6 @@ struct CustomOp {
   std::size_t (*GetAliasMap)(int**, int**);
   void (*ReleaseAliasMap)(int*, int*);
 };
-
-struct Error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-using Shape = std::vector<std::int64_t>;
 
 // The interface's table, with calls that throw `Error` in place of returning a status.
 class Api {

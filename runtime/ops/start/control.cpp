@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "cuda/nccl_group.hpp"
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 #include "progress.hpp"
 #include "start/shared_memory.hpp"
 

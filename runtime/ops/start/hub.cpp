@@ -7,7 +7,7 @@
 #include <sstream>
 #include <thread>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 
 namespace tensoropt {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 #include "start/launch_environment.hpp"
 #include "start/sha256.hpp"
 

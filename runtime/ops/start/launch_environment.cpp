@@ -7,7 +7,7 @@
 #include <optional>
 #include <sstream>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 
 namespace tensoropt {
 namespace {

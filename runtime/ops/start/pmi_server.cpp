@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 
 namespace tensoropt {
 namespace {

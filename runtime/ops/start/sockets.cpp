@@ -15,7 +15,7 @@
 #include <memory>
 #include <thread>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 #include "start/launch_environment.hpp"
 
 namespace tensoropt {

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <string>
 
-#include "ort/ort_api.hpp"
+#include "error.hpp"
 #include "start/control.hpp"
 #include "start/dead_peers.hpp"
 #include "start/hub.hpp"
@@ -22,8 +22,8 @@
 namespace tensoropt {
 namespace {
 
-constexpr int kMostStatus =
-    255;  // MPICH, where an error is fatal to it, exits with the error's code
+// MPICH, where an error is fatal to it, exits with the error's code.
+constexpr int kMostStatus = 255;
 
 pid_t started_in = 0;
 std::string job_name;  // as MPICH knows it, where ranks met over sockets

@@ -9,8 +9,8 @@
 #include <sstream>
 #include <string>
 
+#include "error.hpp"
 #include "mpi/mpi_call.hpp"
-#include "ort/ort_api.hpp"
 #include "start/control.hpp"
 #include "start/hub.hpp"
 

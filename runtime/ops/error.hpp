@@ -1,0 +1,12 @@
+// What goes wrong in this library, in one line.
+#pragma once
+
+#include <stdexcept>
+
+namespace tensoropt {
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace tensoropt
