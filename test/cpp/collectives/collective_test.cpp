@@ -1,0 +1,200 @@
+// What collectives do with whole tensors, element by element.
+#include "collective.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "error.hpp"
+#include "local_transport.hpp"
+
+namespace tensoropt {
+namespace {
+
+constexpr const ElementInfo& kInt64 = kElements[4];
+
+// A tensor of int64; `at` takes one index per dimension.
+struct Tensor {
+  Shape shape;
+  std::vector<std::int64_t> data;
+
+  explicit Tensor(Shape of) : shape(std::move(of)), data(count_of(shape)) {}
+  std::int64_t& at(const Shape& index) {
+    std::size_t offset = 0;
+    for (std::size_t d = 0; d < shape.size(); ++d)
+      offset = offset * std::size_t(shape[d]) + std::size_t(index[d]);
+    return data[offset];
+  }
+};
+
+// Every index of a shape, in order.
+std::vector<Shape> indices(const Shape& shape) {
+  std::vector<Shape> all{{}};
+  for (const auto size : shape) {
+    std::vector<Shape> longer;
+    for (const auto& index : all)
+      for (std::int64_t i = 0; i < size; ++i) {
+        longer.push_back(index);
+        longer.back().push_back(i);
+      }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+// x of a rank: no two elements of the job are equal.
+Tensor input_of(std::size_t rank, const Shape& shape) {
+  Tensor x(shape);
+  for (std::size_t i = 0; i < x.data.size(); ++i)
+    x.data[i] = std::int64_t((i * 7 + 3) % 11 + 100 * i + 10'000 * rank);
+  return x;
+}
+
+std::vector<Tensor> run_on_ranks(const Collective& node, const Shape& shape,
+                                 std::size_t most_rows) {
+  const std::size_t ranks = node.group.size();
+  LocalGroup group(ranks);
+  std::vector<Tensor> results(ranks, Tensor(node.output_shape(shape)));
+  on_ranks(ranks, [&](std::size_t rank) {
+    const Tensor x = input_of(rank, shape);
+    LocalTransport transport(group, rank, most_rows);
+    run(node, kInt64, shape, x.data.data(), results[rank].data.data(), transport);
+  });
+  return results;
+}
+
+constexpr std::size_t kRanks = 3;
+const Shape kGroup{4, 0, 2};                  // places are not ranks
+constexpr std::size_t kRows[] = {1, 4, 100};  // that a transport takes as they lie
+
+TEST(Collective, AllReduce) {
+  for (const auto reduction : {Reduction::Sum, Reduction::Max, Reduction::Min}) {
+    const Collective node{.kind = Kind::AllReduce, .group = kGroup, .reduction = reduction};
+    for (const auto& y : run_on_ranks(node, {2, 5}, 1))
+      for (std::size_t i = 0; i < y.data.size(); ++i) {
+        std::vector<std::int64_t> all;
+        for (std::size_t rank = 0; rank < kRanks; ++rank)
+          all.push_back(input_of(rank, {2, 5}).data[i]);
+        const auto [low, high] = std::minmax_element(all.begin(), all.end());
+        const std::int64_t sum = all[0] + all[1] + all[2];
+        EXPECT_EQ(y.data[i], reduction == Reduction::Sum   ? sum
+                             : reduction == Reduction::Max ? *high
+                                                           : *low);
+      }
+  }
+}
+
+TEST(Collective, AllGather) {
+  const Shape shape{2, 3, 4};
+  for (const std::size_t rows : kRows)
+    for (std::int64_t dim = 0; dim < 3; ++dim) {
+      const Collective node{.kind = Kind::AllGather, .group = kGroup, .dim = dim};
+      for (auto& y : run_on_ranks(node, shape, rows))
+        for (auto index : indices(y.shape)) {
+          const auto found = y.at(index);
+          auto& along = index[std::size_t(dim)];
+          const auto rank = along / shape[std::size_t(dim)];
+          along %= shape[std::size_t(dim)];
+          EXPECT_EQ(found, input_of(std::size_t(rank), shape).at(index));
+        }
+    }
+}
+
+TEST(Collective, ReduceScatter) {
+  const Shape shape{3, 6, 9};
+  for (const std::size_t rows : kRows)
+    for (std::int64_t dim = 0; dim < 3; ++dim) {
+      const Collective node{.kind = Kind::ReduceScatter, .group = kGroup, .dim = dim};
+      auto results = run_on_ranks(node, shape, rows);
+      for (std::size_t place = 0; place < kRanks; ++place)
+        for (auto index : indices(results[place].shape)) {
+          const auto found = results[place].at(index);
+          index[std::size_t(dim)] += std::int64_t(place) * results[place].shape[std::size_t(dim)];
+          std::int64_t sum = 0;
+          for (std::size_t rank = 0; rank < kRanks; ++rank) sum += input_of(rank, shape).at(index);
+          EXPECT_EQ(found, sum);
+        }
+    }
+}
+
+TEST(Collective, AllToAll) {
+  const Shape shape{3, 6, 3};
+  for (std::int64_t split = 0; split < 3; ++split)
+    for (std::int64_t concat = 0; concat < 3; ++concat) {
+      const Collective node{
+          .kind = Kind::AllToAll, .group = kGroup, .split_dim = split, .concat_dim = concat};
+      auto results = run_on_ranks(node, shape, 1);
+      Shape piece = shape;
+      piece[std::size_t(split)] /= std::int64_t(kRanks);
+      for (std::size_t place = 0; place < kRanks; ++place)
+        for (auto index : indices(results[place].shape)) {
+          const auto found = results[place].at(index);
+          const auto sender = index[std::size_t(concat)] / piece[std::size_t(concat)];
+          index[std::size_t(concat)] %= piece[std::size_t(concat)];
+          index[std::size_t(split)] += std::int64_t(place) * piece[std::size_t(split)];
+          EXPECT_EQ(found, input_of(std::size_t(sender), shape).at(index));
+        }
+    }
+}
+
+TEST(Collective, BroadcastTakesTheRootsPlace) {
+  const Collective node{.kind = Kind::Broadcast, .group = kGroup, .source = 0};
+  for (const auto& y : run_on_ranks(node, {4}, 1)) EXPECT_EQ(y.data, input_of(1, {4}).data);
+}
+
+TEST(Collective, MessageFromOneToTheOther) {
+  LocalGroup group(2);
+  const Tensor x = input_of(0, {5});
+  Tensor y({5});
+  on_ranks(2, [&](std::size_t rank) {
+    LocalTransport transport(group, rank, 1);
+    const Collective node{
+        .kind = rank == 0 ? Kind::Send : Kind::Recv, .group = {3, 8}, .source = 3, .target = 8};
+    run(node, kInt64, {5}, x.data.data(), y.data.data(), transport);
+  });
+  EXPECT_EQ(y.data, x.data);
+}
+
+TEST(Collective, NothingIsSentOfNothingNorToOneself) {
+  LocalGroup nobody(2);  // a call would wait for the other rank for ever
+  LocalTransport transport(nobody, 0, 1);
+  run({.kind = Kind::AllReduce, .group = {0, 1}}, kInt64, {0, 3}, nullptr, nullptr, transport);
+  const Tensor x = input_of(0, {3});
+  Tensor y({3});
+  run({.kind = Kind::AllReduce, .group = {5}}, kInt64, {3}, x.data.data(), y.data.data(),
+      transport);
+  EXPECT_EQ(y.data, x.data);
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Collective, ShapesThatCannotBe) {
+  const Collective scatter{.kind = Kind::ReduceScatter, .group = kGroup, .dim = 1};
+  EXPECT_EQ(error_of([&] { scatter.output_shape({3, 4}); }),
+            "dimension 1 of the input of shape [3, 4] does not divide by the group's 3 ranks");
+  EXPECT_EQ(error_of([&] { scatter.output_shape({3}); }),
+            "dim must be a dimension of the input of shape [3], got: 1");
+  EXPECT_EQ(error_of([&] { scatter.place_of(1); }),
+            "root must be a rank of the group [4, 0, 2], got: 1");
+  EXPECT_EQ(error_of([] { parse_reduction("mean"); }),
+            "unknown reduction, expected sum, max or min, got: mean");
+  EXPECT_NE(error_of([] { element_info(8); }).find("got: ONNX element type 8"), std::string::npos);
+}
+
+TEST(Collective, WhatRanksMustAgreeOn) {
+  const Collective gather{.kind = Kind::AllGather, .group = kGroup, .dim = 1};
+  EXPECT_EQ(gather.describe(kInt64, {2, 3}), "AllGather of int64[2, 3] dim 1");
+  const Collective send{.kind = Kind::Send, .group = {0, 2}, .source = 2, .target = 0};
+  const Collective receive{.kind = Kind::Recv, .group = {0, 2}, .source = 2, .target = 0};
+  EXPECT_EQ(send.describe(kInt64, {3}), receive.describe(kInt64, {3}));
+}
+
+}  // namespace
+}  // namespace tensoropt

@@ -1,0 +1,56 @@
+// A group whose ranks are threads of this process: what a collective does with whole tensors can be
+// tested without MPI.
+#pragma once
+
+#include <barrier>
+#include <functional>
+#include <vector>
+
+#include "transport.hpp"
+
+namespace tensoropt {
+
+// What the ranks of a group see of each other. They meet at every call.
+struct LocalGroup {
+  explicit LocalGroup(std::size_t ranks);
+
+  std::size_t ranks;
+  std::vector<const void*> shown;  // one pointer for each rank
+  std::barrier<> meeting;
+};
+
+// Elements are int64.
+class LocalTransport final : public Transport {
+ public:
+  LocalTransport(LocalGroup& group, std::size_t place, std::size_t most_rows)
+      : group_(group), place_(place), most_rows_(most_rows) {}
+
+  std::size_t most_rows() const override { return most_rows_; }
+  void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) override;
+  void all_gather(const void* x, void* y, std::size_t count, std::size_t rows) override;
+  void reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
+                      Reduction reduction) override;
+  void all_to_all(const void* x, void* y, std::size_t count) override;
+  void broadcast(const void* x, void* y, std::size_t count, int root) override;
+  void send(const void* x, std::size_t count, int place) override;
+  void recv(void* y, std::size_t count, int place) override;
+  void copy(const void* from, void* to, std::size_t bytes) override;
+  void pack(const Cut& cut, const void* tensor, void* pieces) override;
+  void unpack(const Cut& cut, const void* pieces, void* tensor) override;
+  void* scratch(std::size_t index, std::size_t bytes) override;
+
+ private:
+  // Shows x to all ranks, lets `take` read theirs (rank, element), and waits until all have.
+  using Reader = std::function<std::int64_t(std::size_t rank, std::size_t element)>;
+  void exchange(const void* x, const std::function<void(const Reader&)>& take);
+  std::int64_t combined(const Reader& read, std::size_t element, Reduction reduction) const;
+
+  LocalGroup& group_;
+  std::size_t place_;
+  std::size_t most_rows_;
+};
+
+// Runs `body` for every rank, each in a thread of its own.
+void on_ranks(std::size_t ranks, const std::function<void(std::size_t)>& body);
+
+}  // namespace tensoropt
