@@ -1,6 +1,7 @@
 # Set-up and checks. Needs Python >= 3.11 and a C++ compiler; everything else comes into .venv.
 #   make demo    install the product alone; a frontier, a checked plan and a training run of a real model
-#   make test    install all tools; linters, types, the site, lit and pytest
+#   make test    install all tools; linters, types, the site, unit tests of the C++, lit and pytest
+#   make cpp     build the C++ again and run its unit tests (part of make test)
 #   make docs    the generated pages again, and the site from docs/, in site/
 #   make examples   the documentation's examples again, to see which are out of date (ARGS=--write: correct them)
 #   make bench-search   the search against NumPy elimination of the same tables
@@ -36,29 +37,54 @@ $(PRODUCT): EXTRAS := cpu
 $(TOOLS): EXTRAS := dev,torch
 $(GPU_TOOLS): EXTRAS := cuda,tools
 
+# Development builds with the tools in its own environment, in a folder that `make cpp` can build
+# again, with the unit tests, and takes warnings for errors.
+BUILDERS := $(VENV)/.installed-builders
+BUILD    := build/native
+$(TOOLS): $(BUILDERS)
+$(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
+    --config-settings=cmake.define.TENSOROPT_TESTS=ON \
+    --config-settings=cmake.define.TENSOROPT_WERROR=ON
+
 # A virtual environment of ours, whatever one is active.
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
 
 all: build
 
 build: $(TOOLS)
 
+define ENVIRONMENT
+@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("make: error: $(PYTHON): expected Python >= 3.11, got: %d.%d" % v)'
+@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+endef
+
 # Repeated only when what is compiled, or what is depended upon, changes: an editable install
 # finds new Python files by itself.
 $(PRODUCT) $(TOOLS) $(GPU_TOOLS): $(NATIVE)
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("make: error: $(PYTHON): expected Python >= 3.11, got: %d.%d" % v)'
-	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(ENVIRONMENT)
 	@echo "installing .[$(EXTRAS)] into $(@D)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(HOW) --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(BUILDERS): pyproject.toml
+	$(ENVIRONMENT)
+	@$(@D)/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
+	    print(*p["build-system"]["requires"], *p["project"]["optional-dependencies"]["cpp"], sep="\n")' | \
+	    $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement /dev/stdin
 	@touch $@
 
 demo: $(or $(wildcard $(TOOLS)),$(PRODUCT))
 	@$(BIN)/python examples/demo.py
 
-test: build lint typecheck site lit pytest
+test: build lint typecheck site cpp lit pytest
+
+# Builds what changed since the installation, and runs the unit tests.
+cpp: build
+	$(BIN)/cmake --build $(BUILD)
+	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
 
 lit: build
 	$(BIN)/lit --verbose --workers=2 test

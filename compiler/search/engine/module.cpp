@@ -290,8 +290,8 @@ NB_MODULE(_engine, m) {
       .def("add_table", &Engine::add_table, "time"_a, "static"_a.none(), "transient"_a.none())
       .def("add_node", &Engine::add_node, "table"_a)
       .def("add_edge", &Engine::add_edge, "a"_a, "b"_a, "table"_a)
-      .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a,
-           "numbers_only"_a, "order"_a, "threads"_a)
+      .def("prepare", &Engine::prepare, "always_share"_a, "budget_bytes"_a, "numbers_only"_a,
+           "order"_a, "threads"_a)
       .def("widest", &Engine::widest)
       .def("steps", &Engine::steps)
       .def("min_time", &Engine::min_time)
