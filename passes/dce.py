@@ -9,8 +9,8 @@ from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import YIELD, function, is_onnx
 from tensoropt.dialects.topt import keys
-from tensoropt.dialects.topt.references import forget_removed
 from tensoropt.passes.base import Pass
+from tensoropt.passes.numbering import forget_removed
 
 __all__ = ["DcePass"]
 

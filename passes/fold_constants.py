@@ -23,8 +23,8 @@ from tensoropt.dialects.onnx import (
     is_no_value,
     walk,
 )
-from tensoropt.dialects.topt.references import forget_removed
 from tensoropt.passes.base import Pass
+from tensoropt.passes.numbering import forget_removed
 
 __all__ = ["FoldConstantsPass"]
 

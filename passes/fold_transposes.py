@@ -19,8 +19,8 @@ from tensoropt.dialects.onnx import (
     require_domain,
     walk,
 )
-from tensoropt.dialects.topt.references import forget_removed
 from tensoropt.passes.base import Pass
+from tensoropt.passes.numbering import forget_removed
 
 __all__ = ["FoldTransposesPass"]
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TextIO
 
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects import verifier
 from tensoropt.dialects.mlir import PassManager, ir
-from tensoropt.dialects.topt.carrier import InvalidError
-from tensoropt.dialects.topt.verifier import verify as verify_topt
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.diagnostics import Diagnostic
 from tensoropt.passes.pipeline_text import Element, parse_elements, parse_options
@@ -120,8 +119,8 @@ def verify(module: ir.Module) -> None:
     except ir.MLIRError as error:
         raise raised_by_mlir(error) from None
     try:
-        verify_topt(module)
-    except InvalidError as error:
+        verifier.verify(module)
+    except verifier.InvalidError as error:
         raise Pass.fail(error.op, error.message) from None
 
 

@@ -1,7 +1,4 @@
-"""The `topt` dialect: what it declares, and typed access to it.
-
-Checks (`verifier`) and changes (`references`) of whole modules are imported from where they are.
-"""
+"""The `topt` dialect: what it declares, and typed access to it; `dialects/verifier` checks it."""
 
 from tensoropt.dialects.topt.dialect import (
     AXIS_CONSTANT,

@@ -1,7 +1,7 @@
 """The `topt` dialect: layouts with partial sums, strategies, reshards, axis constants.
 
 No `from __future__ import annotations` here: the bindings read the field annotations as types.
-What the bindings cannot say of an attribute or an operation is checked in `verifier.py`.
+What the bindings cannot say of an attribute or an operation is checked in `dialects/verifier`.
 """
 
 from typing import Any

@@ -12,9 +12,7 @@ from typing import Any
 from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt.carrier import Carrier, InvalidError
 from tensoropt.dialects.topt.dialect import AXIS_CONSTANT, RESHARD
-from tensoropt.dialects.topt.fitting import Fitting
 from tensoropt.dialects.topt.keys import (
     ARGUMENT,
     KEYS,
@@ -28,7 +26,9 @@ from tensoropt.dialects.topt.keys import (
     STRATEGY,
 )
 from tensoropt.dialects.topt.layouts import MESH
-from tensoropt.dialects.topt.references import References
+from tensoropt.dialects.verifier.carrier import Carrier, InvalidError
+from tensoropt.dialects.verifier.fitting import Fitting
+from tensoropt.dialects.verifier.references import References
 
 __all__ = ["verify"]
 
