@@ -55,7 +55,10 @@ def import_model(
     folder = Folder(model.path)
     for parameter in model.parameters.values():
         check_stored(folder, parameter.tensor)
-    inferred = infer_types(model.path, model.proto)
+    try:
+        inferred = infer_types(model.proto)
+    except UserError as error:
+        raise UserError(f"{model.path}: {error}") from None
     name_outputs(inferred.graph, value_types(model.graph))
     model.proto = inferred
     with ir.Location.unknown():

@@ -19,7 +19,7 @@ from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.elements import ELEMENTS, element_of
 from tensoropt.dialects.onnx import known_domains, known_ops, schema
 
-__all__ = ["check_graph", "node_error"]
+__all__ = ["check_graph", "node_error", "node_problem"]
 
 Attribute = onnx.AttributeProto
 _SPARSE = (Attribute.SPARSE_TENSOR, Attribute.SPARSE_TENSORS)
@@ -40,7 +40,12 @@ _UNSUPPORTED = {Attribute.GRAPHS: "several graphs", Attribute.UNDEFINED: "no typ
 
 def node_error(path: Path, node: onnx.NodeProto, text: str) -> UserError:
     """Return the error that says ``text`` of ``node``."""
-    return UserError(f"{path}: node '{node.name}' ({node.op_type}): {text}")
+    return UserError(f"{path}: {node_problem(node, text)}")
+
+
+def node_problem(node: onnx.NodeProto, text: str) -> str:
+    """Return what says ``text`` of ``node``, without the file."""
+    return f"node '{node.name}' ({node.op_type}): {text}"
 
 
 def check_graph(path: Path, proto: onnx.ModelProto) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import onnx
 
@@ -32,30 +31,31 @@ _WHERE = re.compile(r"\(op_type:(?P<op>[^,)]*)(?:, node name: (?P<node>.*?))?\):
 _TAG = re.compile(r"\[[A-Za-z]+Error\] ?")
 
 
-def infer_types(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+def infer_types(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return ``proto`` with a type for every value, declared shapes only where none is inferred.
 
     Sizes that the file declares for outputs and inner values are not trusted where inference knows
-    them: a file made for another batch size often keeps stale ones. Raises :class:`UserError`.
+    them: a file made for another batch size often keeps stale ones. Raises :class:`UserError`,
+    which does not name the file.
     """
     declared = {graph_id: types for graph_id, types in _declared(proto)}
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     _drop_declared(bare)
     _weights_as_inputs(bare)
-    inferred = _with_classical(path, _infer(path, bare))
+    inferred = _with_classical(_infer(bare))
     if not _complete(inferred):
         known = {**_shaped(declared[()]), **_known(inferred.graph)}
         if _needs_runtime(inferred.graph, known, declared[()]):
             known = {**runtime_types(inferred), **known}
         known = {**declared[()], **known}
         _declare(inferred.graph, known)
-        inferred = _infer(path, inferred)
+        inferred = _infer(inferred)
         _fill(inferred, {**declared, (): known})
-    return _closed(path, inferred)
+    return _closed(inferred)
 
 
-def _with_classical(path: Path, inferred: onnx.ModelProto) -> onnx.ModelProto:
+def _with_classical(inferred: onnx.ModelProto) -> onnx.ModelProto:
     """Find types of `ai.onnx.ml` that inference leaves open, and infer again while there are more.
 
     A round for each time that others are between two of them.
@@ -68,7 +68,7 @@ def _with_classical(path: Path, inferred: onnx.ModelProto) -> onnx.ModelProto:
         if not found:
             break
         _declare(graph, {**_known(graph), **found})
-        inferred = _infer(path, inferred)
+        inferred = _infer(inferred)
     return inferred
 
 
@@ -85,14 +85,14 @@ def name_outputs(graph: onnx.GraphProto, declared: Types) -> None:
                 dim.dim_param = own.dim_param
 
 
-def _closed(path: Path, inferred: onnx.ModelProto) -> onnx.ModelProto:
+def _closed(inferred: onnx.ModelProto) -> onnx.ModelProto:
     """Find sizes that inference leaves open, and infer again with them while there are more."""
     for _ in range(_ROUNDS):
         sizes = open_sizes(inferred.graph, _all_types(inferred.graph))
         if not sizes:
             break
         substitute(inferred.graph, sizes)
-        inferred = _infer(path, inferred)
+        inferred = _infer(inferred)
     return inferred
 
 
@@ -157,14 +157,14 @@ def _weights_as_inputs(proto: onnx.ModelProto) -> None:
         graph.initializer.extend(stored)
 
 
-def _infer(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Infer all types, as often as it takes until no shape is left that needs to be corrected.
 
     A shape that is wrong may be what stops inference at a node behind it.
     """
     wrong: Corrections = {}
     while True:
-        inferred, refused = _attempt(path, masked(proto, wrong) if wrong else proto)
+        inferred, refused = _attempt(masked(proto, wrong) if wrong else proto)
         unmask(inferred)
         found = corrections(inferred)
         if any(wrong.get(place) != types for place, types in found.items()):
@@ -175,50 +175,48 @@ def _infer(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
             return inferred
 
 
-def _attempt(path: Path, proto: onnx.ModelProto) -> tuple[onnx.ModelProto, UserError | None]:
+def _attempt(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, UserError | None]:
     """Return what is inferred, and the error after which that is not all."""
     try:
-        return _infer_once(path, proto), None
+        return _infer_once(proto), None
     except UserError as error:
         try:
-            return onnx_inference.run(path, proto, strict=False, values=False), error
+            return onnx_inference.run(proto, strict=False, values=False), error
         except native.NativeError:
             raise error from None
 
 
-def _infer_once(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
+def _infer_once(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Infer from shapes alone, and where that leaves sizes unknown from values too.
 
     Propagating values takes a hundred times as long: a third of a millisecond per node.
     """
     try:
-        inferred = onnx_inference.run(path, proto, strict=True, values=False)
+        inferred = onnx_inference.run(proto, strict=True, values=False)
         return (
-            inferred
-            if _static(inferred)
-            else onnx_inference.run(path, proto, strict=True, values=True)
+            inferred if _static(inferred) else onnx_inference.run(proto, strict=True, values=True)
         )
     except native.NativeError as error:
-        return _without_values(path, proto, error)
+        return _without_values(proto, error)
 
 
-def _without_values(path: Path, proto: onnx.ModelProto, first: Exception) -> onnx.ModelProto:
+def _without_values(proto: onnx.ModelProto, first: Exception) -> onnx.ModelProto:
     """Infer again after a failure, skipping what fails, if the model is right nevertheless.
 
     The propagation of values (not of shapes) fails where it takes a matrix for a vector, and the
     inference of operators that are functions where these refer to attributes.
     """
     try:
-        onnx_inference.run(path, proto, strict=True, values=False)
+        onnx_inference.run(proto, strict=True, values=False)
     except native.NativeError:
         plain = masked(proto, {})
         unmask(plain)
         if not loads(plain):
-            raise UserError(f"{path}: {_explain(str(first))}") from None
+            raise UserError(_explain(str(first))) from None
     try:
-        return onnx_inference.run(path, proto, strict=False, values=True)
+        return onnx_inference.run(proto, strict=False, values=True)
     except native.NativeError as error:
-        raise UserError(f"{path}: {_explain(str(error))}") from None
+        raise UserError(_explain(str(error))) from None
 
 
 def _explain(text: str) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
-from pathlib import Path
 
 import onnx
 from onnx import shape_inference
 
-from tensoropt.compiler.protos.graph_checks import node_error
+from tensoropt.compiler.protos.graph_checks import node_problem
 from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
 from tensoropt.compiler.shapes.corrections import Corrections, Place, is_masked, masked, unmask
 from tensoropt.compiler.shapes.runtime_types import loads
@@ -23,7 +22,7 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = ["run"]
 
 
-def run(path: Path, proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
+def run(proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
     """Return what ONNX infers, with nodes masked that it does not survive.
 
     Raises :class:`NativeError` with its words if it refuses, :class:`UserError` that names the node
@@ -33,11 +32,11 @@ def run(path: Path, proto: onnx.ModelProto, *, strict: bool, values: bool) -> on
         try:
             return _inferred(proto, strict, values, native.seconds_for(len(proto.graph.node)))
         except native.NativeFailureError as failure:
-            proto = _without_fatal(path, proto, failure, strict, values)
+            proto = _without_fatal(proto, failure, strict, values)
 
 
 def _without_fatal(
-    path: Path, proto: onnx.ModelProto, failure: Exception, strict: bool, values: bool
+    proto: onnx.ModelProto, failure: Exception, strict: bool, values: bool
 ) -> onnx.ModelProto:
     """Return ``proto`` with the operator masked that ends inference, wherever it stands.
 
@@ -47,10 +46,10 @@ def _without_fatal(
     fatal = _fatal(proto, list(nodes), strict, values)
     problem = f"types cannot be inferred: onnx {failure}"
     if fatal is None:
-        raise UserError(f"{path}: {problem}")
+        raise UserError(problem)
     node = nodes[fatal]
     if is_masked(node) or not _is_right(proto):
-        raise node_error(path, node, problem)
+        raise UserError(node_problem(node, problem))
     same: Corrections = {p: {} for p, n in nodes.items() if _operator(n) == _operator(node)}
     return masked(proto, same)
 

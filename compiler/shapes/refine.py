@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tensoropt.compiler.protos.emitter import Emitter
 from tensoropt.compiler.protos.subgraphs import subgraphs
 from tensoropt.compiler.protos.types import TypeTable
@@ -12,7 +10,6 @@ from tensoropt.compiler.shapes.reshapes import write_reshapes
 from tensoropt.compiler.shapes.symbols import dims_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name
-from tensoropt.dialects.topt import keys
 
 __all__ = ["merged_type", "refine_types", "update_signature"]
 
@@ -26,9 +23,7 @@ def refine_types(module: ir.Module) -> bool:
     with module.context, ir.Location.unknown():
         emitter = Emitter(module, {op_name("", BARRIER): _as_identity})
         emitter.function(lambda argument: None)
-        held = module.operation.attributes
-        name = keys.MODEL.get(held, "module")
-        inferred = infer_types(Path(name), emitter.model())
+        inferred = infer_types(emitter.model())
         types: Types = {}
         for graph, _ in subgraphs(inferred.graph):
             types.update(value_types(graph))

@@ -139,6 +139,22 @@ def test_a_failing_pass_is_named_with_those_before(opt, text) -> None:
     assert "(in pass 'insert-reshards' after 'cse', 'symbol-dce')" in outcome.err
 
 
+def test_types_that_do_not_fit_name_the_file_once(opt, text) -> None:
+    path = text("""module attributes {topt.model = "m.onnx", topt.opset = {ai.onnx = 20 : i64}} {
+      func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %w: tensor<9x4xf32> {topt.name = "w"})
+          -> (tensor<*xf32> {topt.name = "y"}) {
+        %0 = "onnx.MatMul"(%x, %w) : (tensor<4x8xf32>, tensor<9x4xf32>) -> tensor<*xf32> loc("mm")
+        return %0 : tensor<*xf32>
+      }
+    }""")
+    outcome = opt(path, "-p", "infer-shapes")
+    assert outcome.status == 1
+    assert outcome.err == (
+        f"{path}: error: node 'mm' (MatMul): types do not fit: "
+        "incompatible dimensions for matrix multiplication (in pass 'infer-shapes')\n"
+    )
+
+
 def test_list_passes(opt) -> None:
     lines = opt("--list-passes").out.splitlines()
     assert any(line.startswith("insert-reshards  ") for line in lines)

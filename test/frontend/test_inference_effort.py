@@ -39,9 +39,9 @@ def _propagations(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     seen: list[bool] = []
     run = onnx_inference.run
 
-    def spy(path: Path, proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
+    def spy(proto: onnx.ModelProto, *, strict: bool, values: bool) -> onnx.ModelProto:
         seen.append(values)
-        return run(path, proto, strict=strict, values=values)
+        return run(proto, strict=strict, values=values)
 
     monkeypatch.setattr(onnx_inference, "run", spy)
     return seen

@@ -89,7 +89,7 @@ def _computed_reshape() -> onnx.ModelProto:
 
 
 def test_inference_closes_what_the_names_tell() -> None:
-    inferred = infer_types(Path("m.onnx"), _computed_reshape())
+    inferred = infer_types(_computed_reshape())
     assert dims_of(value_types(inferred.graph)["y"]) == ["batch", "seq", 4, 16]
 
 
