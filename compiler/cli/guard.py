@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import printable
 
 __all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
 
 FAILURE = 1
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 

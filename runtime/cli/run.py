@@ -17,6 +17,7 @@ from tensoropt.runtime.cli.train import (
     run_training_command,
 )
 from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line, printable
 from tensoropt.runtime.support.flags import integer, number
 from tensoropt.runtime.support.job import PROVIDERS, Job
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except OSError as error:  # a full disk, a reader of stdout that went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
         return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error))

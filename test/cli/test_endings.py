@@ -128,3 +128,34 @@ def test_a_message_is_one_line_whatever_a_name_holds(capsys) -> None:
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         guarded(lambda: 1 // 0)
+
+
+_INTERRUPTED_IMPORT = """
+import importlib.metadata, os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[2]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+found = importlib.metadata.entry_points(group="console_scripts", name=sys.argv[1])
+sys.meta_path.insert(0, Finder())
+[command] = found
+sys.exit(command.load()())
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("tensoropt-opt", "tensoropt.compiler.pipeline.request"),
+        ("tensoropt-profile", "tensoropt.compiler.cli.guard"),
+        ("tensoropt-run", "tensoropt.runtime.support.job"),
+    ],
+)
+def test_an_interrupt_while_modules_are_imported(command: str, module: str) -> None:
+    """Before the command has read its arguments."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_IMPORT, command, module], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")

@@ -1,0 +1,19 @@
+"""How the commands start: Ctrl-C ends them without a traceback while they import, too."""
+
+from __future__ import annotations
+
+import importlib
+
+__all__ = ["INTERRUPTED", "run_main"]
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+
+
+def run_main(module: str) -> int:
+    """Import ``module`` and return the exit status of its `main`, which reads the arguments."""
+    try:
+        status: int = importlib.import_module(module).main()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
