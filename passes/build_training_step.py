@@ -20,16 +20,16 @@ class BuildTrainingStepPass(Pass):
 
     `loss` is `output:NAME` (an output of one number), `softmax-cross-entropy:OUTPUT,LABELS` or
     `mse:OUTPUT,LABELS`; `optimizer` is sgd, momentum, adam or adamw. `freeze` lists patterns of
-    names of parameters that stay as they are, parted by commas; so do arguments marked
+    names of parameters that are not trained, separated by commas. Nor are arguments marked
     `topt.fixed`, which the exporter of the model does not call parameters. `clip-norm` bounds the
     norm of all gradients together. `precision` is that of products and of what reads them (float32,
-    float16 or bfloat16, which ONNX Runtime has no CPU kernels for); parameters stay as they are.
-    `recompute` says which activations are computed anew in the backward pass: none; light, all but
-    results of products; blocks, all inside of repeated layers, or of about sqrt(n) parts where
-    nothing repeats; half, all inside of every second block.
+    float16, or bfloat16, for which ONNX Runtime has no CPU kernels); parameters keep their type.
+    `recompute` says which activations the backward pass computes again: none; light, all except
+    results of products; blocks, all inside repeated layers, or inside about sqrt(n) parts if
+    nothing repeats; half, all inside every second block.
 
-    Parameters become state (`topt.state`) that the step is given and gives back (`topt.updates`),
-    beside the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
+    Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
+    the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
     Every op gets its phase (`topt.phase`) and a number, and names the op whose strategy decides
     its own. What only made other outputs than the loss is removed.
 

@@ -48,7 +48,7 @@ class FoldConstantsPass(Pass):
 
     Folds an operation whose operands are literals, and `Shape` and `Size` of a static tensor, where
     every result has at most ``limit`` elements and is of an integer type, or is a single number.
-    Weights are never folded. Repeats until nothing changes; each round infers all shapes anew if
+    Weights are never folded. Repeats until nothing changes; each round infers all shapes again if
     any is unknown.
     Values come from ONNX Runtime in a child process; what it refuses, or what ends it as a
     division by zero does, stays. Refuses a partitioned module.

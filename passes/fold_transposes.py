@@ -37,13 +37,13 @@ _GEMM_SINCE = 11
 class FoldTransposesPass(Pass):
     """Folds the transposition of a weight into the products that read it.
 
-    ONNX Runtime computes the `Transpose` of a weight when it loads a graph, and keeps the result
-    beside the weight if that is read too, as where an embedding and the last layer share one.
-    `Gemm` and `FusedMatMul` of `com.microsoft` read a matrix either way: a `MatMul` of matrices
-    becomes the first, any other the second, where all that read the transposed weight are products
-    of floating point numbers, which swaps its last two dimensions. With ``all`` so does a weight
-    that is read in no other way: a training step reads each to update it. Refuses nothing. Linear
-    in the operations.
+    ONNX Runtime computes the `Transpose` of a weight when it loads a graph. If the weight itself is
+    read too, as when an embedding and the last layer share one, both stay in memory. `Gemm` and
+    `FusedMatMul` of `com.microsoft` can read a matrix either way. So where the transposition swaps
+    the last two dimensions, and only products of floating point numbers read its result, a `MatMul`
+    of matrices becomes a `Gemm` and any other a `FusedMatMul`. With ``all`` this includes weights
+    that are read in no other way: a training step reads each of them to update it. Refuses
+    nothing. Linear in the operations.
     """
 
     name: ClassVar[str] = "fold-transposes"

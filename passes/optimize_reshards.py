@@ -25,7 +25,7 @@ class OptimizeReshardsPass(Pass):
     """Merges reshards of one tensor to one layout, and makes each from the nearest.
 
     A partial sum that some uses want whole and others split is reduced once and then cut, whichever
-    use comes first: a layout that others start from is made before them, even where no use wants
+    use comes first: a layout that others start from is made before them, even if no use wants
     it. Constants are cut from the layout they are stored in. Drops reshards that do nothing.
     Linear in the operations of `@main`, times what ``spread`` takes; regions hold no reshards.
     Refuses nothing.

@@ -32,9 +32,9 @@ class SimplifyPass(Pass):
     A `Dropout` whose mask is used, or whose training mode is not known to be off, stays; with
     ``keep-dropout`` every one does, for a training step to be built.
 
-    Pools are written so that the shape inference in ONNX Runtime, which refuses what does not fit,
-    counts their windows as its kernels do: `ceil_mode` goes where it adds no window, as a last one
-    that begins in the padding is none, and SAME becomes numbers where there are dilations. Refuses
+    Pools are rewritten so that ONNX Runtime's shape inference, which refuses what does not fit,
+    counts windows as its kernels do: `ceil_mode` is removed where it adds no window (one that
+    begins in the padding is none), and with dilations SAME becomes explicit padding. Refuses
     nothing.
     """
 
