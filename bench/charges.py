@@ -63,7 +63,7 @@ def charges(graph: Graph, mesh: Mesh, device: Device) -> Charges:
     evaluator, count = Evaluator(tables), len(tables.variables)
     points = solve_frontier(tables.problem, epsilon=0.05, time_limit_s=60).points
     some = points[:: -(-len(points) // _POINTS)]
-    costs = [evaluator.evaluate(point.choice[:count].tolist()) for point in some]
+    costs = [evaluator.evaluate(point.assignment[:count].tolist()) for point in some]
     times = [point.time / cost.time_s for point, cost in zip(some, costs, strict=True)]
     memories = [point.memory / cost.memory_bytes for point, cost in zip(some, costs, strict=True)]
     differ = sum(abs(ratio - 1) > 1e-9 for ratio in times)

@@ -37,7 +37,7 @@ def _work(rule: Rule) -> float:
 
 def _splits(rule: Rule, mesh: Mesh) -> bool:
     """Say whether a loop can be split; to pass partial sums on saves no work."""
-    return any(isinstance(choice, int) for s in strategies(rule, mesh) for choice in s.choices)
+    return any(isinstance(role, int) for s in strategies(rule, mesh) for role in s.roles)
 
 
 def main() -> int:

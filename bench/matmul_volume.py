@@ -80,7 +80,7 @@ def bandwidth_device() -> Device:
 def fewest_words(shape: Sequence[int], mesh: Mesh) -> float:
     """Return the words per rank of the plan on ``mesh`` that moves the fewest."""
     tables = MeshTables(_graph(shape), mesh, bandwidth_device())
-    choice = solve_min_time(_evenly(tables)).choice[: len(tables.variables)]
+    choice = solve_min_time(_evenly(tables)).assignment[: len(tables.variables)]
     cost = Evaluator(tables).evaluate(choice.tolist())
     return cost.communication_s * _BANDWIDTH / _WORD_BYTES
 

@@ -24,7 +24,7 @@ from wider import widen
 
 from tensoropt.compiler.cli.instance import load_instance
 from tensoropt.compiler.search.engine import ft
-from tensoropt.compiler.search.problem.problem import Floats, Frontier, Problem
+from tensoropt.compiler.search.problem.problem import Floats, Problem, TableFrontier
 
 INSTANCES = Path(__file__).parent.parent / "test" / "search" / "instances"
 EPSILONS = (0.05, 0.02, 0.01, 0.0)
@@ -108,7 +108,7 @@ def measure(problem: Problem, name: str, limit_s: float) -> list[str]:
 
 
 def _frontier(problem: Problem, epsilon: float, limit_s: float, slow: float) -> str:
-    def solve() -> Frontier:
+    def solve() -> TableFrontier:
         return ft.solve_frontier(problem, epsilon=epsilon, time_limit_s=limit_s)
 
     seconds, found = timed(solve)

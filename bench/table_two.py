@@ -202,7 +202,7 @@ def fastest_plan(graph: Graph) -> Plan:
         tables = mesh_tables(graph, mesh, device)
         evaluator = Evaluator(tables)
         try:
-            choice = tables.decode(solve_min_time(tables.problem).choice)
+            choice = tables.decode(solve_min_time(tables.problem).assignment)
             points.append(frontier_point(evaluator, choice))
         except UserError:
             refused.append(str(mesh))

@@ -98,7 +98,7 @@ def measure(option: str, plan: str, data: str) -> tuple[int, int, float]:
     """Return resident and predicted peak in bytes, and the processor time of a step in seconds."""
     from mpi4py import MPI
 
-    from tensoropt.runtime.launch.link import Link
+    from tensoropt.runtime.launch.link import LauncherLink
     from tensoropt.runtime.session import session
     from tensoropt.runtime.training.job import TrainJob
     from tensoropt.runtime.training.trainer import StepFacts, Trainer
@@ -115,7 +115,7 @@ def measure(option: str, plan: str, data: str) -> tuple[int, int, float]:
 
     Trainer.step = timed  # type: ignore[method-assign]
     result = run_training(
-        TrainJob(plan, steps=_STEPS, data=data, threads=1), MPI.COMM_WORLD, Link()
+        TrainJob(plan, steps=_STEPS, data=data, threads=1), MPI.COMM_WORLD, LauncherLink()
     )
     assert result.peak_bytes is not None and result.predicted_peak_bytes is not None
     return result.peak_bytes, result.predicted_peak_bytes, statistics.median(times[1:])

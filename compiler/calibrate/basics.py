@@ -12,7 +12,7 @@ import numpy as np
 from tensoropt.compiler.calibrate.attribution import Sample
 from tensoropt.compiler.calibrate.fit import errors, fit_lines, greatest
 from tensoropt.compiler.calibrate.graphs import chain, collective_graph, operators, products, stream
-from tensoropt.compiler.calibrate.ranks import Floor, Graph, Ranks
+from tensoropt.compiler.calibrate.ranks import Floor, MeasuredGraph, Ranks
 from tensoropt.compiler.cost.measured import KINDS, Lines
 from tensoropt.compiler.support.errors import UserError
 
@@ -62,7 +62,8 @@ class FittedCollective:
 def measure_floor(ranks: Ranks, count: int, folder: Path, seconds: float) -> Floor:
     """Return what running costs apart from the work, from chains of tiny additions."""
     short, long = (
-        Graph("tiny additions", str(chain(folder / f"chain{n}.onnx", n))) for n in (1, _CHAIN)
+        MeasuredGraph("tiny additions", str(chain(folder / f"chain{n}.onnx", n)))
+        for n in (1, _CHAIN)
     )
     one, many = (_needed(held) for held in ranks.times_s([short, long], count, seconds))
     node_s = max((many - one) / (_CHAIN - 1), 1e-9)
@@ -80,7 +81,9 @@ def _needed(time_s: float | None) -> float:
 def measure_bandwidth(ranks: Ranks, count: int, folder: Path, seconds: float) -> float:
     """Return the bytes per second that each rank moves while all do."""
     elements = _STREAM_ELEMENTS[ranks.provider]
-    graph = Graph("addition of large tensors", str(stream(folder / "stream.onnx", elements)))
+    graph = MeasuredGraph(
+        "addition of large tensors", str(stream(folder / "stream.onnx", elements))
+    )
     return 3 * 4 * elements / _needed(ranks.times_s([graph], count, seconds)[0])
 
 
@@ -92,7 +95,9 @@ def measure_peaks(
     for dtype in DTYPES[ranks.provider]:
         sizes = [(side, side, side) for side in _SIDES[ranks.provider]]
         graphs = [
-            Graph(f"product in {dtype}", str(products(folder / f"{dtype}{s[0]}.onnx", dtype, [s])))
+            MeasuredGraph(
+                f"product in {dtype}", str(products(folder / f"{dtype}{s[0]}.onnx", dtype, [s]))
+            )
             for s in sizes
         ]
         times = ranks.times_s(graphs, count, seconds)
@@ -111,7 +116,7 @@ def measure_operators(
 ) -> list[Sample]:
     """Return samples of common operators over a range of sizes."""
     graphs = [
-        Graph(path.stem, str(path))
+        MeasuredGraph(path.stem, str(path))
         for dtype in DTYPES[ranks.provider]
         for path in _operator_graphs(ranks.provider, folder, dtype)
     ]
@@ -161,14 +166,16 @@ def _turn(index: int, count: int) -> int:
     return 1 if index % 4 == 0 else 2 if index % 2 == 0 else 3
 
 
-def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -> Graph:
+def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -> MeasuredGraph:
     """Write the graph of each rank; groups are of consecutive ranks, as those of a minor axis."""
     name = f"{kind}_{size}_{elements}"
     for rank in range(count):
         first = rank // size * size
         group = list(range(first, first + size))
         collective_graph(folder / f"{name}_{rank}.onnx", kind, elements, group, _TIMES)
-    return Graph(f"{kind} of {size} ranks", str(folder / f"{name}_{{rank}}.onnx"), alone=False)
+    return MeasuredGraph(
+        f"{kind} of {size} ranks", str(folder / f"{name}_{{rank}}.onnx"), alone=False
+    )
 
 
 def _fitted(kind: str, size: int, ran: list[tuple[float, float]], floor: Floor) -> FittedCollective:

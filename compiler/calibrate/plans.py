@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.compiler.calibrate.ranks import Graph
+from tensoropt.compiler.calibrate.ranks import MeasuredGraph
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.exporter.plan.reader import read_pins
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
@@ -51,12 +51,12 @@ class PlanFiles:
     folder: Path
 
     @property
-    def graphs(self) -> list[Graph]:
+    def graphs(self) -> list[MeasuredGraph]:
         """What its ranks run in a step: one graph, or for training gradients and update."""
         name = f"{self.model.path.name}, {self.name} plan of {self.ranks} ranks"
         kinds = ("",) if self.model.training is None else ("", ".update")
         paths = [self.folder / f"rank{{rank}}{kind}.onnx" for kind in kinds]
-        return [Graph(name, str(path), alone=self.ranks == 1) for path in paths]
+        return [MeasuredGraph(name, str(path), alone=self.ranks == 1) for path in paths]
 
     def step_s(self, times_s: Sequence[float]) -> float:
         """Return the time of a step from those of ``graphs``: gradients once per micro-batch."""

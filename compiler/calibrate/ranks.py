@@ -15,7 +15,7 @@ from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
 
-__all__ = ["Floor", "Graph", "Ranks", "Samples"]
+__all__ = ["Floor", "MeasuredGraph", "Ranks", "Samples"]
 
 _PATH = re.compile(r"\S*/\S+\.onnx:? ?")  # in a folder that is gone by then
 _HALVINGS = 40
@@ -25,7 +25,7 @@ _TRACE_PART = 0.5  # of the time that timing takes
 
 
 @dataclass(frozen=True)
-class Graph:
+class MeasuredGraph:
     """A graph to run: ``{rank}`` in ``path`` is a rank's number; ``name`` is for messages.
 
     One that is ``alone`` has no collectives: nothing in it waits for other ranks.
@@ -95,17 +95,21 @@ class Ranks:
     until: float | None = None
     start_s: float = 0.0
 
-    def times_s(self, graphs: Sequence[Graph], ranks: int, seconds: float) -> list[float | None]:
+    def times_s(
+        self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float
+    ) -> list[float | None]:
         """Return the time of one run of each graph on all ``ranks`` at once, None if it fails."""
         found = self._run(graphs, ranks, seconds, traced=False)
         return [None if held.error else held.step_s for held in found]
 
-    def kernels(self, graphs: Sequence[Graph], ranks: int, seconds: float) -> list[Measured]:
+    def kernels(
+        self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float
+    ) -> list[Measured]:
         """Return the traced nodes of each graph."""
         return self._run(graphs, ranks, seconds * _TRACE_PART, traced=True)
 
     def samples(
-        self, graphs: Sequence[Graph], ranks: int, seconds: float, floor: Floor
+        self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float, floor: Floor
     ) -> list[Samples | None]:
         """Return what was measured of each graph, None where it does not run."""
         end = self.until
@@ -126,7 +130,7 @@ class Ranks:
         ]
 
     def _run(
-        self, graphs: Sequence[Graph], ranks: int, seconds: float, *, traced: bool
+        self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float, *, traced: bool
     ) -> list[Measured]:
         if not graphs:
             return []
@@ -166,7 +170,7 @@ class Ranks:
         return found
 
 
-def _samples(graph: Graph, whole: Measured, traced: Measured, floor: Floor) -> Samples:
+def _samples(graph: MeasuredGraph, whole: Measured, traced: Measured, floor: Floor) -> Samples:
     assert traced.nodes is not None and traced.graph is not None
     own = floor.agreeing(traced.nodes.values(), whole.step_s) if graph.alone else floor
     times = {name: own.untraced_s(time_s) for name, time_s in traced.nodes.items()}

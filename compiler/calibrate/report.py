@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensoropt.compiler.calibrate.plans import MeasuredPlan
-from tensoropt.compiler.calibrate.run import Profile
+from tensoropt.compiler.calibrate.run import Calibration
 from tensoropt.compiler.report.table import render
 from tensoropt.compiler.support.units import format_seconds
 
@@ -20,7 +20,7 @@ _COLLECTIVES = ["collective", "ranks", "sizes", "least", "GB/s at most", "median
 _PLANS = ["model", "plan", "ranks", "predicted", "measured", "ratio"]
 
 
-def profile_text(profile: Profile, *, colour: bool = False) -> str:
+def profile_text(profile: Calibration, *, colour: bool = False) -> str:
     """Return tables of the operators, the collectives and the plans, with relative errors."""
     held = profile.description
     parts = [
@@ -33,7 +33,7 @@ def profile_text(profile: Profile, *, colour: bool = False) -> str:
     return "\n".join([*texts, *([f"{_summary(profile)}\n"] if profile.plans else [])])
 
 
-def _device(profile: Profile) -> str:
+def _device(profile: Calibration) -> str:
     held = profile.description
     rates = ", ".join(
         f"{p.flop_per_s / 1e9:.4g} GFLOP/s {dtype}" for dtype, p in held.peaks.items()
@@ -43,7 +43,7 @@ def _device(profile: Profile) -> str:
     return f"{rates}, {memory}, {floors}, {format_seconds(held.floor.graph_s)} a graph"
 
 
-def _operator_rows(profile: Profile) -> Iterator[list[str]]:
+def _operator_rows(profile: Calibration) -> Iterator[list[str]]:
     for held in profile.description.operators:
         rates = (held.operator.s_per_flop, held.operator.s_per_byte)
         errors = (held.median, held.worst) if held.samples else (None, None)
@@ -58,7 +58,7 @@ def _operator_rows(profile: Profile) -> Iterator[list[str]]:
         ]
 
 
-def _collective_rows(profile: Profile) -> Iterator[list[str]]:
+def _collective_rows(profile: Calibration) -> Iterator[list[str]]:
     for held in profile.description.collectives:
         slopes = [slope for _, slope in held.lines if slope]
         yield [
@@ -77,7 +77,7 @@ def _plan_row(plan: MeasuredPlan) -> list[str]:
     return [plan.model, plan.name, str(plan.ranks), *times, f"{plan.ratio:.2f}"]
 
 
-def _summary(profile: Profile) -> str:
+def _summary(profile: Calibration) -> str:
     middle = float(np.median([plan.error for plan in profile.plans]))
     return f"median error of predicted steps: {middle:.0%} over {len(profile.plans)} plans"
 
@@ -86,7 +86,7 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
-def profile_json(profile: Profile) -> str:
+def profile_json(profile: Calibration) -> str:
     """Return the same as one JSON object; times in seconds, rates per second."""
     held = profile.description
     whole: dict[str, Any] = {

@@ -25,7 +25,7 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline.request import device_counts
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["Profile", "ProfileRequest", "run"]
+__all__ = ["Calibration", "ProfileRequest", "run"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ProfileRequest:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Calibration:
     """A device description, the plans that show how far it holds, and what could not be run.
 
     ``busy`` is the part of the machine that other work took before anything was measured.
@@ -73,7 +73,7 @@ _MOST_BYTES = 1 << 24
 _QUICK_BYTES = 1 << 20
 
 
-def run(request: ProfileRequest, folder: Path, say: Callable[[str], None]) -> Profile:
+def run(request: ProfileRequest, folder: Path, say: Callable[[str], None]) -> Calibration:
     """Measure; ``folder`` takes graphs, plans and traces, and is not needed afterwards.
 
     Common operators come first; then, round for round, the models' own: those of the plans that
@@ -93,7 +93,7 @@ class _Run:
     known: set[str] = field(default_factory=set)
     floors: dict[Path, Floor] = field(default_factory=dict)
 
-    def run(self) -> Profile:
+    def run(self) -> Calibration:
         request, busy = self.request, busy_part(_LOOK_S)
         self.ranks = Ranks(request.provider, request.threads, self.say, request.share_gpus)
         description, floor = self._basics()
@@ -101,7 +101,7 @@ class _Run:
             self._rounds(description, floor)
         description = self._fitted(description)
         left_out = list(dict.fromkeys(self.ranks.left_out))
-        return Profile(description, self._predictions(description), left_out, busy)
+        return Calibration(description, self._predictions(description), left_out, busy)
 
     @property
     def seconds(self) -> float:

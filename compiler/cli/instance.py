@@ -19,7 +19,7 @@ from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.search.engine.control import Control, Status
 from tensoropt.compiler.search.methods.registry import METHODS, load_method, run_method, takers
 from tensoropt.compiler.search.methods.result import Case, Limits
-from tensoropt.compiler.search.problem.problem import EdgeTable, Frontier, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TableFrontier
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = ["Solved", "load_instance", "main", "solve_instance"]
@@ -33,7 +33,7 @@ class Solved:
     ``1 + time_epsilon`` of the least, without a bound if that is None.
     """
 
-    frontier: Frontier
+    frontier: TableFrontier
     min_time: float
     seconds: float
     time_epsilon: float | None = 0.0
@@ -95,7 +95,7 @@ def solve_instance(
     result = run_method(search, Case(problem), limits)
     seconds = time.perf_counter() - start
     epsilon = math.inf if result.epsilon is None else result.epsilon
-    frontier = Frontier(result.points, epsilon, result.interrupted)
+    frontier = TableFrontier(result.points, epsilon, result.interrupted)
     return Solved(frontier, frontier.points[0].time, seconds, result.time_epsilon)
 
 

@@ -20,7 +20,7 @@ from tensoropt.compiler.report.comparison import (
     comparison_json,
     comparison_table,
 )
-from tensoropt.compiler.report.frontier import Frontier, Profile
+from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.report.machine import (
     frontier_csv,
     frontier_json,
@@ -160,7 +160,7 @@ def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Pr
     return 0
 
 
-def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Frontier) -> int:
+def _print_interrupted(args: argparse.Namespace, request: Request, frontier: FrontierReport) -> int:
     """Print what was found before Ctrl-C; no file is written for less than was asked for."""
     chosen = None
     if not args.pareto and args.output is None:
@@ -188,8 +188,8 @@ def _report(
     args: argparse.Namespace,
     request: Request,
     result: FrontierResult,
-) -> Frontier:
-    return Frontier(
+) -> FrontierReport:
+    return FrontierReport(
         Path(args.input).name,
         request.device.name,
         request.devices,
@@ -204,7 +204,7 @@ def _report(
     )
 
 
-def _print_frontier(args: argparse.Namespace, frontier: Frontier) -> None:
+def _print_frontier(args: argparse.Namespace, frontier: FrontierReport) -> None:
     if args.format == "json":
         write_text(None, frontier_json(frontier))
     elif args.format == "csv":
@@ -228,7 +228,7 @@ def _print_profile(
             raise
         status = INTERRUPTED
     say.clear()
-    profile = Profile(Path(args.input).name, request.device.name, rows)
+    profile = ScalingReport(Path(args.input).name, request.device.name, rows)
     if args.format == "json":
         write_text(None, profile_json(profile))
     elif args.format == "csv":

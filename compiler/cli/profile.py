@@ -23,7 +23,7 @@ from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.job import PROVIDERS
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.calibrate.run import Profile, ProfileRequest
+    from tensoropt.compiler.calibrate.run import Calibration, ProfileRequest
 
 __all__ = ["main"]
 
@@ -199,7 +199,7 @@ def _budget(args: argparse.Namespace) -> float:
     return seconds
 
 
-def _print(args: argparse.Namespace, profile: Profile) -> None:
+def _print(args: argparse.Namespace, profile: Calibration) -> None:
     from tensoropt.compiler.calibrate.report import profile_json, profile_text
 
     to_stdout = args.output is None or str(args.output) == "-"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.cli.arguments import MAX_DEVICES
-from tensoropt.compiler.report.frontier import Frontier
+from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.notes import undivided, unsplit
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _MOST = 0.5
 """Of the time of a model on one device."""
 
 
-def splitting_notes(frontier: Frontier, point: FrontierPoint) -> Iterator[str]:
+def splitting_notes(frontier: FrontierReport, point: FrontierPoint) -> Iterator[str]:
     """Yield a line if an axis of the mesh of ``point`` splits next to nothing: why, and what to do.
 
     Devices along such an axis all do the same.

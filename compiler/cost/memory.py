@@ -10,18 +10,18 @@ from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["Memory", "program_memory"]
+__all__ = ["RankMemory", "program_memory"]
 
 
 @dataclass(frozen=True)
-class Memory:
+class RankMemory:
     """Bytes of one rank: parameters and constants, and the most that comes and goes."""
 
     static_bytes: int
     transient_bytes: int
 
 
-def program_memory(module: ir.Module) -> Memory:
+def program_memory(module: ir.Module) -> RankMemory:
     """Return the memory of one rank of a partitioned ``module``; linear in its operations.
 
     Operations run in program order and a tensor lives from the one that makes it to the last that
@@ -45,13 +45,13 @@ class _Program:
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = Lifetimes()
 
-    def memory(self) -> Memory:
+    def memory(self) -> RankMemory:
         block = self.function.regions[0].blocks[0]
         for value, own in onnx.arguments(self.function):
             self._argument(value, is_state=keys.STATE.on(own))
         for op in block:
             self._op(op.operation)
-        return Memory(sum(self.static.values()), self.lifetimes.peak_bytes())
+        return RankMemory(sum(self.static.values()), self.lifetimes.peak_bytes())
 
     def _argument(self, value: ir.Value, *, is_state: bool) -> None:
         if is_state:

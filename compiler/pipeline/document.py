@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tensoropt.compiler.cost.memory import Memory
+from tensoropt.compiler.cost.memory import RankMemory
 from tensoropt.compiler.exporter.plan.writer import sha256
 from tensoropt.compiler.pipeline.request import Chosen
 from tensoropt.compiler.search.frontier.points import FIELDS, Point, listed
@@ -21,7 +21,7 @@ SCHEMA = 1
 def plan_document(
     chosen: Chosen,
     described: Mapping[str, Any],
-    memory: Memory,
+    memory: RankMemory,
     parts: StaticParts | None = None,
 ) -> dict[str, Any]:
     """Return plan.json without ``files`` and ``sha256``.
@@ -45,7 +45,7 @@ def plan_document(
     }
 
 
-def _predicted(point: Point, memory: Memory, parts: StaticParts | None) -> dict[str, Any]:
+def _predicted(point: Point, memory: RankMemory, parts: StaticParts | None) -> dict[str, Any]:
     """Return the cost of the chosen point, its memory as the emitted graphs have it.
 
     The frontier cannot know the temporaries of an op that takes several on one rank.

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from tensoropt.compiler.search.frontier.points import Point
 
-__all__ = ["Frontier", "Left", "Profile"]
+__all__ = ["FrontierReport", "Left", "ScalingReport"]
 
 
 class Left(Protocol):
@@ -21,7 +21,7 @@ class Left(Protocol):
 
 
 @dataclass(frozen=True)
-class Frontier:
+class FrontierReport:
     """The points of a model on ``devices`` devices, sorted by time.
 
     ``chosen`` is the point to take. With ``narrowed`` reports are of that point alone; the names of
@@ -62,7 +62,7 @@ class Frontier:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ScalingReport:
     """The fastest point for each number of devices; ``None`` where nothing fits the memory."""
 
     model: str

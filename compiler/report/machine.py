@@ -8,7 +8,7 @@ import json
 import math
 from typing import Any, Protocol
 
-from tensoropt.compiler.report.frontier import Frontier, Profile
+from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.search.frontier.points import (
     FIELDS,
     Point,
@@ -40,7 +40,7 @@ class Report(Protocol):
     def device(self) -> str: ...
 
 
-def frontier_json(frontier: Frontier) -> str:
+def frontier_json(frontier: FrontierReport) -> str:
     """Return the frontier as one JSON object, with a line end; a bound is null for none.
 
     So is ``stopped`` where the search was complete.
@@ -55,13 +55,13 @@ def frontier_json(frontier: Frontier) -> str:
     return json_text(frontier, content)
 
 
-def profile_json(profile: Profile) -> str:
+def profile_json(profile: ScalingReport) -> str:
     """Return the profile as one JSON object; ``"point"`` is null where nothing fits."""
     rows = [{"devices": n, "point": as_dict(p) if p else None} for n, p in profile.rows]
     return json_text(profile, {"profile": rows})
 
 
-def frontier_csv(frontier: Frontier) -> str:
+def frontier_csv(frontier: FrontierReport) -> str:
     """Return the frontier as CSV with a header line; a mesh is written ``2x4``.
 
     Points of training steps have a column of what they compute anew. The last column holds the
@@ -77,7 +77,7 @@ def frontier_csv(frontier: Frontier) -> str:
     return csv_text(["index", *own, "mesh", *FIELDS, "marks"], rows)
 
 
-def profile_csv(profile: Profile) -> str:
+def profile_csv(profile: ScalingReport) -> str:
     """Return the profile as CSV with a header line; cells are empty where nothing fits."""
     empty = [""] * (1 + len(FIELDS))
     rows = [[n, *(_cells(point) if point else empty)] for n, point in profile.rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tensoropt.compiler.report.frontier import Frontier
+from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
 from tensoropt.runtime.plan.dims import dim_flags
 
@@ -22,7 +22,7 @@ __all__ = [
 _SHOWN = 8
 
 
-def omissions(frontier: Frontier) -> Iterator[str]:
+def omissions(frontier: FrontierReport) -> Iterator[str]:
     """Yield a line for each reason for which meshes were left out."""
     ordered = sorted(frontier.left_out, key=lambda left: left.reason)
     for reason, group in groupby(ordered, key=lambda left: left.reason):
@@ -30,7 +30,7 @@ def omissions(frontier: Frontier) -> Iterator[str]:
         yield f"note: {_listed(names)}: left out, {reason}"
 
 
-def endings(frontier: Frontier, *, anytime: bool) -> Iterator[str]:
+def endings(frontier: FrontierReport, *, anytime: bool) -> Iterator[str]:
     """Yield how to search on, where nobody has said how long the search may take."""
     if anytime and frontier.stopped and not frontier.interrupted:
         yield (
@@ -67,7 +67,7 @@ def open_turns(names: Sequence[str]) -> str:
     return f"note: the bodies of {shown}{more} may run any number of times and count once each"
 
 
-def undivided(frontier: Frontier, point: Point, parts: int, odd: int, better: int) -> str:
+def undivided(frontier: FrontierReport, point: Point, parts: int, odd: int, better: int) -> str:
     """Return the line on a plan that splits its work in ``parts``, as ``odd`` divides too little.
 
     ``better`` is a number of devices that divides most of it, 0 where there is none.
@@ -77,7 +77,7 @@ def undivided(frontier: Frontier, point: Point, parts: int, odd: int, better: in
     return f"note: {_split(frontier, point, parts)}: {what if better else none}"
 
 
-def unsplit(frontier: Frontier, point: Point, parts: int) -> str:
+def unsplit(frontier: FrontierReport, point: Point, parts: int) -> str:
     """Return the line on a plan that splits its work in ``parts``, though it could in more."""
     leaner = frontier.points[-1].memory_bytes < point.memory_bytes
     lean = ", or --pick memory for less memory" if leaner else ""
@@ -85,7 +85,7 @@ def unsplit(frontier: Frontier, point: Point, parts: int) -> str:
     return f"note: {_split(frontier, point, parts)}: {what}{lean}"
 
 
-def _split(frontier: Frontier, point: Point, parts: int) -> str:
+def _split(frontier: FrontierReport, point: Point, parts: int) -> str:
     fastest = point.index == frontier.points[0].index
     plan = "the fastest plan" if fastest else f"plan {point.index}"
     split = f"splits the work in {parts}" if parts > 1 else "does not split the work"

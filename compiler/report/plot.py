@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tensoropt.compiler.report.frontier import Frontier
+from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.search.frontier.points import Point, knee, mesh_name
 from tensoropt.compiler.support.errors import UserError
 
@@ -24,7 +24,7 @@ def check_plot_path(path: Path) -> None:
         raise UserError(f"--plot {path}: expected a file, got: a folder")
 
 
-def plot_frontier(frontier: Frontier, path: Path) -> None:
+def plot_frontier(frontier: FrontierReport, path: Path) -> None:
     """Draw the frontier into ``path``, whole or not at all; same frontier, same bytes."""
     import matplotlib
 
@@ -38,7 +38,7 @@ def plot_frontier(frontier: Frontier, path: Path) -> None:
         _figure(frontier).savefig(aside, format=form, dpi=150, metadata=metadata)
 
 
-def _figure(frontier: Frontier) -> Any:
+def _figure(frontier: FrontierReport) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")

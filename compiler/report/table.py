@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tensoropt.compiler.report.frontier import Frontier, Profile
+from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
@@ -14,7 +14,7 @@ __all__ = ["frontier_table", "profile_table", "render"]
 _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 
 
-def frontier_table(frontier: Frontier, *, colour: bool = False) -> str:
+def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
     """Return one row per point, with the fastest, the leanest and the knee marked."""
     named = {index: ", ".join(names) for index, names in marks(frontier.points).items()}
     ways = {recompute_of(point) for point in frontier.points}
@@ -27,7 +27,7 @@ def frontier_table(frontier: Frontier, *, colour: bool = False) -> str:
     return render(title, ["index", *own, "mesh", *_FIGURES, ""], rows, colour)
 
 
-def profile_table(profile: Profile, *, colour: bool = False) -> str:
+def profile_table(profile: ScalingReport, *, colour: bool = False) -> str:
     """Return one row per device count, with the speed-up over the first row that fits."""
     first = next((point for _, point in profile.rows if point), None)
     rows = []
@@ -40,7 +40,7 @@ def profile_table(profile: Profile, *, colour: bool = False) -> str:
     return render(f"{profile.model} on {profile.device}: fastest, per device", header, rows, colour)
 
 
-def _count(frontier: Frontier) -> str:
+def _count(frontier: FrontierReport) -> str:
     count = len(frontier.points)
     whole = f"{count} point{'' if count == 1 else 's'}"
     if frontier.found > count:
@@ -49,7 +49,7 @@ def _count(frontier: Frontier) -> str:
     return f"{shown}{_bound(frontier)}{_without(frontier)}, per device"
 
 
-def _bound(frontier: Frontier) -> str:
+def _bound(frontier: FrontierReport) -> str:
     """Say how far the search is from exact, where it is."""
     epsilon, time_epsilon = frontier.epsilon, frontier.time_epsilon
     after = f" {frontier.ended}" if frontier.ended else ""
@@ -60,7 +60,7 @@ def _bound(frontier: Frontier) -> str:
     return f", within {time_epsilon:.2%} of the least time" if time_epsilon else ", least time"
 
 
-def _without(frontier: Frontier) -> str:
+def _without(frontier: FrontierReport) -> str:
     meshes = [mesh_name(left.mesh) for left in frontier.left_out]
     if len(meshes) > 3:
         return f", without {len(meshes)} meshes"

@@ -15,7 +15,7 @@ from tensoropt.dialects.topt import MESH
 
 if TYPE_CHECKING:
     from tensoropt.compiler.reshard.resharder import Path
-    from tensoropt.compiler.reshard.steps import Step
+    from tensoropt.compiler.reshard.steps import ReshardStep
 
 __all__ = ["lower_path"]
 
@@ -34,7 +34,7 @@ def lower_path(
 
 
 def _all_reduce(
-    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
     assert step.reduction is not None
     return all_reduce(value, step.axes, step.reduction, location)
@@ -44,7 +44,7 @@ def _along_dim(build: type[Any]) -> Callable[..., ir.Value]:
     """Return the lowering of a collective whose one argument is the step's dimension."""
 
     def lower(
-        value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+        value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
     ) -> ir.Value:
         axes = grid_axes(step.axes)
         return build(result, MESH, value, step.dim, grid_axes=axes, loc=location).result
@@ -53,7 +53,7 @@ def _along_dim(build: type[Any]) -> Callable[..., ir.Value]:
 
 
 def _reduce_scatter(
-    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
     assert step.reduction is not None
     return shard.ReduceScatterOp(
@@ -68,7 +68,7 @@ def _reduce_scatter(
 
 
 def _all_to_all(
-    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
     return shard.AllToAllOp(
         result, MESH, value, step.other_dim, step.dim, grid_axes=grid_axes(step.axes), loc=location
@@ -76,7 +76,7 @@ def _all_to_all(
 
 
 def _partialize(
-    value: ir.Value, step: Step, result: ir.Type, mesh: Mesh, location: ir.Location
+    value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
     """Keep ``value`` on the first rank and zeros elsewhere; for max and min copies serve."""
     if step.reduction != "sum":

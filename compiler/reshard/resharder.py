@@ -14,7 +14,7 @@ from tensoropt.compiler.layout.layout import REPLICATE, Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.shortest import Floats
 from tensoropt.compiler.reshard.step_graph import StepGraph, TensorPaths
-from tensoropt.compiler.reshard.steps import Step
+from tensoropt.compiler.reshard.steps import ReshardStep
 
 __all__ = ["Path", "Resharder"]
 
@@ -33,7 +33,7 @@ class Path:
     where there is nothing to do.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReshardStep, ...]
     time_s: float
     peak_bytes: int
 

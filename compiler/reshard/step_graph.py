@@ -12,7 +12,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.shortest import Edges, Floats, ShortestPaths
-from tensoropt.compiler.reshard.steps import Step, layouts_of_rank, steps_from
+from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, steps_from
 
 __all__ = ["StepGraph", "TensorPaths"]
 
@@ -25,7 +25,7 @@ class TensorPaths:
 
     graph: StepGraph
     fitting: Bools
-    steps: list[Step]
+    steps: list[ReshardStep]
     shortest: ShortestPaths
 
     def node(self, layout: Layout) -> int | None:
@@ -75,17 +75,19 @@ class StepGraph:
         time_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
         return Edges(src, dst, time_s, before + after)
 
-    def _sort(self, steps: list[Step]) -> list[Step]:
+    def _sort(self, steps: list[ReshardStep]) -> list[ReshardStep]:
         """Return ``steps`` by target, and of one target those that hold less memory first."""
 
-        def key(step: Step) -> tuple[int, float, int]:
+        def key(step: ReshardStep) -> tuple[int, float, int]:
             src, dst = self.index[step.src], self.index[step.dst]
             return dst, -float(self._cuts[src]), src
 
         return sorted(steps, key=key)
 
 
-def _line_table(steps: list[Step], mesh: Mesh, device: Device) -> tuple[Floats, Floats, Bools]:
+def _line_table(
+    steps: list[ReshardStep], mesh: Mesh, device: Device
+) -> tuple[Floats, Floats, Bools]:
     """Return fixed_s and s_per_byte of the lines of all steps, both as [line, step], and of which
     steps the greatest line counts."""
     known: dict[tuple[str, tuple[int, ...]], Curve] = {}
@@ -101,7 +103,7 @@ def _line_table(steps: list[Step], mesh: Mesh, device: Device) -> tuple[Floats, 
     return table[:, :, 0].T, table[:, :, 1].T, greatest
 
 
-def _curve(step: Step, mesh: Mesh, device: Device) -> Curve:
+def _curve(step: ReshardStep, mesh: Mesh, device: Device) -> Curve:
     """Return the time of a step in the bytes of its input."""
     if step.kind == "all_slice":
         return Curve((copy_line(2 / mesh.extent(step.axes), device),))

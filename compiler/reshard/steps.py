@@ -17,7 +17,7 @@ from tensoropt.compiler.layout.layout import (
 )
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 
-__all__ = ["Step", "StepKind", "is_mixed", "layouts_of_rank", "steps_from"]
+__all__ = ["ReshardStep", "StepKind", "is_mixed", "layouts_of_rank", "steps_from"]
 
 StepKind = Literal[
     "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "all_slice", "partialize"
@@ -34,7 +34,7 @@ _KINDS: dict[tuple[str, str], StepKind] = {
 
 
 @dataclass(frozen=True)
-class Step:
+class ReshardStep:
     """One move of a tensor: ``axes`` change from one placement, equal on all, to another.
 
     Groups are row-major over ``axes`` (ascending). What each kind does to a rank's part, ``c``
@@ -83,7 +83,7 @@ def layouts_of_rank(rank: int, mesh: Mesh, reductions: Sequence[Reduction]) -> l
 
 def steps_from(
     src: Layout, rank: int, mesh: Mesh, reductions: Sequence[Reduction]
-) -> Iterator[Step]:
+) -> Iterator[ReshardStep]:
     """Yield every step from ``src``, whether or not its result divides a particular shape.
 
     All axes of a step change together, as one collective over the product of their ranks.
@@ -112,12 +112,14 @@ def _targets(before: Placement, rank: int, reductions: Sequence[Reduction]) -> l
     return [REPLICATE, *splits]
 
 
-def _step(src: Layout, axes: tuple[int, ...], before: Placement, after: Placement) -> Step | None:
+def _step(
+    src: Layout, axes: tuple[int, ...], before: Placement, after: Placement
+) -> ReshardStep | None:
     dst = src.replace(axes, after)
     if is_mixed(dst) or (after.is_split and not _is_minor(dst, after.dim, axes)):
         return None
     dims = [p.dim for p in (before, after) if p.is_split]
-    return Step(
+    return ReshardStep(
         kind=_KINDS[before.kind, after.kind],
         axes=axes,
         src=src,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensoropt.compiler.cost.memory import Memory
+from tensoropt.compiler.cost.memory import RankMemory
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
@@ -24,7 +24,7 @@ class StaticParts:
     constants_bytes: int
 
 
-def static_parts(module: ir.Module, memory: Memory) -> StaticParts:
+def static_parts(module: ir.Module, memory: RankMemory) -> StaticParts:
     """Return the parts of the static bytes of ``memory``, that of a partitioned training step."""
     main = onnx.function(module)
     sizes = {"parameter": 0, "gradient": 0, "buffer": 0, "optimizer": 0}

@@ -19,7 +19,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["CONTRACTIONS", "Forward", "Recomputation"]
+__all__ = ["CONTRACTIONS", "ForwardPass", "Recomputation"]
 
 _KEPT = """
     MatMul Gemm Einsum Conv ConvTranspose ConvInteger MatMulInteger DeformConv
@@ -31,14 +31,14 @@ CONTRACTIONS = frozenset(f"onnx.{name}" for name in _KEPT.split())
 
 
 @dataclass(frozen=True)
-class Forward:
+class ForwardPass:
     """The ops that a batch runs through, in order; ``place`` says which makes each value."""
 
     ops: Sequence[ir.Operation]
     place: Mapping[Any, int]
 
     @classmethod
-    def of(cls, block: ir.Block, weights: Collection[Any]) -> Forward:
+    def of(cls, block: ir.Block, weights: Collection[Any]) -> ForwardPass:
         """Return the forward ops that depend on more than ``weights`` and literals. Linear."""
         ops = list(_batch_ops(block, weights))
         return cls(ops, {value: i for i, op in enumerate(ops) for value in op.results})
@@ -89,7 +89,7 @@ class Recomputation:
         policy: str,
     ) -> None:
         self.weights, self.marker, self.opset, self.policy = set(weights), marker, opset, policy
-        self.forward = Forward.of(block, weights)
+        self.forward = ForwardPass.of(block, weights)
         self.blocks = self.forward.blocks()
         self.block_of = [n for n, held in enumerate(self.blocks) for _ in held]
         self.crossing = set(self._crossing())

@@ -15,7 +15,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
-    Forward,
+    ForwardOp,
     Training,
     decomposition_of,
     forward_form_of,
@@ -100,9 +100,9 @@ class _Tape:
             operands, results = onnx.read_values(op), list(op.results)
             self.taped.append(Taped(info, _label(op), op, op, operands, results))
 
-    def _forward(self, op: ir.Operation, follows: int | None) -> Forward:
+    def _forward(self, op: ir.Operation, follows: int | None) -> ForwardOp:
         make = self.marker.at(_label(op), self.versions[""], "forward", follows)
-        return Forward(op, describe(op, self.versions), list(op.operands), make, self.training)
+        return ForwardOp(op, describe(op, self.versions), list(op.operands), make, self.training)
 
     def _decompose(self, op: ir.Operation, maker: Any) -> None:
         made = self._built(op, self._forward(op, None), maker)
@@ -124,7 +124,7 @@ class _Tape:
         self.taped.append(Taped(info, name, leader, None, operands, results, forward.kept))
 
     def _built(
-        self, op: ir.Operation, forward: Forward, maker: Any, results: list[Any] | None = None
+        self, op: ir.Operation, forward: ForwardOp, maker: Any, results: list[Any] | None = None
     ) -> list[ir.Operation]:
         """Build what replaces ``op`` before it; return the new ops."""
         start = len(self.marker.made)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.check.spread import Spread, chunks, spread_of, why_blind
+from tensoropt.runtime.check.scale import OutputScale, chunks, scale_of, why_blind
 from tensoropt.runtime.support.dtypes import STRING, Array, name_of
 from tensoropt.runtime.support.job import Job, OutputResult
 
@@ -46,11 +46,11 @@ def blindness(expected: Array, job: Job) -> str | None:
     """Return why a comparison with ``expected`` shows nothing, ``None`` if it shows something."""
     if expected.dtype.hasobject:
         return "is constant" if expected.size > 1 and len({*expected.flat}) == 1 else None
-    spread = spread_of(expected)
+    spread = scale_of(expected)
     return why_blind(spread, _rounding(expected, job, spread))
 
 
-def _rounding(expected: Array, job: Job, spread: Spread) -> float:
+def _rounding(expected: Array, job: Job, spread: OutputScale) -> float:
     """Return what a right run may be off everywhere; whole numbers are not rounded."""
     if expected.dtype.kind not in "fV":
         return 0.0
@@ -146,7 +146,7 @@ class _Margin:
         return held
 
 
-def _margin(dtype: str, job: Job, spread: Spread, noise: float) -> _Margin:
+def _margin(dtype: str, job: Job, spread: OutputScale, noise: float) -> _Margin:
     """Return the margin beside an output's spread, but for what the job gives."""
     relative, of_spread, of_largest = _tolerances(dtype, job)
     absolute = of_spread * spread.deviation + of_largest * spread.largest + noise
@@ -169,7 +169,7 @@ def _compare_floats(
     name: str, found: Array, expected: Array, job: Job, again: Callable[[], Array | None]
 ) -> tuple[OutputResult, str | None]:
     """Return the verdict, and why it shows nothing where that is so."""
-    dtype, spread = found.dtype.name, spread_of(expected)
+    dtype, spread = found.dtype.name, scale_of(expected)
     plain = _within(name, found, expected, _plain(dtype, job))
     blind = why_blind(spread, _rounding(expected, job, spread))
     if blind is not None:

@@ -22,7 +22,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tensoropt.runtime.device import cudart
-from tensoropt.runtime.device.provider import DeviceArray, Memory, Provider
+from tensoropt.runtime.device.provider import DeviceArray, MemoryMeter, Provider
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
@@ -69,7 +69,7 @@ class CudaProvider(Provider):
             raise UserError(f"ONNX Runtime cannot use CUDA here: {_reason(said[0])}")
         return session
 
-    def measure(self) -> Memory:
+    def measure(self) -> MemoryMeter:
         return _DeviceMemory(self)
 
     def nodes_on_cpu(self, session: Any) -> int | None:

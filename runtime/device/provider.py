@@ -23,7 +23,7 @@ __all__ = [
     "CpuProvider",
     "DeviceArray",
     "HostArray",
-    "Memory",
+    "MemoryMeter",
     "PlacedArray",
     "Provider",
     "host_value",
@@ -32,7 +32,7 @@ __all__ = [
 _ALIGNMENT = 64  # bytes of a cache line
 
 
-class Memory(Protocol):
+class MemoryMeter(Protocol):
     """The most memory that a rank took, where it computes, since this was made."""
 
     def bytes(self) -> int | None:
@@ -144,7 +144,7 @@ class Provider(ABC):
         """
 
     @abstractmethod
-    def measure(self) -> Memory:
+    def measure(self) -> MemoryMeter:
         """Begin to measure memory."""
 
     def nodes_on_cpu(self, session: Any) -> int | None:
@@ -196,7 +196,7 @@ class CpuProvider(Provider):
     def opened(self, make: Callable[[], Any]) -> Any:
         return make()
 
-    def measure(self) -> Memory:
+    def measure(self) -> MemoryMeter:
         import onnxruntime  # noqa: F401  # its code is no part of what sessions take
 
         return PeakMemory()

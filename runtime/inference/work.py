@@ -15,7 +15,7 @@ import numpy as np
 
 from tensoropt.runtime.check.compare import compare, describe
 from tensoropt.runtime.check.reference import Reference, drawn_text, one_device
-from tensoropt.runtime.device.provider import Memory, Provider
+from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs, make_inputs
@@ -145,7 +145,7 @@ def _take_steps(job: Job, session: Session, inputs: Inputs, comm: Any) -> list[f
     return [slowest_s(comm, session.run) for _ in range(job.runs)]
 
 
-def _facts(session: Session, provider: Provider, memory: Memory, comm: Any) -> dict[str, Any]:
+def _facts(session: Session, provider: Provider, memory: MemoryMeter, comm: Any) -> dict[str, Any]:
     """Return what was measured beside times: of the rank that has most."""
     return {
         "peak_bytes": largest(comm, memory.bytes()),

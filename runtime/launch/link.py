@@ -11,13 +11,21 @@ import signal
 import sys
 from pathlib import Path
 
-__all__ = ["FolderLink", "Link", "TerminalLink", "ask_to_stop", "clear_line", "show_line", "shown"]
+__all__ = [
+    "FolderLink",
+    "LauncherLink",
+    "TerminalLink",
+    "ask_to_stop",
+    "clear_line",
+    "show_line",
+    "shown",
+]
 
 
 _WIDTH = 80  # of a terminal that does not say
 
 
-class Link:
+class LauncherLink:
     """Nobody listens."""
 
     def show(self, text: str) -> None:
@@ -28,7 +36,7 @@ class Link:
         return False
 
 
-class FolderLink(Link):
+class FolderLink(LauncherLink):
     """A rank that the launcher started; ``folder`` is the job's."""
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +51,7 @@ class FolderLink(Link):
         return (self._folder / "stop").exists()
 
 
-class TerminalLink(Link):
+class TerminalLink(LauncherLink):
     """A rank that mpiexec or srun started: its own stderr, and its own SIGINT."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from tensoropt.runtime.launch.identity import identity
 from tensoropt.runtime.launch.launcher import launch, ranks_present
-from tensoropt.runtime.launch.link import Link, TerminalLink, clear_line
+from tensoropt.runtime.launch.link import LauncherLink, TerminalLink, clear_line
 from tensoropt.runtime.launch.workers import Worker, worker_of
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.job import Launched
@@ -54,7 +54,7 @@ def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
     with oversee(job, comm, lambda why: _end(why, talks=talks)), _failing_together(comm):
         # One rank checks for all: the others would read every file once more.
         error = comm.bcast(_why_not(job, comm.size) if talks else None)
-        link = TerminalLink() if worker.stoppable else Link()
+        link = TerminalLink() if worker.stoppable else LauncherLink()
         results = None if error is not None else worker.run(job, comm, link)
         clear_line()
     _finish()

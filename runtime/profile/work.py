@@ -13,7 +13,7 @@ from typing import Any
 
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.device.providers import provider_of
-from tensoropt.runtime.launch.link import Link
+from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
@@ -35,7 +35,7 @@ class _Place:
     provider: Provider
 
 
-def run_profile(job: ProfileJob, comm: Any, link: Link) -> list[Measured]:
+def run_profile(job: ProfileJob, comm: Any, link: LauncherLink) -> list[Measured]:
     """Run the tasks on the ranks of ``comm``; the results are whole on rank 0 only.
 
     Ends after the task at which the person asked to stop.
@@ -47,7 +47,7 @@ def run_profile(job: ProfileJob, comm: Any, link: Link) -> list[Measured]:
     return list(_all(job, comm, link))
 
 
-def _all(job: ProfileJob, comm: Any, link: Link) -> Iterator[Measured]:
+def _all(job: ProfileJob, comm: Any, link: LauncherLink) -> Iterator[Measured]:
     provider = provider_of(job, comm)
     if not job.tasks:
         yield _gpus(provider)

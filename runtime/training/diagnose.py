@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tensoropt.runtime.device.provider import PlacedArray, Provider
 from tensoropt.runtime.session.session import Session, every_value_session
 from tensoropt.runtime.training.finite import all_finite
-from tensoropt.runtime.training.step import Step
+from tensoropt.runtime.training.step import TrainingStep
 
 __all__ = ["first_not_finite"]
 
@@ -23,7 +23,7 @@ class _Place(NamedTuple):
     what: str
 
 
-def first_not_finite(step: Step, threads: int, comm: Any) -> str | None:
+def first_not_finite(step: TrainingStep, threads: int, comm: Any) -> str | None:
     """Return what is NaN or infinite first, over all ranks, in the run that ``step`` is fed for.
 
     Every rank calls this. The graph runs again, unoptimised, with values as outputs: those of an
@@ -40,7 +40,7 @@ def first_not_finite(step: Step, threads: int, comm: Any) -> str | None:
     return f"{places[0].what} on rank {places[0].rank}" if places else None
 
 
-def _fed(step: Step, rank: int) -> _Place | None:
+def _fed(step: TrainingStep, rank: int) -> _Place | None:
     for kind, arrays in (("input", step.batch), ("state", step.held.state)):
         for name, array in arrays.items():
             if not all_finite(array.get()):
@@ -48,7 +48,7 @@ def _fed(step: Step, rank: int) -> _Place | None:
     return None
 
 
-def _computed(step: Step, threads: int, rank: int, part: int) -> _Place | None:
+def _computed(step: TrainingStep, threads: int, rank: int, part: int) -> _Place | None:
     """Return the first place among the nodes of one part of the graph."""
     graph = step.plan.plan.graph(rank)
     nodes, session = _returning(graph, part, threads, step.held.provider)
@@ -67,7 +67,7 @@ def _computed(step: Step, threads: int, rank: int, part: int) -> _Place | None:
     return None
 
 
-def _read(step: Step) -> dict[str, PlacedArray]:
+def _read(step: TrainingStep) -> dict[str, PlacedArray]:
     """Return all that the graph may read; what gradients are added to is zeros."""
     step.start()
     arrays = {**step.batch, **step.scalars, **step.held.state}

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from tensoropt.runtime.launch.link import Link
+from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.trainer import StepFacts
@@ -31,7 +31,9 @@ class Log:
     if any, are taken out.
     """
 
-    def __init__(self, job: TrainJob, plan: TrainingPlan, start: int, link: Link | None) -> None:
+    def __init__(
+        self, job: TrainJob, plan: TrainingPlan, start: int, link: LauncherLink | None
+    ) -> None:
         self.first: float | None = None
         self.last: float | None = None
         self._times: list[float] = []

@@ -21,7 +21,7 @@ from tensoropt.runtime.training.finite import FiniteCheck
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 
-__all__ = ["ROLES", "Step"]
+__all__ = ["ROLES", "TrainingStep"]
 
 ROLES = ("gradients", "update")
 """The graphs of a step, in the order in which they run."""
@@ -29,7 +29,7 @@ ROLES = ("gradients", "update")
 _LARGE = 1 << 26  # bytes
 
 
-class Step:
+class TrainingStep:
     """The sessions of one rank and all that they read and write; sessions are made at once.
 
     ``batch``, ``scalars`` and ``loss`` are where the rank computes. The graphs as ONNX Runtime

@@ -19,7 +19,7 @@ from tensoropt.runtime.training.diagnose import first_not_finite
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.labels import check_labels, describe_integers
 from tensoropt.runtime.training.schedule import LossScale, learning_rate, seed_of
-from tensoropt.runtime.training.step import Step
+from tensoropt.runtime.training.step import TrainingStep
 
 __all__ = ["StepFacts", "StoppedError", "Trainer"]
 
@@ -44,7 +44,7 @@ class Trainer:
     """Takes steps; ``progress`` says how far it is, ``written`` which checkpoint is the last."""
 
     def __init__(
-        self, job: TrainJob, step: Step, progress: Progress, threads: int, comm: Any
+        self, job: TrainJob, step: TrainingStep, progress: Progress, threads: int, comm: Any
     ) -> None:
         self.job, self._step, self.progress = job, step, progress
         self.plan, self.held = step.plan, step.held

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.device.provider import Memory
+from tensoropt.runtime.device.provider import MemoryMeter
 from tensoropt.runtime.device.providers import provider_of
-from tensoropt.runtime.launch.link import Link
+from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.ranks import largest, made_on_all, share_of_cores, wait_idle
 from tensoropt.runtime.training.checkpoint import (
@@ -25,13 +25,13 @@ from tensoropt.runtime.training.lock import alone_in
 from tensoropt.runtime.training.log import Log
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
-from tensoropt.runtime.training.step import ROLES, Step
+from tensoropt.runtime.training.step import ROLES, TrainingStep
 from tensoropt.runtime.training.trainer import StoppedError, Trainer
 
 __all__ = ["run_training"]
 
 
-def run_training(job: TrainJob, comm: Any, link: Link) -> TrainResult:
+def run_training(job: TrainJob, comm: Any, link: LauncherLink) -> TrainResult:
     """Train on the ranks of ``comm``; the result is whole on rank 0 only.
 
     A loss or gradient that is not finite ends training with a result that says so. A failure of
@@ -59,14 +59,16 @@ def run_training(job: TrainJob, comm: Any, link: Link) -> TrainResult:
 
 def _open(
     job: TrainJob, held: Held, threads: int, folder: Path, comm: Any
-) -> tuple[Step | None, str | None, str | None]:
+) -> tuple[TrainingStep | None, str | None, str | None]:
     """Return the rank's step, what became of CUDA graphs if they were asked for, and an error.
 
     All ranks go without where one has to; the graph without collectives is then tried alone.
     """
     text = "captured" if job.cuda_graphs else None
     for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):
-        step, error = made_on_all(comm, partial(Step, held.plan, held, threads, folder, captured))
+        step, error = made_on_all(
+            comm, partial(TrainingStep, held.plan, held, threads, folder, captured)
+        )
         if step is not None:
             if captured:
                 step.capture()
@@ -77,7 +79,12 @@ def _open(
 
 
 def _trained(
-    job: TrainJob, trainer: Trainer, memory: Memory, link: Link, comm: Any, graphs: str | None
+    job: TrainJob,
+    trainer: Trainer,
+    memory: MemoryMeter,
+    link: LauncherLink,
+    comm: Any,
+    graphs: str | None,
 ) -> TrainResult:
     start, plan = trainer.progress, trainer.plan
     log = Log(job, plan, start.step, link if comm.rank == 0 else None)
@@ -106,7 +113,7 @@ def _trained(
     )
 
 
-def _measured(trainer: Trainer, memory: Memory, comm: Any) -> dict[str, Any]:
+def _measured(trainer: Trainer, memory: MemoryMeter, comm: Any) -> dict[str, Any]:
     """Return what was measured beside times, of the rank that has most, and the prediction."""
     predicted = trainer.plan.plan.document["predicted"]
     return {
@@ -120,7 +127,9 @@ def _measured(trainer: Trainer, memory: Memory, comm: Any) -> dict[str, Any]:
     }
 
 
-def _take_steps(job: TrainJob, trainer: Trainer, log: Log, link: Link, comm: Any) -> str | None:
+def _take_steps(
+    job: TrainJob, trainer: Trainer, log: Log, link: LauncherLink, comm: Any
+) -> str | None:
     """Take all steps, or as many as can be; returns what stopped them, if not a person."""
     last = trainer.progress.step + job.steps
     try:

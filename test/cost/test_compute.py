@@ -35,16 +35,16 @@ def matmul(m: int | None, k: int, n: int, dtype: str = "float32") -> tuple[OpInf
     return OpInfo("MatMul", 13, (a, b), (c,)), rule
 
 
-def pick(rule: Rule, *choices: int | None) -> Strategy:
-    return next(s for s in strategies(rule, MESH) if s.choices == choices)
+def pick(rule: Rule, *roles: int | None) -> Strategy:
+    return next(s for s in strategies(rule, MESH) if s.roles == roles)
 
 
 def test_a_large_product_is_bound_by_arithmetic() -> None:
     info, rule = matmul(4096, 4096, 4096)
     rate = 0.6 * 494e12
-    for choices, pieces in (((None, None), 1), ((0, None), 2), ((0, 2), 4), ((1, 1), 4)):
+    for roles, pieces in (((None, None), 1), ((0, None), 2), ((0, 2), 4), ((1, 1), 4)):
         expected = 2 * 4096**3 / pieces / rate + DEVICE.launch_overhead_s
-        assert op_time_s(info, rule, pick(rule, *choices), MESH, DEVICE) == pytest.approx(expected)
+        assert op_time_s(info, rule, pick(rule, *roles), MESH, DEVICE) == pytest.approx(expected)
 
 
 def test_a_thin_product_is_bound_by_memory() -> None:
@@ -105,8 +105,8 @@ def with_measured(**operators: Operator) -> Device:
 def test_a_measured_operator_has_a_line_of_its_own() -> None:
     info, rule = matmul(64, 32, 16)
     device = with_measured(MatMul=Operator(1e-6, 2e-12, 3e-11))
-    for choices, parts in (((None, None), (1, 1, 1)), ((0, 0), (4, 1, 4)), ((None, 2), (1, 2, 2))):
-        strategy = pick(rule, *choices)
+    for roles, parts in (((None, None), (1, 1, 1)), ((0, 0), (4, 1, 4)), ((None, 2), (1, 2, 2))):
+        strategy = pick(rule, *roles)
         sizes = zip((64 * 32, 32 * 16, 64 * 16), parts, strict=True)
         a, b, c = (size / part for size, part in sizes)
         flops = 2 * 64 * 32 * 16 / max(parts)

@@ -9,15 +9,15 @@ import numpy as np
 from sharding.parts import REDUCTIONS, Array
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.reshard.steps import Step
+from tensoropt.compiler.reshard.steps import ReshardStep
 
 __all__ = ["run_step"]
 
 Group = list[Array]
 
 
-def run_step(step: Step, parts: Sequence[Array], mesh: Mesh) -> list[Array]:
-    """Return every rank's part after ``step``, as :class:`Step` says for its kind."""
+def run_step(step: ReshardStep, parts: Sequence[Array], mesh: Mesh) -> list[Array]:
+    """Return every rank's part after ``step``, as :class:`ReshardStep` says for its kind."""
     after = []
     for rank in range(mesh.size):
         group = [parts[other] for other in mesh.group(rank, step.axes)]
@@ -30,36 +30,36 @@ def _piece(array: Array, position: int, count: int, dim: int | None) -> Array:
     return np.split(array, count, axis=dim)[position]
 
 
-def _all_gather(step: Step, group: Group, own: int) -> Array:
+def _all_gather(step: ReshardStep, group: Group, own: int) -> Array:
     assert step.dim is not None
     return np.concatenate(group, axis=step.dim)
 
 
-def _all_reduce(step: Step, group: Group, own: int) -> Array:
+def _all_reduce(step: ReshardStep, group: Group, own: int) -> Array:
     return reduce(REDUCTIONS[str(step.reduction)], group)
 
 
-def _reduce_scatter(step: Step, group: Group, own: int) -> Array:
+def _reduce_scatter(step: ReshardStep, group: Group, own: int) -> Array:
     return _piece(_all_reduce(step, group, own), own, len(group), step.dim)
 
 
-def _all_to_all(step: Step, group: Group, own: int) -> Array:
+def _all_to_all(step: ReshardStep, group: Group, own: int) -> Array:
     assert step.dim is not None
     pieces = [_piece(part, own, len(group), step.other_dim) for part in group]
     return np.concatenate(pieces, axis=step.dim)
 
 
-def _all_slice(step: Step, group: Group, own: int) -> Array:
+def _all_slice(step: ReshardStep, group: Group, own: int) -> Array:
     return _piece(group[own], own, len(group), step.dim)
 
 
-def _partialize(step: Step, group: Group, own: int) -> Array:
+def _partialize(step: ReshardStep, group: Group, own: int) -> Array:
     if step.reduction == "sum" and own > 0:
         return np.zeros_like(group[own])
     return group[own]
 
 
-_KINDS: dict[str, Callable[[Step, Group, int], Array]] = {
+_KINDS: dict[str, Callable[[ReshardStep, Group, int], Array]] = {
     "all_gather": _all_gather,
     "all_reduce": _all_reduce,
     "reduce_scatter": _reduce_scatter,

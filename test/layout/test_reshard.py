@@ -17,7 +17,7 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.resharder import Path, Resharder
-from tensoropt.compiler.reshard.steps import Step, layouts_of_rank, steps_from
+from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, steps_from
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 MESHES = [Mesh(shape) for shape in ((2,), (4,), (2, 2), (2, 4), (2, 2, 2), (1, 4), (2, 1, 2, 2, 2))]
@@ -63,7 +63,7 @@ def local_bytes(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> int:
     return 4 * math.prod(size or 0 for size in layout.local_shape(shape, mesh))
 
 
-def step_time_s(step: Step, shape: tuple[int, ...], resharder: Resharder) -> float:
+def step_time_s(step: ReshardStep, shape: tuple[int, ...], resharder: Resharder) -> float:
     """Return the time of a step, written out a second time."""
     mesh, device = resharder.mesh, resharder.device
     before, after = (local_bytes(layout, shape, mesh) for layout in (step.src, step.dst))

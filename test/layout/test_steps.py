@@ -9,7 +9,13 @@ from sharding.parts import combine, cut
 
 from tensoropt.compiler.layout.layout import Layout, Placement, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.reshard.steps import Step, StepKind, is_mixed, layouts_of_rank, steps_from
+from tensoropt.compiler.reshard.steps import (
+    ReshardStep,
+    StepKind,
+    is_mixed,
+    layouts_of_rank,
+    steps_from,
+)
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 KINDS: dict[str, StepKind] = {
@@ -22,7 +28,7 @@ KINDS: dict[str, StepKind] = {
 }
 
 
-def is_right(step: Step, mesh: Mesh, shape: tuple[int, ...]) -> bool:
+def is_right(step: ReshardStep, mesh: Mesh, shape: tuple[int, ...]) -> bool:
     """Run the step on a tensor of distinct values; say whether it arrives as ``step.dst``."""
     array = np.arange(int(np.prod(shape))).reshape(shape)
     parts = run_step(step, cut(array, step.src, mesh, np.random.default_rng(0)), mesh)
@@ -34,7 +40,7 @@ def is_right(step: Step, mesh: Mesh, shape: tuple[int, ...]) -> bool:
         return False
 
 
-def naive_step(src: Layout, dst: Layout) -> Step | None:
+def naive_step(src: Layout, dst: Layout) -> ReshardStep | None:
     """Return the one collective that would lead from ``src`` to ``dst`` if order did not matter."""
     axes = tuple(a for a, own in enumerate(src.placements) if own != dst.placements[a])
     before, after = {src.placements[a] for a in axes}, {dst.placements[a] for a in axes}
@@ -45,7 +51,7 @@ def naive_step(src: Layout, dst: Layout) -> Step | None:
     if kind is None:
         return None
     dims = [p.dim for p in (old, new) if p.is_split] + [None, None]
-    return Step(kind, axes, src, dst, dims[0], dims[1], old.reduction or new.reduction)
+    return ReshardStep(kind, axes, src, dst, dims[0], dims[1], old.reduction or new.reduction)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tensoropt.compiler.calibrate import basics, run
 from tensoropt.compiler.calibrate.graphs import chain
-from tensoropt.compiler.calibrate.ranks import Graph, Ranks
+from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
 from tensoropt.compiler.cli.opt import main as opt
 from tensoropt.compiler.cli.profile import main
 from tensoropt.compiler.cost.device import load_device
@@ -71,7 +71,7 @@ def test_what_there_is_no_time_for_is_left_out(
 def test_no_graph_is_begun_after_the_end(tmp_path: Path) -> None:
     """Ranks that have started ask the clock again."""
     ranks = Ranks("cpu", 1, lambda text: None, until=time.monotonic() - 1, start_s=-100)
-    graph = Graph("one", str(chain(tmp_path / "one.onnx", 1)))
+    graph = MeasuredGraph("one", str(chain(tmp_path / "one.onnx", 1)))
     assert ranks.times_s([graph, graph], 2, 0.01) == [None, None]
     assert ranks.left_out == ["one: no time was left, expected a longer --budget"]
 

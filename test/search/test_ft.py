@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tensoropt.compiler.cli.instance import load_instance
 from tensoropt.compiler.search.engine import ft
 from tensoropt.compiler.search.engine.ft import solve_frontier, solve_min_time
-from tensoropt.compiler.search.problem.problem import EdgeTable, Frontier, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TableFrontier
 from tensoropt.compiler.support.errors import UserError
 
 CLOSE = 1e-9
@@ -29,7 +29,7 @@ def _problem(seed: int) -> tuple[Problem, list[tuple[float, float]]]:
     return problem, brute.pareto(*brute.enumerate_costs(problem))
 
 
-def _pairs(frontier: Frontier) -> list[tuple[float, float]]:
+def _pairs(frontier: TableFrontier) -> list[tuple[float, float]]:
     return [(point.time, point.memory) for point in frontier.points]
 
 
@@ -55,7 +55,7 @@ def test_searching_gap_by_gap_gives_the_same(seed: int, box_sums: float) -> None
     if not want:
         return
     result = ft._run(problem, 0.0, None, 2, direct_sums=0, box_sums=box_sums)
-    frontier = Frontier(ft._points(problem, result["choices"]), result["epsilon"])
+    frontier = TableFrontier(ft._points(problem, result["choices"]), result["epsilon"])
     assert frontier.epsilon == 0
     assert len(frontier.points) == len(want)
     np.testing.assert_allclose(_pairs(frontier), want, rtol=CLOSE, atol=1e-12)
@@ -84,14 +84,14 @@ def test_choices_cost_what_their_points_say(seed: int) -> None:
     if not want:
         return
     for point in solve_frontier(problem).points:
-        tables = [(node, (at,)) for node, at in zip(problem.nodes, point.choice, strict=True)]
-        tables += [(e, (point.choice[e.a], point.choice[e.b])) for e in problem.edges]
+        tables = [(node, (at,)) for node, at in zip(problem.nodes, point.assignment, strict=True)]
+        tables += [(e, (point.assignment[e.a], point.assignment[e.b])) for e in problem.edges]
         static = math.fsum(table.static_bytes[at] for table, at in tables)
         transient = max(table.transient_bytes[at] for table, at in tables)
         assert point.time == pytest.approx(math.fsum(t.time_s[at] for t, at in tables))
         assert (point.static, point.transient) == pytest.approx((static, transient))
         assert point.memory == point.static + point.transient
-        assert problem.cost(point.choice).time == point.time
+        assert problem.cost(point.assignment).time == point.time
 
 
 @given(seeds)
@@ -167,7 +167,8 @@ def test_one_thread_and_three_give_the_same() -> None:
         one, three = (solve_frontier(problem, epsilon=epsilon, threads=t) for t in (1, 3))
         assert _pairs(one) == _pairs(three)
         assert all(
-            (a.choice == b.choice).all() for a, b in zip(one.points, three.points, strict=True)
+            (a.assignment == b.assignment).all()
+            for a, b in zip(one.points, three.points, strict=True)
         )
 
 
@@ -198,7 +199,7 @@ def test_points_known_from_elsewhere_count_as_found(
         return
     first = _pairs(solve_frontier(halves[0]))
     result = ft._run(halves[1], epsilon, 60.0, 2, direct_sums=direct_sums, box_sums=0, known=first)
-    second = Frontier(ft._points(halves[1], result["choices"]), result["epsilon"])
+    second = TableFrontier(ft._points(halves[1], result["choices"]), result["epsilon"])
     assert second.epsilon <= epsilon
     factor = (1 + second.epsilon) * (1 + CLOSE)
     for time, memory in want:
@@ -243,7 +244,7 @@ def test_lists_within_their_budget_are_exact() -> None:
 
 def test_no_nodes_and_no_edges() -> None:
     (point,) = solve_frontier(Problem([])).points
-    assert (point.time, point.memory, len(point.choice)) == (0, 0, 0)
+    assert (point.time, point.memory, len(point.assignment)) == (0, 0, 0)
     assert solve_min_time(Problem([])).time == 0
     frontier = solve_frontier(Problem([NodeTable([3, 1], [0, 5]), NodeTable([2])]))
     assert _pairs(frontier) == [(3, 5), (5, 0)]
@@ -259,5 +260,5 @@ def test_large_penalties_do_not_blur_small_costs() -> None:
     nodes = [NodeTable([1e-3, 1.001e-3, 1e6], [3.0, 2.0, 1.0]) for _ in range(3)]
     frontier = solve_frontier(Problem(nodes))
     assert [point.memory for point in frontier.points] == [9, 8, 7, 6, 5, 4, 3]
-    assert list(frontier.points[3].choice) == [1, 1, 1]
+    assert list(frontier.points[3].assignment) == [1, 1, 1]
     assert frontier.points[0].time == pytest.approx(3e-3, rel=1e-6)

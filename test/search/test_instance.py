@@ -33,7 +33,7 @@ def test_minimum_time(name: str) -> None:
     problem = load_instance(HERE / f"{name}.npz")
     point = solve_min_time(problem)
     assert point.time == MIN_TIME[name]
-    assert problem.cost(point.choice).time == MIN_TIME[name]
+    assert problem.cost(point.assignment).time == MIN_TIME[name]
 
 
 @pytest.mark.parametrize(

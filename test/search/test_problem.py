@@ -86,4 +86,4 @@ def test_cost_adds_nodes_and_edges_and_takes_the_largest_transient() -> None:
     edges = [EdgeTable(1, 0, [[8, 16]], [[80, 160]], [[6, 6]])]
     point = Problem(nodes, edges).cost([1, 0])
     assert (point.time, point.static, point.transient, point.memory) == (22, 220, 6, 226)
-    assert point.choice.dtype == np.int32
+    assert point.assignment.dtype == np.int32

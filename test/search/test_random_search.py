@@ -9,7 +9,7 @@ import brute
 import numpy as np
 import pytest
 
-from tensoropt.compiler.search.methods.random_search import random_choice
+from tensoropt.compiler.search.methods.random_search import random_assignment
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.support.errors import UserError
 
@@ -19,16 +19,16 @@ def test_choices_are_allowed_and_repeat_by_seed() -> None:
         problem = brute.random_problem(np.random.default_rng(seed))
         if not brute.pareto(*brute.enumerate_costs(problem)):
             with pytest.raises(UserError, match="no choice is allowed"):
-                random_choice(problem, seed)
+                random_assignment(problem, seed)
             continue
-        choice = random_choice(problem, seed)
+        choice = random_assignment(problem, seed)
         assert math.isfinite(problem.cost(choice).time)
-        assert (choice == random_choice(problem, seed)).all()
+        assert (choice == random_assignment(problem, seed)).all()
 
 
 def test_draws_are_uniform_without_restrictions() -> None:
     problem = Problem([NodeTable(np.ones(3)), NodeTable(np.ones(2))], [])
-    counts = Counter(tuple(random_choice(problem, seed)) for seed in range(600))
+    counts = Counter(tuple(random_assignment(problem, seed)) for seed in range(600))
     assert len(counts) == 6
     assert all(60 < count < 140 for count in counts.values())
 
@@ -38,7 +38,7 @@ def test_dead_ends_are_taken_back() -> None:
     unequal = np.where(np.eye(3, dtype=bool), np.inf, 1.0)
     nodes = [NodeTable([1, 1, np.inf]), NodeTable([1, 1, 1]), NodeTable([1, 1, 1])]
     edges = [EdgeTable(a, b, unequal) for a, b in ((0, 1), (1, 2), (0, 2))]
-    found = {tuple(random_choice(Problem(nodes, edges), seed)) for seed in range(60)}
+    found = {tuple(random_assignment(Problem(nodes, edges), seed)) for seed in range(60)}
     assert found == {(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0)}
 
 
@@ -47,8 +47,8 @@ def test_impossible_colouring_is_refused() -> None:
     nodes = [NodeTable([1, 1]) for _ in range(3)]
     edges = [EdgeTable(a, b, unequal) for a, b in ((0, 1), (1, 2), (0, 2))]
     with pytest.raises(UserError, match="no choice is allowed, expected one of finite time"):
-        random_choice(Problem(nodes, edges), 0)
+        random_assignment(Problem(nodes, edges), 0)
 
 
 def test_no_nodes() -> None:
-    assert len(random_choice(Problem([]), 0)) == 0
+    assert len(random_assignment(Problem([]), 0)) == 0

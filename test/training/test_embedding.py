@@ -13,7 +13,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
+from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.dialects.mlir import ir
 
 BATCH, TIME, ROWS, WIDTH = 4, 8, 16, 12
@@ -48,9 +48,9 @@ def test_it_follows_the_embedding_along_every_loop(tmp_path: Path) -> None:
     own = graph.nodes[adding].rule
     assert own is not None
     found = {}
-    for choice in axis_choices(rule):
-        followed = dict(zip(members, follow(graph, cluster.leader, members, choice), strict=True))
-        given = " ".join(map(str, placements(rule, choice)[0]))
+    for role in axis_roles(rule):
+        followed = dict(zip(members, follow(graph, cluster.leader, members, role), strict=True))
+        given = " ".join(map(str, placements(rule, role)[0]))
         found[given] = str(placements(own, followed[adding])[1][0])
     assert found["R S(0)"] == found["R S(1)"] == "P(sum)"  # batch, time
     assert found["S(1) R"] == "S(1)"  # width

@@ -18,7 +18,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
+from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.dialects.mlir import ir
 
 B, S, E = 4, 8, 16
@@ -114,8 +114,8 @@ def test_followers_gather_nothing(tmp_path: Path, name: str) -> None:
         rule = graph.nodes[cluster.leader].rule
         if rule is None or len(cluster.members) == 1:
             continue
-        for choice in axis_choices(rule):
-            assert gathered(graph, cluster.leader, cluster.members[1:], choice) == []
+        for role in axis_roles(rule):
+            assert gathered(graph, cluster.leader, cluster.members[1:], role) == []
             tried += 1
     assert tried > 10
 
@@ -125,9 +125,9 @@ def test_the_gradient_of_a_batch_is_split_with_it(tmp_path: Path, name: str) -> 
     graph = read_graph(step(tmp_path, name))
     cluster = next(c for c in clusters_of(graph) if graph.nodes[c.leader].name == "a")
     members, last = cluster.members[1:], graph.nodes[cluster.members[-1]]
-    choice = follow(graph, cluster.leader, members, 0)[-1]
+    role = follow(graph, cluster.leader, members, 0)[-1]
     assert last.rule is not None
-    assert str(placements(last.rule, choice)[1][0]) == "S(0)"
+    assert str(placements(last.rule, role)[1][0]) == "S(0)"
 
 
 @pytest.mark.parametrize("name", ["Max", "Split", "Pad reflect", "Gather", "TopK", "Resize linear"])

@@ -13,8 +13,8 @@ from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.sharding.rule.rule import Choice
-from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
+from tensoropt.compiler.sharding.rule.rule import AxisRole
+from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 
 Texts = tuple[str, ...]
 
@@ -28,7 +28,7 @@ def _cluster(graph: Graph, name: str) -> Cluster:
     return next(c for c in clusters_of(graph) if graph.nodes[c.leader].name == name)
 
 
-def _texts(graph: Graph, index: int, choice: Choice) -> tuple[Texts, Texts]:
+def _texts(graph: Graph, index: int, choice: AxisRole) -> tuple[Texts, Texts]:
     rule = graph.nodes[index].rule
     assert rule is not None
     operands, results = placements(rule, choice)
@@ -41,7 +41,7 @@ def _followed(graph: Graph, name: str) -> dict[tuple[Texts, Texts], list[tuple[T
     rule, members = graph.nodes[cluster.leader].rule, cluster.members[1:]
     assert rule is not None
     found = {}
-    for choice in axis_choices(rule):
+    for choice in axis_roles(rule):
         followed = zip(members, follow(graph, cluster.leader, members, choice), strict=True)
         held = [_texts(graph, m, c) for m, c in followed if not graph.nodes[m].constant]
         found[_texts(graph, cluster.leader, choice)] = held
@@ -100,7 +100,7 @@ def test_hidden_units_stay_split_through_time(tmp_path: Path) -> None:
     (cluster,) = (c for c in clusters_of(graph) if "Recurrence" in graph.nodes[c.leader].name)
     rule, members = graph.nodes[cluster.leader].rule, cluster.members[1:]
     assert rule is not None
-    (hidden,) = (c for c in axis_choices(rule) if str(placements(rule, c)[1][0]) == "S(3)")
+    (hidden,) = (c for c in axis_roles(rule) if str(placements(rule, c)[1][0]) == "S(3)")
     followed = zip(members, follow(graph, cluster.leader, members, hidden), strict=True)
     chosen = [(m, c) for m, c in followed if not graph.nodes[m].constant]
     assert len(chosen) > 100

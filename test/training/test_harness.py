@@ -37,7 +37,7 @@ def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch, torch: object
 
 
 def test_seed_buffers_and_kept_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    def form(f: registry.Forward) -> list[object]:
+    def form(f: registry.ForwardOp) -> list[object]:
         f.kept["twice"] = f.make.scaled(f.operands[0], 2.0)
         f.make.cast(f.training.seed(), f.operands[0].type.element_type)
         f.training.update(f.operands[1], f.make.scaled(f.operands[1], 3.0))

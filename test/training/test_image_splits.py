@@ -15,7 +15,7 @@ from training.test_splits import gathered
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.sharding.rule.strategies import axis_choices
+from tensoropt.compiler.sharding.rule.strategies import axis_roles
 from tensoropt.dialects.mlir import ir
 
 BATCH, CHANNELS, SIZE, CLASSES = 8, 8, 8, 4
@@ -128,7 +128,7 @@ def test_followers_gather_nothing(tmp_path: Path, name: str) -> None:
         if rule is None or len(cluster.members) == 1:
             continue
         for choice in LOOPS[leader.name in ("i", "c", "y")]:
-            if choice not in axis_choices(rule) or (
+            if choice not in axis_roles(rule) or (
                 name in NARROW and (leader.name, choice) == ("c", 1)
             ):
                 continue

@@ -19,8 +19,8 @@ from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.sharding.rule.rule import Choice
-from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
+from tensoropt.compiler.sharding.rule.rule import AxisRole
+from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.dialects.mlir import ir
 
 B, S, H, D, E = 4, 8, 4, 8, 16
@@ -109,7 +109,7 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, name: str, mesh: Mes
         assert relative_error(lambda: step(tmp_path, name), point) < 1e-4
 
 
-def placed(graph: Graph, index: int, choice: Choice) -> Iterator[tuple[int, Placement, bool]]:
+def placed(graph: Graph, index: int, choice: AxisRole) -> Iterator[tuple[int, Placement, bool]]:
     """Yield each value that an op reads or makes, how it lies, and whether the op makes it."""
     node = graph.nodes[index]
     assert node.rule is not None
@@ -121,7 +121,7 @@ def placed(graph: Graph, index: int, choice: Choice) -> Iterator[tuple[int, Plac
         yield value, placement, True
 
 
-def gathered(graph: Graph, leader: int, members: list[int], choice: Choice) -> list[str]:
+def gathered(graph: Graph, leader: int, members: list[int], choice: AxisRole) -> list[str]:
     """Return the followers that read a value split otherwise than it lies."""
     held: dict[int, Placement] = {}
     for value, placement, _ in placed(graph, leader, choice):
@@ -146,7 +146,7 @@ def test_followers_gather_nothing(tmp_path: Path, name: str) -> None:
         rule, leader = graph.nodes[cluster.leader].rule, graph.nodes[cluster.leader]
         if rule is None or len(cluster.members) == 1:
             continue
-        for choice in axis_choices(rule):
+        for choice in axis_roles(rule):
             if "Recurrence" in leader.name and choice != 0:
                 continue
             assert gathered(graph, cluster.leader, cluster.members[1:], choice) == [], leader.name

@@ -83,7 +83,7 @@ def test_the_search_charges_what_the_program_costs(name: str, mesh: Mesh) -> Non
     tables = MeshTables(read_graph(module), mesh, load_device("h200"))
     evaluator, chosen = Evaluator(tables), len(tables.variables)
     for point in solve_frontier(tables.problem, epsilon=0.05).points:
-        cost = evaluator.evaluate(point.choice[:chosen].tolist())
+        cost = evaluator.evaluate(point.assignment[:chosen].tolist())
         assert cost.time_s <= point.time * (1 + 1e-9)
         assert point.time <= cost.time_s * (1 + SLACK.get((name, mesh), 1e-9))
 
@@ -131,7 +131,7 @@ def test_the_leanest_plan_on_more_devices_needs_no_more_memory() -> None:
     assert least == sorted(least, reverse=True)
 
 
-def test_a_random_choice_depends_on_the_seed_alone() -> None:
+def test_a_random_assignment_depends_on_the_seed_alone() -> None:
     first, again, other = (_search("gpt2_tiny", name="random", seed=s) for s in (3, 3, 4))
     assert first.points[0].strategies == again.points[0].strategies
     assert first.points[0].strategies != other.points[0].strategies

@@ -1,4 +1,4 @@
-"""Problems whose tables do not fit: one node is fixed to each of its configurations in turn."""
+"""Problems whose tables do not fit: one node is fixed to each of its options in turn."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, St
 from tensoropt.compiler.search.problem.problem import (
     EdgeTable,
     Floats,
-    Frontier,
     NodeTable,
-    Point,
     Problem,
-    no_choice,
+    TableFrontier,
+    TablePoint,
+    nothing_allowed,
 )
 from tensoropt.compiler.support.errors import UserError
 
@@ -41,19 +41,19 @@ def frontier_of_parts(
     parts: int,
     time_limit_s: float | None,
     control: Control,
-    solve: Callable[[Problem, int, float | None, Control], Frontier],
-) -> Frontier:
-    """Unite the frontiers for each configuration of ``wide.variable``; exact if they are.
+    solve: Callable[[Problem, int, float | None, Control], TableFrontier],
+) -> TableFrontier:
+    """Unite the frontiers for each option of ``wide.variable``; exact if they are.
 
     ``solve(part, parts, limit, control)`` returns a frontier; what is left of the time is shared
     evenly among the parts to come. ``parts`` is in how many the problem as a whole is divided
     already. When the last limit is over, the parts to come are left out.
 
     Raises ``wide`` when that makes too many parts, OutOfTimeError when time is over before the
-    first part is solved, and UserError when no choice is allowed.
+    first part is solved, and UserError when no assignment is allowed.
     """
     clock = _Clock(time_limit_s, control)
-    found: list[Point] = []
+    found: list[TablePoint] = []
     epsilon, whole, full = 0.0, True, False
     for k, part, number, size in _parts(problem, wide, parts):
         try:
@@ -62,7 +62,7 @@ def frontier_of_parts(
             whole = False
             break
         except UserError as error:
-            if str(error) != str(no_choice()):
+            if str(error) != str(nothing_allowed()):
                 raise
             continue
         if frontier.interrupted:
@@ -72,9 +72,9 @@ def frontier_of_parts(
         epsilon = max(epsilon, frontier.epsilon)
         found += [_with(problem, point, wide.variable, k) for point in frontier.points]
     if not found:
-        raise no_choice() if whole else OutOfTimeError("search: no part was solved in time")
+        raise nothing_allowed() if whole else OutOfTimeError("search: no part was solved in time")
     bound = epsilon if whole else math.inf
-    return Frontier(_best(problem, found), bound, clock.interrupted, whole, full)
+    return TableFrontier(_best(problem, found), bound, clock.interrupted, whole, full)
 
 
 class _Clock:
@@ -109,12 +109,12 @@ class _Clock:
 
 
 def best_of_parts(
-    problem: Problem, wide: TooWideError, parts: int, solve: Callable[[Problem, int], Point]
-) -> Point:
-    """Return the fastest point over the configurations of ``wide.variable``; raises likewise."""
+    problem: Problem, wide: TooWideError, parts: int, solve: Callable[[Problem, int], TablePoint]
+) -> TablePoint:
+    """Return the fastest point over the options of ``wide.variable``; raises likewise."""
 
-    def only(part: Problem, number: int, limit: float | None, control: Control) -> Frontier:
-        return Frontier([solve(part, number)], 0.0)
+    def only(part: Problem, number: int, limit: float | None, control: Control) -> TableFrontier:
+        return TableFrontier([solve(part, number)], 0.0)
 
     return frontier_of_parts(problem, wide, parts, None, Control(), only).points[0]
 
@@ -122,7 +122,7 @@ def best_of_parts(
 def _parts(
     problem: Problem, wide: TooWideError, parts: int
 ) -> Iterator[tuple[int, Problem, int, int]]:
-    """Each configuration, the problem with it fixed, the number of parts, and of configurations."""
+    """Each option, the problem with it fixed, the number of parts, and of options."""
     size = len(problem.nodes[wide.variable].time_s)
     if size == 1 or parts * size > MOST_PARTS:
         raise wide
@@ -147,13 +147,13 @@ def _cut(edge: EdgeTable, variable: int, at: slice) -> EdgeTable:
     )
 
 
-def _with(problem: Problem, point: Point, variable: int, k: int) -> Point:
-    choice = point.choice.copy()
-    choice[variable] = k
-    return problem.cost(choice)
+def _with(problem: Problem, point: TablePoint, variable: int, k: int) -> TablePoint:
+    assignment = point.assignment.copy()
+    assignment[variable] = k
+    return problem.cost(assignment)
 
 
-def _best(problem: Problem, points: list[Point]) -> list[Point]:
+def _best(problem: Problem, points: list[TablePoint]) -> list[TablePoint]:
     """The points no other one beats; differences that a search does not resolve are none."""
     tables: list[NodeTable] = [*problem.nodes, *problem.edges]
     time_step = RESOLUTION * sum(_largest(table.time_s) for table in tables)
@@ -161,7 +161,7 @@ def _best(problem: Problem, points: list[Point]) -> list[Point]:
         sum(_largest(table.static_bytes) for table in tables)
         + max(_largest(table.transient_bytes) for table in tables)
     )
-    kept: list[Point] = []
+    kept: list[TablePoint] = []
     for point in sorted(points, key=lambda p: (p.time, p.memory)):
         if kept and point.memory >= kept[-1].memory - memory_step:
             continue

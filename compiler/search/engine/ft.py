@@ -24,12 +24,12 @@ from tensoropt.compiler.search.engine.conditioned import (
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status
 from tensoropt.compiler.search.problem.problem import (
     Floats,
-    Frontier,
     NodeTable,
-    Point,
     Problem,
+    TableFrontier,
+    TablePoint,
     left_out,
-    no_choice,
+    nothing_allowed,
 )
 from tensoropt.compiler.support.errors import UserError
 
@@ -47,21 +47,22 @@ def solve_frontier(
     threads: int = _THREADS,
     control: Control = _NO_CONTROL,
     known: Sequence[tuple[float, float]] = (),
-) -> Frontier:
-    """Return the Pareto points of a problem in (memory, time), each with a choice that reaches it.
+) -> TableFrontier:
+    """Return the Pareto points of a problem in (memory, time), each with an assignment that reaches
+    it.
 
-    With ``epsilon`` 0 every Pareto point is returned (one choice each). Otherwise every choice is
-    within a factor ``1 + epsilon`` of a returned point in both objectives; the fastest and the
-    leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than asked for only if
-    ``time_limit_s`` ran out first, or a quarter of the machine's memory did not hold the lists of
-    points. The same arguments give the same points unless that is so.
-    ``control`` says who watches, and what Ctrl-C does. ``known`` holds the time and the memory of
-    points of other problems: choices that they cover need not be found, and the bound is that of
-    all points together.
+    With ``epsilon`` 0 every Pareto point is returned (one assignment each). Otherwise every
+    assignment is within a factor ``1 + epsilon`` of a returned point in both objectives; the
+    fastest and the leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than
+    asked for only if ``time_limit_s`` ran out first, or a quarter of the machine's memory did not
+    hold the lists of points. The same arguments give the same points unless that is so. ``control``
+    says who watches, and what Ctrl-C does. ``known`` holds the time and the memory of points of
+    other problems: assignments that they cover need not be found, and the bound is that of all
+    points together.
 
     Raises OutOfTimeError past ``control.last_limit_s``; UserError for options out of range, when no
-    choice is allowed (every one has an infinite time), and when the tables do not fit into memory
-    even with nodes fixed one by one.
+    assignment is allowed (every one has an infinite time), and when the tables do not fit into
+    memory even with nodes fixed one by one.
     """
     _check_options(epsilon, time_limit_s, threads)
     options = {"threads": threads, "known": known}
@@ -76,13 +77,13 @@ def certified_gap(problem: Problem) -> float:
     return float(_run(problem, 0.0, None, hull_only=True)["hull_epsilon"])
 
 
-def solve_min_time(problem: Problem, order: Sequence[int] = ()) -> Point:
-    """Return a choice of least time, whatever its memory.
+def solve_min_time(problem: Problem, order: Sequence[int] = ()) -> TablePoint:
+    """Return an assignment of least time, whatever its memory.
 
     Nodes are eliminated in ``order``, if it is given: all of them. Otherwise in one that keeps
     tables small, and where they do not fit into memory, in parts.
 
-    Raises UserError when no choice is allowed and when the tables do not fit into memory.
+    Raises UserError when no assignment is allowed and when the tables do not fit into memory.
     """
     if order:
         return _decided(problem, _engine(problem, numbers_only=True, order=order).min_time())
@@ -96,19 +97,19 @@ def _solve(
     control: Control,
     options: dict[str, Any],
     parts: int = 1,
-) -> Frontier:
+) -> TableFrontier:
     """The frontier, in parts where the tables do not fit."""
     try:
         result = _run(problem, epsilon, time_limit_s, control=control, **options)
     except TooWideError as wide:
 
-        def solve(part: Problem, number: int, limit: float | None, own: Control) -> Frontier:
+        def solve(part: Problem, number: int, limit: float | None, own: Control) -> TableFrontier:
             return _solve(part, epsilon, limit, own, options, number)
 
         found = frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
         return found if found.whole or parts > 1 else _with_fastest(problem, found)
     points = _points(problem, result["choices"])
-    return Frontier(
+    return TableFrontier(
         points,
         float(result["epsilon"]),
         bool(result["interrupted"]),
@@ -116,31 +117,31 @@ def _solve(
     )
 
 
-def _with_fastest(problem: Problem, frontier: Frontier) -> Frontier:
+def _with_fastest(problem: Problem, frontier: TableFrontier) -> TableFrontier:
     """Add the fastest point to a frontier of some parts, if numbers alone fit into memory."""
     try:
-        choice = _engine(problem, numbers_only=True).min_time()
+        assignment = _engine(problem, numbers_only=True).min_time()
     except TooWideError:
         return frontier
-    fastest = _decided(problem, choice)
+    fastest = _decided(problem, assignment)
     if frontier.points[0].time <= fastest.time:
         return frontier
     leaner = [point for point in frontier.points if point.memory < fastest.memory]
     return replace(frontier, points=[fastest, *leaner])
 
 
-def _fastest(problem: Problem, parts: int = 1, budget: float = 0.0) -> Point:
+def _fastest(problem: Problem, parts: int = 1, budget: float = 0.0) -> TablePoint:
     try:
-        choice = _engine(problem, budget=budget, numbers_only=True).min_time()
+        assignment = _engine(problem, budget=budget, numbers_only=True).min_time()
     except TooWideError as wide:
         return best_of_parts(problem, wide, parts, lambda part, n: _fastest(part, n, budget))
-    return _decided(problem, choice)
+    return _decided(problem, assignment)
 
 
-def _decided(problem: Problem, choice: NDArray[np.int32] | None) -> Point:
-    if choice is None:
-        raise no_choice()
-    return problem.cost(choice)
+def _decided(problem: Problem, assignment: NDArray[np.int32] | None) -> TablePoint:
+    if assignment is None:
+        raise nothing_allowed()
+    return problem.cost(assignment)
 
 
 def _check_options(epsilon: float, time_limit_s: float | None, threads: int) -> None:
@@ -190,7 +191,7 @@ def _engine(
     except TooLargeError as error:
         raise TooWideError(f"search: {error}", engine.widest()) from None
     if not feasible:
-        raise no_choice()
+        raise nothing_allowed()
     return engine
 
 
@@ -232,7 +233,7 @@ def _run(
     except StoppedError:
         raise OutOfTimeError("search: time was over before a point was found") from None
     if len(result["choices"]) == 0:
-        raise no_choice()
+        raise nothing_allowed()
     return result
 
 
@@ -254,14 +255,14 @@ def _watcher(control: Control) -> Callable[..., None] | None:
     return watch and (lambda *status: watch(Status(*status)))
 
 
-def _points(problem: Problem, choices: NDArray[np.int32]) -> list[Point]:
-    """Cost the choices anew from the user's tables and drop what rounding made equal or worse."""
-    time, static, transient = problem.costs(choices)
+def _points(problem: Problem, assignments: NDArray[np.int32]) -> list[TablePoint]:
+    """Cost assignments anew from the user's tables and drop what rounding made equal or worse."""
+    time, static, transient = problem.costs(assignments)
     memory = static + transient
     points, low = [], math.inf
     for index in np.lexsort((memory, time)):
         if memory[index] < low:
             low = float(memory[index])
             parts = (float(static[index]), float(transient[index]), float(time[index]))
-            points.append(Point(low, *parts, choices[index]))
+            points.append(TablePoint(low, *parts, assignments[index]))
     return points

@@ -78,14 +78,14 @@ def compare_methods(
 
 def _optimum(tables: MeshTables, say: Say) -> FrontierPoint:
     say(f"tables of mesh {tables.mesh}")
-    choice = solve_min_time(tables.problem).choice
-    return frontier_point(Evaluator(tables), tables.decode(choice))
+    assignment = solve_min_time(tables.problem).assignment
+    return frontier_point(Evaluator(tables), tables.decode(assignment))
 
 
 def attempt(
     tables: Sequence[MeshTables], options: SearchOptions, say: Say = lambda text: None
 ) -> Attempt:
-    """Run one method on the tables of all meshes; a random choice takes one of them."""
+    """Run one method on the tables of all meshes; a random assignment takes one of them."""
     if options.name == "random":
         tables = [random.Random(options.seed).choice(tables)]
     started = time.perf_counter()

@@ -23,13 +23,13 @@ from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, St
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
 from tensoropt.compiler.search.problem.evaluate import Cost, Evaluator
-from tensoropt.compiler.search.problem.problem import Point
+from tensoropt.compiler.search.problem.problem import TablePoint
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
-    "Choice",
+    "Assignment",
     "LeftOut",
     "MeshSearch",
     "Say",
@@ -39,7 +39,7 @@ __all__ = [
     "promise",
 ]
 
-Choice = npt.NDArray[np.int32]
+Assignment = npt.NDArray[np.int32]
 """Per choosing node, the number of its strategy."""
 
 Say = Callable[[str], None]
@@ -123,7 +123,7 @@ class MeshSearch:
         self.started = time.monotonic()
         self.number = 0  # of the mesh that is searched, from 1
         self.found: list[Found] = []
-        self.costed: list[tuple[MeshTables, Choice, Cost]] = []
+        self.costed: list[tuple[MeshTables, Assignment, Cost]] = []
         self.left_out: list[LeftOut] = []
         self.interrupted = False
         self._stopping = False  # Ctrl-C has come, and the method is about to return
@@ -241,11 +241,11 @@ class MeshSearch:
                 break
             if number >= 2 and self._is_beaten(points[at]):
                 continue
-            choice = tables.decode(points[at].choice)
-            self.costed.append((tables, choice, evaluator.evaluate(choice.tolist())))
+            assignment = tables.decode(points[at].assignment)
+            self.costed.append((tables, assignment, evaluator.evaluate(assignment.tolist())))
         self.found.append(result)
 
-    def _is_beaten(self, point: Point) -> bool:
+    def _is_beaten(self, point: TablePoint) -> bool:
         """Whether a point that is costed is better, however far the tables are off in memory."""
         limit = BY_FAR * point.memory
         costs = (cost for _, _, cost in self.costed)
@@ -267,7 +267,7 @@ def _seconds_to(end: float | None) -> float | None:
     return None if end is None else max(0.0, end - time.monotonic())
 
 
-def _kept(result: Found, options: SearchOptions, nodes: int) -> list[Point]:
+def _kept(result: Found, options: SearchOptions, nodes: int) -> list[TablePoint]:
     """Return the points to cost, fewer of a large program: to cost one takes time by its nodes."""
     points = result.points
     kept = _spread(

@@ -44,10 +44,10 @@ def pinned_frontier(
         if graph.nodes[index].kind == "argument":
             _number(tables, index, pins)
     pins.check_ops(graph)
-    choice = [_number(tables, index, pins) for index in tables.variables]
-    point = frontier_point(Evaluator(tables), np.array(choice, dtype=np.int32))
+    assignment = [_number(tables, index, pins) for index in tables.variables]
+    point = frontier_point(Evaluator(tables), np.array(assignment, dtype=np.int32))
     if not graph.trains:
-        _check_reachable(tables, choice)
+        _check_reachable(tables, assignment)
     return FrontierResult([point], None)
 
 
@@ -180,12 +180,12 @@ def _text(layouts: Layouts) -> str:
     return f"{operands} -> {results}" if operands and results else operands or results
 
 
-def _check_reachable(tables: MeshTables, choice: Sequence[int]) -> None:
+def _check_reachable(tables: MeshTables, assignment: Sequence[int]) -> None:
     """Refuse a constant that would have to be communicated."""
     for edge in tables.problem.edges:
-        if max(edge.a, edge.b) >= len(choice):  # a copy of a shared tensor: always reachable
+        if max(edge.a, edge.b) >= len(assignment):  # a copy of a shared tensor: always reachable
             continue
-        if not np.isfinite(edge.time_s[choice[edge.a], choice[edge.b]]):
+        if not np.isfinite(edge.time_s[assignment[edge.a], assignment[edge.b]]):
             names = [tables.graph.nodes[tables.variables[end]].name for end in (edge.a, edge.b)]
             raise UserError(
                 f"--strategies: '{names[1]}' wants the constant '{names[0]}' in a layout that "

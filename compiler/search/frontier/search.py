@@ -10,7 +10,7 @@ from typing import TypeVar
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.meshes import (
-    Choice,
+    Assignment,
     LeftOut,
     MeshSearch,
     Say,
@@ -83,7 +83,7 @@ class FrontierResult:
 
     ``epsilon`` is the bound the search reached, ``None`` where the points are no frontier within
     one. The first takes at most ``1 + time_epsilon`` of the least time; ``None``: no bound.
-    ``found`` counts what the searches of all meshes returned, of which ``points`` is a choice.
+    ``found`` counts what the searches of all meshes returned, of which ``points`` is a part.
     The bounds are those of the meshes that were searched, without those ``left_out``.
     ``interrupted``: Ctrl-C ended the search. ``stopped`` names what ran out before the bound
     that was asked for was proven, on any mesh; ``None`` if nothing did.
@@ -163,19 +163,19 @@ def worst_bound(bounds: Sequence[float | None]) -> float | None:
 
 
 def _chosen(meshes: list[Mesh], options: SearchOptions) -> list[Mesh]:
-    """Return the meshes to search: all, or for a random choice one of them."""
+    """Return the meshes to search: all, or for a random assignment one of them."""
     return [random.Random(options.seed).choice(meshes)] if options.name == "random" else meshes
 
 
-def frontier_point(evaluator: Evaluator, choice: Choice) -> FrontierPoint:
-    """Return the point of one choice, with its cost as the emitted graphs will have it."""
-    return _point(evaluator.tables, choice, evaluator.evaluate(choice.tolist()))
+def frontier_point(evaluator: Evaluator, assignment: Assignment) -> FrontierPoint:
+    """Return the point of one assignment, with its cost as the emitted graphs will have it."""
+    return _point(evaluator.tables, assignment, evaluator.evaluate(assignment.tolist()))
 
 
-def _point(tables: MeshTables, choice: Choice, cost: Cost) -> FrontierPoint:
+def _point(tables: MeshTables, assignment: Assignment, cost: Cost) -> FrontierPoint:
     strategies = {
         node: tables.options[node][int(picked)]
-        for node, picked in zip(tables.variables, choice, strict=True)
+        for node, picked in zip(tables.variables, assignment, strict=True)
     }
     return FrontierPoint(0, tables.mesh.shape, cost, strategies, tables)
 

@@ -39,9 +39,9 @@ def split_shares(ops: Sequence[Op], point: FrontierPoint) -> list[float]:
 
     Linear in the ops.
     """
-    chosen = [(op.time_s, point.strategies[op.index].choices) for op in ops]
+    chosen = [(op.time_s, point.strategies[op.index].roles) for op in ops]
     return [
-        _share((time_s, isinstance(choices[axis], int)) for time_s, choices in chosen)
+        _share((time_s, isinstance(assignments[axis], int)) for time_s, assignments in chosen)
         for axis in range(len(point.mesh))
     ]
 
@@ -56,7 +56,7 @@ def divisible_share(ops: Iterable[Op], pieces: int) -> float:
     for op in ops:
         if id(op.rule) not in known:
             options = strategies(op.rule, mesh)
-            known[id(op.rule)] = any(isinstance(option.choices[0], int) for option in options)
+            known[id(op.rule)] = any(isinstance(option.roles[0], int) for option in options)
         pairs.append((op.time_s, known[id(op.rule)]))
     return _share(pairs)
 

@@ -2,11 +2,11 @@
 
 A coordinate is a layer (``layers.py``). A sweep visits the layers in random order and gives each
 what is best while all others stay; sweeps end when none helps. The first descent starts from data
-parallelism, the others from random choices. Mesh shapes are searched too: the search runs on each,
-and the best of all is taken.
+parallelism, the others from random assignments. Mesh shapes are searched too: the search runs on
+each, and the best of all is taken.
 
 A step is a min-plus elimination of one layer, O(n K^2) where the layer is a chain of n nodes of K
-configurations; a sweep takes one per layer, less those that met the same layer with the same
+options; a sweep takes one per layer, less those that met the same layer with the same
 neighbours before. Nothing bounds the number of sweeps but that each gains.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from tensoropt.compiler.search.methods.blocks import Block, blocks_of
 from tensoropt.compiler.search.methods.layers import layers_of
-from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
 from tensoropt.compiler.search.methods.starts import starts
 
 __all__ = ["RESTARTS", "descend", "search"]
@@ -32,24 +32,24 @@ def search(case: Case, limits: Limits) -> Found:
     blocks = blocks_of(case.problem, layers_of(case))
     rng = np.random.default_rng(limits.seed)
     ends = [descend(blocks, start, rng) for start in starts(case, limits.seed, RESTARTS)]
-    best = min(ends, key=lambda choice: case.problem.cost(choice).time)
+    best = min(ends, key=lambda assignment: case.problem.cost(assignment).time)
     return found(case.problem, [best])
 
 
-def descend(blocks: list[Block], start: Choice, rng: np.random.Generator) -> Choice:
-    """Return a choice that no change of a single block improves."""
-    choice = start.copy()
-    while any([_improve(blocks[b], choice) for b in rng.permutation(len(blocks))]):
+def descend(blocks: list[Block], start: Assignment, rng: np.random.Generator) -> Assignment:
+    """Return an assignment that no change of a single block improves."""
+    assignment = start.copy()
+    while any([_improve(blocks[b], assignment) for b in rng.permutation(len(blocks))]):
         pass
-    return choice
+    return assignment
 
 
-def _improve(block: Block, choice: Choice) -> bool:
-    """Give ``block`` its best configurations, in place; say whether that gained anything."""
-    best, now = block.best(choice), choice[block.nodes]
+def _improve(block: Block, assignment: Assignment) -> bool:
+    """Give ``block`` its best options, in place; say whether that gained anything."""
+    best, now = block.best(assignment), assignment[block.nodes]
     if np.array_equal(best, now):
         return False
-    gained = block.time_s(best, choice) < block.time_s(now, choice) * (1 - _LEAST_GAIN)
+    gained = block.time_s(best, assignment) < block.time_s(now, assignment) * (1 - _LEAST_GAIN)
     if gained:
-        choice[block.nodes] = best
+        assignment[block.nodes] = best
     return gained

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.search.engine.ft import solve_min_time
-from tensoropt.compiler.search.methods.result import Choice
+from tensoropt.compiler.search.methods.result import Assignment
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 
 __all__ = ["Block", "blocks_of"]
 
-Solved = dict[tuple[int, ...], Choice]
+Solved = dict[tuple[int, ...], Assignment]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class _Outer:
 class Block:
     """Some nodes of a problem, their times, the edges among them and the edges that leave them.
 
-    ``known`` holds what was found, by the configurations around; blocks that are equal share it.
+    ``known`` holds what was found, by the options around; blocks that are equal share it.
     """
 
     nodes: NDArray[np.intp]
@@ -39,28 +39,28 @@ class Block:
     outer: list[_Outer] = field(default_factory=list)
     known: Solved = field(default_factory=dict)
 
-    def best(self, choice: Choice) -> Choice:
-        """Return the configurations of least time for the nodes, all others as in ``choice``."""
-        around = tuple(choice.item(edge.outside) for edge in self.outer)
+    def best(self, assignment: Assignment) -> Assignment:
+        """Return the options of least time for the nodes, all others as in ``assignment``."""
+        around = tuple(assignment.item(edge.outside) for edge in self.outer)
         if around not in self.known:
             self.known[around] = self._solve(around)
         return self.known[around]
 
-    def time_s(self, mine: Choice, choice: Choice) -> float:
-        """Return the time that the nodes account for with configurations ``mine``."""
+    def time_s(self, mine: Assignment, assignment: Assignment) -> float:
+        """Return the time that the nodes account for with options ``mine``."""
         total = sum(times.item(at) for times, at in zip(self.own, mine.tolist(), strict=True))
         total += sum(e.time_s.item(mine.item(e.a), mine.item(e.b)) for e in self.inner)
         return total + sum(
-            e.times_s.item(choice.item(e.outside), mine.item(e.inside)) for e in self.outer
+            e.times_s.item(assignment.item(e.outside), mine.item(e.inside)) for e in self.outer
         )
 
-    def _solve(self, around: tuple[int, ...]) -> Choice:
+    def _solve(self, around: tuple[int, ...]) -> Assignment:
         times = [own.copy() for own in self.own]
-        for edge, configuration in zip(self.outer, around, strict=True):
-            times[edge.inside] += edge.times_s[configuration]
+        for edge, option in zip(self.outer, around, strict=True):
+            times[edge.inside] += edge.times_s[option]
         if len(times) == 1:
             return np.array([np.argmin(times[0])], dtype=np.int32)
-        return solve_min_time(Problem([NodeTable(t) for t in times], self.inner)).choice
+        return solve_min_time(Problem([NodeTable(t) for t in times], self.inner)).assignment
 
     def signature(self) -> tuple[object, ...]:
         """Return what equal blocks have in common; tables are known by identity."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tensoropt.compiler.search.methods.batch import Batch, follow_batch
 from tensoropt.compiler.search.methods.pinning import fastest_with, furthest, subsets, wished
-from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
 from tensoropt.compiler.search.problem.problem import Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 
@@ -18,13 +18,13 @@ __all__ = ["data_parallel_choice", "search"]
 
 
 def search(case: Case, limits: Limits) -> Found:
-    """Return the data-parallel choice of a model."""
+    """Return the data-parallel assignment of a model."""
     assert case.tables is not None
     return found(case.problem, [data_parallel_choice(case.problem, case.tables)])
 
 
-def data_parallel_choice(problem: Problem, tables: MeshTables) -> Choice:
-    """Return the choice that splits the batch everywhere; ``problem`` is that of ``tables``."""
+def data_parallel_choice(problem: Problem, tables: MeshTables) -> Assignment:
+    """Return the assignment that splits the batch everywhere; ``problem`` is that of ``tables``."""
     batch = follow_batch(tables.graph)
     pins: dict[int, int] = {}
     for position, index in enumerate(tables.leaders):

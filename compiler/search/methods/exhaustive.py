@@ -1,4 +1,4 @@
-"""Every choice there is, of problems that have few: the product of all nodes' configurations."""
+"""Every assignment, of problems that have few: the product of all nodes' options."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import math
 
 import numpy as np
 
-from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
-from tensoropt.compiler.search.problem.problem import Floats, no_choice
+from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
+from tensoropt.compiler.search.problem.problem import Floats, nothing_allowed
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["MOST_CHOICES", "search"]
+__all__ = ["MOST_ASSIGNMENTS", "search"]
 
-MOST_CHOICES = 10**7
+MOST_ASSIGNMENTS = 10**7
 _PIECE = 1 << 15
 
 
 def search(case: Case, limits: Limits) -> Found:
-    """Return the exact frontier by costing every choice, a piece of them at a time.
+    """Return the exact frontier by costing every assignment, a piece of them at a time.
 
-    Raises :class:`UserError` above :data:`MOST_CHOICES` and when no choice is allowed.
+    Raises :class:`UserError` above :data:`MOST_ASSIGNMENTS` and when no assignment is allowed.
     """
     problem = case.problem
     sizes = [len(node.time_s) for node in problem.nodes]
     count = math.prod(sizes)
-    if count > MOST_CHOICES:
+    if count > MOST_ASSIGNMENTS:
         raise UserError(
-            f"--search exhaustive: too many choices, expected at most {MOST_CHOICES}, "
+            f"--search exhaustive: too many choices, expected at most {MOST_ASSIGNMENTS}, "
             f"got: {_counted(count)}"
         )
-    kept: list[Choice] = []
+    kept: list[Assignment] = []
     for start in range(0, count, _PIECE):
         numbers = np.arange(start, min(start + _PIECE, count))
-        choices = np.stack(np.unravel_index(numbers, sizes), 1) if sizes else np.zeros((1, 0))
-        piece = choices.astype(np.int32)
+        assignments = np.stack(np.unravel_index(numbers, sizes), 1) if sizes else np.zeros((1, 0))
+        piece = assignments.astype(np.int32)
         time, static, transient = problem.costs(piece)
         kept += [piece[i] for i in _best(time, static + transient)]
     if not kept:
-        raise no_choice()
+        raise nothing_allowed()
     return found(problem, kept, epsilon=0.0, time_epsilon=0.0)
 
 

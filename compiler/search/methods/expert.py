@@ -30,7 +30,7 @@ Wishes = dict[int, list[Wish]]
 
 
 def search(case: Case, limits: Limits) -> Found:
-    """Return the choices of the scheme that fits the model, one per division of the mesh axes.
+    """Return the assignments of the scheme that fits the model, one per division of the mesh axes.
 
     Raises :class:`UserError` for a model with nothing that either scheme speaks of.
     """

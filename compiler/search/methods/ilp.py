@@ -1,8 +1,8 @@
 """Integer programming as in Alpa (arXiv 2201.12023, section 4.2), solved by HiGHS.
 
-A binary variable per configuration of a node, one of which is 1; the product of two of them is a
-variable of its own per pair of configurations of an edge, tied to both by linear constraints. That
-is a column per entry of a table, and a row per node and per configuration at either end of an edge;
+A binary variable per option of a node, one of which is 1; the product of two of them is a
+variable of its own per pair of options of an edge, tied to both by linear constraints. That
+is a column per entry of a table, and a row per node and per option at either end of an edge;
 solving is exponential in the worst case.
 """
 
@@ -17,14 +17,14 @@ import numpy as np
 
 from tensoropt.compiler.search.methods.program import Program, build_program, count_variables
 from tensoropt.compiler.search.methods.result import (
+    Assignment,
     Case,
-    Choice,
     DoesNotFitError,
     Found,
     Limits,
     found,
 )
-from tensoropt.compiler.search.problem.problem import no_choice
+from tensoropt.compiler.search.problem.problem import nothing_allowed
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["MOST_VARIABLES", "search"]
@@ -34,7 +34,7 @@ _TRIES = 8
 
 
 def search(case: Case, limits: Limits) -> Found:
-    """Return a choice of least time; ``time_epsilon`` is the gap that HiGHS reached.
+    """Return an assignment of least time; ``time_epsilon`` is the gap that HiGHS reached.
 
     With ``memory_bytes`` its memory is within that: by the tables, and of a model also as the
     graphs that it leads to have it, for which the tables' limit is tightened where needed.
@@ -49,7 +49,7 @@ def search(case: Case, limits: Limits) -> Found:
         if limits.time_limit_s is not None:
             left = max(limits.time_limit_s - (time.monotonic() - started), 0.0)
         result = _solve(case, replace(limits, time_limit_s=left))
-        need = _emitted_bytes(case, result.points[0].choice)
+        need = _emitted_bytes(case, result.points[0].assignment)
         if need <= wanted:
             return result
         assert limits.memory_bytes is not None
@@ -60,11 +60,11 @@ def search(case: Case, limits: Limits) -> Found:
     )
 
 
-def _emitted_bytes(case: Case, choice: Choice) -> float:
+def _emitted_bytes(case: Case, assignment: Assignment) -> float:
     from tensoropt.compiler.search.problem.evaluate import Evaluator
 
     assert case.tables is not None
-    chosen = case.tables.decode(choice).tolist()
+    chosen = case.tables.decode(assignment).tolist()
     return Evaluator(case.tables).evaluate(chosen).memory_bytes
 
 
@@ -79,10 +79,10 @@ def _solve(case: Case, limits: Limits) -> Found:
     solver = _solver(highspy, program, limits.time_limit_s)
     solver.run()
     _check_solved(highspy, solver, limits)
-    choice = program.decode(solver.getSolution().col_value)
+    assignment = program.decode(solver.getSolution().col_value)
     info = solver.getInfo()
     gap = _gap(info.objective_function_value, info.mip_dual_bound)
-    return found(case.problem, [choice], time_epsilon=gap)
+    return found(case.problem, [assignment], time_epsilon=gap)
 
 
 def _highspy() -> Any:
@@ -129,7 +129,7 @@ def _check_solved(highspy: Any, solver: Any, limits: Limits) -> None:
     status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
         if limits.memory_bytes is None:
-            raise no_choice()
+            raise nothing_allowed()
         raise DoesNotFitError(
             "--search ilp: no choice fits, expected more memory, "
             f"got: {limits.memory_bytes:g} bytes"

@@ -1,10 +1,11 @@
 """Metropolis search (FlexFlow, arXiv 1807.05358, section 6).
 
-A proposal gives one node, drawn uniformly, another configuration, drawn uniformly. It is accepted
-with probability ``min(1, exp(beta * (old time - new time)))``. The fastest choice seen is returned.
+A proposal gives one node, drawn uniformly, another option, drawn uniformly. It is accepted
+with probability ``min(1, exp(beta * (old time - new time)))``. The fastest assignment seen is
+returned.
 
 The paper walks for a given time; here it is a given number of proposals, so that the same seed
-gives the same choice. A proposal costs as many steps as the node has edges.
+gives the same assignment. A proposal costs as many steps as the node has edges.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import numpy as np
 
 from tensoropt.compiler.search.methods.neighbours import Neighbours
-from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
+from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
 from tensoropt.compiler.search.methods.starts import starts
 from tensoropt.compiler.search.problem.problem import Problem
 
@@ -27,36 +28,36 @@ _TOLERATED = 1e-3
 
 
 def search(case: Case, limits: Limits) -> Found:
-    """Return the fastest choice of a walk from data parallelism; the same for the same seed."""
+    """Return the fastest assignment of a walk from data parallelism; the same for the same seed."""
     proposals = PROPOSALS_PER_NODE * len(case.problem.nodes)
     (start,) = starts(case, limits.seed, 1)
     return found(case.problem, [walk(case.problem, start, proposals, limits.seed)])
 
 
-def walk(problem: Problem, start: Choice, proposals: int, seed: int) -> Choice:
-    """Return the fastest choice seen in so many proposals; constant time per edge of a node."""
+def walk(problem: Problem, start: Assignment, proposals: int, seed: int) -> Assignment:
+    """Return the fastest assignment seen in so many proposals; constant time per edge of a node."""
     rng = np.random.default_rng(seed)
-    neighbours, choice = Neighbours(problem), start.copy()
+    neighbours, assignment = Neighbours(problem), start.copy()
     free = [v for v, node in enumerate(problem.nodes) if len(node.time_s) > 1]
-    time = problem.cost(choice).time
+    time = problem.cost(assignment).time
     beta = 1 / (_TOLERATED * time) if time > 0 else math.inf
-    best, best_time = choice.copy(), time
+    best, best_time = assignment.copy(), time
     for node, draw, luck in _proposals(problem, free, proposals, rng):
-        gain = neighbours.time_s(node, choice.item(node), choice) - neighbours.time_s(
-            node, draw, choice
+        gain = neighbours.time_s(node, assignment.item(node), assignment) - neighbours.time_s(
+            node, draw, assignment
         )
         if gain < 0 and luck >= math.exp(beta * gain):
             continue
-        choice[node], time = draw, time - gain
+        assignment[node], time = draw, time - gain
         if time < best_time:
-            best, best_time = choice.copy(), time
+            best, best_time = assignment.copy(), time
     return best
 
 
 def _proposals(
     problem: Problem, free: list[int], count: int, rng: np.random.Generator
 ) -> list[tuple[int, int, float]]:
-    """Draw (node, configuration, number in [0, 1)) for every proposal."""
+    """Draw (node, option, number in [0, 1)) for every proposal."""
     if not free:
         return []
     nodes = rng.choice(free, count)

@@ -1,10 +1,10 @@
 """PaSE: the least time by dynamic programming over dependent sets.
 
 arXiv 2407.04001, section III.B. Vertices are taken one by one. The table of a vertex holds, for
-every choice of the vertices that come later and still matter to it (its dependent set), the least
-time of all that it settles.
+every assignment of the vertices that come later and still matter to it (its dependent set), the
+least time of all that it settles.
 
-With n vertices of at most K configurations and dependent sets of at most M vertices: O(n K^(M+1))
+With n vertices of at most K options and dependent sets of at most M vertices: O(n K^(M+1))
 time and O(n K^M) memory, as each table is kept for decoding; O(n^2 M) to put them in order. PaSE's
 order is one of elimination, so the engine takes it; the breadth-first order, whose tables may be
 separate and still carried on, is followed here.
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensoropt.compiler.search.engine.ft import solve_min_time
-from tensoropt.compiler.search.methods.result import Case, Choice, Found, Limits, found
-from tensoropt.compiler.search.problem.problem import Floats, Problem, no_choice
+from tensoropt.compiler.search.methods.result import Assignment, Case, Found, Limits, found
+from tensoropt.compiler.search.problem.problem import Floats, Problem, nothing_allowed
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["MOST_BYTES", "breadth_first", "generated_sequence", "search", "search_breadth_first"]
@@ -43,18 +43,20 @@ class _Step:
 
 
 def search(case: Case, limits: Limits) -> Found:
-    """Return a choice of least time, in the order of PaSE's Fig. 3 (smallest dependent set first).
+    """Return an assignment of least time, in the order of PaSE's Fig. 3 (smallest dependent set
+    first).
 
     Raises :class:`UserError` when its tables would take more than :data:`MOST_BYTES`.
     """
     problem, near = case.problem, _near(case.problem)
     order = generated_sequence(near)
     _check_size("pase", problem, _dependent_sets(near, order))
-    return found(problem, [solve_min_time(problem, order).choice], time_epsilon=0.0)
+    return found(problem, [solve_min_time(problem, order).assignment], time_epsilon=0.0)
 
 
 def search_breadth_first(case: Case, limits: Limits) -> Found:
-    """Return a choice of least time in breadth-first order, as PaSE's first recurrence takes it.
+    """Return an assignment of least time in breadth-first order, as PaSE's first recurrence takes
+    it.
 
     There the dependent set of a vertex is every later neighbour of any earlier vertex.
     """
@@ -90,7 +92,7 @@ def breadth_first(near: Near) -> list[int]:
 
 
 def _near(problem: Problem) -> Near:
-    """Return the neighbours of each vertex; one without a choice matters to none."""
+    """Return the neighbours of each vertex; one without an assignment matters to none."""
     near: Near = [set() for _ in problem.nodes]
     free = [len(node.time_s) > 1 for node in problem.nodes]
     for edge in problem.edges:
@@ -131,7 +133,7 @@ def _solve(problem: Problem, name: str, steps: list[_Step]) -> Found:
     sizes = [len(node.time_s) for node in problem.nodes]
     total = _run(steps, sizes, _factors(problem))
     if not math.isfinite(total):
-        raise no_choice()
+        raise nothing_allowed()
     return found(problem, [_decoded(steps, len(sizes))], time_epsilon=0.0)
 
 
@@ -199,13 +201,13 @@ def _spread(factor: Factor, axes: tuple[int, ...]) -> Floats:
     return table.transpose(order).reshape([held.get(v, 1) for v in axes])
 
 
-def _decoded(steps: Sequence[_Step], count: int) -> Choice:
-    """Return the choice behind the least total: last vertex first, its tables added up again."""
-    choice = np.zeros(count, dtype=np.int32)
+def _decoded(steps: Sequence[_Step], count: int) -> Assignment:
+    """Return the assignment of the least total: last vertex first, its tables added up again."""
+    assignment = np.zeros(count, dtype=np.int32)
     for step in reversed(steps):
         times: Floats = np.zeros(())
         for scope, table in step.factors:
-            at = tuple(slice(None) if v == step.vertex else choice[v] for v in scope)
+            at = tuple(slice(None) if v == step.vertex else assignment[v] for v in scope)
             times = times + table[at]
-        choice[step.vertex] = int(np.argmin(times))
-    return choice
+        assignment[step.vertex] = int(np.argmin(times))
+    return assignment

@@ -1,4 +1,4 @@
-"""Some nodes decided, the others chosen best: how a hand-made scheme becomes a whole choice."""
+"""Some nodes decided, the others chosen best: how a hand-made scheme becomes a whole assignment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.engine.ft import solve_min_time
-from tensoropt.compiler.search.methods.result import Choice
+from tensoropt.compiler.search.methods.result import Assignment
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 
@@ -19,18 +19,18 @@ Wish = Mapping[int, int]
 """Per mesh axis, the factor of an op that it splits; axes left out split nothing."""
 
 
-def fastest_with(problem: Problem, pins: Mapping[int, int]) -> Choice:
-    """Return the fastest choice in which node ``i`` has configuration ``pins[i]``.
+def fastest_with(problem: Problem, pins: Mapping[int, int]) -> Assignment:
+    """Return the fastest assignment in which node ``i`` has option ``pins[i]``.
 
     Raises :class:`UserError` when none is allowed.
     """
-    choice = solve_min_time(_pinned(problem, pins)).choice.copy()
-    choice[list(pins)] = list(pins.values())
-    return choice
+    assignment = solve_min_time(_pinned(problem, pins)).assignment.copy()
+    assignment[list(pins)] = list(pins.values())
+    return assignment
 
 
 def _pinned(problem: Problem, pins: Mapping[int, int]) -> Problem:
-    """Return the times of the problem, pinned nodes with the one configuration that is left."""
+    """Return the times of the problem, pinned nodes with the one option that is left."""
     kept: dict[tuple[int, int, int], Floats] = {}  # equal tables stay one and the same
 
     def times_s(table: NodeTable, *ends: int) -> Floats:

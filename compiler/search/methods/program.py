@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tensoropt.compiler.search.methods.result import Choice
+from tensoropt.compiler.search.methods.result import Assignment
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 
 __all__ = ["Program", "build_program", "count_variables"]
@@ -38,7 +38,7 @@ class Program:
     """Minimise ``cost x``, x >= 0, with rows of ``row_lower <= A x <= row_upper``.
 
     A is compressed by rows: row ``r`` has ``value[start[r]:start[r+1]]`` at columns ``index[..]``.
-    The first ``binaries`` columns are 0 or 1, a column per configuration of each of ``nodes``.
+    The first ``binaries`` columns are 0 or 1, a column per option of each of ``nodes``.
     """
 
     nodes: Sequence[_Block]
@@ -50,8 +50,8 @@ class Program:
     index: Ints
     value: Floats
 
-    def decode(self, solution: ArrayLike) -> Choice:
-        """Return the choice that the binary columns of a solution make."""
+    def decode(self, solution: ArrayLike) -> Assignment:
+        """Return the assignment that the binary columns of a solution make."""
         values = np.asarray(solution)
         picked = [b.at[0][int(np.argmax(values[b.columns]))] for b in self.nodes]
         return np.array(picked, dtype=np.int32)
@@ -63,7 +63,7 @@ def count_variables(problem: Problem) -> int:
 
 
 def build_program(problem: Problem, memory_bytes: float | None = None) -> Program:
-    """Return the program whose solutions are the allowed choices within ``memory_bytes``.
+    """Return the program whose solutions are the allowed assignments within ``memory_bytes``.
 
     Transient bytes are a maximum: a last column is at least those of every node and edge.
     """
@@ -126,7 +126,7 @@ class _Rows:
 
 
 def _tie(block: _Block, nodes: list[_Block], rows: _Rows) -> None:
-    """The columns of an edge with configuration i of an end add up to that configuration's."""
+    """The columns of an edge with option i of an end add up to that option's."""
     assert isinstance(block.table, EdgeTable)
     for end, at in zip((block.table.a, block.table.b), block.at, strict=True):
         order = np.argsort(at, kind="stable")

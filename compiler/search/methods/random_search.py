@@ -1,33 +1,39 @@
-"""A random choice: the baseline that any search has to beat."""
+"""A random assignment: the baseline that any search has to beat."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tensoropt.compiler.search.problem.problem import EdgeTable, Problem, no_choice
+from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
+from tensoropt.compiler.search.problem.problem import EdgeTable, Problem, nothing_allowed
 
-__all__ = ["random_choice"]
+__all__ = ["random_assignment", "search"]
 
 Allowed = list[NDArray[np.bool_]]
 
 
-def random_choice(problem: Problem, seed: int) -> NDArray[np.int32]:
-    """Return an allowed choice (int32, shape [n]), the same for the same seed.
+def search(case: Case, limits: Limits) -> Found:
+    """Return a random allowed assignment, the same for the same seed."""
+    return found(case.problem, [random_assignment(case.problem, limits.seed)])
 
-    Nodes take, in a random order, a configuration drawn uniformly from those that the nodes decided
+
+def random_assignment(problem: Problem, seed: int) -> NDArray[np.int32]:
+    """Return an allowed assignment (int32, shape [n]), the same for the same seed.
+
+    Nodes take, in a random order, an option drawn uniformly from those that the nodes decided
     so far and the pairs still open leave possible (arc consistency); where that runs into a dead
-    end the last decision is taken back. Every allowed choice can come out. Without dead ends a
+    end the last decision is taken back. Every allowed assignment can come out. Without dead ends a
     decision costs one pass over the tables of the nodes that it narrows; with them the search is
     exponential in the worst case.
 
-    Raises UserError when no choice has a finite time.
+    Raises UserError when no assignment has a finite time.
     """
     rng = np.random.default_rng(seed)
     search = _Search(problem, rng)
     allowed = [np.isfinite(node.time_s) for node in problem.nodes]
     if search.narrow(allowed, range(len(allowed))) is None or not search.decide(allowed):
-        raise no_choice()
+        raise nothing_allowed()
     return np.array([int(np.flatnonzero(row)[0]) for row in search.result], dtype=np.int32)
 
 

@@ -51,8 +51,8 @@ METHODS: Mapping[str, Method] = {
         frozenset({"time_limit_s", "memory_bytes"}),
     ),
     "mcmc": Method("mcmc:search", "Metropolis search (FlexFlow)", frozenset({"seed"})),
-    "exhaustive": Method("exhaustive:search", "every choice there is, of tiny problems"),
-    "random": Method("drawn:search", "one random choice", frozenset({"seed"})),
+    "exhaustive": Method("exhaustive:search", "every assignment there is, of tiny problems"),
+    "random": Method("random_search:search", "one random assignment", frozenset({"seed"})),
 }
 
 COMPARED = ("ft", "data-parallel", "expert", "autoddl", "mcmc", "random")

@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.search.engine.control import Control
-from tensoropt.compiler.search.problem.problem import Point, Problem, no_choice
+from tensoropt.compiler.search.problem.problem import Problem, TablePoint, nothing_allowed
 from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.problem.tables import MeshTables
 
-__all__ = ["Case", "Choice", "DoesNotFitError", "Found", "Limits", "found"]
+__all__ = ["Assignment", "Case", "DoesNotFitError", "Found", "Limits", "found"]
 
-Choice = NDArray[np.int32]
-"""Per node of the problem, the number of its configuration."""
+Assignment = NDArray[np.int32]
+"""Per node of the problem, the number of its option."""
 
 
 class DoesNotFitError(UserError):
-    """No choice on this mesh is within the memory limit; one on another may be."""
+    """No assignment on this mesh is within the memory limit; one on another may be."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Found:
     search, which has returned what it had; ``short_of_memory``: a part of it was given up.
     """
 
-    points: list[Point]
+    points: list[TablePoint]
     epsilon: float | None = None
     time_epsilon: float | None = None
     interrupted: bool = False
@@ -75,20 +75,20 @@ class Found:
 
 def found(
     problem: Problem,
-    choices: Sequence[Choice],
+    assignments: Sequence[Assignment],
     *,
     epsilon: float | None = None,
     time_epsilon: float | None = None,
 ) -> Found:
-    """Cost ``choices`` from the tables and keep those that no other one beats.
+    """Cost ``assignments`` from the tables and keep those that no other one beats.
 
     Raises :class:`UserError` when none of them has a finite time.
     """
-    points: list[Point] = []
-    for point in sorted(map(problem.cost, choices), key=lambda p: (p.time, p.memory)):
+    points: list[TablePoint] = []
+    for point in sorted(map(problem.cost, assignments), key=lambda p: (p.time, p.memory)):
         allowed = math.isfinite(point.time)
         if allowed and (not points or point.memory < points[-1].memory):
             points.append(point)
     if not points:
-        raise no_choice()
+        raise nothing_allowed()
     return Found(points, epsilon, time_epsilon)

@@ -14,8 +14,8 @@ from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
-from tensoropt.compiler.sharding.rule.rule import Choice, Strategy
-from tensoropt.compiler.sharding.rule.strategies import strategy_of_choices
+from tensoropt.compiler.sharding.rule.rule import AxisRole, Strategy
+from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
 
 __all__ = ["ClusterKind", "Column"]
 
@@ -57,7 +57,7 @@ class ClusterKind:
         self.tables, self.cluster, self.graph = tables, cluster, tables.graph
         self.places = {value: place for place, value in enumerate(cluster.values)}
         self.nodes = [self.graph.nodes[member] for member in cluster.members]
-        self._followed: dict[Choice, list[Choice]] = {}
+        self._followed: dict[AxisRole, list[AxisRole]] = {}
         self._numbers: dict[int, dict[Strategy, int]] = {}
         self.picks = np.array([self._row(option) for option in self._allowed()], dtype=np.int32)
         self._walk()
@@ -78,7 +78,7 @@ class ClusterKind:
 
     def _row(self, option: int) -> list[int]:
         strategy = self.tables.options[self.cluster.leader][option]
-        followed = [self._on_axis(choice) for choice in strategy.choices]
+        followed = [self._on_axis(role) for role in strategy.roles]
         row = [option]
         for place, node in enumerate(self.nodes[1:], 1):
             if node.repeats is not None and node.repeats in self.cluster.members:
@@ -89,11 +89,11 @@ class ClusterKind:
                 row.append(self._like_leader(place, strategy))
         return row
 
-    def _on_axis(self, choice: Choice) -> list[Choice]:
-        if choice not in self._followed:
+    def _on_axis(self, role: AxisRole) -> list[AxisRole]:
+        if role not in self._followed:
             members = self.cluster.members[1:]
-            self._followed[choice] = follow(self.graph, self.cluster.leader, members, choice)
-        return self._followed[choice]
+            self._followed[role] = follow(self.graph, self.cluster.leader, members, role)
+        return self._followed[role]
 
     def _numbers_of(self, place: int) -> dict[Strategy, int]:
         options = self.tables.options[self.cluster.members[place]]
@@ -101,17 +101,17 @@ class ClusterKind:
             self._numbers[id(options)] = {option: n for n, option in enumerate(options)}
         return self._numbers[id(options)]
 
-    def _number(self, place: int, choices: tuple[Choice, ...]) -> int:
-        """Return the strategy of these choices, of as many axes as it can be split on."""
-        number = self.tables.numbers(self.cluster.members[place]).get(choices)
-        return self._nearest(place, choices) if number is None else number
+    def _number(self, place: int, roles: tuple[AxisRole, ...]) -> int:
+        """Return the strategy of these roles, of as many axes as it can be split on."""
+        number = self.tables.numbers(self.cluster.members[place]).get(roles)
+        return self._nearest(place, roles) if number is None else number
 
-    def _nearest(self, place: int, choices: tuple[Choice, ...]) -> int:
+    def _nearest(self, place: int, roles: tuple[AxisRole, ...]) -> int:
         node, numbers = self.nodes[place], self._numbers_of(place)
         assert node.rule is not None
-        for kept in range(len(choices), -1, -1):
-            tried = (*choices[:kept], *(None,) * (len(choices) - kept))
-            found = strategy_of_choices(node.rule, self.tables.mesh, tried)
+        for kept in range(len(roles), -1, -1):
+            tried = (*roles[:kept], *(None,) * (len(roles) - kept))
+            found = strategy_of_roles(node.rule, self.tables.mesh, tried)
             if found is not None:
                 return numbers[self._extended(node, found)]
         raise AssertionError("the strategy that replicates is always offered")
@@ -120,7 +120,7 @@ class ClusterKind:
         """Add the layouts of what the regions of the node capture."""
         extra = len(node.operands) - len(found.operands)
         whole = (Layout.replicated(self.tables.mesh),) * extra
-        return Strategy(found.choices, found.operands + whole, found.results) if extra else found
+        return Strategy(found.roles, found.operands + whole, found.results) if extra else found
 
     def _like_leader(self, place: int, strategy: Strategy) -> int:
         """Return the option of an argument or result that lies as the leader's result does."""

@@ -1,4 +1,4 @@
-"""The cost of one complete choice, as the emitted graphs will have it.
+"""The cost of one complete assignment, as the emitted graphs will have it.
 
 The search charges every use of a tensor for its own reshard and knows the memory of one step at a
 time. Here each distinct reshard is paid once and memory follows from the lifetimes of all tensors
@@ -73,7 +73,7 @@ _Numbers = tuple[int, ...]
 
 
 class Evaluator:
-    """Costs complete choices on one mesh; what they share is computed once.
+    """Costs complete assignments on one mesh; what they share is computed once.
 
     So is what nodes of equal tables (repeated layers) and tensors alike have in common.
     """
@@ -91,12 +91,13 @@ class Evaluator:
         self._path = cache(self._shortest)
         self._tree = cache(self._cheapest)
 
-    def evaluate(self, choice: Sequence[int]) -> Cost:
+    def evaluate(self, assignment: Sequence[int]) -> Cost:
         """Return the cost of giving each choosing node the strategy of that number.
 
-        ``choice`` is in the order of ``tables.variables``. Linear in the operands of the program.
+        ``assignment`` is in the order of ``tables.variables``. Linear in the operands of the
+        program.
         """
-        return _Evaluation(self).run(choice)
+        return _Evaluation(self).run(assignment)
 
     def _number(self, layout: Layout) -> int:
         if layout not in self._numbers:
@@ -216,9 +217,9 @@ class _Evaluation:
         self.static_bytes = 0
         self.constants: dict[_Constant, int] = {}
 
-    def run(self, choice: Sequence[int]) -> Cost:
+    def run(self, assignment: Sequence[int]) -> Cost:
         variables = self.owner.tables.variables
-        options = [self.owner.option(i, int(x)) for i, x in zip(variables, choice, strict=True)]
+        options = [self.owner.option(i, int(x)) for i, x in zip(variables, assignment, strict=True)]
         for option in options:
             self._layouts(option)
         self.updated = {option.updated for option in options if option.updated is not None}

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from tensoropt.compiler.layout.layout import REPLICATE, Placement
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import Shape
-from tensoropt.compiler.sharding.rule.rule import Choice
-from tensoropt.compiler.sharding.rule.strategies import axis_choices, placements
+from tensoropt.compiler.sharding.rule.rule import AxisRole
+from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 
 __all__ = ["follow"]
 
@@ -24,16 +24,16 @@ __all__ = ["follow"]
 _GATHER, _REDUCE, _SCATTER, _EXCHANGE, _SLICE = 1.0, 2.0, 2.1, 1.0, 1.0
 
 
-def follow(graph: Graph, leader: int, members: Sequence[int], choice: Choice) -> list[Choice]:
-    """Return what an axis does to each of ``members`` where it does ``choice`` to ``leader``.
+def follow(graph: Graph, leader: int, members: Sequence[int], role: AxisRole) -> list[AxisRole]:
+    """Return what an axis does to each of ``members`` where it does ``assignment`` to ``leader``.
 
     Arguments and results among the members lie as the first result of the leader does, which the
     caller sees to; ``None`` stands for them here. Where the axis replicates the leader it does so
     with all of them. Linear in the operands of the members, times the loops of each.
     """
-    if choice is None:
+    if role is None:
         return [None] * len(members)
-    walk = _Walk(graph, choice)
+    walk = _Walk(graph, role)
     walk.lead(leader)
     return [walk.member(graph.nodes[index]) for index in members]
 
@@ -43,7 +43,7 @@ class _Walk:
     """The placements of values on one axis, as far as they are known."""
 
     graph: Graph
-    choice: Choice
+    assignment: AxisRole
     placed: dict[int, Placement] = field(default_factory=dict)
     like: tuple[Shape, Placement] | None = None
     gradient_of: dict[int, int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class _Walk:
     def lead(self, leader: int) -> None:
         node = self.graph.nodes[leader]
         assert node.rule is not None
-        operands, results = placements(node.rule, self.choice)
+        operands, results = placements(node.rule, self.assignment)
         self._note(zip(node.operands, operands, strict=False))
         self._note(zip(node.results, results, strict=True))
         first = self.graph.values[node.results[0]].info
@@ -63,16 +63,16 @@ class _Walk:
             if value is not None and not self.graph.producer(value).constant:
                 self.placed.setdefault(value, placement)
 
-    def member(self, node: Node) -> Choice:
+    def member(self, node: Node) -> AxisRole:
         if node.rule is None or node.constant:
             return None
         best, least = None, math.inf
-        for choice in axis_choices(node.rule):
-            operands, results = placements(node.rule, choice)
-            cost = self._cost(node, operands) + (0.5 if choice is None else 0.0)
+        for role in axis_roles(node.rule):
+            operands, results = placements(node.rule, role)
+            cost = self._cost(node, operands) + (0.5 if role is None else 0.0)
             cost += 0.0 if self._is_alike(node, results[0]) else 0.75
             if cost < least:
-                best, least = choice, cost
+                best, least = role, cost
         operands, results = placements(node.rule, best)
         self._note(zip(node.operands, operands, strict=False))
         self._note(zip(node.results, results, strict=True))

@@ -52,4 +52,4 @@ def op_options(rule: Rule, operands: int, mesh: Mesh) -> tuple[Strategy, ...]:
     whole = (Layout.replicated(mesh),) * (operands - len(rule.operands))
     if not whole:
         return found
-    return tuple(Strategy(s.choices, s.operands + whole, s.results) for s in found)
+    return tuple(Strategy(s.roles, s.operands + whole, s.results) for s in found)

@@ -1,4 +1,4 @@
-"""What a search is given: cost tables over the choices of single nodes and of pairs of nodes."""
+"""What a search is given: cost tables over the options of single nodes and of pairs of nodes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = [
     "EdgeTable",
     "Floats",
-    "Frontier",
     "NodeTable",
-    "Point",
     "Problem",
+    "TableFrontier",
+    "TablePoint",
     "left_out",
-    "no_choice",
+    "nothing_allowed",
 ]
 
 Floats = NDArray[np.float64]
 
 
 class NodeTable:
-    """Costs of the K configurations of one node, each an array of shape [K].
+    """Costs of the K options of one node, each an array of shape [K].
 
-    An infinite time forbids a configuration. Left out, a memory table is zero.
+    An infinite time forbids an option. Left out, a memory table is zero.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class NodeTable:
 
 
 class EdgeTable(NodeTable):
-    """Costs of an edge for each pair of configurations of nodes ``a`` and ``b``: shape [K_a, K_b].
+    """Costs of an edge for each pair of options of nodes ``a`` and ``b``: shape [K_a, K_b].
 
     Several edges may join the same nodes; their times and static bytes add up.
     """
@@ -62,28 +62,28 @@ class EdgeTable(NodeTable):
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
-    """One choice (a configuration per node, int32, shape [n]) and what it costs: bytes, seconds."""
+class TablePoint:
+    """An assignment (an option per node, int32, shape [n]) and what it costs: bytes, seconds."""
 
     memory: float
     static: float
     transient: float
     time: float
-    choice: NDArray[np.int32]
+    assignment: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class Frontier:
+class TableFrontier:
     """Points sorted by time, none beaten by another in both time and memory.
 
-    Every other choice is within a factor ``1 + epsilon`` of one of them in time and in memory; with
-    ``epsilon`` 0 the points are all there are. The first and the last point are exact in any case,
-    but where the frontier is not ``whole``: time ran out before every part of the problem was
-    searched, and there is no bound. ``interrupted``: Ctrl-C ended the search.
-    ``short_of_memory``: so did the memory that the lists of points may take, for a part of it.
+    Every other assignment is within a factor ``1 + epsilon`` of one of them in time and in memory;
+    with ``epsilon`` 0 the points are all there are. The first and the last point are exact in any
+    case, but where the frontier is not ``whole``: time ran out before every part of the problem was
+    searched, and there is no bound. ``interrupted``: Ctrl-C ended the search. ``short_of_memory``:
+    so did the memory that the lists of points may take, for a part of it.
     """
 
-    points: list[Point]
+    points: list[TablePoint]
     epsilon: float
     interrupted: bool = False
     whole: bool = True
@@ -91,7 +91,7 @@ class Frontier:
 
 
 class Problem:
-    """A choice of one configuration per node, paid for by node and by edge.
+    """An assignment of one option per node, paid for by node and by edge.
 
     Time and static bytes are sums over nodes and edges; transient bytes are the maximum over them;
     memory is static plus transient bytes. ``nodes[i]`` is the table of node i. A search resolves
@@ -110,9 +110,9 @@ class Problem:
         for index, edge in enumerate(self.edges):
             _check_edge(index, edge, self.nodes, checked)
 
-    def cost(self, choice: ArrayLike) -> Point:
-        """Cost a choice (configuration per node, shape [n]) from the tables alone."""
-        chosen = np.asarray(choice, dtype=np.int32)
+    def cost(self, assignment: ArrayLike) -> TablePoint:
+        """Cost an assignment (option per node, shape [n]) from the tables alone."""
+        chosen = np.asarray(assignment, dtype=np.int32)
         self._check_choice(chosen)
         time = static = transient = 0.0
         for table, ends in self._uses():
@@ -126,12 +126,12 @@ class Problem:
                 time += float(table.time_s[many].sum())
                 static += float(table.static_bytes[many].sum())
                 transient = max(transient, float(table.transient_bytes[many].max()))
-        return Point(static + transient, static, transient, time, chosen)
+        return TablePoint(static + transient, static, transient, time, chosen)
 
-    def costs(self, choices: NDArray[np.int32]) -> tuple[Floats, Floats, Floats]:
-        """Time (s), static and transient bytes of many choices, shape [p, n]; each of shape [p]."""
-        time, static, transient = (np.zeros(len(choices)) for _ in range(3))
-        for table, at in self._selected(choices):
+    def costs(self, assignments: NDArray[np.int32]) -> tuple[Floats, Floats, Floats]:
+        """Return seconds, static and transient bytes [p] of many assignments [p, n]."""
+        time, static, transient = (np.zeros(len(assignments)) for _ in range(3))
+        for table, at in self._selected(assignments):
             time += table.time_s[at].sum(axis=1)
             if not left_out(table.static_bytes):
                 static += table.static_bytes[at].sum(axis=1)
@@ -140,11 +140,11 @@ class Problem:
         return time, static, transient
 
     def _selected(
-        self, choices: NDArray[np.int32]
+        self, assignments: NDArray[np.int32]
     ) -> Iterator[tuple[NodeTable, tuple[NDArray[np.int32], ...]]]:
-        """Yield each distinct table and, per axis of it, the configurations [p, uses] it is for."""
+        """Yield each distinct table and, per axis of it, the options [p, uses] it is for."""
         for table, ends in self._uses():
-            yield table, tuple(choices[:, list(axis)] for axis in zip(*ends, strict=True))
+            yield table, tuple(assignments[:, list(axis)] for axis in zip(*ends, strict=True))
 
     def _uses(self) -> Iterable[tuple[NodeTable, list[tuple[int, ...]]]]:
         """Each distinct table, and the nodes that are the axes of each use of it."""
@@ -155,22 +155,24 @@ class Problem:
             uses.setdefault(_identity(edge), (edge, []))[1].append((edge.a, edge.b))
         return uses.values()
 
-    def _check_choice(self, choice: NDArray[np.int32]) -> None:
-        if choice.shape != (len(self.nodes),):
+    def _check_choice(self, assignment: NDArray[np.int32]) -> None:
+        if assignment.shape != (len(self.nodes),):
             raise UserError(
-                f"choice: wrong shape, expected ({len(self.nodes)},), got: {choice.shape}"
+                f"assignment: wrong shape, expected ({len(self.nodes)},), got: {assignment.shape}"
             )
         sizes = np.array([len(node.time_s) for node in self.nodes])
-        for index in np.flatnonzero((choice < 0) | (choice >= sizes))[:1]:
+        for index in np.flatnonzero((assignment < 0) | (assignment >= sizes))[:1]:
             raise UserError(
-                f"choice of node {index}: no such configuration, "
-                f"expected 0 to {sizes[index] - 1}, got: {choice[index]}"
+                f"assignment of node {index}: no such option, "
+                f"expected 0 to {sizes[index] - 1}, got: {assignment[index]}"
             )
 
 
-def no_choice() -> UserError:
-    """What a search raises when every choice has an infinite time."""
-    return UserError("search: no choice is allowed, expected one of finite time, got: inf for all")
+def nothing_allowed() -> UserError:
+    """What a search raises when every assignment has an infinite time."""
+    return UserError(
+        "search: no assignment is allowed, expected one of finite time, got: inf for all"
+    )
 
 
 def left_out(memory: Floats) -> bool:
@@ -201,7 +203,7 @@ def _check_node(index: int, node: NodeTable, checked: set[object]) -> None:
     if node.time_s.ndim != 1 or node.time_s.size == 0:
         raise UserError(
             f"{where}: time_s has a wrong shape, expected one dimension of at least one "
-            f"configuration, got: {node.time_s.shape}"
+            f"option, got: {node.time_s.shape}"
         )
     _check_values(where, node, node.time_s.shape, checked)
 

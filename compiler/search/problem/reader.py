@@ -17,9 +17,9 @@ from tensoropt.dialects.topt import keys
 
 __all__ = ["read_graph"]
 
-# A constant of many uses and below this part of all parameter bytes is not worth a choice: it would
-# couple all its uses (the angles of rotary embeddings couple every layer) to save next to nothing.
-# Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
+# A constant of many uses and below this part of all parameter bytes is not worth a variable: it
+# would couple all its uses (the angles of rotary embeddings couple every layer) to save next to
+# nothing. Few uses cost the search nothing: an embedding tied to the output is worth its gigabyte.
 _WHOLE_BELOW = 0.01
 _FEW_USES = 2
 

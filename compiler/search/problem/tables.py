@@ -1,4 +1,4 @@
-"""From the graph to the search's problem: times and bytes of every choice on one mesh.
+"""From the graph to the search's problem: times and bytes of every assignment on one mesh.
 
 Time adds. Memory is a static sum (parameters, and what ONNX Runtime folds from them at load) and a
 transient maximum (the tensors that one step holds). Equal ops share their tables, which is also
@@ -27,15 +27,14 @@ from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
-from tensoropt.compiler.sharding.rule.rule import Choice as Pick
-from tensoropt.compiler.sharding.rule.rule import Strategy
+from tensoropt.compiler.sharding.rule.rule import AxisRole, Strategy
 
-__all__ = ["Choice", "MeshTables", "complete", "rounds", "tensor_bytes"]
+__all__ = ["Assignment", "MeshTables", "complete", "rounds", "tensor_bytes"]
 
 
 T = TypeVar("T")
 
-Choice = NDArray[np.int32]
+Assignment = NDArray[np.int32]
 """Numbers of options."""
 
 _Uses = list[tuple[int, int]]
@@ -80,7 +79,7 @@ class MeshTables:
         self._edge_tables = EdgeTables(self.resharder)
         self._layouts: dict[object, tuple[Layout, ...]] = {}
         self._node_tables: dict[object, NodeTable] = {}
-        self._numbers: dict[int, dict[tuple[Pick, ...], int]] = {}
+        self._numbers: dict[int, dict[tuple[AxisRole, ...], int]] = {}
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
@@ -108,9 +107,9 @@ class MeshTables:
         """The nodes that the first nodes of the problem stand for, in its order."""
         return self.variables
 
-    def decode(self, choice: Choice) -> Choice:
-        """Return the number of the option of each of ``variables`` for a choice of the problem."""
-        return choice[: len(self.variables)]
+    def decode(self, assignment: Assignment) -> Assignment:
+        """Return the option of each of ``variables`` in an assignment of the problem."""
+        return assignment[: len(self.variables)]
 
     @cached_property
     def alike(self) -> list[int]:
@@ -228,11 +227,11 @@ class MeshTables:
                 total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
         return total
 
-    def numbers(self, index: int) -> dict[tuple[Pick, ...], int]:
+    def numbers(self, index: int) -> dict[tuple[AxisRole, ...], int]:
         """Return the number of an op's option by what each mesh axis does."""
         options = self.options[index]
         if id(options) not in self._numbers:
-            self._numbers[id(options)] = {option.choices: n for n, option in enumerate(options)}
+            self._numbers[id(options)] = {option.roles: n for n, option in enumerate(options)}
         return self._numbers[id(options)]
 
     def node_table(self, index: int) -> NodeTable:

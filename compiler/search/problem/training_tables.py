@@ -23,9 +23,9 @@ from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of, sums_of
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
-from tensoropt.compiler.search.problem.summed import Summed, summed
+from tensoropt.compiler.search.problem.shared_gradients import SharedGradient, shared_gradients
 from tensoropt.compiler.search.problem.tables import (
-    Choice,
+    Assignment,
     MeshTables,
     complete,
     rounds,
@@ -72,8 +72,8 @@ class TrainingTables(MeshTables):
         self._cluster_of = {m: n for n, c in enumerate(self.clusters) for m in c.members}
         self._sums = sums_of(self.graph)
         self._kinds: dict[object, ClusterKind] = {}
-        self._summed: dict[int, Summed] = {}  # by cluster
-        self._summed_known: dict[object, Summed] = {}
+        self._summed: dict[int, SharedGradient] = {}  # by cluster
+        self._summed_known: dict[object, SharedGradient] = {}
         self._edges_known: dict[object, _Tables] = {}
         self._columns: dict[object, Column] = {}
         self._flags: dict[object, NDArray[np.bool_]] = {}
@@ -90,14 +90,14 @@ class TrainingTables(MeshTables):
             self._kinds[key] = ClusterKind(self, cluster)
         return self._kinds[key]
 
-    def _options_of(self, number: int) -> ClusterKind | Summed:
+    def _options_of(self, number: int) -> ClusterKind | SharedGradient:
         """Return the costs of a cluster as a node of the problem."""
         return self._summed.get(number) or self.kind(self.clusters[number])
 
-    def decode(self, choice: Choice) -> Choice:
-        """Return the number of the option of each of ``variables`` for a choice of the problem."""
+    def decode(self, assignment: Assignment) -> Assignment:
+        """Return the option of each of ``variables`` in an assignment of the problem."""
         picked = np.zeros(len(self.graph.nodes), dtype=np.int32)
-        for number, option in enumerate(choice[: len(self.clusters)].tolist()):
+        for number, option in enumerate(assignment[: len(self.clusters)].tolist()):
             picked[self.clusters[number].members] = self._options_of(number).picks[option]
         return picked[self.variables]
 
@@ -154,7 +154,7 @@ class TrainingTables(MeshTables):
             shared = len(readers.get(self.graph.nodes[node].results[0], ())) > 1
             key = (id(kind), id(info), id(copies), shared)
             if key not in self._summed_known:
-                self._summed_known[key] = summed(kind, info, copies, shared=shared)
+                self._summed_known[key] = shared_gradients(kind, info, copies, shared=shared)
             self._summed[number] = self._summed_known[key]
 
     def _connect(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.loops import Loop, aligned, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -12,7 +12,7 @@ from tensoropt.compiler.sharding.rule.windows import window_loop
 
 __all__ = ["attention"]
 
-# The place of the loop over heads among the loops.
+# The place of the factor over heads among the factors.
 _HEADS = 1
 
 
@@ -32,13 +32,13 @@ def attention(info: OpInfo) -> Rule | None:
     batch = {0: 0, 1: 0, 2: 0, 4: 0, 5: 0, 6: 0, **aligned(info, 3, 0, 4)}
     heads = {0: head, 1: head, 2: head, 4: 1, 5: 1, **aligned(info, 3, 1, 4)}
     rows = {0: row, **aligned(info, 3, 2, 4)}
-    loops = [
-        present_loop(info, batch, dict.fromkeys(range(4), 0)),
-        present_loop(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
-        present_loop(info, rows, {0: row, 3: 2}, can_split=not _counts_rows(info)),
+    factors = [
+        present_factor(info, batch, dict.fromkeys(range(4), 0)),
+        present_factor(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
+        present_factor(info, rows, {0: row, 3: 2}, can_split=not _counts_rows(info)),
         _products(info, head),
     ]
-    return rule_of(info, loops, localize=_divide_heads, flops_per_point=2.0)
+    return rule_of(info, factors, localize=_divide_heads, flops_per_point=2.0)
 
 
 def _counts_rows(info: OpInfo) -> bool:
@@ -47,7 +47,7 @@ def _counts_rows(info: OpInfo) -> bool:
     return bool(info.attribute("is_causal", 0)) or max(windows) >= 0
 
 
-def _products(info: OpInfo, head: int) -> Loop:
+def _products(info: OpInfo, head: int) -> FactorMap:
     """Return what stays whole: the keys, old and new, the elements of a head of key and value, and
     the heads of the query that share one of the key."""
     past = info.operand(4)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from tensoropt.compiler.sharding.rule.loops import Loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import Rule
@@ -49,19 +49,19 @@ def _rows(info: OpInfo, flops_per_row: float) -> Rule | None:
         return None
     operands = dict.fromkeys(range(len(info.operands)), 0)
     present = [index for index, result in enumerate(info.results) if result is not None]
-    loop = Loop(operands, dict.fromkeys(present, 0))
-    return rule_of(info, [loop], flops_per_point=flops_per_row)
+    factor = FactorMap(operands, dict.fromkeys(present, 0))
+    return rule_of(info, [factor], flops_per_point=flops_per_row)
 
 
 @sharding_rule(*_named("Binarizer", "LabelEncoder", "CategoryMapper", "OneHotEncoder"))
 def elements(info: OpInfo) -> Rule | None:
     """Return every dimension of the operand: an element becomes one, or a row of marks."""
-    loops = [Loop({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
-    return rule_of(info, loops, flops_per_point=1.0)
+    factors = [FactorMap({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
+    return rule_of(info, factors, flops_per_point=1.0)
 
 
 @sharding_rule(*_named("ArrayFeatureExtractor"))
 def columns(info: OpInfo) -> Rule | None:
     """Return all dimensions but the last, of which the second operand says what is taken."""
     rank = len(info.shape(0))
-    return rule_of(info, [Loop({0: dim}, {0: dim}) for dim in range(rank - 1)])
+    return rule_of(info, [FactorMap({0: dim}, {0: dim}) for dim in range(rank - 1)])

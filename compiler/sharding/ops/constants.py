@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.loops import Loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import replicated_rule, sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -22,8 +22,8 @@ def _whole(info: OpInfo) -> Rule:
 
 @sharding_rule("ConstantOfShape")
 def _constant_of_shape(info: OpInfo) -> Rule:
-    loops = [Loop({}, {0: dim}) for dim in range(len(info.result_shape()))]
-    return rule_of(info, loops, localize=_constant_of_shape_locally)
+    factors = [FactorMap({}, {0: dim}) for dim in range(len(info.result_shape()))]
+    return rule_of(info, factors, localize=_constant_of_shape_locally)
 
 
 def _constant_of_shape_locally(local: LocalOp) -> list[Any]:
@@ -33,8 +33,8 @@ def _constant_of_shape_locally(local: LocalOp) -> list[Any]:
 @sharding_rule("Shape", "Size")
 def _shape(info: OpInfo) -> Rule:
     """The operand may be split: the local sizes times the pieces are the global ones."""
-    loops = [Loop({0: dim}) for dim in range(len(info.shape(0)))]
-    return rule_of(info, loops, localize=_shape_locally)
+    factors = [FactorMap({0: dim}) for dim in range(len(info.shape(0)))]
+    return rule_of(info, factors, localize=_shape_locally)
 
 
 def _shape_locally(local: LocalOp) -> list[Any]:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.halo import halo_of, inner_exchange, with_halo
-from tensoropt.compiler.sharding.rule.loops import (
-    Loop,
+from tensoropt.compiler.sharding.rule.factors import (
+    FactorMap,
     adds_up,
     aligned,
     linear_in,
-    present_loop,
+    present_factor,
     rule_of,
 )
+from tensoropt.compiler.sharding.rule.halo import halo_of, inner_exchange, with_halo
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -30,15 +30,15 @@ __all__ = [
     "transposed_convolution",
 ]
 
-# The place of the channel loop among the loops, whose groups the attribute `group` counts.
+# The place of the channel factor among the factors, whose groups the attribute `group` counts.
 _CHANNELS = 1
 
 
 @sharding_rule("Conv")
 def convolution(info: OpInfo) -> Rule:
     """Return `n c i, m c k, m -> n m o`; several groups are split as wholes."""
-    loops = _slid(info, _channels(info, 0, 1), info.shape(1)[2:])
-    return _rule(info, loops, localize=_slide, inner=inner_exchange(info, loops, halo_of(info)))
+    factors = _slid(info, _channels(info, 0, 1), info.shape(1)[2:])
+    return _rule(info, factors, localize=_slide, inner=inner_exchange(info, factors, halo_of(info)))
 
 
 @sharding_rule("ConvTranspose")
@@ -46,15 +46,15 @@ def transposed_convolution(info: OpInfo) -> Rule:
     """Return `n c i, c m k, m -> n m o`, where every input element is one window of the result."""
     kernel, windows = info.shape(1)[2:], info.shape(0)[2:]
     if info.attribute("output_shape") or any(info.attribute("output_padding", ())):
-        spatial = [Loop({0: dim + 2}, can_split=False) for dim in range(len(kernel))]
+        spatial = [FactorMap({0: dim + 2}, can_split=False) for dim in range(len(kernel))]
     else:
         spatial = spatial_loops(info, kernel, windows, side="operand", exact=True)
-    loops = [*_channels(info, 1, 0), *spatial, window_loop(kernel)]
-    return _rule(info, loops, localize=_divide_groups)
+    factors = [*_channels(info, 1, 0), *spatial, window_loop(kernel)]
+    return _rule(info, factors, localize=_divide_groups)
 
 
-def _slid(info: OpInfo, channels: list[Loop], kernel: Shape) -> list[Loop]:
-    """Return the loops of a convolution: windows may reach into neighbouring parts."""
+def _slid(info: OpInfo, channels: list[FactorMap], kernel: Shape) -> list[FactorMap]:
+    """Return the factors of a convolution: windows may reach into neighbouring parts."""
     windows = info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", halo=halo_of(info))
     return [*channels, *spatial, window_loop(kernel)]
@@ -68,30 +68,30 @@ def channel_loops(
     can_sum: bool,
     weight: int = 1,
     per_channel: Sequence[int] = (2,),
-) -> list[Loop]:
-    """Return the loops over the batch and the channels.
+) -> list[FactorMap]:
+    """Return the factors over the batch and the channels.
 
     ``outputs`` and ``inputs`` are the dimensions of the operand ``weight`` along which the channels
     run. With several groups the first is merged with the groups and can be split as far as there
     are any. Operands ``per_channel`` hold an element per channel of the result, or one for all.
     """
-    batch = Loop({0: 0}, {0: 0})
+    batch = FactorMap({0: 0}, {0: 0})
     each = {i: 0 for i in per_channel if aligned(info, i, 0, 1)}
     groups = int(info.attribute("group", 1))
     if groups == 1:
-        reduced = Loop({0: 1, weight: inputs}, reduction="sum", can_split=can_sum)
-        return [batch, Loop({weight: outputs, **each}, {0: 1}), reduced]
+        reduced = FactorMap({0: 1, weight: inputs}, reduction="sum", can_split=can_sum)
+        return [batch, FactorMap({weight: outputs, **each}, {0: 1}), reduced]
     pairs = count(info.shape(weight)[:2]) // groups  # of an output and an input of one group
-    return [batch, Loop({0: 1, weight: 0, **each}, {0: 1}, size=groups), window_loop([pairs])]
+    return [batch, FactorMap({0: 1, weight: 0, **each}, {0: 1}, size=groups), window_loop([pairs])]
 
 
-def _channels(info: OpInfo, outputs: int, inputs: int) -> list[Loop]:
+def _channels(info: OpInfo, outputs: int, inputs: int) -> list[FactorMap]:
     return channel_loops(info, outputs=outputs, inputs=inputs, can_sum=adds_up(info))
 
 
 @sharding_rule("ConvInteger")
 def integer_convolution(info: OpInfo) -> Rule:
-    """Return the loops of Conv; parts of the sum add up, each less its own zero points.
+    """Return the factors of Conv; parts of the sum add up, each less its own zero points.
 
     Padding holds the zero point of the input, so it adds nothing.
     """
@@ -103,7 +103,7 @@ def integer_convolution(info: OpInfo) -> Rule:
 
 @sharding_rule("QLinearConv")
 def requantized_convolution(info: OpInfo) -> Rule:
-    """Return the loops of Conv but the sum, which is rounded once."""
+    """Return the factors of Conv but the sum, which is rounded once."""
     kernel, windows = info.shape(3)[2:], info.result_shape()[2:]
     channels = channel_loops(
         info, outputs=0, inputs=1, can_sum=False, weight=3, per_channel=(4, 5, 8)
@@ -114,20 +114,22 @@ def requantized_convolution(info: OpInfo) -> Rule:
 
 @sharding_rule("com.microsoft.FusedConv")
 def fused_convolution(info: OpInfo) -> Rule:
-    """Return the loops of Conv but the sum, which is whole before its activation.
+    """Return the factors of Conv but the sum, which is whole before its activation.
 
     Operand 3, of the shape of the result, is added before it.
     """
     channels = channel_loops(info, outputs=0, inputs=1, can_sum=False)
-    loops = _slid(info, channels, info.shape(1)[2:])
+    factors = _slid(info, channels, info.shape(1)[2:])
     if info.operand(3) is not None:
-        loops = [replace(loop, operands={**loop.operands, **_added(loop)}) for loop in loops]
-    inner = inner_exchange(info, loops, halo_of(info))
-    return rule_of(info, loops, localize=_slide, flops_per_point=2.0, inner=inner)
+        factors = [
+            replace(factor, operands={**factor.operands, **_added(factor)}) for factor in factors
+        ]
+    inner = inner_exchange(info, factors, halo_of(info))
+    return rule_of(info, factors, localize=_slide, flops_per_point=2.0, inner=inner)
 
 
-def _added(loop: Loop) -> dict[int, int]:
-    return {3: loop.results[0]} if 0 in loop.results else {}
+def _added(factor: FactorMap) -> dict[int, int]:
+    return {3: factor.results[0]} if 0 in factor.results else {}
 
 
 @sharding_rule("DeformConv")
@@ -139,34 +141,34 @@ def deformed_convolution(info: OpInfo) -> Rule:
     """
     kernel, bias = info.shape(1)[2:], _bias(info, 3)
     several, alike = info.attribute("group", 1) > 1, info.attribute("offset_group", 1) == 1
-    loops = [
-        present_loop(info, {0: 0, 2: 0, 4: 0}, {0: 0}),
-        present_loop(info, {1: 0, 3: 0}, {0: 1}, can_split=not several),
-        Loop(
+    factors = [
+        present_factor(info, {0: 0, 2: 0, 4: 0}, {0: 0}),
+        present_factor(info, {1: 0, 3: 0}, {0: 1}, can_split=not several),
+        FactorMap(
             {} if several else {0: 1, 1: 1},
             size=info.shape(1)[1],
             reduction="sum",
             can_split=not several and alike and adds_up(info),
         ),
-        *(Loop({}, {0: dim}, can_split=False) for dim in range(2, len(info.shape(0)))),
+        *(FactorMap({}, {0: dim}, can_split=False) for dim in range(2, len(info.shape(0)))),
         window_loop(kernel),
     ]
     linear = linear_in(info, (0, *bias), (1, *bias))
-    return rule_of(info, loops, linear=linear, additive=bias, flops_per_point=2.0)
+    return rule_of(info, factors, linear=linear, additive=bias, flops_per_point=2.0)
 
 
-def _quantized(info: OpInfo, loops: list[Loop]) -> Rule:
-    return rule_of(info, loops, localize=_divide_groups, flops_per_point=2.0)
+def _quantized(info: OpInfo, factors: list[FactorMap]) -> Rule:
+    return rule_of(info, factors, localize=_divide_groups, flops_per_point=2.0)
 
 
 def _bias(info: OpInfo, index: int = 2) -> tuple[int, ...]:
     return (index,) if info.operand(index) is not None else ()
 
 
-def _rule(info: OpInfo, loops: list[Loop], **options: Any) -> Rule:
+def _rule(info: OpInfo, factors: list[FactorMap], **options: Any) -> Rule:
     bias = _bias(info)
     linear = linear_in(info, (0, *bias), (1, *bias))
-    return rule_of(info, loops, linear=linear, additive=bias, flops_per_point=2.0, **options)
+    return rule_of(info, factors, linear=linear, additive=bias, flops_per_point=2.0, **options)
 
 
 def _divide_groups(local: LocalOp) -> list[Any]:

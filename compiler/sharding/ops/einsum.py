@@ -1,4 +1,4 @@
-"""Einsum: every letter of the equation is a loop."""
+"""Einsum: every letter of the equation is a factor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.loops import Loop, adds_up, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -52,15 +52,15 @@ def _hidden(labels: Sequence[str]) -> list[str]:
 
 @sharding_rule("Einsum")
 def einsum(info: OpInfo) -> Rule | None:
-    """Return a loop per letter, a sum where the result lacks it; diagonals are not offered."""
+    """Return a factor per letter, a sum where the result lacks it; diagonals are not offered."""
     operands, result = _terms(info)
     if any(len(set(labels)) < len(labels) for labels in operands):
         return None
     labels = dict.fromkeys(label for held in (result, *operands) for label in held)
-    loops = [_loop(info, label, operands, result) for label in labels]
+    factors = [_loop(info, label, operands, result) for label in labels]
     linear = linear_in(info, *((index,) for index in range(len(operands))))
     flops = float(len(operands))
-    return rule_of(info, loops, linear=linear, localize=_localize, flops_per_point=flops)
+    return rule_of(info, factors, linear=linear, localize=_localize, flops_per_point=flops)
 
 
 def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
@@ -84,12 +84,12 @@ def _localize(local: LocalOp) -> list[Any]:
 
 def _loop(
     info: OpInfo, label: str, operands: Sequence[Sequence[str]], result: Sequence[str]
-) -> Loop:
-    """Return the loop of ``label``; a dimension of size 1 that is stretched is not on it."""
+) -> FactorMap:
+    """Return the factor of ``label``; a dimension of size 1 that is stretched is not on it."""
     places = {i: labels.index(label) for i, labels in enumerate(operands) if label in labels}
     sizes = {index: info.shape(index)[dim] for index, dim in places.items()}
     if label in result:
         stretched = {i: dim for i, dim in places.items() if sizes[i] != 1}
-        return Loop(stretched, {0: result.index(label)})
+        return FactorMap(stretched, {0: result.index(label)})
     can_split = adds_up(info) and 1 not in sizes.values()
-    return Loop(places, reduction="sum", can_split=can_split)
+    return FactorMap(places, reduction="sum", can_split=can_split)

@@ -19,7 +19,7 @@ __all__ = ["as_matmul", "as_matrices"]
 
 @dataclass(frozen=True)
 class _Groups:
-    """The loops of a product by where they are: in both operands and the result, in one operand
+    """The factors of a product by where they are: in both operands and the result, in one operand
     and the result, in both operands alone. In the order of the result, or of the first operand."""
 
     batch: list[str]
@@ -37,7 +37,7 @@ def as_matrices(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[
     """Return the Einsum ``terms -> result`` by Gemm or, with a batch in front, by MatMul.
 
     Operands are reshaped and matrices turned, which both products do as they read; nothing is
-    copied. ``None`` where that cannot be: loops that are mixed, sizes that stretch.
+    copied. ``None`` where that cannot be: factors that are mixed, sizes that stretch.
     """
     found = _groups(operands, terms, result)
     if found is None or not found.summed:
@@ -112,7 +112,7 @@ def as_matmul(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[st
 def _groups(
     operands: Sequence[Any], terms: Sequence[list[str]], result: list[str]
 ) -> _Groups | None:
-    """Return the loops that are longer than 1, ``None`` for what is no product of two."""
+    """Return the factors that are longer than 1, ``None`` for what is no product of two."""
     sizes = _sizes(operands, terms)
     if sizes is None:
         return None
@@ -130,7 +130,7 @@ def _groups(
 
 
 def _sizes(operands: Sequence[Any], terms: Sequence[list[str]]) -> dict[str, int] | None:
-    """Return the size of each loop; ``None`` if one is symbolic, or nothing, or a 1 that is
+    """Return the size of each factor; ``None`` if one is symbolic, or nothing, or a 1 that is
     stretched."""
     sizes: dict[str, int] = {}
     for x, labels in zip(operands, terms, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.compiler.sharding.ops.randomness import seeded_rule
-from tensoropt.compiler.sharding.rule.loops import Loop, aligned, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import Linear, Rule
@@ -42,16 +42,17 @@ _EXACT_CASTS = {"float16": {"float32", "float64"}, "bfloat16": {"float32", "floa
 _EXACT_CASTS |= {"float32": {"float64"}}
 
 
-def broadcast_loops(info: OpInfo) -> list[Loop]:
-    """Return a loop per dimension of the results, which all have one shape.
+def broadcast_loops(info: OpInfo) -> list[FactorMap]:
+    """Return a factor per dimension of the results, which all have one shape.
 
-    Operands align from the right; a dimension of size 1 that is stretched is on no loop. A symbolic
-    dimension may turn out to be 1, so the loop it would be on cannot be split.
+    Operands align from the right; a dimension of size 1 that is stretched is on no factor. A
+    symbolic dimension may turn out to be 1, so the factor it would be on cannot be split.
     """
     present = [index for index, result in enumerate(info.results) if result is not None]
     shape = info.result_shape(present[0])
     return [
-        Loop(_operands_along(info, dim), dict.fromkeys(present, dim)) for dim in range(len(shape))
+        FactorMap(_operands_along(info, dim), dict.fromkeys(present, dim))
+        for dim in range(len(shape))
     ]
 
 
@@ -124,10 +125,12 @@ def _cast(info: OpInfo) -> Rule | None:
 
 @sharding_rule("CastLike")
 def _cast_like(info: OpInfo) -> Rule:
-    """Only the type of the second operand matters, so it stays whole and off the loops."""
-    loops = [Loop({0: loop.results[0]}, loop.results) for loop in broadcast_loops(info)]
+    """Only the type of the second operand matters, so it stays whole and off the factors."""
+    factors = [
+        FactorMap({0: factor.results[0]}, factor.results) for factor in broadcast_loops(info)
+    ]
     linear = linear_in(info, (0,)) if _is_exact_cast(info) else ()
-    return rule_of(info, loops, linear=linear, flops_per_point=1.0)
+    return rule_of(info, factors, linear=linear, flops_per_point=1.0)
 
 
 def _is_exact_cast(info: OpInfo) -> bool:
@@ -149,8 +152,10 @@ def _dropout(info: OpInfo) -> Rule | None:
     linear: tuple[Linear, ...] = ()
     if len(info.results) < 2 or info.results[1] is None:  # a mask is no sum of partial masks
         linear = linear_in(info, (0,))
-    loops = [Loop({0: loop.results[0]}, loop.results) for loop in broadcast_loops(info)]
-    return rule_of(info, loops, linear=linear)
+    factors = [
+        FactorMap({0: factor.results[0]}, factor.results) for factor in broadcast_loops(info)
+    ]
+    return rule_of(info, factors, linear=linear)
 
 
 def _may_train(info: OpInfo) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.loops import Loop, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -18,7 +18,7 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["mixture", "quantized_mixture"]
 
-# The place of the loop over experts among the loops.
+# The place of the factor over experts among the factors.
 _EXPERTS = 1
 
 # The first opset in which TopK sorts and ScatterElements is there.
@@ -77,17 +77,17 @@ def quantized_mixture(info: OpInfo) -> Rule | None:
 def _rule(info: OpInfo, places: _Places) -> Rule:
     rank, features = len(info.shape(0)), _features(info, places)
     mine = dict.fromkeys((*places.widening, *places.narrowing, places.last_bias), 0)
-    loops = [
-        present_loop(
+    factors = [
+        present_factor(
             info, {0: 0, 1: 0, 14: 0}, {0: 0}, size=info.shape(0)[0] if rank == 3 else None
         ),
-        present_loop(info, mine, {}, reduction="sum", can_split=_can_route(info)),
+        present_factor(info, mine, {}, reduction="sum", can_split=_can_route(info)),
         features,
         window_loop([_work(info, places) // (features.size or 1)]),
     ]
     bias = (places.last_bias,) if info.operand(places.last_bias) is not None else ()
     share = min(1.0, int(info.attribute("k", 1)) / count(info.shape(2)[:1]))
-    return rule_of(info, loops, additive=bias, localize=_localize, flops_per_point=2.0 * share)
+    return rule_of(info, factors, additive=bias, localize=_localize, flops_per_point=2.0 * share)
 
 
 def _can_route(info: OpInfo) -> bool:
@@ -111,8 +111,8 @@ def _work(info: OpInfo, places: _Places) -> int:
     return count(info.shape(0)[1:]) * features
 
 
-def _features(info: OpInfo, places: _Places) -> Loop:
-    """Return the loop over the features between the layers.
+def _features(info: OpInfo, places: _Places) -> FactorMap:
+    """Return the factor over the features between the layers.
 
     It is whole where two kinds of features lie one after the other.
     """
@@ -122,7 +122,9 @@ def _features(info: OpInfo, places: _Places) -> Loop:
     sizes = [info.shape(i)[dim] or 1 for i, dim in where.items()]
     apart = info.attribute("swiglu_fusion", 0) != 2
     bytes_filled = all(_fills_bytes(info, i, where) for i in _ZERO_POINTS if i in where)
-    return Loop(where, reduction="sum", size=math.gcd(*sizes), can_split=apart and bytes_filled)
+    return FactorMap(
+        where, reduction="sum", size=math.gcd(*sizes), can_split=apart and bytes_filled
+    )
 
 
 def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.loops import (
+from tensoropt.compiler.sharding.rule.factors import (
     SUMMABLE,
-    Loop,
+    FactorMap,
     axis_of,
-    kept_loops,
+    kept_factors,
     linear_in,
-    present_loop,
+    present_factor,
     rule_of,
 )
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
@@ -28,33 +28,34 @@ _AXES_OPERAND_SINCE = 13
 
 @sharding_rule("Gather")
 def _gather(info: OpInfo) -> Rule:
-    """The loops of the data but the axis, those of the indices, and the axis (the vocabulary) last.
+    """The factors of the data but the axis, those of the indices, and the axis (the vocabulary)
+    last.
 
     A rank that holds a part of the axis gathers what it has and leaves zeros elsewhere, so that the
     ranks' results add up; the types that do not add up keep the axis whole.
     """
     data, indices = info.shape(0), info.shape(1)
     axis, count = axis_of(info, 0, len(data)), len(indices)
-    loops = [Loop({0: dim}, {0: dim}) for dim in range(axis)]
-    loops += [Loop({1: dim}, {0: axis + dim}) for dim in range(count)]
-    loops += [Loop({0: dim}, {0: dim - 1 + count}) for dim in range(axis + 1, len(data))]
+    factors = [FactorMap({0: dim}, {0: dim}) for dim in range(axis)]
+    factors += [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
+    factors += [FactorMap({0: dim}, {0: dim - 1 + count}) for dim in range(axis + 1, len(data))]
     if info.version >= _WHERE_SINCE and _adds_up(info.operands[0]):
-        loops.append(Loop({0: axis}, reduction="sum"))
-    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_gather_locally)
+        factors.append(FactorMap({0: axis}, reduction="sum"))
+    return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
 
 
 @sharding_rule("com.microsoft.GatherBlockQuantized")
 def _gather_blocks(info: OpInfo) -> Rule:
-    """The loops of the indices, and the axis (the vocabulary), as of Gather; elements are packed.
+    """The factors of the indices, and the axis (the vocabulary), as of Gather; elements are packed.
 
     Scales and zero points are picked with the elements they belong to.
     """
     rank, count = len(info.shape(0)), len(info.shape(1))
     axis = axis_of(info, 0, rank, "gather_axis")
-    loops = [Loop({1: dim}, {0: axis + dim}) for dim in range(count)]
+    factors = [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
     if info.standard_version >= _WHERE_SINCE and _adds_up(info.results[0]):
-        loops.append(present_loop(info, dict.fromkeys((0, 2, 3), axis), {}, reduction="sum"))
-    return rule_of(info, loops, localize=_gather_locally, flops_per_point=0.0)
+        factors.append(present_factor(info, dict.fromkeys((0, 2, 3), axis), {}, reduction="sum"))
+    return rule_of(info, factors, localize=_gather_locally, flops_per_point=0.0)
 
 
 def _adds_up(tensor: TensorInfo | None) -> bool:
@@ -149,13 +150,13 @@ def _gather_elements(info: OpInfo) -> Rule:
     axis of the data (the vocabulary) can be split as that of Gather.
     """
     axis = axis_of(info, 0, len(info.shape(0)))
-    loops = [
-        Loop({1: dim} if dim == axis else {0: dim, 1: dim}, {0: dim})
+    factors = [
+        FactorMap({1: dim} if dim == axis else {0: dim, 1: dim}, {0: dim})
         for dim in range(len(info.shape(0)))
     ]
     if info.version >= _AXES_OPERAND_SINCE and _adds_up(info.operands[0]):
-        loops.append(Loop({0: axis}, reduction="sum"))
-    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_gather_locally)
+        factors.append(FactorMap({0: axis}, reduction="sum"))
+    return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
 
 
 @sharding_rule("GatherND")
@@ -166,18 +167,20 @@ def _gather_nd(info: OpInfo) -> Rule | None:
     if depth is None:
         return None
     outer = len(indices) - 1
-    loops = [Loop({0: dim, 1: dim} if dim < batch else {1: dim}, {0: dim}) for dim in range(outer)]
+    factors = [
+        FactorMap({0: dim, 1: dim} if dim < batch else {1: dim}, {0: dim}) for dim in range(outer)
+    ]
     rest = range(batch + depth, len(data))
-    loops += [Loop({0: dim}, {0: outer + at}) for at, dim in enumerate(rest)]
-    return rule_of(info, loops, linear=linear_in(info, (0,)))
+    factors += [FactorMap({0: dim}, {0: outer + at}) for at, dim in enumerate(rest)]
+    return rule_of(info, factors, linear=linear_in(info, (0,)))
 
 
 @sharding_rule("OneHot")
 def _one_hot(info: OpInfo) -> Rule:
     rank = len(info.shape(0))
     axis = axis_of(info, -1, rank + 1)
-    loops = [Loop({0: dim}, {0: dim + (dim >= axis)}) for dim in range(rank)]
-    return rule_of(info, loops)
+    factors = [FactorMap({0: dim}, {0: dim + (dim >= axis)}) for dim in range(rank)]
+    return rule_of(info, factors)
 
 
 @sharding_rule("TopK")
@@ -185,7 +188,7 @@ def _top_k(info: OpInfo) -> Rule:
     """Every dimension but the axis, along which elements compete."""
     rank = len(info.shape(0))
     axis = axis_of(info, -1, rank)
-    return rule_of(info, kept_loops(info, [dim for dim in range(rank) if dim != axis]))
+    return rule_of(info, kept_factors(info, [dim for dim in range(rank) if dim != axis]))
 
 
 @sharding_rule("Compress")
@@ -195,5 +198,5 @@ def _compress(info: OpInfo) -> Rule | None:
         return None
     rank = len(info.shape(0))
     axis = axis_of(info, 0, rank)
-    loops = kept_loops(info, [dim for dim in range(rank) if dim != axis])
-    return rule_of(info, loops, linear=linear_in(info, (0,)))
+    factors = kept_factors(info, [dim for dim in range(rank) if dim != axis])
+    return rule_of(info, factors, linear=linear_in(info, (0,)))

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
-from tensoropt.compiler.sharding.rule.loops import Loop, aligned, axis_of, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import (
+    FactorMap,
+    aligned,
+    axis_of,
+    present_factor,
+    rule_of,
+)
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
@@ -75,18 +81,18 @@ def embedding(info: OpInfo) -> Rule:
     batch = {0: 0, 1: 0, 7: 0, **aligned(info, 8, 0, 2)}
     counted = info.operand(8) is None or (len(info.results) > 1 and info.results[1] is not None)
     rows = dict.fromkeys((0, 1, 7, 8), 1)
-    loops = [
-        present_loop(info, batch, dict.fromkeys(range(3), 0)),
-        present_loop(info, rows, {0: 1, 2: 1}, can_split=not counted),
-        Loop({}, {0: 2}, can_split=False),
+    factors = [
+        present_factor(info, batch, dict.fromkeys(range(3), 0)),
+        present_factor(info, rows, {0: 1, 2: 1}, can_split=not counted),
+        FactorMap({}, {0: 2}, can_split=False),
     ]
-    return rule_of(info, loops, flops_per_point=NORMALIZATION_FLOPS + 2.0)
+    return rule_of(info, factors, flops_per_point=NORMALIZATION_FLOPS + 2.0)
 
 
 def _rule(info: OpInfo, reduced: range, localize: Any) -> Rule:
     can_split = _can_expand(info, reduced)
-    loops = [
-        Loop(
+    factors = [
+        FactorMap(
             _aligned(info, dim),
             _statistics(info, dim, reduced),
             can_split=can_split or dim not in reduced,
@@ -95,7 +101,9 @@ def _rule(info: OpInfo, reduced: range, localize: Any) -> Rule:
     ]
     sums = 1 if info.name in _ROOT_MEAN_SQUARE else 2
     inner = (inner_sum(info, reduced),) * sums
-    return rule_of(info, loops, localize=localize, flops_per_point=NORMALIZATION_FLOPS, inner=inner)
+    return rule_of(
+        info, factors, localize=localize, flops_per_point=NORMALIZATION_FLOPS, inner=inner
+    )
 
 
 def _can_expand(info: OpInfo, reduced: range) -> bool:
@@ -132,7 +140,7 @@ def inner_sum(info: OpInfo, reduced: range) -> InnerStep:
 
 
 def split_axes(local: LocalOp, reduced: Sequence[int]) -> tuple[int, ...]:
-    """Return the mesh axes that split any of the loops ``reduced``."""
+    """Return the mesh axes that split any of the factors ``reduced``."""
     return tuple(sorted(axis for dim in reduced for axis in local.axes(dim)))
 
 

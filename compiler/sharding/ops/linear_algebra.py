@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tensoropt.compiler.sharding.rule.loops import Loop, adds_up, aligned, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, aligned, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import Factor, Rule
@@ -22,10 +22,10 @@ def matmul(info: OpInfo) -> Rule | None:
     if info.attribute("transBatchA", 0) or info.attribute("transBatchB", 0):
         return None
     flips = (bool(info.attribute("transA", 0)), bool(info.attribute("transB", 0)))
-    loops = product_loops(info, flips=flips, can_sum=adds_up(info))
-    if loops is None:
+    factors = product_loops(info, flips=flips, can_sum=adds_up(info))
+    if factors is None:
         return None
-    return rule_of(info, loops, linear=linear_in(info, (0,), (1,)), flops_per_point=2.0)
+    return rule_of(info, factors, linear=linear_in(info, (0,), (1,)), flops_per_point=2.0)
 
 
 def product_loops(
@@ -37,8 +37,8 @@ def product_loops(
     flips: tuple[bool, bool] = (False, False),
     per_row: Sequence[int] = (),
     per_column: Sequence[int] = (),
-) -> list[Loop] | None:
-    """Return the loops of the product of two operands, broadcast over their batches; or ``None``.
+) -> list[FactorMap] | None:
+    """Return the factors of the product of two operands, broadcast over their batches; or ``None``.
 
     ``flips`` says which matrices are transposed. Operands ``per_row`` and ``per_column`` hold one
     element per row or column of the result or, if they have one element, for all of them. The sum
@@ -48,16 +48,16 @@ def product_loops(
     if not a or not b or any(_rank(info, index) > 1 for index in (*per_row, *per_column)):
         return None
     batch = max(len(a), len(b), 2) - 2
-    loops = [_batch_loop(dim, batch, {left: a, right: b}) for dim in range(batch)]
+    factors = [_batch_loop(dim, batch, {left: a, right: b}) for dim in range(batch)]
     row, inner = _matrix(len(a), len(a) - 2, len(a) - 1, flips[0])
     column, other = _matrix(len(b), len(b) - 1, len(b) - 2, flips[1])
-    loops.append(Loop({left: inner, right: other}, reduction="sum", can_split=can_sum))
+    factors.append(FactorMap({left: inner, right: other}, reduction="sum", can_split=can_sum))
     if row is not None:
-        loops.append(Loop({left: row, **_each(info, per_row)}, {0: batch}))
+        factors.append(FactorMap({left: row, **_each(info, per_row)}, {0: batch}))
     if column is not None:
         last = len(info.result_shape()) - 1
-        loops.append(Loop({right: column, **_each(info, per_column)}, {0: last}))
-    return loops
+        factors.append(FactorMap({right: column, **_each(info, per_column)}, {0: last}))
+    return factors
 
 
 def _rank(info: OpInfo, index: int) -> int:
@@ -76,11 +76,11 @@ def _each(info: OpInfo, indices: Sequence[int]) -> dict[int, int]:
     return {i: 0 for i in indices if aligned(info, i, 0, 1)}
 
 
-def _batch_loop(dim: int, batch: int, shapes: Mapping[int, Shape]) -> Loop:
-    """Return the loop of batch dimension ``dim`` of the result; a stretched 1 is on no loop."""
+def _batch_loop(dim: int, batch: int, shapes: Mapping[int, Shape]) -> FactorMap:
+    """Return the factor of batch dimension ``dim`` of the result; a stretched 1 is on no factor."""
     owned = {index: dim - batch + len(shape) - 2 for index, shape in shapes.items()}
     places = {i: own for i, own in owned.items() if own >= 0 and shapes[i][own] != 1}
-    return Loop(places, {0: dim})
+    return FactorMap(places, {0: dim})
 
 
 @sharding_rule("Gemm")
@@ -89,14 +89,14 @@ def gemm(info: OpInfo) -> Rule:
     rows = 1 if info.attribute("transA", 0) else 0
     columns = 0 if info.attribute("transB", 0) else 1
     bias = _bias_dims(info)
-    loops = [
-        Loop({0: rows, **bias[0]}, {0: 0}),
-        Loop({1: columns, **bias[1]}, {0: 1}),
-        Loop({0: 1 - rows, 1: 1 - columns}, reduction="sum", can_split=adds_up(info)),
+    factors = [
+        FactorMap({0: rows, **bias[0]}, {0: 0}),
+        FactorMap({1: columns, **bias[1]}, {0: 1}),
+        FactorMap({0: 1 - rows, 1: 1 - columns}, reduction="sum", can_split=adds_up(info)),
     ]
     together = (2,) if info.operand(2) is not None else ()
     linear = linear_in(info, (0, *together), (1, *together))
-    return rule_of(info, loops, linear=linear, additive=together, flops_per_point=2.0)
+    return rule_of(info, factors, linear=linear, additive=together, flops_per_point=2.0)
 
 
 @sharding_rule("com.microsoft.FusedGemm")
@@ -111,12 +111,12 @@ def fused_gemm(info: OpInfo) -> Rule:
 def quantized_gemm(info: OpInfo) -> Rule | None:
     """Return rows and columns of Gemm: the sum is rounded once. Columns may have scales."""
     flips = (bool(info.attribute("transA", 0)), bool(info.attribute("transB", 0)))
-    loops = product_loops(info, right=3, can_sum=False, flips=flips, per_column=(4, 5))
-    if loops is None:
+    factors = product_loops(info, right=3, can_sum=False, flips=flips, per_column=(4, 5))
+    if factors is None:
         return None
-    bias = [Loop({**loop.operands, **aligned(info, 6, dim, 2)}, loop.results)
-            for dim, loop in enumerate(loops[1:])]  # fmt: skip
-    return rule_of(info, [*bias, loops[0]], flops_per_point=2.0)
+    bias = [FactorMap({**factor.operands, **aligned(info, 6, dim, 2)}, factor.results)
+            for dim, factor in enumerate(factors[1:])]  # fmt: skip
+    return rule_of(info, [*bias, factors[0]], flops_per_point=2.0)
 
 
 def _kept(factor: Factor) -> Factor:

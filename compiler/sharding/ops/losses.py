@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.loops import Loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
@@ -27,22 +27,22 @@ def loss(info: OpInfo) -> Rule:
     """
     shape, how = info.shape(0), str(info.attribute("reduction", "mean"))
     can_split = how != "mean" or 0 not in shape
-    loops = [Loop({0: 1}, _logarithms(info, 1), can_split=False)]
+    factors = [FactorMap({0: 1}, _logarithms(info, 1), can_split=False)]
     for dim in (0, *range(2, len(shape))):
         target = max(dim - 1, 0)
         places = {0: target} if how == "none" else {}
         reduction = None if how == "none" else "sum"
         made = places | _logarithms(info, dim)
-        loops.append(
-            Loop({0: dim, 1: target}, made, reduction=reduction, can_split=can_split)  # type: ignore[arg-type]
+        factors.append(
+            FactorMap({0: dim, 1: target}, made, reduction=reduction, can_split=can_split)  # type: ignore[arg-type]
         )
     held = info.operand(0)
     assert held is not None
-    total = InnerStep(tuple(range(1, len(loops))), (), held.item_bytes)
+    total = InnerStep(tuple(range(1, len(factors))), (), held.item_bytes)
     mean = how == "mean"
     return rule_of(
         info,
-        loops,
+        factors,
         localize=_localize if mean else None,
         flops_per_point=_FLOPS[info.name],
         inner=(total,) if mean else (),

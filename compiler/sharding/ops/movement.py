@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, kept_loops, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import (
+    FactorMap,
+    axis_of,
+    kept_factors,
+    linear_in,
+    rule_of,
+)
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import Rule
@@ -16,16 +22,16 @@ __all__: list[str] = []
 def _transpose(info: OpInfo) -> Rule:
     rank = len(info.shape(0))
     order = info.attribute("perm", tuple(reversed(range(rank))))
-    loops = [Loop({0: source}, {0: dim}) for dim, source in enumerate(order)]
-    return rule_of(info, loops, linear=linear_in(info, (0,)))
+    factors = [FactorMap({0: source}, {0: dim}) for dim, source in enumerate(order)]
+    return rule_of(info, factors, linear=linear_in(info, (0,)))
 
 
 @sharding_rule("Concat")
 def _concat(info: OpInfo) -> Rule:
     rank, present = len(info.result_shape()), range(len(info.operands))
     axis = axis_of(info, 1, rank)
-    loops = [Loop(dict.fromkeys(present, d), {0: d}) for d in range(rank) if d != axis]
-    return rule_of(info, loops, linear=linear_in(info, tuple(present)))
+    factors = [FactorMap(dict.fromkeys(present, d), {0: d}) for d in range(rank) if d != axis]
+    return rule_of(info, factors, linear=linear_in(info, tuple(present)))
 
 
 @sharding_rule("Split")
@@ -38,7 +44,7 @@ def _split(info: OpInfo) -> Rule:
 def _keeping(info: OpInfo, dims: Sequence[int], *, linear: bool = True) -> Rule:
     """Return the rule that splits ``dims``, which operand 0 and the results have in common."""
     groups = linear_in(info, (0,)) if linear else ()
-    return rule_of(info, kept_loops(info, dims), linear=groups)
+    return rule_of(info, kept_factors(info, dims), linear=groups)
 
 
 @sharding_rule("Slice")
@@ -124,6 +130,6 @@ def _trilu(info: OpInfo) -> Rule:
 def _reverse_sequence(info: OpInfo) -> Rule:
     """The lengths go along the batch; time is reversed, so it stays whole."""
     batch, time = info.attribute("batch_axis", 1), info.attribute("time_axis", 0)
-    loops = [Loop({0: batch, 1: 0}, {0: batch})]
-    loops += kept_loops(info, [d for d in range(len(info.shape(0))) if d not in (batch, time)])
-    return rule_of(info, loops, linear=linear_in(info, (0,)))
+    factors = [FactorMap({0: batch, 1: 0}, {0: batch})]
+    factors += kept_factors(info, [d for d in range(len(info.shape(0))) if d not in (batch, time)])
+    return rule_of(info, factors, linear=linear_in(info, (0,)))

@@ -11,7 +11,7 @@ from tensoropt.compiler.sharding.ops.layer_normalization import (
     split_axes,
 )
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
-from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, kept_loops, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, kept_factors, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -19,7 +19,7 @@ from tensoropt.compiler.sharding.rule.windows import count, window_loop
 
 __all__ = ["batch", "group", "instance", "local_response", "lp", "mean_variance"]
 
-# The place of the group loop among the loops of GroupNormalization.
+# The place of the group factor among the factors of GroupNormalization.
 _GROUPS = 1
 
 
@@ -30,9 +30,11 @@ def batch(info: OpInfo) -> Rule | None:
         return None  # parameters per element, not per channel
     whole = _trains(info)
     statistics = [i for i, held in enumerate(info.results) if i and held is not None]
-    channels = Loop({0: 1, **dict.fromkeys(range(1, 5), 0)}, {0: 1, **dict.fromkeys(statistics, 0)})
+    channels = FactorMap(
+        {0: 1, **dict.fromkeys(range(1, 5), 0)}, {0: 1, **dict.fromkeys(statistics, 0)}
+    )
     others = [
-        Loop({0: dim}, {0: dim}, can_split=not whole)
+        FactorMap({0: dim}, {0: dim}, can_split=not whole)
         for dim in range(len(info.shape(0)))
         if dim != 1
     ]
@@ -53,14 +55,14 @@ def instance(info: OpInfo) -> Rule:
     rank = len(info.shape(0))
     reduced = range(2, rank)
     can_split = info.version >= BROADCAST_VERSION and all(info.shape(0)[2:])
-    loops = [
-        Loop({0: 0}, {0: 0}),
-        Loop({0: 1, 1: 0, 2: 0}, {0: 1}),
-        *(Loop({0: dim}, {0: dim}, can_split=can_split) for dim in reduced),
+    factors = [
+        FactorMap({0: 0}, {0: 0}),
+        FactorMap({0: 1, 1: 0, 2: 0}, {0: 1}),
+        *(FactorMap({0: dim}, {0: dim}, can_split=can_split) for dim in reduced),
     ]
     inner = (inner_sum(info, reduced),) * 2
     return rule_of(
-        info, loops, localize=_localize_instance, flops_per_point=NORMALIZATION_FLOPS, inner=inner
+        info, factors, localize=_localize_instance, flops_per_point=NORMALIZATION_FLOPS, inner=inner
     )
 
 
@@ -82,14 +84,14 @@ def _localize_instance(local: LocalOp) -> list[Any]:
 def group(info: OpInfo) -> Rule:
     """Return batch and groups; scale and bias run along the groups, per group or per channel."""
     groups = int(info.attribute("num_groups"))
-    spatial = [Loop({0: d}, {0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
-    loops = [
-        Loop({0: 0}, {0: 0}),
-        Loop({0: 1, 1: 0, 2: 0}, {0: 1}, size=groups),
+    spatial = [FactorMap({0: d}, {0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
+    factors = [
+        FactorMap({0: 0}, {0: 0}),
+        FactorMap({0: 1, 1: 0, 2: 0}, {0: 1}, size=groups),
         *spatial,
         window_loop([count(info.shape(0)[1:2]) // groups]),
     ]
-    return rule_of(info, loops, localize=_divide_groups, flops_per_point=NORMALIZATION_FLOPS)
+    return rule_of(info, factors, localize=_divide_groups, flops_per_point=NORMALIZATION_FLOPS)
 
 
 def _divide_groups(local: LocalOp) -> list[Any]:
@@ -99,9 +101,11 @@ def _divide_groups(local: LocalOp) -> list[Any]:
 @sharding_rule("LRN")
 def local_response(info: OpInfo) -> Rule:
     """Return all dimensions but the channels, whose neighbours are summed."""
-    loops = [Loop({0: dim}, {0: dim}, can_split=dim != 1) for dim in range(len(info.shape(0)))]
+    factors = [
+        FactorMap({0: dim}, {0: dim}, can_split=dim != 1) for dim in range(len(info.shape(0)))
+    ]
     window = window_loop([int(info.attribute("size", 1))])
-    return rule_of(info, [*loops, window], flops_per_point=2.0)
+    return rule_of(info, [*factors, window], flops_per_point=2.0)
 
 
 @sharding_rule("LpNormalization")
@@ -109,8 +113,8 @@ def lp(info: OpInfo) -> Rule:
     """Return all dimensions but the one whose norm is taken."""
     rank = len(info.shape(0))
     axis = axis_of(info, -1, rank)
-    others = kept_loops(info, (dim for dim in range(rank) if dim != axis))
-    whole = Loop({0: axis}, {0: axis}, can_split=False)
+    others = kept_factors(info, (dim for dim in range(rank) if dim != axis))
+    whole = FactorMap({0: axis}, {0: axis}, can_split=False)
     return rule_of(info, [*others, whole], flops_per_point=4.0)
 
 
@@ -121,5 +125,5 @@ def mean_variance(info: OpInfo) -> Rule | None:
         return None  # axes not by attribute
     rank = len(info.shape(0))
     reduced = {axis % rank for axis in info.attribute("axes", (0, 2, 3))}
-    loops = [Loop({0: dim}, {0: dim}, can_split=dim not in reduced) for dim in range(rank)]
-    return rule_of(info, loops, flops_per_point=NORMALIZATION_FLOPS)
+    factors = [FactorMap({0: dim}, {0: dim}, can_split=dim not in reduced) for dim in range(rank)]
+    return rule_of(info, factors, flops_per_point=NORMALIZATION_FLOPS)

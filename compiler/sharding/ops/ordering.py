@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import Rule
@@ -13,5 +13,5 @@ __all__: list[str] = []
 @sharding_rule("tensoropt.Barrier")
 def _barrier(info: OpInfo) -> Rule:
     """Split any dimension of the first operand. The second is waited for in any layout."""
-    loops = [Loop({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
-    return rule_of(info, loops, linear=linear_in(info, (0,)))
+    factors = [FactorMap({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
+    return rule_of(info, factors, linear=linear_in(info, (0,)))

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
+from tensoropt.compiler.sharding.rule.factors import FactorMap, kept_factors, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.halo import crossed, halo_of, inner_exchange, with_halo
-from tensoropt.compiler.sharding.rule.loops import Loop, kept_loops, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -49,9 +49,9 @@ def quantized_average(info: OpInfo) -> Rule | None:
     """Return batch and channels: averages are rounded. ``None`` where the channels are last."""
     if info.attribute("channels_last", 0):
         return None
-    space = [Loop({}, {0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
+    space = [FactorMap({}, {0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
     window = window_loop(info.attribute("kernel_shape", info.shape(0)[2:]))
-    return rule_of(info, [*kept_loops(info, (0, 1)), *space, window], flops_per_point=1.0)
+    return rule_of(info, [*kept_factors(info, (0, 1)), *space, window], flops_per_point=1.0)
 
 
 @sharding_rule("MaxPool")
@@ -66,18 +66,18 @@ def max_pooling(info: OpInfo) -> Rule | None:
         return _slid(info, halo_of(info), _slide_over_lowest)
     if None in info.shape(0) or info.version < BROADCAST_VERSION:
         return None
-    spatial = [Loop({}, {0: d, 1: d}, can_split=False) for d in range(2, len(info.shape(0)))]
-    loops = [*kept_loops(info, (0, 1)), *spatial, _window(info)]
-    return rule_of(info, loops, localize=_offset_indices, flops_per_point=1.0)
+    spatial = [FactorMap({}, {0: d, 1: d}, can_split=False) for d in range(2, len(info.shape(0)))]
+    factors = [*kept_factors(info, (0, 1)), *spatial, _window(info)]
+    return rule_of(info, factors, localize=_offset_indices, flops_per_point=1.0)
 
 
 def _slid(info: OpInfo, halo: Window | None, localize: Any, **options: Any) -> Rule:
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halo=halo)
-    loops = [*kept_loops(info, (0, 1)), *spatial, _window(info)]
-    inner = inner_exchange(info, loops, halo)
-    return rule_of(info, loops, localize=localize, flops_per_point=1.0, inner=inner, **options)
+    factors = [*kept_factors(info, (0, 1)), *spatial, _window(info)]
+    inner = inner_exchange(info, factors, halo)
+    return rule_of(info, factors, localize=localize, flops_per_point=1.0, inner=inner, **options)
 
 
 def _slide_over_zeros(local: LocalOp) -> list[Any]:
@@ -118,7 +118,7 @@ def _shares(window: Window, size: int) -> Any:
     return window.taps / ((taps >= 0) & (taps < size)).sum(axis=1)
 
 
-def _window(info: OpInfo) -> Loop:
+def _window(info: OpInfo) -> FactorMap:
     return window_loop(info.attribute("kernel_shape"))
 
 
@@ -159,8 +159,8 @@ def unpooling(info: OpInfo) -> Rule | None:
     """
     if info.operand(2) is not None or None in info.result_shape():
         return None
-    loops = [Loop({0: dim, 1: dim}, {0: dim}) for dim in (0, 1)]
-    return rule_of(info, loops, localize=_localize_indices)
+    factors = [FactorMap({0: dim, 1: dim}, {0: dim}) for dim in (0, 1)]
+    return rule_of(info, factors, localize=_localize_indices)
 
 
 def _localize_indices(local: LocalOp) -> list[Any]:
@@ -175,8 +175,8 @@ def _localize_indices(local: LocalOp) -> list[Any]:
 @sharding_rule("GlobalMaxPool")
 def global_max(info: OpInfo) -> Rule:
     """Return batch and channels, and the spatial dimensions, which leave partial maxima."""
-    spatial = [Loop({0: d}, reduction="max") for d in range(2, len(info.shape(0)))]
-    return rule_of(info, [*kept_loops(info, (0, 1)), *spatial], flops_per_point=1.0)
+    spatial = [FactorMap({0: d}, reduction="max") for d in range(2, len(info.shape(0)))]
+    return rule_of(info, [*kept_factors(info, (0, 1)), *spatial], flops_per_point=1.0)
 
 
 @sharding_rule("GlobalAveragePool")
@@ -187,11 +187,12 @@ def global_average(info: OpInfo) -> Rule:
     """
     can_split = info.version >= BROADCAST_VERSION
     spatial = [
-        Loop({0: d}, reduction="sum", can_split=can_split) for d in range(2, len(info.shape(0)))
+        FactorMap({0: d}, reduction="sum", can_split=can_split)
+        for d in range(2, len(info.shape(0)))
     ]
     return rule_of(
         info,
-        [*kept_loops(info, (0, 1)), *spatial],
+        [*kept_factors(info, (0, 1)), *spatial],
         linear=linear_in(info, (0,)),
         localize=_divide_average,
         flops_per_point=1.0,
@@ -208,5 +209,5 @@ def _divide_average(local: LocalOp) -> list[Any]:
 @sharding_rule("GlobalLpPool")
 def global_norm(info: OpInfo) -> Rule:
     """Return batch and channels: a norm of norms is not offered."""
-    spatial = [Loop({0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
-    return rule_of(info, [*kept_loops(info, (0, 1)), *spatial], flops_per_point=1.0)
+    spatial = [FactorMap({0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
+    return rule_of(info, [*kept_factors(info, (0, 1)), *spatial], flops_per_point=1.0)

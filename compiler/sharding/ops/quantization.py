@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
@@ -25,17 +25,17 @@ def _quantize(info: OpInfo) -> Rule:
     """Every dimension can be split; where blocks share a scale, between blocks."""
     rank = len(info.shape(0))
     axis = axis_of(info, 1, rank) if rank else 0
-    loops = [_loop(info, dim, axis) for dim in range(rank)]
-    return rule_of(info, loops, flops_per_point=2.0)
+    factors = [_loop(info, dim, axis) for dim in range(rank)]
+    return rule_of(info, factors, flops_per_point=2.0)
 
 
-def _loop(info: OpInfo, dim: int, axis: int) -> Loop:
+def _loop(info: OpInfo, dim: int, axis: int) -> FactorMap:
     scale = info.shape(1)
     if info.attribute("block_size", 0):
         blocks = scale[axis] if _is_whole_blocks(info, axis) else 1
-        return Loop(_places(info, dim, dim), {0: dim}, size=blocks if dim == axis else None)
+        return FactorMap(_places(info, dim, dim), {0: dim}, size=blocks if dim == axis else None)
     per_channel = len(scale) == 1 and scale[0] != 1 and dim == axis
-    return Loop(_places(info, dim, 0) if per_channel else {0: dim}, {0: dim})
+    return FactorMap(_places(info, dim, 0) if per_channel else {0: dim}, {0: dim})
 
 
 def _is_whole_blocks(info: OpInfo, axis: int) -> bool:
@@ -44,7 +44,7 @@ def _is_whole_blocks(info: OpInfo, axis: int) -> bool:
 
 
 def _places(info: OpInfo, dim: int, scale_dim: int) -> dict[int, int]:
-    """Return where the loop runs: the data, the scale and, where it is there, the zero point."""
+    """Return where the factor runs: the data, the scale and, where it is there, the zero point."""
     zero_point = {} if info.operand(2) is None else {2: scale_dim}
     return {0: dim, 1: scale_dim, **zero_point}
 
@@ -52,10 +52,10 @@ def _places(info: OpInfo, dim: int, scale_dim: int) -> dict[int, int]:
 @sharding_rule("DynamicQuantizeLinear")
 def _dynamic(info: OpInfo) -> Rule:
     """Every dimension can be split: the range of all elements is found by two all-reduces."""
-    loops = [Loop({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
-    inner = InnerStep(tuple(range(len(loops))), (), 4)
-    localize = _quantize_by_range if loops else None
-    return rule_of(info, loops, localize=localize, flops_per_point=4.0, inner=(inner, inner))
+    factors = [FactorMap({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
+    inner = InnerStep(tuple(range(len(factors))), (), 4)
+    localize = _quantize_by_range if factors else None
+    return rule_of(info, factors, localize=localize, flops_per_point=4.0, inner=(inner, inner))
 
 
 def _quantize_by_range(local: LocalOp) -> list[Any]:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tensoropt.compiler.sharding.ops.linear_algebra import product_loops
-from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -17,37 +17,42 @@ __all__ = ["bits", "dynamic", "integer", "integer_to_float", "requantized"]
 
 @sharding_rule("MatMulInteger")
 def integer(info: OpInfo) -> Rule | None:
-    """Return the loops of a product; parts of the sum add up, each less its own zero points."""
-    loops = product_loops(info, can_sum=True, per_row=(2,), per_column=(3,))
-    return None if loops is None else rule_of(info, loops, flops_per_point=2.0)
+    """Return the factors of a product; parts of the sum add up, each less its own zero points."""
+    factors = product_loops(info, can_sum=True, per_row=(2,), per_column=(3,))
+    return None if factors is None else rule_of(info, factors, flops_per_point=2.0)
 
 
 @sharding_rule("QLinearMatMul")
 def requantized(info: OpInfo) -> Rule | None:
     """Return rows and columns: the sum is rounded once, so its parts do not add up."""
-    loops = product_loops(info, right=3, can_sum=False, per_row=(1, 2, 6, 7), per_column=(4, 5))
-    return None if loops is None else rule_of(info, loops, flops_per_point=2.0)
+    factors = product_loops(info, right=3, can_sum=False, per_row=(1, 2, 6, 7), per_column=(4, 5))
+    return None if factors is None else rule_of(info, factors, flops_per_point=2.0)
 
 
 @sharding_rule("com.microsoft.MatMulIntegerToFloat")
 def integer_to_float(info: OpInfo) -> Rule | None:
-    """Return the loops of a product; the bias is partial wherever the product is."""
-    loops = product_loops(info, can_sum=True, per_row=(2, 4), per_column=(3, 5, 6))
+    """Return the factors of a product; the bias is partial wherever the product is."""
+    factors = product_loops(info, can_sum=True, per_row=(2, 4), per_column=(3, 5, 6))
     additive = (6,) if info.operand(6) is not None else ()
-    return None if loops is None else rule_of(info, loops, additive=additive, flops_per_point=2.0)
+    return (
+        None if factors is None else rule_of(info, factors, additive=additive, flops_per_point=2.0)
+    )
 
 
 @sharding_rule("com.microsoft.DynamicQuantizeMatMul")
 def dynamic(info: OpInfo) -> Rule | None:
     """Return the columns: the scale of the left side comes from all its elements."""
-    loops = product_loops(info, can_sum=False, per_column=(2, 3, 4))
-    if loops is None:
+    factors = product_loops(info, can_sum=False, per_column=(2, 3, 4))
+    if factors is None:
         return None
-    whole = [Loop(loop.operands, loop.results, can_split=0 not in loop.operands) for loop in loops]
+    whole = [
+        FactorMap(factor.operands, factor.results, can_split=0 not in factor.operands)
+        for factor in factors
+    ]
     return rule_of(info, whole, flops_per_point=2.0)
 
 
-# The places of the loops over columns and over blocks.
+# The places of the factors over columns and over blocks.
 _COLUMNS, _BLOCKS = 0, 1
 
 _INT8_ROWS = 4
@@ -66,17 +71,17 @@ def bits(info: OpInfo) -> Rule | None:
         return None
     last, columns = len(info.shape(0)) - 1, int(info.attribute("N"))
     blocks = _blocks(info)
-    loops = [
-        present_loop(info, {1: 0, 2: 0, 3: 0, 5: 0}, {0: last}, size=columns),
-        present_loop(info, blocks, {}, size=_block_pieces(info, blocks), reduction="sum"),
-        *(Loop({0: dim}, {0: dim}) for dim in range(last)),
+    factors = [
+        present_factor(info, {1: 0, 2: 0, 3: 0, 5: 0}, {0: last}, size=columns),
+        present_factor(info, blocks, {}, size=_block_pieces(info, blocks), reduction="sum"),
+        *(FactorMap({0: dim}, {0: dim}) for dim in range(last)),
     ]
-    inner = int(info.attribute("K")) // (loops[_BLOCKS].size or 1)
+    inner = int(info.attribute("K")) // (factors[_BLOCKS].size or 1)
     bias = (5,) if info.operand(5) is not None else ()
     exact = info.attribute("accuracy_level", 0) != _INT8_ROWS
     return rule_of(
         info,
-        [*loops, window_loop([inner])],
+        [*factors, window_loop([inner])],
         linear=linear_in(info, (0, *bias)) if exact else (),
         additive=bias,
         localize=_divide_product,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.sharding.rule.loops import present_loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import present_factor, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import Rule
@@ -21,7 +21,7 @@ def recurrent(info: OpInfo) -> Rule:
     """
     state, result = (0, 0) if info.attribute("layout", 0) else (1, 2)
     x = 0 if info.attribute("layout", 0) else 1
-    batch = present_loop(info, {0: x, 4: 0, 5: state, 6: state}, {0: result, 1: state, 2: state})
+    batch = present_factor(info, {0: x, 4: 0, 5: state, 6: state}, {0: result, 1: state, 2: state})
     steps, (directions, gates, features) = info.shape(0)[1 - x], info.shape(1)
     hidden = count(info.shape(2)[2:])
     rest = [steps, directions, gates, (features or 1) + hidden]

@@ -12,7 +12,7 @@ from tensoropt.compiler.sharding.rule.arithmetic import (
     Arithmetic,
     sum_bytes,
 )
-from tensoropt.compiler.sharding.rule.loops import Loop, adds_up, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
@@ -44,19 +44,19 @@ def reduced_dims(info: OpInfo) -> list[int] | None:
 
 def _loops(
     info: OpInfo, dims: list[int], reduction: Reduction | None, *, can_split: bool
-) -> list[Loop]:
-    """Return a loop per dimension of the operand, in order."""
+) -> list[FactorMap]:
+    """Return a factor per dimension of the operand, in order."""
     keeps = info.attribute("keepdims", 1) == 1
-    loops: list[Loop] = []
+    factors: list[FactorMap] = []
     position = 0
     for dim in range(len(info.shape(0))):
         if dim in dims:
-            loops.append(Loop({0: dim}, reduction=reduction, can_split=can_split))
+            factors.append(FactorMap({0: dim}, reduction=reduction, can_split=can_split))
             position += keeps
         else:
-            loops.append(Loop({0: dim}, {0: position}))
+            factors.append(FactorMap({0: dim}, {0: position}))
             position += 1
-    return loops
+    return factors
 
 
 @sharding_rule("ReduceSum", "ReduceSumSquare", "ReduceL1")
@@ -65,9 +65,9 @@ def sums(info: OpInfo) -> Rule | None:
     dims = reduced_dims(info)
     if dims is None:
         return None
-    loops = _loops(info, dims, "sum", can_split=adds_up(info))
+    factors = _loops(info, dims, "sum", can_split=adds_up(info))
     linear = linear_in(info, (0,)) if info.name == "ReduceSum" else ()
-    return rule_of(info, loops, linear=linear, flops_per_point=1.0)
+    return rule_of(info, factors, linear=linear, flops_per_point=1.0)
 
 
 @sharding_rule("ReduceMax", "ReduceMin")
@@ -77,8 +77,8 @@ def extremum(info: OpInfo) -> Rule | None:
     if dims is None or result is None:
         return None
     reduction: Reduction = "max" if info.name == "ReduceMax" else "min"
-    loops = _loops(info, dims, reduction, can_split=result.dtype in _ORDERED)
-    return rule_of(info, loops, flops_per_point=1.0)
+    factors = _loops(info, dims, reduction, can_split=result.dtype in _ORDERED)
+    return rule_of(info, factors, flops_per_point=1.0)
 
 
 @sharding_rule("ReduceMean")
@@ -91,9 +91,9 @@ def mean(info: OpInfo) -> Rule | None:
     if dims is None:
         return None
     floating = _is_floating(info)
-    loops = _loops(info, dims, "sum", can_split=floating and info.version >= BROADCAST_VERSION)
+    factors = _loops(info, dims, "sum", can_split=floating and info.version >= BROADCAST_VERSION)
     linear = linear_in(info, (0,)) if floating else ()
-    return rule_of(info, loops, linear=linear, localize=_scale_mean, flops_per_point=1.0)
+    return rule_of(info, factors, linear=linear, localize=_scale_mean, flops_per_point=1.0)
 
 
 def _scale_mean(local: LocalOp) -> list[Any]:
@@ -110,9 +110,9 @@ def logarithmic(info: OpInfo) -> Rule | None:
     if dims is None:
         return None
     can_split = bool(dims) and _is_floating(info) and info.version >= BROADCAST_VERSION
-    loops = _loops(info, dims, None, can_split=can_split)
+    factors = _loops(info, dims, None, can_split=can_split)
     inner = _inner(info, dims) * (2 if info.name == "ReduceLogSumExp" else 1)
-    return rule_of(info, loops, localize=_reduce_inside, flops_per_point=2.0, inner=inner)
+    return rule_of(info, factors, localize=_reduce_inside, flops_per_point=2.0, inner=inner)
 
 
 def _inner(info: OpInfo, dims: list[int]) -> tuple[InnerStep, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -21,11 +21,11 @@ def _expand(info: OpInfo) -> Rule | None:
         return None
     source, rank = info.shape(0), len(info.result_shape())
     shift = rank - len(source)
-    loops = [
-        Loop({0: dim - shift} if dim >= shift and source[dim - shift] != 1 else {}, {0: dim})
+    factors = [
+        FactorMap({0: dim - shift} if dim >= shift and source[dim - shift] != 1 else {}, {0: dim})
         for dim in range(rank)
     ]
-    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_expand_locally)
+    return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_expand_locally)
 
 
 def _expand_locally(local: LocalOp) -> list[Any]:
@@ -40,12 +40,12 @@ def _tile(info: OpInfo) -> Rule | None:
     """Where a dimension is repeated, the repetition is the major loop and can be split."""
     if info.version < 6 or not has_local_sizes(info, 1):
         return None  # before 6 it takes one axis
-    loops = [
-        Loop({0: dim}, {0: dim}) if count == 1 else Loop({}, {0: dim}, size=count)
+    factors = [
+        FactorMap({0: dim}, {0: dim}) if count == 1 else FactorMap({}, {0: dim}, size=count)
         for dim, count in enumerate(_repeats(info))
         if count is not None and count > 0
     ]
-    return rule_of(info, loops, linear=linear_in(info, (0,)), localize=_tile_locally)
+    return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_tile_locally)
 
 
 def _repeats(info: OpInfo) -> list[int | None]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -87,13 +87,13 @@ def _next_block(
             return Block(range(first_i, i), range(first_j, j))
 
 
-def _loops(info: OpInfo) -> list[Loop]:
+def _loops(info: OpInfo) -> list[FactorMap]:
     source, result = info.shape(0), info.result_shape()
     if 0 in source:
         return []
     blocks = reshape_blocks(source, result, _copied(info))
     found = (_block_loop(source, result, block) for block in blocks)
-    return [loop for loop in found if loop is not None]
+    return [factor for factor in found if factor is not None]
 
 
 def _copied(info: OpInfo) -> list[int]:
@@ -104,13 +104,13 @@ def _copied(info: OpInfo) -> list[int]:
     return [dim for dim, n in enumerate(sizes) if n == 0 and info.shape(0)[dim] is None]
 
 
-def _block_loop(source: Shape, result: Shape, block: Block) -> Loop | None:
+def _block_loop(source: Shape, result: Shape, block: Block) -> FactorMap | None:
     here, there = _major(source, block.source), _major(result, block.result)
     if here is None or there is None:
         return None
     sizes = (source[here], result[there])
     common = math.gcd(*(1 if size is None else size for size in sizes))
-    return Loop({0: here}, {0: there}, size=common)
+    return FactorMap({0: here}, {0: there}, size=common)
 
 
 def _major(shape: Shape, dims: range) -> int | None:
@@ -128,8 +128,8 @@ def _unsqueeze(info: OpInfo) -> Rule:
     return rule_of(info, _kept_loops(info), linear=linear_in(info, (0,)))
 
 
-def _kept_loops(info: OpInfo) -> list[Loop]:
-    """Return a loop per dimension that Squeeze or Unsqueeze keeps."""
+def _kept_loops(info: OpInfo) -> list[FactorMap]:
+    """Return a factor per dimension that Squeeze or Unsqueeze keeps."""
     axes = info.attribute("axes")
     axes = info.literal_ints(1) if axes is None and info.operand(1) is not None else axes
     if axes is None:
@@ -138,8 +138,8 @@ def _kept_loops(info: OpInfo) -> list[Loop]:
     ones = {axis % longer for axis in axes}
     kept = list(enumerate(dim for dim in range(longer) if dim not in ones))
     if info.name == "Squeeze":
-        return [Loop({0: long}, {0: short}) for short, long in kept]
-    return [Loop({0: short}, {0: long}) for short, long in kept]
+        return [FactorMap({0: long}, {0: short}) for short, long in kept]
+    return [FactorMap({0: short}, {0: long}) for short, long in kept]
 
 
 @sharding_rule("Squeeze")
@@ -189,11 +189,11 @@ def _reshape(info: OpInfo) -> Rule | None:
     """
     if info.version < 5 or not has_local_sizes(info, 1):
         return None  # before 5 the shape is an attribute
-    loops = _loops(info)
+    factors = _loops(info)
     if info.literal(1) is None:
-        loops = [loop for loop in loops if not _may_be_copied(info, loop.operands[0])]
+        factors = [factor for factor in factors if not _may_be_copied(info, factor.operands[0])]
     linear = linear_in(info, (0,))
-    return rule_of(info, loops, linear=linear, localize=_reshape_locally)
+    return rule_of(info, factors, linear=linear, localize=_reshape_locally)
 
 
 def _may_be_copied(info: OpInfo, dim: int) -> bool:

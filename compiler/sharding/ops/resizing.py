@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -19,22 +19,22 @@ _FLOPS = {"nearest": 0.0, "linear": 4.0, "cubic": 16.0}
 
 @sharding_rule("DepthToSpace")
 def _depth_to_space(info: OpInfo) -> Rule:
-    """Batch, height and width are major loops; channels only where they are outside the block."""
+    """Batch, height and width are major factors; channels only where they are outside the block."""
     batch, channels, height, width = info.shape(0)
     crd = info.attribute("mode", "DCR") == "CRD"
     block = info.attribute("blocksize") ** 2
     depth = channels // block if crd and channels is not None else 1
     sizes = enumerate((batch, depth, height, width))
-    loops = [Loop({0: dim}, {0: dim}, size=size) for dim, size in sizes]
-    return rule_of(info, loops, linear=linear_in(info, (0,)))
+    factors = [FactorMap({0: dim}, {0: dim}, size=size) for dim, size in sizes]
+    return rule_of(info, factors, linear=linear_in(info, (0,)))
 
 
 @sharding_rule("SpaceToDepth")
 def _space_to_depth(info: OpInfo) -> Rule:
     """The block becomes the major part of the channels, which leaves batch, height and width."""
     shape = info.result_shape()
-    loops = [Loop({0: dim}, {0: dim}, size=shape[dim]) for dim in (0, 2, 3)]
-    return rule_of(info, loops, linear=linear_in(info, (0,)))
+    factors = [FactorMap({0: dim}, {0: dim}, size=shape[dim]) for dim in (0, 2, 3)]
+    return rule_of(info, factors, linear=linear_in(info, (0,)))
 
 
 @sharding_rule("Resize", "Upsample")
@@ -47,18 +47,18 @@ def _resize(info: OpInfo) -> Rule | None:
     scales = _scales(info)
     if scales is None or not _is_local(info):
         return None
-    loops = [
-        Loop({0: dim}, {0: dim}, size=info.shape(0)[dim])
+    factors = [
+        FactorMap({0: dim}, {0: dim}, size=info.shape(0)[dim])
         for dim, scale in enumerate(scales)
         if scale == 1.0 or (scale.is_integer() and _repeats_elements(info))
     ]
     mode, work = info.attribute("mode", "nearest"), 0.0
-    points = math.prod(loop.factor(info).size or 1 for loop in loops)
+    points = math.prod(factor.factor(info).size or 1 for factor in factors)
     result = info.results[0]
     if result is not None:
         work = _FLOPS[mode] * result.elements / points
     linear = linear_in(info, (0,)) if _adds_up(info) else ()
-    return rule_of(info, loops, linear=linear, localize=_resize_locally, flops_per_point=work)
+    return rule_of(info, factors, linear=linear, localize=_resize_locally, flops_per_point=work)
 
 
 def _scales(info: OpInfo) -> list[float] | None:

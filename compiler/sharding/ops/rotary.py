@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -12,7 +12,7 @@ from tensoropt.compiler.sharding.rule.windows import count, window_loop
 
 __all__ = ["rotary_embedding", "runtime_embedding"]
 
-# The place of the loop over heads among the loops.
+# The place of the factor over heads among the factors.
 _HEADS = 1
 
 # Two products and a sum for each of the two halves of what is rotated.
@@ -53,14 +53,14 @@ def _rotated(info: OpInfo, heads: int, per_row: tuple[int, ...], *, counted: boo
     head, row = (2, 1) if len(shape) == 3 else (1, 2)
     heads = heads if head == 2 else shape[1] or 0
     size = count(shape[-1:]) // (max(heads, 1) if head == 2 else 1)
-    loops = [
-        Loop({0: 0, **dict.fromkeys(per_row, 0)}, {0: 0}),
-        Loop({0: head}, {0: head}, size=heads or None, can_split=heads > 0),
-        Loop({0: row, **dict.fromkeys(per_row, 1)}, {0: row}, can_split=not counted),
+    factors = [
+        FactorMap({0: 0, **dict.fromkeys(per_row, 0)}, {0: 0}),
+        FactorMap({0: head}, {0: head}, size=heads or None, can_split=heads > 0),
+        FactorMap({0: row, **dict.fromkeys(per_row, 1)}, {0: row}, can_split=not counted),
         window_loop([size]),
     ]
     linear = linear_in(info, (0,))
-    return rule_of(info, loops, linear=linear, localize=_divide_heads, flops_per_point=_FLOPS)
+    return rule_of(info, factors, linear=linear, localize=_divide_heads, flops_per_point=_FLOPS)
 
 
 def _divide_heads(local: LocalOp) -> list[Any]:

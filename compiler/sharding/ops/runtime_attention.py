@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.loops import aligned, present_loop, rule_of
+from tensoropt.compiler.sharding.rule.factors import aligned, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -15,7 +15,7 @@ from tensoropt.dialects.build import ints_attr
 
 __all__ = ["grouped", "merged", "multi_head"]
 
-# The place of the loop over heads among the loops.
+# The place of the factor over heads among the factors.
 _HEADS = 1
 
 # Where query, key and value have heads and rows: `b s (h d)` or `b h s d`, by rank.
@@ -35,14 +35,14 @@ def grouped(info: OpInfo) -> Rule:
     batch = {**dict.fromkeys((0, 1, 2, 3, 4, 5, 9), 0), **_aligned(info, (10, 12, 13), 0)}
     alone = info.operand(9) is None or info.shape(0)[1] == 1
     shared, known = int(info.attribute("kv_num_heads")), info.shape(0)[2] is not None
-    loops = [
-        present_loop(info, batch, dict.fromkeys(range(4), 0), can_split=alone),
-        present_loop(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=shared, can_split=known),
+    factors = [
+        present_factor(info, batch, dict.fromkeys(range(4), 0), can_split=alone),
+        present_factor(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=shared, can_split=known),
         window_loop(
             [info.shape(0)[1], _keys(info, 3), 2 * (info.result_shape()[2] or 1) // shared]
         ),
     ]
-    return rule_of(info, loops, localize=_localize_grouped, flops_per_point=2.0)
+    return rule_of(info, factors, localize=_localize_grouped, flops_per_point=2.0)
 
 
 def _aligned(info: OpInfo, indices: Sequence[int], dim: int) -> dict[int, int]:
@@ -107,13 +107,13 @@ def multi_head(info: OpInfo) -> Rule | None:
     rows = {0: 1, **({4: 1} if _rank(info, 4) == 3 else {}), **aligned(info, 5, 2, 4)}
     known = info.operand(3) is None or None not in info.shape(3)
     free = 1 in own and not info.attribute("unidirectional", 0)
-    loops = [
-        present_loop(info, batch, dict.fromkeys(range(4), 0), can_split=_is_per_batch(info, 4)),
-        present_loop(info, split, {0: 2, 1: 1, 2: 1, 3: 1}, size=heads, can_split=known),
-        present_loop(info, rows, {0: 1, 3: 2}, can_split=free and _is_per_batch(info, 4)),
+    factors = [
+        present_factor(info, batch, dict.fromkeys(range(4), 0), can_split=_is_per_batch(info, 4)),
+        present_factor(info, split, {0: 2, 1: 1, 2: 1, 3: 1}, size=heads, can_split=known),
+        present_factor(info, rows, {0: 1, 3: 2}, can_split=free and _is_per_batch(info, 4)),
         window_loop([_keys(info, 6), 2 * (info.result_shape()[2] or 1) // heads]),
     ]
-    return rule_of(info, loops, localize=_localize_multi_head, flops_per_point=2.0)
+    return rule_of(info, factors, localize=_localize_multi_head, flops_per_point=2.0)
 
 
 def _rank(info: OpInfo, index: int) -> int:
@@ -148,12 +148,12 @@ def merged(info: OpInfo) -> Rule | None:
     past = info.operand(4)
     keys = count(info.shape(0)[1:2]) + (0 if past is None else count(past.shape[3:4]))
     work = (info.shape(0)[2] or 1) * sum(sizes) // heads + keys * sum(sizes[1:]) // heads
-    loops = [
-        present_loop(info, batch, {0: 0, 1: 1}, can_split=_is_per_batch(info, 3)),
-        present_loop(info, split, {0: 2, 1: 2}, size=heads),
+    factors = [
+        present_factor(info, batch, {0: 0, 1: 1}, can_split=_is_per_batch(info, 3)),
+        present_factor(info, split, {0: 2, 1: 2}, size=heads),
         window_loop([info.shape(0)[1], work]),
     ]
-    return rule_of(info, loops, localize=_localize_merged, flops_per_point=2.0)
+    return rule_of(info, factors, localize=_localize_merged, flops_per_point=2.0)
 
 
 def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.loops import Loop, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
@@ -20,12 +20,12 @@ _FLOPS = 8.0
 def grid_sample(info: OpInfo) -> Rule:
     """Return batch, channels and the positions of the grid; the image read is whole in space."""
     space = range(2, len(info.result_shape()))
-    loops = [
-        Loop({0: 0, 1: 0}, {0: 0}),
-        Loop({0: 1}, {0: 1}),
-        *(Loop({1: dim - 1}, {0: dim}) for dim in space),
+    factors = [
+        FactorMap({0: 0, 1: 0}, {0: 0}),
+        FactorMap({0: 1}, {0: 1}),
+        *(FactorMap({1: dim - 1}, {0: dim}) for dim in space),
     ]
-    return rule_of(info, loops, linear=linear_in(info, (0,)), flops_per_point=_FLOPS)
+    return rule_of(info, factors, linear=linear_in(info, (0,)), flops_per_point=_FLOPS)
 
 
 @sharding_rule("AffineGrid")
@@ -34,8 +34,11 @@ def affine_grid(info: OpInfo) -> Rule | None:
     if not has_local_sizes(info, 1):
         return None
     space = range(1, len(info.result_shape()) - 1)
-    loops = [Loop({0: 0}, {0: 0}), *(Loop({}, {0: dim}, can_split=False) for dim in space)]
-    return rule_of(info, loops, localize=_localize_grid, flops_per_point=_FLOPS)
+    factors = [
+        FactorMap({0: 0}, {0: 0}),
+        *(FactorMap({}, {0: dim}, can_split=False) for dim in space),
+    ]
+    return rule_of(info, factors, localize=_localize_grid, flops_per_point=_FLOPS)
 
 
 def _localize_grid(local: LocalOp) -> list[Any]:
@@ -58,10 +61,10 @@ def region_maximum(info: OpInfo) -> Rule:
     return rule_of(info, _regions(info, {1: 0}), flops_per_point=1.0)
 
 
-def _regions(info: OpInfo, places: dict[int, int]) -> list[Loop]:
+def _regions(info: OpInfo, places: dict[int, int]) -> list[FactorMap]:
     space = range(2, len(info.result_shape()))
     return [
-        Loop(places, {0: 0}),
-        Loop({0: 1}, {0: 1}),
-        *(Loop({}, {0: dim}, can_split=False) for dim in space),
+        FactorMap(places, {0: 0}),
+        FactorMap({0: 1}, {0: 1}),
+        *(FactorMap({}, {0: dim}, can_split=False) for dim in space),
     ]

@@ -8,12 +8,12 @@ from typing import Any
 
 from tensoropt.compiler.sharding.ops.indexing import inside, position, scalar, where
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.loops import (
-    Loop,
+from tensoropt.compiler.sharding.rule.factors import (
+    FactorMap,
     adds_up,
     axis_of,
     linear_in,
-    present_loop,
+    present_factor,
     rule_of,
 )
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -39,15 +39,15 @@ def _scatter_nd(info: OpInfo) -> Rule | None:
     if depth is None:
         return None
     rest = range(depth, len(info.shape(0)))
-    loops = [Loop({0: dim, 2: outer + at}, {0: dim}) for at, dim in enumerate(rest)]
+    factors = [FactorMap({0: dim, 2: outer + at}, {0: dim}) for at, dim in enumerate(rest)]
     adds = _adds(info) and adds_up(info)
     if adds:
-        loops += [Loop({1: dim, 2: dim}, reduction="sum") for dim in range(outer)]
+        factors += [FactorMap({1: dim, 2: dim}, reduction="sum") for dim in range(outer)]
     if _as_rows(info) and depth == 1:
-        loops.append(Loop({0: 0}, {0: 0}))
+        factors.append(FactorMap({0: 0}, {0: 0}))
     linear = linear_in(info, *_groups(info))
     bias = (0,) if adds else ()
-    return rule_of(info, loops, linear=linear, additive=bias, localize=_add_slices_locally)
+    return rule_of(info, factors, linear=linear, additive=bias, localize=_add_slices_locally)
 
 
 def _adds(info: OpInfo) -> bool:
@@ -123,13 +123,13 @@ def _scatter_elements(info: OpInfo) -> Rule:
     """
     rank = len(info.shape(0))
     axis = axis_of(info, 0, rank)
-    loops = [Loop({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
+    factors = [FactorMap({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
     adds = _adds(info) and adds_up(info)
     if adds:
-        loops += [Loop({0: axis}, {0: axis}), Loop({1: axis, 2: axis}, reduction="sum")]
+        factors += [FactorMap({0: axis}, {0: axis}), FactorMap({1: axis, 2: axis}, reduction="sum")]
     linear = linear_in(info, *_groups(info))
     bias = (0,) if adds else ()
-    return rule_of(info, loops, linear=linear, additive=bias, localize=_scatter_locally)
+    return rule_of(info, factors, linear=linear, additive=bias, localize=_scatter_locally)
 
 
 def _scatter_locally(local: LocalOp) -> list[Any]:
@@ -150,5 +150,5 @@ def _tensor_scatter(info: OpInfo) -> Rule:
     rank = len(info.shape(0))
     axis = axis_of(info, -2, rank)
     dims = [dim for dim in range(rank) if dim != axis]
-    loops = [present_loop(info, {0: d, 1: d, **({} if d else {2: 0})}, {0: d}) for d in dims]
-    return rule_of(info, loops, linear=linear_in(info, (0, 1)))
+    factors = [present_factor(info, {0: d, 1: d, **({} if d else {2: 0})}, {0: d}) for d in dims]
+    return rule_of(info, factors, linear=linear_in(info, (0, 1)))

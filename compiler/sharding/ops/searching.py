@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic, sum_bytes
-from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
@@ -29,16 +29,16 @@ def place_of_extremum(info: OpInfo) -> Rule:
     assert held is not None
     axis, keeps = axis_of(info, 0, rank), info.attribute("keepdims", 1) == 1
     can_split = held.dtype in _COMPARED and info.version >= _COMPARED_SINCE
-    loops = [
-        Loop({0: dim}, {0: dim - (dim > axis and not keeps)})
+    factors = [
+        FactorMap({0: dim}, {0: dim - (dim > axis and not keeps)})
         if dim != axis
-        else Loop({0: dim}, can_split=can_split)
+        else FactorMap({0: dim}, can_split=can_split)
         for dim in range(rank)
     ]
     kept = tuple(dim for dim in range(rank) if dim != axis)
     sizes = (sum_bytes(held.dtype, held.item_bytes), 8)
     inner = tuple(InnerStep((axis,), kept, size) for size in sizes)
-    return rule_of(info, loops, localize=_localize, flops_per_point=1.0, inner=inner)
+    return rule_of(info, factors, localize=_localize, flops_per_point=1.0, inner=inner)
 
 
 def _localize(local: LocalOp) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
-from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, rule_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
@@ -29,13 +29,13 @@ def normalised_dims(info: OpInfo) -> range:
 def softmax(info: OpInfo) -> Rule:
     """Return every dimension; a normalised one asks for two all-reduces inside."""
     reduced = normalised_dims(info)
-    loops = _loops(info, reduced, can_split=info.version >= BROADCAST_VERSION)
-    kept = tuple(dim for dim in range(len(loops)) if dim not in reduced)
+    factors = _loops(info, reduced, can_split=info.version >= BROADCAST_VERSION)
+    kept = tuple(dim for dim in range(len(factors)) if dim not in reduced)
     result = info.results[0]
     assert result is not None
     item_bytes = sum_bytes(result.dtype, result.item_bytes)
     inner = InnerStep(tuple(reduced), kept, item_bytes)
-    return rule_of(info, loops, localize=_localize, flops_per_point=_FLOPS, inner=(inner, inner))
+    return rule_of(info, factors, localize=_localize, flops_per_point=_FLOPS, inner=(inner, inner))
 
 
 @sharding_rule("Hardmax")
@@ -44,9 +44,9 @@ def hardmax(info: OpInfo) -> Rule:
     return rule_of(info, _loops(info, normalised_dims(info), can_split=False), flops_per_point=1.0)
 
 
-def _loops(info: OpInfo, reduced: range, *, can_split: bool) -> list[Loop]:
+def _loops(info: OpInfo, reduced: range, *, can_split: bool) -> list[FactorMap]:
     return [
-        Loop({0: dim}, {0: dim}, can_split=can_split or dim not in reduced)
+        FactorMap({0: dim}, {0: dim}, can_split=can_split or dim not in reduced)
         for dim in range(len(info.shape(0)))
     ]
 

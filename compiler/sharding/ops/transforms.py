@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-from tensoropt.compiler.sharding.rule.loops import Loop, axis_of, kept_loops, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.factors import (
+    FactorMap,
+    axis_of,
+    kept_factors,
+    linear_in,
+    rule_of,
+)
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.rule import Rule
@@ -26,9 +32,9 @@ def fourier(info: OpInfo) -> Rule | None:
         return None
     dims = [dim for dim in range(rank - 1) if dim != axis % rank]
     size = info.result_shape()[axis % rank] or 1
-    loops = [*kept_loops(info, dims), window_loop([size])]
+    factors = [*kept_factors(info, dims), window_loop([size])]
     work = 5.0 * math.log2(max(size, 2))
-    return rule_of(info, loops, linear=linear_in(info, (0,)), flops_per_point=work)
+    return rule_of(info, factors, linear=linear_in(info, (0,)), flops_per_point=work)
 
 
 def _axis(info: OpInfo) -> int | None:
@@ -45,9 +51,9 @@ def _axis(info: OpInfo) -> int | None:
 def short_fourier(info: OpInfo) -> Rule:
     """Return the batch: frames overlap."""
     _, frames, size, _ = info.result_shape()
-    loops = [Loop({0: 0}, {0: 0}), window_loop([frames, size])]
+    factors = [FactorMap({0: 0}, {0: 0}), window_loop([frames, size])]
     work = 10.0 * math.log2(max(size or 1, 2))
-    return rule_of(info, loops, linear=linear_in(info, (0,)), flops_per_point=work)
+    return rule_of(info, factors, linear=linear_in(info, (0,)), flops_per_point=work)
 
 
 @sharding_rule("Det")
@@ -55,17 +61,17 @@ def determinant(info: OpInfo) -> Rule:
     """Return the dimensions in front of the matrices; elimination takes 2/3 n^3 of each."""
     rank = len(info.shape(0))
     size = count(info.shape(0)[-1:])
-    loops = [*kept_loops(info, range(rank - 2)), window_loop([size] * 3)]
-    return rule_of(info, loops, flops_per_point=2.0 / 3.0)
+    factors = [*kept_factors(info, range(rank - 2)), window_loop([size] * 3)]
+    return rule_of(info, factors, flops_per_point=2.0 / 3.0)
 
 
 @sharding_rule("Col2Im")
 def columns_to_image(info: OpInfo) -> Rule:
     """Return batch and channels; the blocks of a channel overlap."""
     channels = info.result_shape()[1]
-    loops = [
-        Loop({0: 0}, {0: 0}),
-        Loop({0: 1}, {0: 1}, size=channels, can_split=channels is not None),
+    factors = [
+        FactorMap({0: 0}, {0: 0}),
+        FactorMap({0: 1}, {0: 1}, size=channels, can_split=channels is not None),
         window_loop([count(info.shape(0)[1:]) // (channels or 1)]),
     ]
-    return rule_of(info, loops, linear=linear_in(info, (0,)), flops_per_point=1.0)
+    return rule_of(info, factors, linear=linear_in(info, (0,)), flops_per_point=1.0)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
-from tensoropt.compiler.sharding.rule.loops import Loop
+from tensoropt.compiler.sharding.rule.factors import FactorMap
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp
 from tensoropt.compiler.sharding.rule.windows import Window, windows_of
@@ -53,7 +53,7 @@ def _is_alike(info: OpInfo, window: Window) -> bool:
 
 
 def inner_exchange(
-    info: OpInfo, loops: Sequence[Loop], window: Window | None
+    info: OpInfo, factors: Sequence[FactorMap], window: Window | None
 ) -> tuple[InnerStep, ...]:
     """Return what the exchange along the dimension of ``window`` costs, nothing without edges.
 
@@ -62,9 +62,11 @@ def inner_exchange(
     held, width = info.operand(0), 0 if window is None else window.begin + window.after
     if held is None or window is None or not width:
         return ()
-    along = {loop.operands[0]: index for index, loop in enumerate(loops) if 0 in loop.operands}
+    along = {
+        factor.operands[0]: index for index, factor in enumerate(factors) if 0 in factor.operands
+    }
     split, others = along.pop(_FIRST), tuple(along.values())
-    points = math.prod(loops[index].factor(info).size or 1 for index in others)
+    points = math.prod(factors[index].factor(info).size or 1 for index in others)
     each = held.memory_bytes // ((info.shape(0)[_FIRST] or 1) * points)
     copied = (width, width, *(side for side in (window.begin, window.after) if side))
     return (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     InnerKind = Collective | Literal["copy"]
 
 __all__ = [
-    "Choice",
+    "AxisRole",
     "Dims",
     "Factor",
     "InnerStep",
@@ -80,7 +80,7 @@ class InnerStep:
     kind: InnerKind = "all_reduce"
 
 
-Choice = int | Linear | None
+AxisRole = int | Linear | None
 """What one mesh axis does to an op: split a factor, pass partial sums, or nothing."""
 
 
@@ -125,15 +125,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class Strategy:
-    """The layouts of an op's operands and results, and the choice per mesh axis behind them."""
+    """The layouts of an op's operands and results, and the role per mesh axis behind them."""
 
-    choices: tuple[Choice, ...] = field(compare=False)
+    roles: tuple[AxisRole, ...] = field(compare=False)
     operands: tuple[Layout, ...]
     results: tuple[Layout, ...]
 
     def axes_of(self, factor: int) -> tuple[int, ...]:
         """Return the mesh axes that split ``factor``, major first."""
-        return tuple(axis for axis, choice in enumerate(self.choices) if choice == factor)
+        return tuple(axis for axis, role in enumerate(self.roles) if role == factor)
 
 
 @dataclass

@@ -11,9 +11,9 @@ from tensoropt.compiler.layout.layout import (
     split,
 )
 from tensoropt.compiler.layout.mesh import Mesh, grouped
-from tensoropt.compiler.sharding.rule.rule import Choice, Dims, Factor, Linear, Rule, Strategy
+from tensoropt.compiler.sharding.rule.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
 
-__all__ = ["axis_choices", "placements", "strategies", "strategy_of_choices"]
+__all__ = ["axis_roles", "placements", "strategies", "strategy_of_roles"]
 
 
 def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
@@ -24,31 +24,31 @@ def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
     """
     options = [_options(rule, extent) for extent in mesh.shape]
     found: dict[Strategy, None] = {}
-    for choices in grouped(mesh, options):
-        if _divides(rule, mesh, choices):
-            found.setdefault(_strategy(rule, choices), None)
+    for roles in grouped(mesh, options):
+        if _divides(rule, mesh, roles):
+            found.setdefault(_strategy(rule, roles), None)
     return tuple(found)
 
 
-def axis_choices(rule: Rule) -> list[Choice]:
+def axis_roles(rule: Rule) -> list[AxisRole]:
     """Return what a mesh axis can do to the op, whatever its extent divides."""
     splits = [i for i, factor in enumerate(rule.factors) if factor.can_split and factor.size != 1]
     return [None, *splits, *rule.linear]
 
 
-def placements(rule: Rule, choice: Choice) -> tuple[list[Placement], list[Placement]]:
-    """Return the placements of operands and of results on a mesh axis that does ``choice``."""
-    operands = [_operand_placement(rule, index, choice) for index in range(len(rule.operands))]
-    return operands, [_result_placement(rule, dims, choice) for dims in rule.results]
+def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placement]]:
+    """Return the placements of operands and of results on a mesh axis that does ``role``."""
+    operands = [_operand_placement(rule, index, role) for index in range(len(rule.operands))]
+    return operands, [_result_placement(rule, dims, role) for dims in rule.results]
 
 
-def strategy_of_choices(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> Strategy | None:
-    """Return the strategy of one choice per mesh axis, ``None`` where it is not offered."""
-    offered = mesh.is_grouped(choices) and _divides(rule, mesh, choices)
-    return _strategy(rule, choices) if offered else None
+def strategy_of_roles(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> Strategy | None:
+    """Return the strategy of one role per mesh axis, ``None`` where it is not offered."""
+    offered = mesh.is_grouped(roles) and _divides(rule, mesh, roles)
+    return _strategy(rule, roles) if offered else None
 
 
-def _options(rule: Rule, extent: int) -> list[Choice]:
+def _options(rule: Rule, extent: int) -> list[AxisRole]:
     """Return what an axis of ``extent`` ranks can do to the op; nothing where it is one rank."""
     if extent == 1:
         return [None]
@@ -66,44 +66,44 @@ def _cuts(factor: Factor, pieces: int) -> bool:
     return factor.size % pieces == 0 and factor.size // pieces >= factor.least
 
 
-def _divides(rule: Rule, mesh: Mesh, choices: tuple[Choice, ...]) -> bool:
+def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
     """Say whether each factor is divided by all axes that split it together."""
     pieces: dict[int, int] = {}
-    for extent, choice in zip(mesh.shape, choices, strict=True):
-        if isinstance(choice, int):
-            pieces[choice] = pieces.get(choice, 1) * extent
+    for extent, role in zip(mesh.shape, roles, strict=True):
+        if isinstance(role, int):
+            pieces[role] = pieces.get(role, 1) * extent
     return all(_cuts(rule.factors[index], count) for index, count in pieces.items())
 
 
-def _strategy(rule: Rule, choices: tuple[Choice, ...]) -> Strategy:
+def _strategy(rule: Rule, roles: tuple[AxisRole, ...]) -> Strategy:
     operands = tuple(
-        Layout(tuple(_operand_placement(rule, index, choice) for choice in choices))
+        Layout(tuple(_operand_placement(rule, index, role) for role in roles))
         for index in range(len(rule.operands))
     )
     results = tuple(
-        Layout(tuple(_result_placement(rule, dims, choice) for choice in choices))
+        Layout(tuple(_result_placement(rule, dims, role) for role in roles))
         for dims in rule.results
     )
-    return Strategy(choices, operands, results)
+    return Strategy(roles, operands, results)
 
 
-def _operand_placement(rule: Rule, operand: int, choice: Choice) -> Placement:
-    if choice is None:
+def _operand_placement(rule: Rule, operand: int, role: AxisRole) -> Placement:
+    if role is None:
         return REPLICATE
-    if isinstance(choice, Linear):
-        return PARTIAL_SUM if operand in choice.operands else REPLICATE
-    if choice in rule.operands[operand]:
-        return split(rule.operands[operand].index(choice))
-    reduction = rule.factors[choice].reduction
+    if isinstance(role, Linear):
+        return PARTIAL_SUM if operand in role.operands else REPLICATE
+    if role in rule.operands[operand]:
+        return split(rule.operands[operand].index(role))
+    reduction = rule.factors[role].reduction
     return partial(reduction) if reduction and operand in rule.additive else REPLICATE
 
 
-def _result_placement(rule: Rule, dims: Dims, choice: Choice) -> Placement:
-    if choice is None:
+def _result_placement(rule: Rule, dims: Dims, role: AxisRole) -> Placement:
+    if role is None:
         return REPLICATE
-    if isinstance(choice, Linear):
+    if isinstance(role, Linear):
         return PARTIAL_SUM
-    if choice in dims:
-        return split(dims.index(choice))
-    reduction = rule.factors[choice].reduction
+    if role in dims:
+        return split(dims.index(role))
+    reduction = rule.factors[role].reduction
     return partial(reduction) if reduction else REPLICATE

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tensoropt.compiler.sharding.rule.loops import Loop
+from tensoropt.compiler.sharding.rule.factors import FactorMap
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 
 __all__ = [
@@ -176,24 +176,24 @@ def spatial_loops(
     side: str,
     exact: bool = False,
     halo: Window | None = None,
-) -> list[Loop]:
-    """Return a loop over the windows of each spatial dimension, of input and result alike.
+) -> list[FactorMap]:
+    """Return a factor over the windows of each spatial dimension, of input and result alike.
 
     ``windows`` is how many there are; ``side`` names the tensor, operand or result, that has one
-    element per window. A loop can be split where the windows tile the other tensor: the part of a
+    element per window. A factor can be split where the windows tile the other tensor: the part of a
     rank then holds whole windows. ``exact`` asks for tiles without gaps. So it can along the
     dimension of ``halo``, in parts that are at least as long as what their neighbours read.
     """
-    loops = []
+    factors = []
     for dim, size in enumerate(kernel, start=2):
-        split = Loop({0: dim}, {0: dim}, size=windows[dim - 2])
+        split = FactorMap({0: dim}, {0: dim}, size=windows[dim - 2])
         if _tiles(info, dim - 2, size, windows, exact):
-            loops.append(split)
+            factors.append(split)
         elif halo is not None and halo.dim == dim:
-            loops.append(replace(split, least=halo.least))
+            factors.append(replace(split, least=halo.least))
         else:
-            loops.append(Loop(*_on_side(side, dim), can_split=False))
-    return loops
+            factors.append(FactorMap(*_on_side(side, dim), can_split=False))
+    return factors
 
 
 def _on_side(side: str, dim: int) -> tuple[dict[int, int], dict[int, int]]:
@@ -225,9 +225,9 @@ def _spatial(info: OpInfo, name: str, rank: int) -> list[int]:
     return list(info.attribute(name, ())) or [1] * rank
 
 
-def window_loop(sizes: Sequence[int | None]) -> Loop:
-    """Return the loop over what stays whole: the elements of a window."""
-    return Loop({}, size=count(sizes), can_split=False)
+def window_loop(sizes: Sequence[int | None]) -> FactorMap:
+    """Return the factor over what stays whole: the elements of a window."""
+    return FactorMap({}, size=count(sizes), can_split=False)
 
 
 def count(sizes: Sequence[int | None]) -> int:

@@ -18,7 +18,7 @@ from tensoropt.compiler.training.gradients.heads import (
 )
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
-    Forward,
+    ForwardOp,
     Gradients,
     decomposition,
     gradient,
@@ -34,7 +34,7 @@ _PACKED = 3
 
 
 @decomposition("Attention")
-def attention(f: Forward) -> Sequence[Any]:
+def attention(f: ForwardOp) -> Sequence[Any]:
     """Return result, keys and values by head, and the scores that were asked for."""
     make, (query, key, value) = f.make, f.operands[:3]
     value = make.cast(value, element_type(query))
@@ -62,15 +62,15 @@ def attention(f: Forward) -> Sequence[Any]:
     return found[: len(f.op.results)]
 
 
-def _mode(f: Forward) -> int:
+def _mode(f: ForwardOp) -> int:
     return int(f.info.attribute("qk_matmul_output_mode", 0))
 
 
-def _asks(f: Forward, mode: int) -> bool:
+def _asks(f: ForwardOp, mode: int) -> bool:
     return f.gives(3) and _mode(f) == mode
 
 
-def _heads(f: Forward) -> Heads:
+def _heads(f: ForwardOp) -> Heads:
     if len(f.info.shape(0)) == _PACKED:
         own, shared = (int(f.info.attribute(n)) for n in ("q_num_heads", "kv_num_heads"))
     else:
@@ -78,13 +78,13 @@ def _heads(f: Forward) -> Heads:
     return Heads(shared, own // shared)
 
 
-def _precision(f: Forward) -> Any:
+def _precision(f: ForwardOp) -> Any:
     number = f.info.attribute("softmax_precision")
     element = None if number is None else element_of(int(number))
     return None if element is None else element.type()
 
 
-def _masks(f: Forward, heads: Heads, q: Any, k: Any) -> tuple[Any, Any]:
+def _masks(f: ForwardOp, heads: Heads, q: Any, k: Any) -> tuple[Any, Any]:
     """Return where rows see keys, ``None`` if each row sees one, and what is added to scores."""
     make, (rows, keys) = f.make, (shape_of(q)[-2] or 0, shape_of(k)[-1] or 0)
     causal = between(make, rows, keys, causal=bool(f.info.attribute("is_causal", 0)))
@@ -97,7 +97,7 @@ def _masks(f: Forward, heads: Heads, q: Any, k: Any) -> tuple[Any, Any]:
     return seen, total(make, [bias, added])
 
 
-def _explicit(f: Forward, mask: Any, q: Any, keys: int) -> tuple[Any, Any]:
+def _explicit(f: ForwardOp, mask: Any, q: Any, keys: int) -> tuple[Any, Any]:
     """Return which keys a mask lets see, and what it adds; it may end before the last key."""
     make, floor = f.make, lowest(q)
     if element_type(mask) == ir.IntegerType.get_signless(1):

@@ -2,7 +2,7 @@
 
 Tensors are `b t g h`: batch, one step of time, gates, hidden units. A cell is given what the input
 adds to its gates; its weights are `g h 1 k` (hidden units of the step before last). What a cell
-multiplies is left to be summed up over time in one product: :class:`Step` holds both sides.
+multiplies is left to be summed up over time in one product: :class:`CellStep` holds both sides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tensoropt.compiler.training.gradients.products import einsum
 from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
 
-__all__ = ["ACTIVATIONS", "CELLS", "Cell", "Step", "split"]
+__all__ = ["ACTIVATIONS", "CELLS", "Cell", "CellStep", "split"]
 
 _TIME, _GATES = 1, 2
 
@@ -52,7 +52,7 @@ ACTIVATIONS: dict[str, Callable[[Build, Any, Any], Any]] = {
 
 
 @dataclass
-class Step:
+class CellStep:
     """What one step gives backwards.
 
     ``gates`` is the gradient of what the input added, ``states`` that of the states before.
@@ -77,7 +77,7 @@ class Cell:
         """Return the new states, the result first, and what the way back needs of the step."""
         raise NotImplementedError
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
         """Return the gradients, from ``after``, those of the states.
 
         ``h`` is the result of the step; ``before`` the states before it.
@@ -115,9 +115,9 @@ class _Plain(Cell):
     def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
         return [self.active(0, self.make.add(gates, self.product(states[0], 0)))], []
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
         gates = self.inactive(0, h, after[0])
-        return Step(gates, [self.back(gates, 0)], [(gates, before[0])])
+        return CellStep(gates, [self.back(gates, 0)], [(gates, before[0])])
 
 
 class _Lstm(Cell):
@@ -131,7 +131,7 @@ class _Lstm(Cell):
         c = make.add(make.mul(f, c), make.mul(i, own))
         return [make.mul(o, self.active(2, c)), c], [three, own, c]
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
         make, (three, own, c), (dh, dc) = self.make, kept, after
         i, o, f = self.parts(three, 1, 1, 1)
         squashed = self.active(2, c)
@@ -140,7 +140,7 @@ class _Lstm(Cell):
         gates = self.together(
             self.inactive(0, three, of_gates), self.inactive(1, own, make.mul(dc, i))
         )
-        return Step(gates, [self.back(gates, 0), make.mul(dc, f)], [(gates, before[0])])
+        return CellStep(gates, [self.back(gates, 0), make.mul(dc, f)], [(gates, before[0])])
 
 
 class _PeepholeLstm(Cell):
@@ -159,7 +159,7 @@ class _PeepholeLstm(Cell):
         o = self.active(0, make.add(o, make.mul(c, at_o)))
         return [make.mul(o, self.active(2, c)), c], [i, o, f, own, c]
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
         make, (i, o, f, own, c), (dh, dc) = self.make, kept, after
         (old_h, old_c), (_, at_i, at_o, at_f) = before, self.weights
         squashed = self.active(2, c)
@@ -172,7 +172,7 @@ class _PeepholeLstm(Cell):
         seen = make.add(make.mul(of_i, at_i), make.mul(of_f, at_f))
         states = [self.back(gates, 0), make.add(make.mul(dc, f), seen)]
         sums = [make.mul(of_i, old_c), make.mul(of_o, c), make.mul(of_f, old_c)]
-        return Step(gates, states, [(gates, old_h), *((x, None) for x in sums)])
+        return CellStep(gates, states, [(gates, old_h), *((x, None) for x in sums)])
 
 
 class _Gru(Cell):
@@ -186,7 +186,7 @@ class _Gru(Cell):
         own = self.active(1, make.add(own, self.product(make.mul(r, h), 1)))
         return [make.add(own, make.mul(z, make.sub(h, own)))], [two, own]
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
         make, (two, own), [old], [dh] = self.make, kept, before, after
         z, r = self.parts(two, 1, 1)
         carried = make.mul(dh, z)
@@ -196,7 +196,7 @@ class _Gru(Cell):
         of_two = self.inactive(0, two, both)
         dold = make.add(make.add(carried, make.mul(of_reset, r)), self.back(of_two, 0))
         products = [(of_two, old), (of_own, make.mul(r, old))]
-        return Step(self.together(of_two, of_own), [dold], products)
+        return CellStep(self.together(of_two, of_own), [dold], products)
 
 
 class _LinearGru(Cell):
@@ -212,7 +212,7 @@ class _LinearGru(Cell):
         own = self.active(1, make.add(own, make.mul(r, of_own)))
         return [make.add(own, make.mul(z, make.sub(h, own)))], [two, own, of_own]
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> Step:
+    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
         make, (two, own, added), [old], [dh] = self.make, kept, before, after
         z, r = self.parts(two, 1, 1)
         carried = make.mul(dh, z)
@@ -222,7 +222,7 @@ class _LinearGru(Cell):
         of_product = self.together(of_two, make.mul(of_own, r))
         dold = make.add(carried, self.back(of_product, 0))
         products = [(of_product, old), (of_product, None)]
-        return Step(self.together(of_two, of_own), [dold], products)
+        return CellStep(self.together(of_two, of_own), [dold], products)
 
 
 CELLS: dict[str, type[Cell]] = {

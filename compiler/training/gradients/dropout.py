@@ -17,7 +17,7 @@ from typing import Any
 
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
-    Forward,
+    ForwardOp,
     Gradients,
     Training,
     forward_form,
@@ -33,7 +33,7 @@ _HALF, _WORD = 2**32, 2**64
 
 
 @forward_form("Dropout")
-def dropout_form(f: Forward) -> Sequence[Any]:
+def dropout_form(f: ForwardOp) -> Sequence[Any]:
     """X / (1 - ratio) where the mask is, else zero, in whatever mode the operator is for inference.
 
     The results keep no copy of X; the mask is a byte per element.
@@ -60,7 +60,7 @@ def dropout(b: Backward) -> Gradients:
     return b.first(b.make.where(b.kept("mask"), scaled, b.make.scalar(0.0, scaled)))
 
 
-def _ratio(f: Forward) -> Any:
+def _ratio(f: ForwardOp) -> Any:
     """Return the ratio as a number, or the value of the graph that holds it."""
     if not f.has(1):
         return _RATIO

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tensoropt.compiler.sharding.ops.scattering import row_numbers
-from tensoropt.compiler.sharding.rule.loops import axis_of
+from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import (
     add_elements,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.loops import axis_of
+from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
-    Forward,
+    ForwardOp,
     Gradients,
     decomposition,
     forward_form,
@@ -42,7 +42,7 @@ _STATISTICS = ("mean", "inverse")
 
 
 @forward_form("LayerNormalization")
-def layer_form(f: Forward) -> Sequence[Any]:
+def layer_form(f: ForwardOp) -> Sequence[Any]:
     """The op with its statistics, N x 1 in float32; those of doubles would be too coarse."""
     x, make = f.operands[0], f.make
     rank = len(shape_of(x))
@@ -133,19 +133,19 @@ def _whole(make: Build, x: Any, like: Any) -> Any:
 
 
 @decomposition("com.microsoft.SkipLayerNormalization")
-def skip(f: Forward) -> Sequence[Any]:
+def skip(f: ForwardOp) -> Sequence[Any]:
     """The normalised sum of operands 0, 1 and 4, and the sum itself as result 3."""
     return _normalised_sum(f, "LayerNormalization", (0, 1, 4), (2, 3))
 
 
 @decomposition("com.microsoft.SkipSimplifiedLayerNormalization")
-def skip_simplified(f: Forward) -> Sequence[Any]:
+def skip_simplified(f: ForwardOp) -> Sequence[Any]:
     """The normalised sum of operands 0, 1 and 3, and the sum itself as result 3."""
     return _normalised_sum(f, "SimplifiedLayerNormalization", (0, 1, 3), (2,))
 
 
 def _normalised_sum(
-    f: Forward, op_type: str, terms: Sequence[int], parameters: Sequence[int]
+    f: ForwardOp, op_type: str, terms: Sequence[int], parameters: Sequence[int]
 ) -> Sequence[Any]:
     f.check_unused((1, 2))  # statistics, which no runtime on a CPU returns
     make, total = f.make, f.operands[0]

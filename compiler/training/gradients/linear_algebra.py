@@ -9,7 +9,7 @@ from tensoropt.compiler.sharding.ops.einsum import parse_equation
 from tensoropt.compiler.training.gradients.products import Labels, operand_gradient
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
-    Forward,
+    ForwardOp,
     Gradients,
     decomposition,
     gradient,
@@ -78,7 +78,7 @@ def gemm(b: Backward) -> Gradients:
 
 
 @decomposition("com.microsoft.FusedGemm")
-def fused_gemm(f: Forward) -> Sequence[Any]:
+def fused_gemm(f: ForwardOp) -> Sequence[Any]:
     """Return Gemm, and the activation behind it as an operator of its own."""
     held = {name: f.op.attributes[name] for name in ("alpha", "beta", "transA", "transB")
             if name in f.op.attributes}  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
-    Forward,
+    ForwardOp,
     Gradients,
     decomposition,
     forward_form,
@@ -45,7 +45,7 @@ def cross_entropy(make: Build, scores: Any, labels: Any, axis: int) -> list[Any]
 
 
 @forward_form(CROSS_ENTROPY)
-def _cross_entropy_form(f: Forward) -> Sequence[Any]:
+def _cross_entropy_form(f: ForwardOp) -> Sequence[Any]:
     make, (scores, index), axis = f.make, f.operands, int(f.info.attribute("axis"))
     logarithms = make.unary("LogSoftmax", scores, axis=int_attr(axis))
     f.kept["logarithms"] = logarithms
@@ -82,7 +82,7 @@ def _cross_entropy_gradient(b: Backward) -> Gradients:
 
 
 @decomposition("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy(f: Forward) -> Sequence[Any]:
+def softmax_cross_entropy(f: ForwardOp) -> Sequence[Any]:
     """Return the loss, and the logarithms of the probabilities of all classes where they are."""
     labels, kept = _labels(f)
     loss, logarithms = cross_entropy(f.make, f.operands[0], labels, _CLASSES)
@@ -91,7 +91,7 @@ def softmax_cross_entropy(f: Forward) -> Sequence[Any]:
 
 
 @decomposition("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(f: Forward) -> Sequence[Any]:
+def negative_log_likelihood(f: ForwardOp) -> Sequence[Any]:
     """Return minus the logarithms at the labels, weighted and reduced."""
     labels, kept = _labels(f)
     index = f.make.unsqueeze(labels, [_CLASSES])
@@ -99,7 +99,7 @@ def negative_log_likelihood(f: Forward) -> Sequence[Any]:
     return [_reduced(f, loss, labels, kept)]
 
 
-def _labels(f: Forward) -> tuple[Any, Any]:
+def _labels(f: ForwardOp) -> tuple[Any, Any]:
     """Return the labels with class 0 for those that are ignored, and which are not: bools or
     ``None``."""
     make, labels, ignored = f.make, f.operands[1], f.info.attribute("ignore_index")
@@ -110,7 +110,7 @@ def _labels(f: Forward) -> tuple[Any, Any]:
     return make.where(kept, labels, make.scalar(0, labels)), kept
 
 
-def _reduced(f: Forward, loss: Any, labels: Any, kept: Any) -> Any:
+def _reduced(f: ForwardOp, loss: Any, labels: Any, kept: Any) -> Any:
     """Return the losses of all samples weighted, then summed or averaged over their weights."""
     make, how = f.make, str(f.info.attribute("reduction", "mean"))
     weights, dims = _weights(f, labels, kept), range(len(shape_of(loss)))
@@ -125,7 +125,7 @@ def _reduced(f: Forward, loss: Any, labels: Any, kept: Any) -> Any:
     return make.div(total, make.reduce("ReduceSum", weights, dims, keepdims=False))
 
 
-def _weights(f: Forward, labels: Any, kept: Any) -> Any:
+def _weights(f: ForwardOp, labels: Any, kept: Any) -> Any:
     """Return the weight of each sample, ``None`` where all are 1."""
     make, weights = f.make, None
     if len(f.operands) > 2 and not onnx.is_no_value(f.operands[2]):
@@ -139,7 +139,7 @@ def _weights(f: Forward, labels: Any, kept: Any) -> Any:
 
 
 @forward_form(_WEIGHTS)
-def _class_weights(f: Forward) -> Sequence[Any]:
+def _class_weights(f: ForwardOp) -> Sequence[Any]:
     return [f.make.onnx("Gather", f.operands, f.op.results[0].type, axis=int_attr(0))]
 
 

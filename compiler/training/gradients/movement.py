@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.compiler.sharding.rule.loops import axis_of
+from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import int_attr, sizes_of

@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.loops import axis_of
+from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
-    Forward,
+    ForwardOp,
     Gradients,
     forward_form,
     gradient,
@@ -40,7 +40,7 @@ _EUCLIDEAN = 2
 
 
 @forward_form("BatchNormalization")
-def batch_form(f: Forward) -> Sequence[Any]:
+def batch_form(f: ForwardOp) -> Sequence[Any]:
     """Normalise by the statistics of the batch, which are kept: C numbers each.
 
     The op does the last step, on X less its mean; its own training mode is not on every device, and
@@ -57,7 +57,7 @@ def batch_form(f: Forward) -> Sequence[Any]:
     return [_given_scale(f, centred, inverse), *moved][: len(f.op.results)]
 
 
-def _given_scale(f: Forward, centred: Any, inverse: Any) -> Any:
+def _given_scale(f: ForwardOp, centred: Any, inverse: Any) -> Any:
     """Return ``centred`` times ``inverse`` and scale, plus bias, per channel."""
     make, own = f.make, [wide(f.make, x) for x in f.operands[1:3]]
     sizes = shape_of(inverse)
@@ -68,7 +68,7 @@ def _given_scale(f: Forward, centred: Any, inverse: Any) -> Any:
     return make.cast(y, element_type(f.operands[0]))
 
 
-def _moved(f: Forward, index: int, batch: Any) -> Any:
+def _moved(f: ForwardOp, index: int, batch: Any) -> Any:
     """Return the new running statistics, and give them to the buffer, if it is one."""
     make, old = f.make, f.operands[index]
     batch = make.cast(batch, element_type(old))

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.training.gradients.cells import CELLS, Cell, Step, split
+from tensoropt.compiler.training.gradients.cells import CELLS, Cell, CellStep, split
 from tensoropt.compiler.training.gradients.products import einsum
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
-    Forward,
+    ForwardOp,
     Gradients,
     forward_form,
     gradient,
@@ -65,7 +65,7 @@ class _Operands:
 
 
 @forward_form(RECURRENCE)
-def _recurrence(f: Forward) -> Sequence[Any]:
+def _recurrence(f: ForwardOp) -> Sequence[Any]:
     """Return all steps; each keeps what its cell says, and the states of ended sequences."""
     held = _Operands(f.make, f.info, f.operands)
     each, states, results = held.each(held.gates), held.states, dict[int, Any]()
@@ -99,7 +99,7 @@ class _Backpropagation:
         results = self.held.each(self.b.result())
         dy, *after = map(self.b.gradient, range(len(self.b.results)))
         of_results = None if dy is None else self.held.each(dy)
-        steps: dict[int, Step] = {}
+        steps: dict[int, CellStep] = {}
         for number in reversed(range(len(self.order))):
             step = self.order[number]
             given = None if of_results is None else of_results[step]
@@ -112,7 +112,7 @@ class _Backpropagation:
 
     def _step(
         self, number: int, results: list[Any], dy: Any, after: list[Any]
-    ) -> tuple[Step, list[Any]]:
+    ) -> tuple[CellStep, list[Any]]:
         """Return what the step that runs as ``number`` gives, and the gradients of the states
         before it, from those ``after`` it and that of its result (``None`` for nothing)."""
         step, runs = self.order[number], self.held.runs(self.order[number])
@@ -149,7 +149,7 @@ class _Backpropagation:
     def _stack(self, parts: list[Any]) -> Any:
         return self.make.concat(parts, _TIME)
 
-    def _weight(self, index: int, steps: Sequence[Step], gates: Any) -> Any:
+    def _weight(self, index: int, steps: Sequence[CellStep], gates: Any) -> Any:
         """Return the gradient of a weight: one product for all steps, or a sum for what is
         added."""
         if not self.b.wanted[self.held.first_weight + index]:

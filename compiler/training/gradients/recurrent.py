@@ -8,7 +8,7 @@ from typing import Any
 from tensoropt.compiler.training.gradients.cells import ACTIVATIONS, split
 from tensoropt.compiler.training.gradients.products import einsum
 from tensoropt.compiler.training.gradients.recurrence import RECURRENCE
-from tensoropt.compiler.training.gradients.registry import Forward, decomposition
+from tensoropt.compiler.training.gradients.registry import ForwardOp, decomposition
 from tensoropt.dialects.build import int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
@@ -20,7 +20,7 @@ _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 3, 4, (5, 6), 7
 
 
 @decomposition("LSTM", "GRU", "RNN")
-def recurrent(f: Forward) -> Sequence[Any]:
+def recurrent(f: ForwardOp) -> Sequence[Any]:
     """Return the results of all steps and the last states, of each direction and joined."""
     _check(f)
     layout, make = int(f.info.attribute("layout", 0)), f.make
@@ -34,7 +34,7 @@ def recurrent(f: Forward) -> Sequence[Any]:
     return [found[i] if f.gives(i) else None for i in range(len(f.op.results))]
 
 
-def _check(f: Forward) -> None:
+def _check(f: ForwardOp) -> None:
     """Raise the error about what has no gradient here."""
     for name in ("clip", "input_forget"):
         if f.info.attribute(name):
@@ -44,14 +44,14 @@ def _check(f: Forward) -> None:
         raise f.refused(f"activation {unknown[0]}, expected one of {', '.join(ACTIVATIONS)}")
 
 
-def _activations(f: Forward) -> tuple[str, ...]:
+def _activations(f: ForwardOp) -> tuple[str, ...]:
     """Return the names of all directions in turn."""
     ways = f.info.shape(1)[0] or 1
     held = f.info.attribute("activations")
     return tuple(name.capitalize() for name in held) if held else _DEFAULTS[f.info.name] * ways
 
 
-def _direction(f: Forward, x: Any, way: int, layout: int) -> list[Any]:
+def _direction(f: ForwardOp, x: Any, way: int, layout: int) -> list[Any]:
     """Return the result `b t 1 h` and the last states `b 1 1 h` of one direction."""
     make, kind = f.make, f.info.name
     direction = str(f.info.attribute("direction", "forward"))
@@ -79,19 +79,19 @@ def _direction(f: Forward, x: Any, way: int, layout: int) -> list[Any]:
     )  # fmt: skip
 
 
-def _is_ragged(f: Forward) -> bool:
+def _is_ragged(f: ForwardOp) -> bool:
     """Say whether sequences may be shorter than the input."""
     known, steps = f.info.literal(_LENGTHS), f.info.shape(0)[int(f.info.attribute("layout", 0))]
     return f.has(_LENGTHS) and (known is None or bool((known != steps).any()))
 
 
-def _own(f: Forward, index: int, way: int, shape: list[int]) -> Any:
+def _own(f: ForwardOp, index: int, way: int, shape: list[int]) -> Any:
     """Return what of operand ``index`` is of direction ``way``, of ``shape``."""
     ways, x = f.info.shape(1)[0] or 1, f.operands[index]
     return f.make.reshape(x if ways == 1 else f.make.slice(x, 0, way, way + 1), shape)
 
 
-def _with_biases(f: Forward, way: int, gates: Any, r: Any) -> tuple[Any, list[Any], str]:
+def _with_biases(f: ForwardOp, way: int, gates: Any, r: Any) -> tuple[Any, list[Any], str]:
     """Return the gates with their biases, the weights, and the name of the cell.
 
     Input and recurrence each have a bias; only a GRU that resets what it has multiplied adds them
@@ -113,7 +113,7 @@ def _with_biases(f: Forward, way: int, gates: Any, r: Any) -> tuple[Any, list[An
     return gates, split(make, r, 0, (2, 1)) if kind == "GRU" else [r], kind
 
 
-def _state(f: Forward, index: int, way: int, layout: int, gates: Any) -> Any:
+def _state(f: ForwardOp, index: int, way: int, layout: int, gates: Any) -> Any:
     """Return a state before the first step, `b 1 1 h`: zeros where it is not there."""
     batch, _, _, hidden = (size or 1 for size in shape_of(gates))
     if not f.has(index):

@@ -30,7 +30,7 @@ from tensoropt.dialects.mlir import ir
 __all__ = [
     "TRAINING_OPSET",
     "Backward",
-    "Forward",
+    "ForwardOp",
     "Gradients",
     "decomposition",
     "decomposition_of",
@@ -73,7 +73,7 @@ _FAMILIES = (
 
 
 @dataclass
-class Forward:
+class ForwardOp:
     """One op of the forward graph, about to be built in its training form.
 
     ``operands`` are its operands; ``make`` builds at the place of the op. What is put into ``kept``
@@ -223,7 +223,7 @@ def unbroadcast(make: Build, x: Any, shape: Sequence[int | None]) -> Any:
 
 
 GradientMaker = Callable[[Backward], Gradients]
-FormMaker = Callable[[Forward], Sequence[Any]]
+FormMaker = Callable[[ForwardOp], Sequence[Any]]
 
 _GRADIENTS: dict[str, GradientMaker] = {}
 _FORMS: dict[str, FormMaker] = {}

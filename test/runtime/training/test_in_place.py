@@ -14,7 +14,7 @@ from tensoropt.runtime.session.session import rank_session
 from tensoropt.runtime.training.data import Dataset, open_dataset
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
-from tensoropt.runtime.training.step import Step
+from tensoropt.runtime.training.step import TrainingStep
 
 STEPS, RATE = 50, 0.01
 
@@ -27,7 +27,7 @@ def batch(plan: TrainingPlan, data: Dataset, micro: int) -> dict[str, np.ndarray
 
 def in_place(plan: TrainingPlan, data: Dataset) -> tuple[list[float], Held]:
     held = Held(plan, 0)
-    step = Step(plan, held, 1)
+    step = TrainingStep(plan, held, 1)
     held.load()
     losses, micro = [], 0
     step.set("learning_rate", RATE)

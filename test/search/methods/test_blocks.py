@@ -16,8 +16,8 @@ from tensoropt.compiler.cli.instance import load_instance
 from tensoropt.compiler.search.methods.autoddl import descend
 from tensoropt.compiler.search.methods.blocks import Block, blocks_of
 from tensoropt.compiler.search.methods.layers import layers_of
-from tensoropt.compiler.search.methods.random_search import random_choice
-from tensoropt.compiler.search.methods.result import Case, Choice
+from tensoropt.compiler.search.methods.random_search import random_assignment
+from tensoropt.compiler.search.methods.result import Assignment, Case
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 
 INSTANCES = Path(__file__).parent.parent / "instances"
@@ -61,7 +61,7 @@ def test_tables_alone_have_a_layer_per_node() -> None:
     assert layers_of(Case(problem)) == [[node] for node in range(len(problem.nodes))]
 
 
-def _random(seed: int) -> tuple[Problem, list[Block], Choice] | None:
+def _random(seed: int) -> tuple[Problem, list[Block], Assignment] | None:
     """A problem, its nodes in random groups, and an allowed choice if there is one."""
     rng = np.random.default_rng(seed)
     problem = brute.random_problem(rng)
@@ -69,10 +69,10 @@ def _random(seed: int) -> tuple[Problem, list[Block], Choice] | None:
         return None
     group = rng.integers(0, 3, len(problem.nodes))
     groups = [np.flatnonzero(group == g).tolist() for g in sorted(set(group.tolist()))]
-    return problem, blocks_of(problem, groups), random_choice(problem, seed)
+    return problem, blocks_of(problem, groups), random_assignment(problem, seed)
 
 
-def _others(problem: Problem, block: Block, choice: Choice) -> list[Choice]:
+def _others(problem: Problem, block: Block, choice: Assignment) -> list[Assignment]:
     """Every choice that differs from ``choice`` within the block alone."""
     sizes = [range(len(problem.nodes[node].time_s)) for node in block.nodes]
     found = []

@@ -29,8 +29,8 @@ MODELS = [("gpt2_tiny", (2, 2)), ("squeezenet", (4,)), ("squeezenet", (2, 2))]
 def _recosted(problem: Problem, found: Found) -> None:
     """Hold every point against its choice added up by hand, and the order of the points."""
     for point in found.points:
-        tables = [(node, (at,)) for node, at in zip(problem.nodes, point.choice, strict=True)]
-        tables += [(e, (point.choice[e.a], point.choice[e.b])) for e in problem.edges]
+        tables = [(node, (at,)) for node, at in zip(problem.nodes, point.assignment, strict=True)]
+        tables += [(e, (point.assignment[e.a], point.assignment[e.b])) for e in problem.edges]
         static = math.fsum(table.static_bytes[at] for table, at in tables)
         transient = max(table.transient_bytes[at] for table, at in tables)
         assert point.time == pytest.approx(math.fsum(t.time_s[at] for t, at in tables))
@@ -107,7 +107,7 @@ def _covers(points: list[tuple[float, float]], others: list[tuple[float, float]]
 def test_the_same_seed_gives_the_same(name: str) -> None:
     case = Case(load_instance(INSTANCES / "alexnet_p8.npz"))
     runs = [run_method(name, case, Limits(seed=seed)).points[0] for seed in (1, 1, 2, 3, 4)]
-    assert (runs[0].choice == runs[1].choice).all()
+    assert (runs[0].assignment == runs[1].assignment).all()
     assert len({point.time for point in runs}) > 1 or name == "mcmc"
 
 
@@ -152,7 +152,7 @@ def test_integer_program_of_a_model(model: str) -> None:
 def test_no_nodes(name: str) -> None:
     if name != "ilp":
         (point,) = run_method(name, Case(Problem([])), Limits()).points
-        assert (point.time, len(point.choice)) == (0, 0)
+        assert (point.time, len(point.assignment)) == (0, 0)
 
 
 @pytest.mark.parametrize("name", FREE)

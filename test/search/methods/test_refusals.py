@@ -78,7 +78,7 @@ def test_ilp_within_memory_as_emitted() -> None:
 
     def memory(limit: float | None) -> int:
         point = run_method("ilp", case, Limits(memory_bytes=limit)).points[0]
-        return evaluator.evaluate(point.choice[:variables].tolist()).memory_bytes
+        return evaluator.evaluate(point.assignment[:variables].tolist()).memory_bytes
 
     free = memory(None)
     assert memory(0.8 * free) <= 0.8 * free

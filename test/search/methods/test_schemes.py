@@ -11,13 +11,13 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.methods.batch import follow_batch
 from tensoropt.compiler.search.methods.megatron import model_factors
 from tensoropt.compiler.search.methods.registry import run_method
-from tensoropt.compiler.search.methods.result import Case, Choice, Limits
+from tensoropt.compiler.search.methods.result import Assignment, Case, Limits
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 
 
-def _layouts(case: Case, choice: Choice) -> dict[str, tuple[list[str], list[str]]]:
+def _layouts(case: Case, choice: Assignment) -> dict[str, tuple[list[str], list[str]]]:
     """Operand and result layouts of each node, by its name."""
     assert case.tables is not None
     held = {}
@@ -34,11 +34,11 @@ def test_data_parallelism_splits_the_batch_everywhere() -> None:
     point = run_method("data-parallel", case, Limits()).points[0]
     graph, batch = case.tables.graph, follow_batch(case.tables.graph)
     assert len(batch.factors) > 60
-    for index, picked in zip(case.tables.variables, point.choice, strict=False):
+    for index, picked in zip(case.tables.variables, point.assignment, strict=False):
         if index in batch.factors:
             option = case.tables.options[index][picked]
-            assert option.choices == (batch.factors[index],) * 2, graph.nodes[index].name
-    layouts = _layouts(case, point.choice)
+            assert option.roles == (batch.factors[index],) * 2, graph.nodes[index].name
+    layouts = _layouts(case, point.assignment)
     assert layouts["x"][1] == ["[S(0), S(0)]"]
     assert layouts["node_Gemm_278"] == (["[S(0), S(0)]", "[R, R]"], ["[S(0), S(0)]"])
 
@@ -46,7 +46,9 @@ def test_data_parallelism_splits_the_batch_everywhere() -> None:
 def test_a_batch_of_one_cannot_be_split() -> None:
     case = cases.model_case("squeezenet", (4,))
     point = run_method("data-parallel", case, Limits()).points[0]
-    convolutions = [held for name, held in _layouts(case, point.choice).items() if "Conv" in name]
+    convolutions = [
+        held for name, held in _layouts(case, point.assignment).items() if "Conv" in name
+    ]
     assert all(results == ["[R]"] for _, results in convolutions)
 
 
@@ -63,7 +65,7 @@ def test_megatron_splits_columns_then_rows_and_heads() -> None:
 def test_megatron_on_a_mesh(mesh: tuple[int, ...]) -> None:
     case = cases.model_case("gpt2_tiny", mesh)
     points = run_method("expert", case, Limits()).points
-    seen = [_layouts(case, point.choice)["node_Gemm_283"] for point in points]
+    seen = [_layouts(case, point.assignment)["node_Gemm_283"] for point in points]
     rows = {
         (4,): [["[S(1)]", "[S(0)]"]],
         (2, 2): [["[S(1), S(1)]", "[S(0), S(0)]"], ["[S(0), S(1)]", "[R, S(0)]"]],
@@ -88,7 +90,7 @@ def test_llama_divides_gate_and_up_then_sums_down() -> None:
 def test_one_weird_trick() -> None:
     case = cases.model_case("bvlc_alexnet", (2, 2))
     point = run_method("expert", case, Limits()).points[0]
-    layouts = _layouts(case, point.choice)
+    layouts = _layouts(case, point.assignment)
     for name in ("n16", "n19", "n22"):  # the fully connected layers
         assert layouts[name] == (["[R, R]", "[S(0), S(0)]", "[S(0), S(0)]"], ["[S(1), S(1)]"])
     assert layouts["n12"][1] == ["[R, R]"]  # a convolution of one image

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SUMMABLE",
-    "Loop",
+    "FactorMap",
     "adds_up",
     "aligned",
     "axis_of",
-    "kept_loops",
+    "kept_factors",
     "linear_in",
-    "present_loop",
+    "present_factor",
     "rule_of",
 ]
 
@@ -32,11 +32,11 @@ SUMMABLE = frozenset(
 
 
 @dataclass(frozen=True)
-class Loop:
+class FactorMap:
     """A factor by where it appears: the dimension it runs along in each operand and result.
 
     Its size is that of its dimensions; it can be split if they are static, equal and above 1.
-    ``size`` overrides that for dimensions that merge several loops with this one as the major:
+    ``size`` overrides that for dimensions that merge several factors with this one as the major:
     it must divide all of them. ``can_split=False`` keeps it whole, ``least`` see :class:`Factor`.
     """
 
@@ -64,14 +64,14 @@ def _can_split(sizes: Sequence[int | None]) -> bool:
     return first is not None and first > 1 and all(size == first for size in sizes)
 
 
-def present_loop(
+def present_factor(
     info: OpInfo, operands: Mapping[int, int], results: Mapping[int, int], **options: Any
-) -> Loop:
-    """Return the loop along the operands and results that are there; the others are dropped."""
+) -> FactorMap:
+    """Return the factor along the operands and results that are there; the others are dropped."""
     given = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
     made = range(len(info.results))
     kept = {i: d for i, d in results.items() if i in made and info.results[i] is not None}
-    return Loop(given, kept, **options)
+    return FactorMap(given, kept, **options)
 
 
 def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
@@ -84,7 +84,7 @@ def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
 
 def rule_of(
     info: OpInfo,
-    loops: Sequence[Loop],
+    factors: Sequence[FactorMap],
     *,
     linear: tuple[Linear, ...] = (),
     additive: Iterable[int] = (),
@@ -92,14 +92,14 @@ def rule_of(
     flops_per_point: float = 0.0,
     inner: tuple[InnerStep, ...] = (),
 ) -> Rule:
-    """Return the rule with ``loops`` as factors; dimensions that no loop names are never split."""
+    """Return the rule of these factors; dimensions that no factor names are never split."""
     operands = [[None] * (0 if o is None else o.rank) for o in info.operands]
     results = [[None] * (0 if r is None else r.rank) for r in info.results]
-    for number, loop in enumerate(loops):
-        _mark(operands, loop.operands, number)
-        _mark(results, loop.results, number)
+    for number, factor in enumerate(factors):
+        _mark(operands, factor.operands, number)
+        _mark(results, factor.results, number)
     return Rule(
-        factors=tuple(loop.factor(info) for loop in loops),
+        factors=tuple(factor.factor(info) for factor in factors),
         operands=tuple(map(_dims, operands)),
         results=tuple(map(_dims, results)),
         additive=frozenset(additive),
@@ -120,10 +120,10 @@ def _dims(marks: list[Any]) -> Dims:
     return tuple(marks)
 
 
-def kept_loops(info: OpInfo, dims: Iterable[int]) -> list[Loop]:
-    """Return a loop for each of ``dims``, the same one in operand 0 and in every result."""
+def kept_factors(info: OpInfo, dims: Iterable[int]) -> list[FactorMap]:
+    """Return a factor for each of ``dims``, the same one in operand 0 and in every result."""
     present = [index for index, result in enumerate(info.results) if result is not None]
-    return [Loop({0: dim}, dict.fromkeys(present, dim)) for dim in dims]
+    return [FactorMap({0: dim}, dict.fromkeys(present, dim)) for dim in dims]
 
 
 def linear_in(info: OpInfo, *groups: Sequence[int]) -> tuple[Linear, ...]:

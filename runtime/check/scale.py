@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.runtime.support.dtypes import Array
 
-__all__ = ["Spread", "chunks", "spread_of", "why_blind"]
+__all__ = ["OutputScale", "chunks", "scale_of", "why_blind"]
 
 _CHUNK = 1 << 20  # elements at a time, which bounds the float64 copies
 
@@ -19,7 +19,7 @@ _LEAST = 10
 
 
 @dataclass(frozen=True)
-class Spread:
+class OutputScale:
     """Of the finite among ``size`` elements: ``count``, ``mean``, rms ``deviation``, ``largest``
     magnitude."""
 
@@ -37,7 +37,7 @@ def chunks(array: Array) -> Iterator[Array]:
         yield flat[start : start + _CHUNK].astype(np.float64)
 
 
-def spread_of(array: Array) -> Spread:
+def scale_of(array: Array) -> OutputScale:
     """Return the spread of an array of numbers; a single one lies as far from 0 as it is large."""
     count, total, largest = 0, 0.0, 0.0
     for held in map(_finite, chunks(array)):
@@ -46,10 +46,10 @@ def spread_of(array: Array) -> Spread:
         largest = max(largest, float(np.abs(held).max(initial=0.0)))
     mean = total / count if count else 0.0
     if array.size == 1:
-        return Spread(1, count, 0.0, largest, largest)
+        return OutputScale(1, count, 0.0, largest, largest)
     squares = sum(float(np.square(held - mean).sum()) for held in map(_finite, chunks(array)))
     deviation = math.sqrt(squares / count) if count else 0.0
-    return Spread(array.size, count, mean, deviation, largest)
+    return OutputScale(array.size, count, mean, deviation, largest)
 
 
 def _finite(array: Array) -> Array:
@@ -57,7 +57,7 @@ def _finite(array: Array) -> Array:
     return held
 
 
-def why_blind(spread: Spread, rounding: float) -> str | None:
+def why_blind(spread: OutputScale, rounding: float) -> str | None:
     """Return why a comparison with such an output shows nothing; ``None`` if it shows something.
 
     ``rounding`` is what a right run may be off everywhere, 0 for whole numbers.

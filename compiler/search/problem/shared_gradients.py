@@ -21,11 +21,11 @@ from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
-__all__ = ["Summed", "summed"]
+__all__ = ["SharedGradient", "shared_gradients"]
 
 
 @dataclass(frozen=True, eq=False)
-class Summed:
+class SharedGradient:
     """A cluster that is a sum, with options for the copy too.
 
     ``copies`` has the layout of the copy per option; ``made``, ``kept``, ``wanted``, ``picks`` and
@@ -40,9 +40,9 @@ class Summed:
     table: NodeTable
 
 
-def summed(
+def shared_gradients(
     kind: ClusterKind, info: TensorInfo, copies: Sequence[Layout], *, shared: bool
-) -> Summed:
+) -> SharedGradient:
     """Return the options of a sum (a cluster of one node) with a copy in one of ``copies``.
 
     A sum that is ``shared`` is read by several ops. Linear in the product of the layouts of both.
@@ -58,7 +58,7 @@ def summed(
     ]
     index = np.array([number for _, number, _ in rows], dtype=np.intp)
     ends = tuple(end for _, _, end in rows)
-    return Summed(
+    return SharedGradient(
         tuple(copy for copy, _, _ in rows),
         {place: ends},
         {place: np.zeros(len(rows), dtype=np.bool_)},
