@@ -25,7 +25,7 @@ def test_parts_give_the_enumerated_frontier(seed: int, epsilon: float) -> None:
     try:
         frontier = ft._solve(problem, epsilon, None, Control(), {"budget": TIGHT})
     except UserError as error:
-        assert ("no choice is allowed" in str(error)) == (not want)
+        assert ("no assignment is allowed" in str(error)) == (not want)
         return
     got = [(point.time, point.memory) for point in frontier.points]
     assert frontier.whole and not frontier.interrupted

@@ -38,7 +38,7 @@ def _pairs(frontier: TableFrontier) -> list[tuple[float, float]]:
 def test_exact_frontier_is_the_enumerated_one(seed: int) -> None:
     problem, want = _problem(seed)
     if not want:
-        with pytest.raises(UserError, match="no choice is allowed"):
+        with pytest.raises(UserError, match="no assignment is allowed"):
             solve_frontier(problem)
         return
     frontier = solve_frontier(problem)
@@ -101,7 +101,7 @@ def test_min_time_is_the_enumerated_one(seed: int) -> None:
     if want:
         assert solve_min_time(problem).time == pytest.approx(want[0][0])
         return
-    with pytest.raises(UserError, match="no choice is allowed"):
+    with pytest.raises(UserError, match="no assignment is allowed"):
         solve_min_time(problem)
 
 

@@ -23,7 +23,7 @@ def _negative() -> Problem:
     ("make", "message"),
     [
         (lambda: Problem([NodeTable([])]), "node 0: time_s has a wrong shape, expected one dim"),
-        (lambda: Problem([NodeTable([[1, 2]])]), r"configuration, got: \(1, 2\)"),
+        (lambda: Problem([NodeTable([[1, 2]])]), r"option, got: \(1, 2\)"),
         (
             lambda: Problem([NodeTable([1, 2], [1])]),
             r"node 0: static_bytes has a wrong shape, expected \(2,\), got: \(1,\)",
@@ -46,10 +46,10 @@ def _negative() -> Problem:
             "edge 0: no such node, expected 0 to 1, got: 2",
         ),
         (lambda: Problem(TWO, [EdgeTable(1, 1, EDGE)]), "joins a node to itself.*got: 1 twice"),
-        (lambda: Problem(TWO).cost([0]), r"choice: wrong shape, expected \(2,\), got: \(1,\)"),
+        (lambda: Problem(TWO).cost([0]), r"assignment: wrong shape, expected \(2,\), got: \(1,\)"),
         (
             lambda: Problem(TWO).cost([0, 3]),
-            "choice of node 1: no such configuration, expected 0 to 2, got: 3",
+            "assignment of node 1: no such option, expected 0 to 2, got: 3",
         ),
         (
             lambda: solve_frontier(Problem(TWO), epsilon=-1),

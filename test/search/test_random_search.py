@@ -18,7 +18,7 @@ def test_choices_are_allowed_and_repeat_by_seed() -> None:
     for seed in range(150):
         problem = brute.random_problem(np.random.default_rng(seed))
         if not brute.pareto(*brute.enumerate_costs(problem)):
-            with pytest.raises(UserError, match="no choice is allowed"):
+            with pytest.raises(UserError, match="no assignment is allowed"):
                 random_assignment(problem, seed)
             continue
         choice = random_assignment(problem, seed)
@@ -46,7 +46,7 @@ def test_impossible_colouring_is_refused() -> None:
     unequal = np.where(np.eye(2, dtype=bool), np.inf, 1.0)
     nodes = [NodeTable([1, 1]) for _ in range(3)]
     edges = [EdgeTable(a, b, unequal) for a, b in ((0, 1), (1, 2), (0, 2))]
-    with pytest.raises(UserError, match="no choice is allowed, expected one of finite time"):
+    with pytest.raises(UserError, match="no assignment is allowed, expected one of finite time"):
         random_assignment(Problem(nodes, edges), 0)
 
 

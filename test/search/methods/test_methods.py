@@ -44,7 +44,7 @@ def _recosted(problem: Problem, found: Found) -> None:
 def test_none_beats_the_optimum_and_exact_ones_reach_it(seed: int, name: str) -> None:
     case, want = cases.random_case(seed)
     if not want:
-        with pytest.raises(UserError, match="no choice is allowed"):
+        with pytest.raises(UserError, match="no assignment is allowed"):
             run_method(name, case, Limits(seed=seed))
         return
     found = run_method(name, case, Limits(seed=seed))
@@ -60,7 +60,7 @@ def test_none_beats_the_optimum_and_exact_ones_reach_it(seed: int, name: str) ->
 def test_integer_programs_reach_the_optimum(seed: int) -> None:
     case, want = cases.random_case(seed)
     if not want:
-        with pytest.raises(UserError, match="no choice is allowed"):
+        with pytest.raises(UserError, match="no assignment is allowed"):
             run_method("ilp", case, Limits())
         return
     found = run_method("ilp", case, Limits())
@@ -158,7 +158,7 @@ def test_no_nodes(name: str) -> None:
 @pytest.mark.parametrize("name", FREE)
 def test_forbidden_everywhere(name: str) -> None:
     problem = Problem([NodeTable([math.inf, math.inf]), NodeTable([1.0])])
-    with pytest.raises(UserError, match="no choice is allowed, expected one of finite time"):
+    with pytest.raises(UserError, match="no assignment is allowed, expected one of finite time"):
         run_method(name, Case(problem), Limits())
 
 
