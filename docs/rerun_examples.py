@@ -29,7 +29,7 @@ Output = Callable[[str], Sequence[str] | None]
 _ROOT = Path(__file__).parents[1]
 PAGES = (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")))
 _EXAMPLE = re.compile(
-    r"^    \$ (tensoropt-opt demo/[^\n]*)\n((?:    (?!\$)[^\n]+\n)+)", re.MULTILINE
+    r"^    \$ (tensoropt-opt demo/[^\n]*[^\\\n])\n((?:    (?!\$)[^\n]+\n)+)", re.MULTILINE
 )
 
 
