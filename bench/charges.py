@@ -41,9 +41,10 @@ _HEAD = "| model | mesh | points | time, most | differ | memory, least |\n|---|-
 _TEXT = """
 ## What the search charges, and what its plans cost
 
-`python bench/charges.py --write`, device h200: the most that the tables of the search charge for a
-point of the frontier over what its program takes, in how many points they differ at all, and the
-least of the program's memory that they know of. What is reported of a plan is the program's.
+`python bench/charges.py --write`, device h200: the most by which the tables of the search
+overcharge a point of the frontier, compared with its program; in how many points the two differ at
+all; and the smallest part of the program's memory that the tables know of. Reported costs of a plan
+are always those of its program.
 """
 
 

@@ -33,8 +33,8 @@ _TEXT = """\
 
 `python bench/latency.py --write`: microseconds of one collective of float32 on {ranks} ranks over
 MPI, in a graph of 2 to 200 of them, and in a loop of mpi4py's calls into the same arrays. Two
-cores: the best of what fits into two seconds. In the graph large reductions are made in parts of
-2 MiB; of what MPI takes whole it keeps a copy, whose pages the system clears each time.
+cores: the best of as many as fit into two seconds. In a graph, large reductions are made in parts
+of 2 MiB; MPI makes a copy of what it gets whole, and the system clears that copy's pages each time.
 
 """
 

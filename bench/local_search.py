@@ -33,7 +33,7 @@ _TEXT = f"""
 `python bench/local_search.py --write`: how far above the optimum (exact, by the engine) coordinate
 descent with {RESTARTS} starts and a Metropolis walk of {PROPOSALS_PER_NODE} proposals per vertex
 end: least, median and largest gap over {{seeds}} seeds, and the median processor seconds. In these
-tables a vertex is a layer. Where the least gap is the largest, no start of any seed ended lower.
+tables a vertex is a layer. If the least gap equals the largest, no start of any seed did better.
 """
 
 

@@ -42,15 +42,15 @@ _BANDWIDTH = 1e6
 _TEXT = """\
 ## One matrix product: words moved against the lower bound
 
-`python bench/matmul_volume.py --write`: words that each rank sends in the plan found, where only
-bandwidth costs, over all meshes of up to three axes, against the least that any algorithm must move
-(Al Daas et al., arXiv 2205.13407; the case is that of their Theorem 3). A, B and C lie evenly over
-the ranks, without copies.
+`python bench/matmul_volume.py --write`: words that each rank sends in the plan that was found,
+if only bandwidth costs, over all meshes of up to three axes; and the least that any algorithm must
+move (Al Daas et al., arXiv 2205.13407; the case is that of their Theorem 3). A, B and C are spread
+evenly over the ranks, without copies.
 
-Where the grid of ranks has one or two dimensions above 1 and divides well, plans meet the bound. A
-cube misses it by a third: of A, B and C each lacks one axis of the grid and has to be gathered (or
-reduced and scattered) along it, for which that axis must be the minor one on some dimension. The
-first axis is never minor, as a layout splits a dimension in the order of the mesh; the tensor that
+If the grid of ranks has one or two dimensions above 1 and divides well, plans meet the bound. A
+cube misses it by a third. Each of A, B and C lacks one axis of the grid and must be gathered (or
+reduced and scattered) along it; that axis must then be the minor one on some dimension. The first
+axis never is, because a layout splits a dimension in the order of the mesh, so the tensor that
 lacks it moves twice as much. At P = 4 no grid of whole numbers meets the bound of a cube.
 
 """

@@ -171,15 +171,15 @@ GTX 1080 Ti (4 nodes of 8): into how many parts each dimension of a layer is cut
 behind the same layers in the plan of least predicted time here, of all meshes of 32 with up to
 {_MOST_AXES} axes, for the device description `gtx1080ti`; letters without a count are whole.
 
-The two are not the same problem, so agreement is no test of either. PaSE plans *training*: with
-only the batch split, every step all-reduces the gradients of all weights, which its cuts of FC,
+These are different problems, so agreement proves nothing about either. PaSE plans *training*: if
+only the batch is split, every step all-reduces the gradients of all weights, which its cuts of FC,
 LSTM and embedding layers avoid. Ours is one *inference* step, in which replicated weights cost
-memory but no time. PaSE's devices are a flat 32 with one bandwidth; ours are 4 nodes of 8, with
+memory but no time. PaSE has 32 equal devices with one bandwidth; we have 4 nodes of 8, with
 latencies. Its LSTM is one vertex that can also be cut between layers (l); ours is unrolled.
 
 Letters: b batch, s sequence, h height (of attention: heads), w width, c in-channels, n
 out-channels, r and s filter, d inputs, e outputs, v vocabulary, k channels of a head. Sizes are
-those of PaSE's code, but for the sequence of the RNNLM, 32 steps instead of 256, and the classes.
+those of PaSE's code, except the sequence of the RNNLM (32 steps, not 256) and the classes.
 Our graphs end with the scores, without the softmax of the loss.
 """
 
