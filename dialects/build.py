@@ -57,18 +57,18 @@ def tensor_type(shape: Sequence[int | None], element: ir.Type) -> ir.RankedTenso
     return ir.RankedTensorType.get([dynamic if n is None else n for n in shape], element)
 
 
-def element_type(x: Any) -> Any:
+def element_type(x: ir.Value) -> ir.Type:
     """Return the MLIR type of the elements of a tensor value."""
     return ir.RankedTensorType(x.type).element_type
 
 
-def shape_of(x: Any) -> list[int | None]:
+def shape_of(x: ir.Value) -> list[int | None]:
     """Return the shape of a ranked value; ``None`` marks a symbolic dimension."""
     kind = ir.RankedTensorType(x.type)
     return [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
 
 
-def sizes_of(x: Any) -> list[int]:
+def sizes_of(x: ir.Value) -> list[int]:
     """Return the shape of a value whose shape is static; 0 stands for a symbolic dimension."""
     return [size or 0 for size in shape_of(x)]
 
@@ -100,8 +100,12 @@ class Build:
     marks: Mapping[str, ir.Attribute] = field(default_factory=dict)
 
     def onnx_many(
-        self, op_type: str, operands: Sequence[Any], results: Sequence[ir.Type], **attributes: Any
-    ) -> list[Any]:
+        self,
+        op_type: str,
+        operands: Sequence[ir.Value],
+        results: Sequence[ir.Type],
+        **attributes: ir.Attribute,
+    ) -> list[ir.OpResult]:
         """Return the results of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
         op = ir.Operation.create(
             f"onnx.{op_type}",
@@ -113,75 +117,79 @@ class Build:
         return list(op.results)
 
     def onnx(
-        self, op_type: str, operands: Sequence[Any], result: ir.Type, **attributes: Any
-    ) -> Any:
+        self,
+        op_type: str,
+        operands: Sequence[ir.Value],
+        result: ir.Type,
+        **attributes: ir.Attribute,
+    ) -> ir.Value:
         """Return the one result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
         return self.onnx_many(op_type, operands, [result], **attributes)[0]
 
-    def no_value(self) -> Any:
+    def no_value(self) -> ir.Value:
         """Return what stands for an omitted operand or result."""
         return self.onnx("NoValue", [], ir.NoneType.get())
 
-    def constant(self, array: npt.NDArray[np.generic]) -> Any:
+    def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
         """Return a literal, the same on every rank."""
         value = to_dense(array)
         return self.onnx("Constant", [], value.type, value=value)
 
-    def ints(self, values: Sequence[int]) -> Any:
+    def ints(self, values: Sequence[int]) -> ir.Value:
         """Return a literal of int64, of one dimension."""
         import numpy as np
 
         return self.constant(np.array(values, np.int64))
 
-    def unary(self, op_type: str, x: Any, **attributes: Any) -> Any:
+    def unary(self, op_type: str, x: ir.Value, **attributes: ir.Attribute) -> ir.Value:
         """Return an elementwise op of one operand."""
         return self.onnx(op_type, [x], x.type, **attributes)
 
-    def binary(self, op_type: str, a: Any, b: Any) -> Any:
+    def binary(self, op_type: str, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return an elementwise op of two operands of one element type, broadcast."""
         return self.onnx(
             op_type, [a, b], tensor_type(broadcast(shape_of(a), shape_of(b)), element_type(a))
         )
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return ``a + b``, broadcast."""
         return self.binary("Add", a, b)
 
-    def sub(self, a: Any, b: Any) -> Any:
+    def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return ``a - b``, broadcast."""
         return self.binary("Sub", a, b)
 
-    def mul(self, a: Any, b: Any) -> Any:
+    def mul(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return ``a * b``, broadcast."""
         return self.binary("Mul", a, b)
 
-    def div(self, a: Any, b: Any) -> Any:
+    def div(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return ``a / b``, broadcast."""
         return self.binary("Div", a, b)
 
-    def compare(self, op_type: str, a: Any, b: Any) -> Any:
+    def compare(self, op_type: str, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return Equal, Less, Greater, ... of two operands, broadcast: booleans."""
         shape = broadcast(shape_of(a), shape_of(b))
         return self.onnx(op_type, [a, b], tensor_type(shape, ir.IntegerType.get_signless(1)))
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(self, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return ``a`` where ``condition`` holds and ``b`` elsewhere, all broadcast."""
         shape = broadcast(shape_of(condition), broadcast(shape_of(a), shape_of(b)))
         return self.onnx("Where", [condition, a, b], tensor_type(shape, element_type(a)))
 
-    def scaled(self, x: Any, factor: float) -> Any:
+    def scaled(self, x: ir.Value, factor: float) -> ir.Value:
         """Return ``x`` times a constant."""
         return self.mul(x, self.scalar(factor, x))
 
-    def shifted(self, x: Any, term: float) -> Any:
+    def shifted(self, x: ir.Value, term: float) -> ir.Value:
         """Return ``x`` plus a constant."""
         return self.add(x, self.scalar(term, x))
 
-    def scalar(self, value: float, like: Any) -> Any:
+    def scalar(self, value: float, like: ir.Value) -> ir.Value:
         """Return a constant without dimensions, of the element type of ``like``."""
         return self.constant(self.like(value, like))
 
-    def like(self, values: Any, like: Any) -> Any:
+    def like(self, values: npt.ArrayLike, like: ir.Value) -> npt.NDArray[Any]:
         """Return an array of ``values``, of the element type of ``like``."""
         import numpy as np
 
@@ -189,16 +197,18 @@ class Build:
         assert element is not None
         return np.array(values, element.dtype)
 
-    def zeros(self, like: Any) -> Any:
+    def zeros(self, like: ir.Value) -> ir.Value:
         """Return zeros of the static shape and the element type of ``like``; stored as one."""
         return self.expand(self.scalar(0, like), sizes_of(like))
 
-    def expand(self, x: Any, shape: Sequence[int]) -> Any:
+    def expand(self, x: ir.Value, shape: Sequence[int]) -> ir.Value:
         """Return ``x`` broadcast to a static ``shape``."""
         sizes = self.ints(shape)
         return self.onnx("Expand", [x, sizes], tensor_type(list(shape), element_type(x)))
 
-    def reduce(self, op_type: str, x: Any, dims: Sequence[int], *, keepdims: bool = True) -> Any:
+    def reduce(
+        self, op_type: str, x: ir.Value, dims: Sequence[int], *, keepdims: bool = True
+    ) -> ir.Value:
         """Return ``x`` reduced over ``dims``, which become 1, or go without ``keepdims``."""
         sizes = enumerate(shape_of(x))
         shape = [1 if d in dims else size for d, size in sizes if keepdims or d not in dims]
@@ -207,7 +217,7 @@ class Build:
             return self.onnx(op_type, [x], result, axes=ints_attr(dims), keepdims=keep)
         return self.onnx(op_type, [x, self.ints(dims)], result, keepdims=keep)
 
-    def reshape(self, x: Any, shape: Sequence[int]) -> Any:
+    def reshape(self, x: ir.Value, shape: Sequence[int]) -> ir.Value:
         """Return ``x`` with a static ``shape``."""
         import numpy as np
 
@@ -216,11 +226,11 @@ class Build:
         sizes = self.ints(shape)
         return self.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
 
-    def shaped(self, x: Any, shape: Sequence[int]) -> Any:
+    def shaped(self, x: ir.Value, shape: Sequence[int]) -> ir.Value:
         """Return ``x`` with a static ``shape``; itself if it has it."""
         return x if shape_of(x) == list(shape) else self.reshape(x, shape)
 
-    def transpose(self, x: Any, perm: Sequence[int]) -> Any:
+    def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
         """Return ``x`` with its dimensions in the order ``perm``; itself if that is theirs."""
         if list(perm) == list(range(len(perm))):
             return x
@@ -228,52 +238,52 @@ class Build:
         result = tensor_type([sizes[d] for d in perm], element_type(x))
         return self.onnx("Transpose", [x], result, perm=ints_attr(perm))
 
-    def swapped(self, x: Any) -> Any:
+    def swapped(self, x: ir.Value) -> ir.Value:
         """Return ``x`` with its last two dimensions swapped."""
         rank = len(shape_of(x))
         return self.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
 
-    def matmul(self, a: Any, b: Any) -> Any:
+    def matmul(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Return the matrix product of two tensors of at least two dimensions each."""
         left, right = shape_of(a), shape_of(b)
         batch = broadcast(left[:-2], right[:-2])
         result = tensor_type([*batch, left[-2], right[-1]], element_type(a))
         return self.onnx("MatMul", [a, b], result)
 
-    def squeeze(self, x: Any, dims: Sequence[int]) -> Any:
+    def squeeze(self, x: ir.Value, dims: Sequence[int]) -> ir.Value:
         """Return ``x`` without ``dims``, which are 1."""
         shape = [size for d, size in enumerate(shape_of(x)) if d not in dims]
         return self._squeezed("Squeeze", x, dims, shape)
 
-    def unsqueeze(self, x: Any, dims: Sequence[int]) -> Any:
+    def unsqueeze(self, x: ir.Value, dims: Sequence[int]) -> ir.Value:
         """Return ``x`` with a new dimension of 1 at each of ``dims`` of the result."""
         sizes, rank = iter(shape_of(x)), len(shape_of(x)) + len(dims)
         shape = [1 if d in dims else next(sizes) for d in range(rank)]
         return self._squeezed("Unsqueeze", x, dims, shape)
 
     def _squeezed(
-        self, op_type: str, x: Any, dims: Sequence[int], shape: Sequence[int | None]
-    ) -> Any:
+        self, op_type: str, x: ir.Value, dims: Sequence[int], shape: Sequence[int | None]
+    ) -> ir.Value:
         result = tensor_type(shape, element_type(x))
         if self.opset < _SQUEEZE_OPERANDS_SINCE:
             return self.onnx(op_type, [x], result, axes=ints_attr(dims))
         return self.onnx(op_type, [x, self.ints(dims)], result)
 
-    def take(self, x: Any, indices: Any, dim: int) -> Any:
+    def take(self, x: ir.Value, indices: ir.Value, dim: int) -> ir.Value:
         """Return the elements of ``x`` along ``dim`` that ``indices`` (int64, 1-D) name."""
         shape = shape_of(x)
         shape[dim] = shape_of(indices)[0]
         result = tensor_type(shape, element_type(x))
         return self.onnx("Gather", [x, indices], result, axis=int_attr(dim))
 
-    def slice(self, x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:
+    def slice(self, x: ir.Value, dim: int, start: int, stop: int, step: int = 1) -> ir.Value:
         """Return the elements ``start`` to ``stop`` (excluded, both inside) along ``dim``."""
         shape = shape_of(x)
         shape[dim] = len(range(start, stop, step))
         bounds = [self.ints([n]) for n in (start, stop, dim, step)]
         return self.onnx("Slice", [x, *bounds], tensor_type(shape, element_type(x)))
 
-    def concat(self, parts: Sequence[Any], dim: int) -> Any:
+    def concat(self, parts: Sequence[ir.Value], dim: int) -> ir.Value:
         """Return ``parts`` joined along ``dim``, where all are static; itself if it is one."""
         if len(parts) == 1:
             return parts[0]
@@ -282,7 +292,7 @@ class Build:
         result = tensor_type(shape, element_type(parts[0]))
         return self.onnx("Concat", list(parts), result, axis=int_attr(dim))
 
-    def pad(self, x: Any, dim: int, ends: tuple[int, int], fill: float) -> Any:
+    def pad(self, x: ir.Value, dim: int, ends: tuple[int, int], fill: float) -> ir.Value:
         """Return ``x`` with ``ends`` elements of ``fill`` before and behind static ``dim``."""
         import numpy as np
 
@@ -296,7 +306,7 @@ class Build:
         operands = [x, self.constant(pads.reshape(-1)), self.scalar(fill, x)]
         return self.onnx("Pad", operands, result, mode=mode)
 
-    def cast(self, x: Any, element: Any) -> Any:
+    def cast(self, x: ir.Value, element: ir.Type) -> ir.Value:
         """Return ``x`` with elements of type ``element``; itself if it has them already."""
         held = element_of(str(element))
         assert held is not None

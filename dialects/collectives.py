@@ -47,13 +47,14 @@ def all_gather(
 def axis_constant(values: Any, axes: Sequence[int], location: ir.Location) -> ir.Value:
     """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
     stacked = to_dense(values)
-    result = ir.RankedTensorType.get(stacked.type.shape[1:], stacked.type.element_type)
+    kind = ir.RankedTensorType(stacked.type)
+    result = ir.RankedTensorType.get(kind.shape[1:], kind.element_type)
     return AxisConstantOp(
         values=stacked, axes=ir.DenseI64ArrayAttr.get(list(axes)), output=result, loc=location
     ).output
 
 
-def grid_axes(axes: Sequence[int]) -> ir.Attribute:
+def grid_axes(axes: Sequence[int]) -> ir.DenseI16ArrayAttr:
     """Return mesh axes as the collectives of upstream's dialect take them."""
     return ir.DenseI16ArrayAttr.get(list(axes))
 

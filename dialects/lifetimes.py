@@ -54,14 +54,14 @@ def body_bytes(op: ir.Operation) -> int:
 def block_bytes(block: ir.Block) -> int:
     """Return the most bytes that one run of the body ``block`` holds at once."""
     lifetimes = Lifetimes()
-    for value in block.arguments:
-        lifetimes.define(value, type_bytes(value.type))
+    for argument in block.arguments:
+        lifetimes.define(argument, type_bytes(argument.type))
     for child in block:
         op = child.operation
         for value in onnx.read_values(op):
             lifetimes.use(value)
-        for value in op.results:
-            lifetimes.define(value, type_bytes(value.type))
+        for result in op.results:
+            lifetimes.define(result, type_bytes(result.type))
         if len(op.regions):
             lifetimes.define(op, body_bytes(op))
         lifetimes.advance()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -156,7 +156,7 @@ def _text(value: ir.StringAttr) -> str | bytes:
         return raw
 
 
-_CONVERSIONS = (
+_CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (ir.IntegerAttr, lambda value: value.value),
     (ir.FloatAttr, lambda value: value.value),
     (ir.StringAttr, _text),
@@ -177,7 +177,10 @@ def constant_value(value: ir.Value) -> npt.NDArray[Any] | None:
 def function(module: ir.Module) -> ir.Operation:
     """Return `func.func @main` of ``module``, which has one block that returns."""
     for op in module.body:
-        if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
+        if (
+            op.operation.name == "func.func"
+            and ir.StringAttr(op.attributes["sym_name"]).value == "main"
+        ):
             _check_body(op.operation)
             return op.operation
     raise UserError("the module has no function @main, expected one imported from an ONNX model")
@@ -229,9 +232,19 @@ def arguments(main: ir.Operation) -> list[tuple[ir.Value, ir.DictAttr]]:
 
 def held_by(main: ir.Operation, side: str, count: int) -> list[ir.DictAttr]:
     """Return what the ``count`` arguments (``arg_attrs``) or results (``res_attrs``) carry."""
-    if side in main.attributes:
-        return list(main.attributes[side])
-    return [ir.DictAttr.get({}, context=main.context)] * count
+    return carried(main, side) or [ir.DictAttr.get({}, context=main.context)] * count
+
+
+def carried(main: ir.Operation, side: str) -> list[ir.DictAttr]:
+    """Return what arguments (``arg_attrs``) or results (``res_attrs``) carry, none if nothing."""
+    if side not in main.attributes:
+        return []
+    return [ir.DictAttr(own) for own in ir.ArrayAttr(main.attributes[side])]
+
+
+def signature(main: ir.Operation) -> ir.FunctionType:
+    """Return the type of a function."""
+    return ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
 
 
 def phase(op: ir.Operation) -> str | None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import YIELD, function, is_onnx
+from tensoropt.dialects.onnx import YIELD, carried, function, is_onnx
 from tensoropt.dialects.topt import keys
 from tensoropt.passes.base import Pass
 from tensoropt.passes.numbering import forget_removed
@@ -54,7 +54,7 @@ def _is_used(value: ir.Value) -> bool:
 def _drop_parameters(main: ir.Operation) -> None:
     if "arg_attrs" not in main.attributes:
         return
-    block, held = main.regions[0].blocks[0], list(main.attributes["arg_attrs"])
+    block, held = main.regions[0].blocks[0], carried(main, "arg_attrs")
     for index in reversed(range(len(held))):
         if keys.PARAM.on(held[index]) and not _is_used(block.arguments[index]):
             block.erase_argument(index)

@@ -92,12 +92,12 @@ class _Round:
         if self.pending:
             literals = {value: array for value, array in self.known.items() if array is not None}
             self.folded.update(evaluate(self.module, self.pending, literals))
-        done = {value.owner for value in self.folded}
+        done = {ir.OpResult(value).owner for value in self.folded}
         namer = OpNamer(self.module)
         for value, array in self.folded.items():
             _replace(value, array, namer)
-        for op in done:
-            op.operation.erase()
+        for folded in done:
+            folded.erase()
         return bool(done)
 
     def _visit(self, op: ir.Operation) -> None:
@@ -143,7 +143,7 @@ def _of_shape(op: ir.Operation) -> Array | None:
 
 def _replace(value: ir.Value, array: Array, namer: OpNamer) -> None:
     """Put a literal in the place of ``value``; that of the first result takes the op's name."""
-    op = value.owner.operation
+    op = ir.OpResult(value).owner.operation
     number = ir.OpResult(value).result_number
     literal = to_dense(array)
     kind = ir.RankedTensorType.get(list(array.shape), tensor_element(value.type).type())

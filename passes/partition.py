@@ -73,7 +73,7 @@ class _Partition:
 
     def _signature(self) -> func.FuncOp:
         """Return an empty function of local types beside the old one."""
-        kind = ir.FunctionType(self.old.attributes["function_type"].value)
+        kind = onnx.signature(self.old)
         inputs = self._local_types(kind.inputs, "arg_attrs")
         results = self._local_types(kind.results, "res_attrs")
         with ir.InsertionPoint(self.old):
@@ -83,7 +83,7 @@ class _Partition:
                 new.attributes[name] = attribute
         for key in ("arg_attrs", "res_attrs"):
             if key in new.attributes:
-                new.attributes[key] = _lowered(new.attributes[key])
+                new.attributes[key] = _lowered(onnx.carried(self.old, key))
         new.add_entry_block([a.location for a in self.old.regions[0].blocks[0].arguments])
         return new
 
@@ -197,10 +197,12 @@ class _Partition:
         info = tensor_info(type_)
         if info is None:
             return type_
-        return tensor_type(layout.local_shape(info.shape, self.mesh), type_.element_type)
+        return tensor_type(
+            layout.local_shape(info.shape, self.mesh), ir.RankedTensorType(type_).element_type
+        )
 
 
-def _lowered(held: ir.ArrayAttr) -> ir.ArrayAttr:
+def _lowered(held: list[ir.DictAttr]) -> ir.ArrayAttr:
     """Return the attributes of all arguments or results without those that end here."""
     return ir.ArrayAttr.get([_without_searched(own) for own in held])
 

@@ -93,7 +93,7 @@ def _annotate_signature(
             if node.kind == kind
         ]
         if layouts:
-            held = [dict(_items(d)) for d in function.attributes[key]]
+            held = [dict(_items(d)) for d in onnx.carried(function, key)]
             for attributes, layout in zip(held, layouts, strict=True):
                 attributes |= keys.LAYOUT.item(layout)
             function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in held])

@@ -30,7 +30,7 @@ def strategy_of(op: ir.Operation) -> tuple[list[Layout], list[Layout]]:
 
 def signature_layouts(function: ir.Operation, key: str) -> list[Layout]:
     """Return the `topt.layout` of every argument (`arg_attrs`) or result (`res_attrs`)."""
-    kind = ir.FunctionType(function.attributes["function_type"].value)
+    kind = onnx.signature(function)
     count = len(kind.inputs if key == "arg_attrs" else kind.results)
     held = onnx.held_by(function, key, count)
     for number, attributes in enumerate(held):

@@ -97,9 +97,8 @@ def _in_place(function: ir.Operation) -> set[ir.Value]:
         if keys.GRADIENT_OF.on(op.operation.attributes)
         and not sums.isdisjoint(op.operation.operands)
     }
-    held = function.attributes.get("res_attrs", ())
     returned = block.operations[len(block.operations) - 1].operation.operands
-    pairs = zip(returned, held, strict=True) if len(held) else ()
+    pairs = zip(returned, onnx.held_by(function, "res_attrs", len(returned)), strict=True)
     return added | {value for value, own in pairs if keys.UPDATES.on(own)}
 
 

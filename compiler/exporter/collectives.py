@@ -78,7 +78,7 @@ class RankLowerings:
         self.token = next_token
 
     def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
-        axes, axis = _axes(op), int(op.attributes["slice_axis"].value)
+        axes, axis = _axes(op), ir.IntegerAttr(op.attributes["slice_axis"]).value
         size = _static_size(op.results[0], axis)
         start = size * self.mesh.linear(self.rank, axes)
         name = _name(op, "Slice")
@@ -107,7 +107,7 @@ class RankLowerings:
 
         Models of before `Where` hold no other; the rank knows which one it is.
         """
-        keep = self._own(op.operands[0].owner.operation)
+        keep = self._own(ir.OpResult(op.operands[0]).owner.operation)
         operands, held = [emitter.name(op.operands[1])], dict[str, Any]()
         op_type, element = "Identity", tensor_element(op.operands[1].type)
         if not keep.item() and element.is_integer:

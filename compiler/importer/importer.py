@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
 
@@ -37,6 +38,7 @@ __all__ = ["import_model"]
 _ENDS, _STEPS, _WITH_STEPS = 2, 4, 5  # of the operands of Slice
 
 Values = dict[str, ir.Value]
+T = TypeVar("T")
 
 
 def import_model(
@@ -98,7 +100,7 @@ class _Importer:
         function.attributes["sym_name"] = ir.StringAttr.get("main")
         self.entry = function.regions[0].blocks.append(*types)
         arguments = list(self.entry.arguments)
-        values = {v.name: a for v, a in zip(inputs, arguments, strict=False)}
+        values: Values = {v.name: a for v, a in zip(inputs, arguments, strict=False)}
         self.arguments = dict(zip(used, arguments[len(inputs) :], strict=True))
         with ir.InsertionPoint(self.entry):
             for (scope, name), original in copies.items():
@@ -195,7 +197,7 @@ class _Importer:
         results = [self._result_type(node, name, types) for name in node.output]
         graphs = sorted((a for a in node.attribute if a.HasField("g")), key=lambda a: a.name)
         plain = {
-            a.name: self._try(node, lambda a=a: self.attributes.attribute(a))
+            a.name: self._try(node, partial(self.attributes.attribute, a))
             for a in node.attribute
             if not a.HasField("g")
         }
@@ -279,7 +281,7 @@ class _Importer:
     def _location(self, name: str) -> ir.Location:
         return ir.Location.name(self.namer.unique(name))
 
-    def _try(self, node: onnx.NodeProto | None, make: Any) -> Any:
+    def _try(self, node: onnx.NodeProto | None, make: Callable[[], T]) -> T:
         """Return ``make()``; a mistake in the model gets the place where it is."""
         try:
             return make()

@@ -13,7 +13,7 @@ from tensoropt.compiler.pipeline.searching import compare, fewest_devices, front
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.context import context
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import function
+from tensoropt.dialects.onnx import carried, function
 from tensoropt.dialects.topt import RESHARD, keys
 from tensoropt.passes.base import PassError
 from tensoropt.passes.diagnostics import describe
@@ -132,8 +132,7 @@ def phase_of(module: ir.Module) -> str:
         return "reshard"
     if any(keys.STRATEGY.on(op.attributes) for op in ops):
         return "search"
-    sides = [key for key in ("arg_attrs", "res_attrs") if key in main.attributes]
-    held = [own for key in sides for own in main.attributes[key]]
+    held = [own for side in ("arg_attrs", "res_attrs") for own in carried(main, side)]
     if any(keys.LAYOUT.on(own) for own in held):
         return "partition"
     return "train" if any(keys.STATE.on(own) for own in held) else "import"

@@ -88,7 +88,7 @@ def _check_inputs(step: ir.Module) -> None:
     for value, held in arguments(function(step)):
         if not keys.PARAM.on(held) and "!onnx.String" in str(value.type):
             raise UserError(
-                f"'{held['topt.name'].value}': expected inputs of a training step that are "
+                f"'{keys.NAME.of(held)}': expected inputs of a training step that are "
                 f"numbers or booleans, got: {value.type}"
             )
 

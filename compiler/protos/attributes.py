@@ -94,10 +94,10 @@ _WRITERS: tuple[tuple[Any, int, Callable[[Any, Any], object]], ...] = (
 def _array_proto(made: onnx.AttributeProto, items: list[ir.Attribute]) -> onnx.AttributeProto:
     if all(isinstance(item, ir.StringAttr) for item in items):
         made.type = Kind.STRINGS
-        made.strings.extend(item.value_bytes for item in items)
+        made.strings.extend(ir.StringAttr(item).value_bytes for item in items)
     elif all(isinstance(item, ir.TypeAttr) for item in items):
         made.type = Kind.TYPE_PROTOS
-        made.type_protos.extend(type_proto(item.value) for item in items)
+        made.type_protos.extend(type_proto(ir.TypeAttr(item).value) for item in items)
     else:
         made.type = Kind.TENSORS
         made.tensors.extend(tensor_proto(dense_to_array(item)) for item in items)

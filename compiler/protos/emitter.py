@@ -209,9 +209,9 @@ class Emitter:
             self.graph = outer
 
     def _body(self, block: ir.Block, name: str) -> None:
-        for index, value in enumerate(block.arguments):
-            self.values[value] = self.value_names.unique(f"{name}_in{index}")
-            self.graph.input.add(name=self.values[value]).type.CopyFrom(type_proto(value.type))
+        for index, argument in enumerate(block.arguments):
+            self.values[argument] = inner = self.value_names.unique(f"{name}_in{index}")
+            self.graph.input.add(name=inner).type.CopyFrom(type_proto(argument.type))
         operations = list(block)
         for op in operations[:-1]:
             self.operation(op.operation)

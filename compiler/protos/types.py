@@ -73,13 +73,12 @@ def in_words(kind: ir.Type) -> str:
     for wrapper, words in _WORDS.items():
         if str(kind).startswith(f"!onnx.{wrapper}<"):
             return f"{words} {in_words(_inner(kind))}"
-    ranked = isinstance(kind, ir.RankedTensorType)
-    if not ranked and not isinstance(kind, ir.UnrankedTensorType):
+    if not isinstance(kind, ir.RankedTensorType | ir.UnrankedTensorType):
         return f"no tensor ({kind})"
     element = element_of(str(kind.element_type))
     name = str(kind.element_type) if element is None else element.numpy
     what = {"object": "strings", "bool": "booleans"}.get(name, name)
-    return f"a tensor of {what}" if ranked else f"a tensor of {what} of unknown rank"
+    return f"a tensor of {what}" if kind.has_rank else f"a tensor of {what} of unknown rank"
 
 
 def _inner(kind: ir.Type) -> ir.Type:

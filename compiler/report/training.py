@@ -75,7 +75,7 @@ def _suspects(module: ir.Module, trained: Iterable[str], weights: _Arguments) ->
 
 def _is_table(value: ir.Value) -> bool:
     """Say whether a tensor that is no vector is only added, multiplied, compared or selected."""
-    long = [size for size in value.type.shape if size != 1]
+    long = [size for size in ir.RankedTensorType(value.type).shape if size != 1]
     return len(long) != 1 and _TABLE.issuperset(_readers(value))
 
 
@@ -109,7 +109,7 @@ _LINES = {
 
 
 def _counted(names: Sequence[str], weights: _Arguments) -> str:
-    elements = sum(math.prod(weights[name][0].type.shape) for name in names)
+    elements = sum(math.prod(ir.RankedTensorType(weights[name][0].type).shape) for name in names)
     return f"{len(names)} tensor{'' if len(names) == 1 else 's'} of {elements:,} elements"
 
 

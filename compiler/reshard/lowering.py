@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,9 +28,13 @@ def lower_path(
     """Return ``value`` after every step of ``path``; ``shape`` is the global one."""
     for step in path.steps:
         local = step.dst.local_shape(shape, mesh)
-        result = tensor_type(local, value.type.element_type)
+        result = tensor_type(local, _element(value))
         value = _LOWERINGS[step.kind](value, step, result, mesh, location)
     return value
+
+
+def _element(value: ir.Value) -> ir.Type:
+    return ir.RankedTensorType(value.type).element_type
 
 
 def _all_reduce(
@@ -40,12 +44,15 @@ def _all_reduce(
     return all_reduce(value, step.axes, step.reduction, location)
 
 
-def _along_dim(build: type[Any]) -> Callable[..., ir.Value]:
+def _along_dim(
+    build: type[shard.AllGatherOp] | type[shard.AllSliceOp],
+) -> Callable[..., ir.Value]:
     """Return the lowering of a collective whose one argument is the step's dimension."""
 
     def lower(
         value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
     ) -> ir.Value:
+        assert step.dim is not None
         axes = grid_axes(step.axes)
         return build(result, MESH, value, step.dim, grid_axes=axes, loc=location).result
 
@@ -55,7 +62,7 @@ def _along_dim(build: type[Any]) -> Callable[..., ir.Value]:
 def _reduce_scatter(
     value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
-    assert step.reduction is not None
+    assert step.reduction is not None and step.dim is not None
     return shard.ReduceScatterOp(
         result,
         MESH,
@@ -70,6 +77,7 @@ def _reduce_scatter(
 def _all_to_all(
     value: ir.Value, step: ReshardStep, result: ir.Type, mesh: Mesh, location: ir.Location
 ) -> ir.Value:
+    assert step.other_dim is not None and step.dim is not None
     return shard.AllToAllOp(
         result, MESH, value, step.other_dim, step.dim, grid_axes=grid_axes(step.axes), loc=location
     ).result
@@ -85,8 +93,8 @@ def _partialize(
     first[0] = True
     zero = ir.Operation.create(
         "onnx.Constant",
-        results=[ir.RankedTensorType.get([], value.type.element_type)],
-        attributes={"value": _zero(value.type.element_type)},
+        results=[ir.RankedTensorType.get([], _element(value))],
+        attributes={"value": _zero(_element(value))},
         loc=location,
     ).results[0]
     keep = axis_constant(first, step.axes, location)

@@ -51,17 +51,17 @@ class Parts:
 
 def argument_names(module: ir.Module) -> list[str]:
     """Return the names of the arguments of `@main`, in order."""
-    return [keys.NAME.of(own) for own in _held(onnx.function(module), "arg_attrs")]
+    return [keys.NAME.of(own) for own in onnx.carried(onnx.function(module), "arg_attrs")]
 
 
 def result_names(module: ir.Module) -> list[str]:
     """Return the names of the results of `@main`, in order."""
-    return [keys.NAME.of(own) for own in _held(onnx.function(module), "res_attrs")]
+    return [keys.NAME.of(own) for own in onnx.carried(onnx.function(module), "res_attrs")]
 
 
 def updated_names(module: ir.Module) -> list[str]:
     """Return the names of the arguments whose new values `@main` returns, in that order."""
-    held = _held(onnx.function(module), "res_attrs")
+    held = onnx.carried(onnx.function(module), "res_attrs")
     return [keys.UPDATES.of(own) for own in held if keys.UPDATES.on(own)]
 
 
@@ -96,7 +96,7 @@ def bytecode(module: ir.Module) -> bytes:
 def drop_unused_arguments(module: ir.Module) -> None:
     """Remove the arguments of `@main` that nothing reads."""
     main = onnx.function(module)
-    block, held = main.regions[0].blocks[0], _held(main, "arg_attrs")
+    block, held = main.regions[0].blocks[0], onnx.carried(main, "arg_attrs")
     for index in reversed(range(len(held))):
         if not _is_used(block.arguments[index]):
             block.erase_argument(index)
@@ -127,8 +127,10 @@ class _Part:
         self.module, self.main = module, onnx.function(module)
         self.block = self.main.regions[0].blocks[0]
         self.end = self.block.operations[len(self.block.operations) - 1].operation
-        self.arguments = _held(self.main, "arg_attrs")
-        self.results = list(zip(self.end.operands, _held(self.main, "res_attrs"), strict=True))
+        self.arguments = onnx.carried(self.main, "arg_attrs")
+        self.results = list(
+            zip(self.end.operands, onnx.carried(self.main, "res_attrs"), strict=True)
+        )
         self.gradients = {
             names[keys.GRADIENT_OF.of(op.attributes)]: op.results[0]
             for op in _body(self.main)
@@ -169,7 +171,7 @@ class _Part:
     def _check(self, part: str) -> None:
         """Raise RuntimeError for an op of the other part that is more than a scalar's."""
         pairs = zip(self.block.arguments, self.arguments, strict=True)
-        free = {value for value, held in pairs if keys.HYPER.on(held)}
+        free: set[ir.Value] = {value for value, held in pairs if keys.HYPER.on(held)}
         for op in _body(self.main):
             if (onnx.phase(op) == "update") == (part == UPDATE):
                 continue
@@ -193,10 +195,6 @@ def _is_update(value: Any) -> bool:
 
 def _is_used(value: Any) -> bool:
     return next(iter(value.uses), None) is not None
-
-
-def _held(main: ir.Operation, key: str) -> list[ir.DictAttr]:
-    return list(main.attributes[key]) if key in main.attributes else []
 
 
 def _named(name: str) -> ir.DictAttr:

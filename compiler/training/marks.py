@@ -91,7 +91,7 @@ class Marking(Build):
         name = self.marker.name(f"{self.name}.{op_type}" if self.name else op_type)
         one = Build(ir.Location.name(name), self.opset, held)
         values = one.onnx_many(op_type, operands, results, **attributes)
-        self.marker.made.append(values[0].owner)
+        self.marker.made.append(values[0].owner.operation)
         return values
 
     def _widened(

@@ -47,7 +47,7 @@ def compute_in(
 
     Values of other types, float64 among them, stay as they are. Linear in the operands.
     """
-    narrow = {"float16": ir.F16Type, "bfloat16": ir.BF16Type}[precision].get()
+    narrow = {"float16": ir.F16Type.get, "bfloat16": ir.BF16Type.get}[precision]()
     walk = _Walk(weights, marker, opset, narrow)
     for op in list(block):
         walk.visit(op.operation)

@@ -38,8 +38,7 @@ class Signature:
 
     def _held(self, key: str) -> list[ir.DictAttr]:
         """Return what every argument or result carries."""
-        held = list(self.function.attributes[key]) if key in self.function.attributes else []
-        kind = self.function.attributes["function_type"].value
+        held, kind = onnx.carried(self.function, key), onnx.signature(self.function)
         expected = len(kind.inputs if key == "arg_attrs" else kind.results)
         if len(held) != expected or not all(keys.NAME.on(own) for own in held):
             what = "argument" if key == "arg_attrs" else "result"

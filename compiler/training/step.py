@@ -52,13 +52,12 @@ def _check(module: ir.Module) -> None:
     for op in block:
         for value in op.operation.results:
             _check_static(value.type, f"node '{onnx.node_name(op.operation)}'")
-    for value in block.arguments:
-        _check_static(value.type, "an input")
+    for argument in block.arguments:
+        _check_static(argument.type, "an input")
 
 
 def _check_static(kind: ir.Type, where: str) -> None:
-    ranked = isinstance(kind, ir.RankedTensorType)
-    if isinstance(kind, ir.UnrankedTensorType) or (ranked and not kind.has_static_shape):
+    if isinstance(kind, ir.ShapedType) and not kind.has_static_shape:
         raise UserError(
             f"training needs static shapes, got: {kind} of {where}; "
             "expected --dim NAME=SIZE for every symbolic dimension"

@@ -79,7 +79,7 @@ class Update:
         """
         make = self._shared("norm")
         found = [self._squares(w) for w in self.gradients]
-        widest = max(map(element_type, found), key=lambda kind: kind.width)
+        widest = max(map(element_type, found), key=lambda kind: ir.FloatType(kind).width)
         squares = [make.cast(one, widest) for one in found]
         return make.onnx("Sum", squares, squares[0].type, **keys.NORM.item(True))
 

@@ -25,21 +25,21 @@ class Topt(ext.Dialect, name="topt"):
     """Layouts, strategies and reshards on top of upstream's `shard` dialect."""
 
 
-class LayoutAttr(Topt.Attribute, name="layout"):  # type: ignore[name-defined,misc]
+class LayoutAttr(Topt.Attribute, name="layout"):
     """`#topt.layout<@mesh, ["S(0)", "R"]>`: one placement per axis of the mesh."""
 
     mesh: ir.FlatSymbolRefAttr
     placements: ir.ArrayAttr
 
 
-class StrategyAttr(Topt.Attribute, name="strategy"):  # type: ignore[name-defined,misc]
+class StrategyAttr(Topt.Attribute, name="strategy"):
     """`#topt.strategy<[layouts of operands], [layouts of results]>`."""
 
     operands: ir.ArrayAttr
     results: ir.ArrayAttr
 
 
-class ReshardOp(Topt.Operation, name="reshard", traits=[ext.Pure]):  # type: ignore[name-defined,misc]
+class ReshardOp(Topt.Operation, name="reshard", traits=[ext.Pure]):
     """Moves a tensor from one layout to another; the shape is the global one on both sides."""
 
     input: ext.Operand[Any]
@@ -48,7 +48,7 @@ class ReshardOp(Topt.Operation, name="reshard", traits=[ext.Pure]):  # type: ign
     output: ext.Result[Any]
 
 
-class AxisConstantOp(Topt.Operation, name="axis_constant", traits=[ext.Pure]):  # type: ignore[name-defined,misc]
+class AxisConstantOp(Topt.Operation, name="axis_constant", traits=[ext.Pure]):
     """A constant that differs along mesh axes: position c of the axes gets `values[c]`."""
 
     values: Any

@@ -77,5 +77,5 @@ def set_mesh(module: ir.Module, mesh: Mesh) -> None:
 def _grids(module: ir.Operation) -> Iterator[ir.Operation]:
     for child in module.regions[0].blocks[0]:
         op = child.operation
-        if op.name == "shard.grid" and op.attributes["sym_name"].value == MESH:
+        if op.name == "shard.grid" and ir.StringAttr(op.attributes["sym_name"]).value == MESH:
             yield op

@@ -130,14 +130,15 @@ class _Verifier:
             raise carrier.wrong(f"{name} {problem}")
 
     def _function(self, op: ir.Operation) -> None:
-        kind = ir.FunctionType(op.attributes["function_type"].value)
+        kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
         local = not _has_global_shapes(op)
         for place, key, types in (
             (ARGUMENT, "arg_attrs", kind.inputs),
             (RESULT, "res_attrs", kind.results),
         ):
-            held = op.attributes.get(key, ())
-            for number, (own, type_) in enumerate(zip(held, types, strict=False)):
+            held = ir.ArrayAttr(op.attributes[key]) if key in op.attributes else ()
+            dictionaries = map(ir.DictAttr, held)
+            for number, (own, type_) in enumerate(zip(dictionaries, types, strict=False)):
                 subject = f"{place.removeprefix('an ').removeprefix('a ')} {number}"
                 self._attributes(Carrier(op, place, subject), own)
                 if LAYOUT.on(own):
@@ -182,7 +183,7 @@ class _Verifier:
 
     @staticmethod
     def _grid(op: ir.Operation) -> None:
-        if op.attributes["sym_name"].value != MESH:
+        if ir.StringAttr(op.attributes["sym_name"]).value != MESH:
             return
         sizes = list(ir.DenseI64ArrayAttr(op.attributes["shape"]))
         if not sizes or min(sizes) < 1:

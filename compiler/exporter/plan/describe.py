@@ -44,9 +44,9 @@ def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[dict[str, 
     ``side`` is ``arg_attrs`` or ``res_attrs``.
     """
     main = onnx_ops.function(module)
-    kind = main.attributes["function_type"].value
+    kind = onnx_ops.signature(main)
     types = kind.inputs if side == "arg_attrs" else kind.results
-    for index, (held, type_) in enumerate(zip(main.attributes[side], types, strict=True)):
+    for index, (held, type_) in enumerate(zip(onnx_ops.carried(main, side), types, strict=True)):
         for wanted in (keys.NAME, keys.LAYOUT):
             if not wanted.on(held):
                 raise UserError(
@@ -79,7 +79,7 @@ def dtype_of(type_: Any, name: str, *, is_parameter: bool = False) -> str:
 def check_ends(module: ir.Module) -> None:
     """Raise :class:`UserError` where ranks cannot be given an input or give back an output."""
     main = onnx_ops.function(module)
-    kind = main.attributes["function_type"].value
+    kind = onnx_ops.signature(main)
     if not len(kind.results):
         raise UserError("has no outputs, expected at least one")
     _check_side(main, "arg_attrs", kind.inputs)

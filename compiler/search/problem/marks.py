@@ -48,7 +48,7 @@ class Marks:
         if keys.UPDATES.on(held):
             node.updates = self._arguments[keys.UPDATES.of(held)]
 
-    def _number(self, node: Node, held: ir.DictAttr) -> None:
+    def _number(self, node: Node, held: ir.OpAttributeMap | ir.DictAttr) -> None:
         if keys.ID.on(held):
             self._nodes[keys.ID.of(held)] = len(self.graph.nodes) - 1
         follows, repeats = keys.FOLLOWS.get(held), keys.REPEATS.get(held)

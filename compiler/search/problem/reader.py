@@ -60,8 +60,7 @@ class _Reader:
 
     def _held(self, key: str, count: int) -> list[tuple[str, ir.DictAttr]]:
         """Return the name and the attributes of each argument or result."""
-        attributes = self.function.attributes
-        held = list(attributes[key]) if key in attributes else []
+        held = onnx.carried(self.function, key)
         if len(held) != count or any(not keys.NAME.on(own) for own in held):
             side = "argument" if key == "arg_attrs" else "result"
             raise UserError(f"function @main: expected topt.name on every {side}, run import first")
@@ -113,7 +112,7 @@ class _Reader:
 
 def _read(op: ir.Operation) -> list[ir.Value | None]:
     """Return what an op reads; what it only waits for may lie as it does."""
-    return [op.operands[0], None] if onnx.is_barrier(op) else onnx.read_by(op)
+    return [op.operands[0], None] if onnx.is_barrier(op) else [*onnx.read_by(op)]
 
 
 def _classify_constants(graph: Graph) -> None:

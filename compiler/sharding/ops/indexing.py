@@ -102,7 +102,9 @@ def inside(local: LocalOp, own: ir.Value, size: int) -> ir.Value:
 
 
 def _compare(local: LocalOp, op_type: str, left: ir.Value, right: ir.Value) -> ir.Value:
-    flags = ir.RankedTensorType.get(left.type.shape, ir.IntegerType.get_signless(1))
+    flags = ir.RankedTensorType.get(
+        ir.RankedTensorType(left.type).shape, ir.IntegerType.get_signless(1)
+    )
     return local.onnx(op_type, [left, right], flags)
 
 

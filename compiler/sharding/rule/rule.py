@@ -198,7 +198,11 @@ class LocalOp:
         return list(copy.results)
 
     def onnx(
-        self, op_type: str, operands: Sequence[ir.Value], result: ir.Type, **attributes: Any
+        self,
+        op_type: str,
+        operands: Sequence[ir.Value],
+        result: ir.Type,
+        **attributes: ir.Attribute,
     ) -> ir.Value:
         """Return the one result of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
         return self._build.onnx(op_type, operands, result, **attributes)

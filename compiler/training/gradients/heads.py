@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensoropt.dialects.build import Build, element_type, sizes_of
+from tensoropt.dialects.build import Build, element_type, shape_of, sizes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
@@ -149,8 +149,8 @@ def total(make: Build, biases: Sequence[Any]) -> Any:
     return held
 
 
-def any_of(make: Build, seen: Any) -> Any:
+def any_of(make: Build, seen: ir.Value) -> ir.Value:
     """Return whether there is any along the last dimension of bools, which becomes 1."""
     ones = make.cast(seen, ir.F32Type.get())
-    most = make.reduce("ReduceMax", ones, [ones.type.rank - 1])
+    most = make.reduce("ReduceMax", ones, [len(shape_of(ones)) - 1])
     return make.compare("Greater", most, make.scalar(0.0, most))

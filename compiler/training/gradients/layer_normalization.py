@@ -118,7 +118,7 @@ def _of_result(b: Backward, held: Standardised) -> list[Any]:
         return found
     dy = wide(make, b.dy)
     product = make.mul(dy, held.value) if any(b.wanted[:2]) else None
-    if b.wanted[0]:
+    if product is not None and b.wanted[0]:
         scale = wide(make, b.operand(1))
         found[0] = held.gradient(make.mul(dy, scale), make.mul(product, scale))
     for index, term in ((1, product), (2, dy)):

@@ -67,6 +67,7 @@ def _cross_entropy_gradient(b: Backward) -> Gradients:
     if of_logarithms is not None:
         total = make.reduce("ReduceSum", of_logarithms, [axis])
         factor = make.unary("Neg", total) if factor is None else make.sub(factor, total)
+    assert factor is not None, "one of the results has a gradient"
     dx = make.mul(make.unary("Exp", b.kept("logarithms")), factor)
     if of_logarithms is not None:
         dx = make.add(dx, of_logarithms)

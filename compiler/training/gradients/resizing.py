@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
@@ -142,6 +143,10 @@ def _region(b: Backward, at: int) -> Any:
 
 def _kept(b: Backward) -> dict[str, ir.Attribute]:
     """Return the attributes of the op that say how to interpolate."""
-    kinds = {int: int_attr, float: float_attr, str: ir.StringAttr.get}
+    kinds: dict[type, Callable[[Any], ir.Attribute]] = {
+        int: int_attr,
+        float: float_attr,
+        str: ir.StringAttr.get,
+    }
     held = {name: b.info.attribute(name) for name in _ATTRIBUTES}
     return {name: kinds[type(v)](v) for name, v in held.items() if v is not None}

@@ -1,0 +1,6 @@
+from torch_mlir import ir
+
+class PassManager:
+    @staticmethod
+    def parse(pipeline: str, context: ir.Context | None = None) -> PassManager: ...
+    def run(self, operation: ir._OperationBase) -> None: ...
