@@ -81,7 +81,9 @@ def attribute_proto(name: str, value: ir.Attribute) -> onnx.AttributeProto:
     return made
 
 
-_WRITERS: tuple[tuple[Any, int, Callable[[Any, Any], object]], ...] = (
+_WRITERS: tuple[
+    tuple[Any, onnx.AttributeProto.AttributeType, Callable[[Any, Any], object]], ...
+] = (
     (ir.IntegerAttr, Kind.INT, lambda made, value: setattr(made, "i", value.value)),
     (ir.FloatAttr, Kind.FLOAT, lambda made, value: setattr(made, "f", value.value)),
     (ir.StringAttr, Kind.STRING, lambda made, value: setattr(made, "s", value.value_bytes)),

@@ -105,7 +105,7 @@ class Emitter:
 
     def describe_values(self) -> None:
         """Write down the type of every value inside `@main`, so that a reader need not infer it."""
-        known = {v.name for v in (*self.graph.output, *self.graph.initializer)}
+        known = {v.name for v in self.graph.output} | {v.name for v in self.graph.initializer}
         for op in function(self.module).regions[0].blocks[0]:
             for value in op.operation.results:
                 name = self.values.get(value)

@@ -24,9 +24,10 @@ def classical_types(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto])
     for node in graph.node:
         maker = _MAKERS.get(node.op_type) if node.domain == DOMAIN else None
         held = [found.get(name) or known.get(name) for name in node.input]
-        if maker is None or any(one is None or not _has_rank(one) for one in held):
+        ranked = [one for one in held if one is not None and _has_rank(one)]
+        if maker is None or len(ranked) < len(held):
             continue
-        pairs = zip(node.output, maker(_attributes(node), held[0]), strict=False)
+        pairs = zip(node.output, maker(_attributes(node), ranked[0]), strict=False)
         found.update((name, made) for name, made in pairs if name and name not in known)
     return found
 

@@ -137,7 +137,7 @@ def _drop_declared(proto: onnx.ModelProto) -> None:
     """
     for graph, _ in subgraphs(proto.graph):
         del graph.value_info[:]
-        given = {held.name for held in (*graph.input, *graph.initializer)}
+        given = {v.name for v in graph.input} | {v.name for v in graph.initializer}
         for output in graph.output:
             if output.name not in given and output.type.HasField("tensor_type"):
                 output.type.tensor_type.ClearField("shape")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
 
 __all__ = ["read_json", "schema_error"]
 
@@ -42,13 +46,14 @@ def schema_error(document: Any) -> str | None:
 
 
 @cache
-def _validator() -> Any:
+def _validator() -> Validator:
     import jsonschema
 
     own = jsonschema.Draft202012Validator
     types = own.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
     text = Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
-    return jsonschema.validators.extend(own, type_checker=types)(json.loads(text))
+    extend: Callable[..., type[Validator]] = jsonschema.validators.extend
+    return extend(own, type_checker=types)(json.loads(text))
 
 
 def _shortened(text: str, limit: int = 160) -> str:
