@@ -12,6 +12,7 @@
 #   make fuzz-damage   ten thousand damaged models: a plan or a line of error (ARGS: --count, --seed, --keep)
 #   make sweep   every model, many plans, run on ranks (long)
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
+#   make house   counts of the code: Any per 1,000 lines, comments, lengths of functions, CHECKs
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
 #   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
@@ -50,7 +51,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
 
 all: build
 
@@ -133,6 +134,9 @@ bench-search: build
 
 conformance: build
 	$(BIN)/python bench/conformance.py
+
+house:
+	@$(PYTHON) bench/house.py $(ARGS)
 
 # `test` has a sample of it.
 fuzz-plans: build
