@@ -16,7 +16,10 @@ import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 __all__ = ["NativeError", "NativeFailureError", "call", "seconds_for", "session"]
 
@@ -50,7 +53,7 @@ def seconds_for(nodes: int, least: int = 10) -> int:
     return least + nodes // _NODES_PER_S
 
 
-def session(model: bytes) -> Any:
+def session(model: bytes) -> InferenceSession:
     """Return ONNX Runtime's session of a model as it is, not optimised; for the child."""
     import onnxruntime as ort
 

@@ -16,7 +16,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -27,6 +27,9 @@ from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.onnx_runtime import installation_fault
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
 
 __all__ = ["CudaProvider", "StandInProvider", "check_cuda", "device_of", "open_cuda", "stand_in"]
 
@@ -57,11 +60,11 @@ class CudaProvider(Provider):
         }
         return [(_CUDA, options), (_CPU, {})]
 
-    def prepare(self, options: Any) -> None:
+    def prepare(self, options: SessionOptions) -> None:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.enable_mem_pattern = False  # a second block for all tensors (decision 14)
 
-    def opened(self, make: Callable[[], Any]) -> Any:
+    def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
         """Refuse a session that ONNX Runtime made without CUDA: it says so in its log only."""
         with _stderr_kept() as said:
             session = make()
@@ -72,7 +75,7 @@ class CudaProvider(Provider):
     def measure(self) -> MemoryMeter:
         return _DeviceMemory(self)
 
-    def nodes_on_cpu(self, session: Any) -> int | None:
+    def nodes_on_cpu(self, session: InferenceSession) -> int | None:
         parts = session.get_provider_graph_assignment_info()
         return sum(len(part.get_nodes()) for part in parts if part.ep_name != _CUDA)
 
@@ -129,14 +132,14 @@ class StandInProvider(CudaProvider):
             raise UserError("the stand-in for CUDA has no graphs")
         return [(_CPU, {})]
 
-    def prepare(self, options: Any) -> None:
+    def prepare(self, options: SessionOptions) -> None:
         super().prepare(options)
         options.add_session_config_entry("tensoropt.stand_in", "1")
 
-    def opened(self, make: Callable[[], Any]) -> Any:
+    def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
         return make()
 
-    def nodes_on_cpu(self, session: Any) -> None:
+    def nodes_on_cpu(self, session: InferenceSession) -> None:
         """Return nothing: all of them are meant to be there."""
 
 

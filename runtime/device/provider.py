@@ -10,13 +10,16 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.memory import PeakMemory
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
 __all__ = [
     "CPU",
@@ -133,11 +136,11 @@ class Provider(ABC):
         """
 
     @abstractmethod
-    def prepare(self, options: Any) -> None:
+    def prepare(self, options: SessionOptions) -> None:
         """Set what a session's options need before the collectives are registered."""
 
     @abstractmethod
-    def opened(self, make: Callable[[], Any]) -> Any:
+    def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
         """Return the session that ``make`` gives.
 
         Raises `UserError` unless ONNX Runtime computes where it was told to.
@@ -147,7 +150,7 @@ class Provider(ABC):
     def measure(self) -> MemoryMeter:
         """Begin to measure memory."""
 
-    def nodes_on_cpu(self, session: Any) -> int | None:
+    def nodes_on_cpu(self, session: InferenceSession) -> int | None:
         """Return how many nodes ONNX Runtime left to the CPU, None where all are meant to be."""
         return None
 
@@ -190,10 +193,10 @@ class CpuProvider(Provider):
     def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
         return [("CPUExecutionProvider", {})]
 
-    def prepare(self, options: Any) -> None:
+    def prepare(self, options: SessionOptions) -> None:
         """Nothing to set."""
 
-    def opened(self, make: Callable[[], Any]) -> Any:
+    def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
         return make()
 
     def measure(self) -> MemoryMeter:
@@ -225,7 +228,7 @@ class CpuProvider(Provider):
 CPU = CpuProvider()
 
 
-def host_value(array: Array) -> Any:
+def host_value(array: Array) -> OrtValue:
     """Return an OrtValue of the memory of ``array``, which it keeps."""
     from onnxruntime import OrtValue
 

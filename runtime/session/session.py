@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
 __all__ = [
     "Session",
@@ -37,7 +40,7 @@ class Session:
     `write` does not bind is allocated by ONNX Runtime, on the device if there is one.
     """
 
-    def __init__(self, session: Any, provider: Provider) -> None:
+    def __init__(self, session: InferenceSession, provider: Provider) -> None:
         self._session, self._provider = session, provider
         self._binding = session.io_binding()
         self.inputs = [value.name for value in session.get_inputs()]
@@ -109,7 +112,7 @@ class Session:
             if names is None or name in names:
                 yield name, self._fetched(name, value)
 
-    def _fetched(self, name: str, value: Any) -> Array:
+    def _fetched(self, name: str, value: OrtValue) -> Array:
         if not value.is_tensor():
             raise UserError(f"output '{name}' is no tensor, got: {value.data_type()}")
         if dtype_of_code(value.element_type()).hasobject:
@@ -133,7 +136,7 @@ class Session:
 class TextSession(Session):
     """A session with inputs of strings, which ONNX Runtime takes from numpy at each run alone."""
 
-    def __init__(self, session: Any, provider: Provider) -> None:
+    def __init__(self, session: InferenceSession, provider: Provider) -> None:
         super().__init__(session, provider)
         self._fed: dict[str, Array] = {}
         self._made: list[Array] = []
@@ -197,7 +200,7 @@ def training_session(
     return _rank_opened(graph, options, provider, graphs=graphs)
 
 
-def keep_memory_low(options: Any) -> None:
+def keep_memory_low(options: SessionOptions) -> None:
     """Set what lets a training step take less memory, in the same time (decision 14).
 
     Nodes run in the order of the file, which says when activations are computed anew; and the
@@ -251,7 +254,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _options(threads: int) -> Any:
+def _options(threads: int) -> SessionOptions:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -266,20 +269,20 @@ def _options(threads: int) -> Any:
     return options
 
 
-def _look_for_data(options: Any, folder: Path) -> None:
+def _look_for_data(options: SessionOptions, folder: Path) -> None:
     """Let a model from memory have its external data in ``folder``."""
     where = "session.model_external_initializers_file_folder_path"
     options.add_session_config_entry(where, str(folder))
 
 
-def _leave_as_it_is(options: Any) -> None:
+def _leave_as_it_is(options: SessionOptions) -> None:
     import onnxruntime
 
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 def _rank_opened(
-    graph: Path | bytes, options: Any, provider: Provider, *, graphs: bool = False
+    graph: Path | bytes, options: SessionOptions, provider: Provider, *, graphs: bool = False
 ) -> Session:
     library = str(library_path())
     register = lambda: options.register_custom_ops_library(library)  # noqa: E731
@@ -288,7 +291,7 @@ def _rank_opened(
 
 def _opened(
     model: Path | bytes,
-    options: Any,
+    options: SessionOptions,
     provider: Provider,
     register: Callable[[], None],
     *,

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ from tensoropt.compiler.search.problem.problem import (
     nothing_allowed,
 )
 from tensoropt.compiler.support.errors import UserError
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search._engine import Frontier
 
 __all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
 
@@ -111,9 +114,9 @@ def _solve(
     points = _points(problem, result["choices"])
     return TableFrontier(
         points,
-        float(result["epsilon"]),
-        bool(result["interrupted"]),
-        short_of_memory=bool(result["short_of_memory"]),
+        result["epsilon"],
+        result["interrupted"],
+        short_of_memory=result["short_of_memory"],
     )
 
 
@@ -163,7 +166,7 @@ def _engine(
     numbers_only: bool = False,
     order: Sequence[int] = (),
     threads: int = _THREADS,
-) -> Any:
+) -> Engine:
     """The engine, ready to solve; `budget` bytes for its tables, and as many for its lists of
     points; 0 for a quarter of the machine's memory.
 
@@ -213,7 +216,7 @@ def _run(
     always_share: bool = False,
     budget: float = 0.0,
     known: Sequence[tuple[float, float]] = (),
-) -> dict[str, Any]:
+) -> Frontier:
     """The engine's result. `direct_sums` is the effort spent on doing without the hull first,
     `box_sums` that on a gap before it is divided, counted in sums of two points; `always_share`
     takes the order of elimination that meets most equal parts even where it is more work.
@@ -227,7 +230,7 @@ def _run(
     ends = (forgive, last, control.grace_s, watch)
     elsewhere = np.array(_best_of(known), dtype=np.float64).reshape(-1, 2)
     try:
-        result: dict[str, Any] = engine.frontier(*effort, *ends, elsewhere)
+        result = engine.frontier(*effort, *ends, elsewhere)
     except TooLargeError as error:
         raise TooWideError(f"search: {error}", engine.widest()) from None
     except StoppedError:

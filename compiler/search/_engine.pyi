@@ -1,0 +1,51 @@
+from collections.abc import Sequence
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+_Table = npt.NDArray[np.float64]
+
+class TooLargeError(Exception): ...
+class StoppedError(Exception): ...
+
+class Frontier(TypedDict):
+    choices: npt.NDArray[np.int32]
+    epsilon: float
+    supported: int
+    hull_epsilon: float
+    gaps: int
+    open_gaps: int
+    short_of_memory: bool
+    interrupted: bool
+
+class Engine:
+    def __init__(self) -> None: ...
+    def add_table(self, time: _Table, static: _Table | None, transient: _Table | None) -> int: ...
+    def add_node(self, table: int) -> None: ...
+    def add_edge(self, a: int, b: int, table: int) -> None: ...
+    def prepare(
+        self,
+        always_share: bool,
+        budget_bytes: float,
+        numbers_only: bool,
+        order: Sequence[int],
+        threads: int,
+    ) -> bool: ...
+    def widest(self) -> int: ...
+    def steps(self) -> tuple[int, int]: ...
+    def min_time(self) -> npt.NDArray[np.int32] | None: ...
+    def frontier(
+        self,
+        epsilon: float,
+        time_limit_s: float,
+        threads: int,
+        direct_sums: float,
+        box_sums: float,
+        hull_only: bool,
+        forgive: bool,
+        last_limit_s: float = ...,
+        grace_s: float = ...,
+        watch: object | None = None,
+        known: _Table | None = None,
+    ) -> Frontier: ...

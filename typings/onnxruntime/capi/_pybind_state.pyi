@@ -1,0 +1,6 @@
+from enum import Enum
+
+class ArenaExtendStrategy(Enum):
+    kSameAsRequested = ...
+
+def set_arena_extend_strategy(strategy: ArenaExtendStrategy) -> None: ...
