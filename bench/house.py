@@ -58,7 +58,7 @@ def sources(root: Path) -> list[Source]:
 
 
 def annotations(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield annotations of parameters, results and variables, and aliases that stand for types."""
+    """Yield the annotations of parameters, results and variables."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
             yield node.annotation
