@@ -2,6 +2,8 @@
 #   make demo    install the product alone; a frontier, a checked plan and a training run of a real model
 #   make test    install all tools; linters, types, the site, unit tests of the C++, lit and pytest
 #   make cpp     build the C++ again and run its unit tests (part of make test)
+#   make sanitize   those tests and Python's of the engine, with sanitizers of addresses, undefined
+#                    behaviour and data races
 #   make docs    the generated pages again, and the site from docs/, in site/
 #   make examples   the documentation's examples again, to see which are out of date (ARGS=--write: correct them)
 #   make bench-search   the search against NumPy elimination of the same tables
@@ -42,6 +44,7 @@ $(GPU_TOOLS): EXTRAS := cuda,tools
 # again, with the unit tests, and takes warnings for errors.
 BUILDERS := $(VENV)/.installed-builders
 BUILD    := build/native
+SANITIZED := test/search
 $(TOOLS): $(BUILDERS)
 $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
     --config-settings=cmake.define.TENSOROPT_TESTS=ON \
@@ -51,7 +54,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean sanitize
 
 all: build
 
@@ -86,6 +89,21 @@ test: build lint typecheck site cpp lit pytest
 cpp: build
 	$(BIN)/cmake --build $(BUILD)
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
+
+# The unit tests under sanitizers, and the engine's Python tests under the first of them. Python
+# and its extensions leave things behind at their end, which are not looked at.
+sanitize: sanitize-address,undefined sanitize-thread
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=test/cpp \
+	    TENSOROPT_ENGINE="$$(ls $(CURDIR)/build/address,undefined/compiler/search/engine/_engine.*.so)" \
+	    $(BIN)/python -m pytest -q -p sanitized_engine $(SANITIZED)
+
+sanitize-%: build
+	$(BIN)/cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Release -DTENSOROPT_TESTS=ON \
+	    -DTENSOROPT_SANITIZE=$* -DTENSOROPT_PYTHON=$(if $(findstring address,$*),ON,OFF) \
+	    -DPython_EXECUTABLE=$(abspath $(BIN))/python
+	$(BIN)/cmake --build build/$*
+	$(BIN)/ctest --test-dir build/$* --output-on-failure
 
 lit: build
 	$(BIN)/lit --verbose --workers=2 test
