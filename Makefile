@@ -4,6 +4,7 @@
 #   make cpp     build the C++ again and run its unit tests (part of make test)
 #   make sanitize   those tests and Python's of the engine, with sanitizers of addresses, undefined
 #                    behaviour and data races
+#   make tidy    clang-tidy over the C++ (long)
 #   make docs    the generated pages again, and the site from docs/, in site/
 #   make examples   the documentation's examples again, to see which are out of date (ARGS=--write: correct them)
 #   make bench-search   the search against NumPy elimination of the same tables
@@ -54,7 +55,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean sanitize
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean sanitize tidy
 
 all: build
 
@@ -91,7 +92,8 @@ cpp: build
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
 
 # The unit tests under sanitizers, and the engine's Python tests under the first of them. Python
-# and its extensions leave things behind at their end, which are not looked at.
+# and its extensions leave things behind at their end, which are not looked at. Of data races only
+# the engine's tests can be asked: UCX, which comes with MPICH, hooks the ends of threads.
 sanitize: sanitize-address,undefined sanitize-thread
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=test/cpp \
@@ -102,7 +104,7 @@ sanitize-%: build
 	$(BIN)/cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Release -DTENSOROPT_TESTS=ON \
 	    -DTENSOROPT_SANITIZE=$* -DTENSOROPT_PYTHON=$(if $(findstring address,$*),ON,OFF) \
 	    -DPython_EXECUTABLE=$(abspath $(BIN))/python
-	$(BIN)/cmake --build build/$*
+	$(BIN)/cmake --build build/$* $(if $(findstring thread,$*),--target search_tests)
 	$(BIN)/ctest --test-dir build/$* --output-on-failure
 
 lit: build
@@ -122,6 +124,12 @@ lint-python: build
 
 lint-cpp: build
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+
+# What clang-tidy finds, by the commands that compile each file; a quarter of an hour of a processor,
+# so it is no part of `make test`. What -W options only GCC knows are its own.
+tidy: build
+	$(BIN)/run-clang-tidy.py -quiet -j $$(nproc) -p $(BUILD) -clang-tidy-binary $(BIN)/clang-tidy \
+	    '^$(CURDIR)/(compiler|runtime|test)/.*\.cpp$$'
 
 # What GitHub reads, against its schemas and for what would endanger us; nothing is fetched.
 lint-workflows: build

@@ -30,7 +30,7 @@ std::string attributes_of(const Collective& node) {
   const auto number = [](const char* name, std::int64_t value) {
     return std::string(" ") + name + " " + std::to_string(value);
   };
-  const auto reduction = std::string(" reduction ") + reduction_name(node.reduction);
+  auto reduction = std::string(" reduction ") + reduction_name(node.reduction);
   switch (node.kind) {
     case Kind::AllReduce: return reduction;
     case Kind::ReduceScatter: return reduction + number("dim", node.dim);
@@ -45,9 +45,9 @@ std::string attributes_of(const Collective& node) {
 }  // namespace
 
 const char* kind_name(Kind kind) {
-  constexpr const char* names[] = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll",
-                                   "Broadcast", "Send",      "Recv"};
-  return names[int(kind)];
+  constexpr const char* kNames[] = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll",
+                                    "Broadcast", "Send",      "Recv"};
+  return kNames[int(kind)];
 }
 
 Reduction parse_reduction(const std::string& name) {
@@ -57,8 +57,8 @@ Reduction parse_reduction(const std::string& name) {
 }
 
 const char* reduction_name(Reduction reduction) {
-  constexpr const char* names[] = {"sum", "max", "min"};
-  return names[int(reduction)];
+  constexpr const char* kNames[] = {"sum", "max", "min"};
+  return kNames[int(reduction)];
 }
 
 std::string text_of(const Shape& shape) {

@@ -59,12 +59,13 @@ OrtCustomOpDomain* domain_standing_in(const Api& api) {
 bool has_version(const OrtApiBase* base, std::uint32_t minor) {
   const std::string version = base->GetVersionString();  // "1.31.1"
   const auto dot = version.find('.');
-  return dot != std::string::npos && std::uint32_t(std::atoi(version.c_str() + dot + 1)) >= minor;
+  return dot != std::string::npos && std::strtoul(version.c_str() + dot + 1, nullptr, 10) >= minor;
 }
 
 }  // namespace
 }  // namespace tensoropt
 
+// NOLINTNEXTLINE(readability-identifier-naming): ONNX Runtime looks for this name
 extern "C" __attribute__((visibility("default"))) tensoropt::OrtStatus* RegisterCustomOps(
     tensoropt::OrtSessionOptions* options, const tensoropt::OrtApiBase* base) {
   using namespace tensoropt;

@@ -17,6 +17,7 @@ void transpose(std::size_t rows, std::size_t columns, Size bytes, const char* fr
 
 template <std::size_t Bytes>
 struct Fixed {
+  // NOLINTNEXTLINE(google-explicit-constructor): it stands for a number
   constexpr operator std::size_t() const { return Bytes; }
 };
 

@@ -134,9 +134,9 @@ void exchange(const std::vector<Operation>& calls) {
 }  // namespace
 
 const char* call_name(Kind kind) {
-  constexpr const char* names[] = {"AllReduce", "AllGather", "ReduceScatter",
-                                   "Broadcast", "Send",      "Recv"};
-  return names[int(kind)];
+  constexpr const char* kNames[] = {"AllReduce", "AllGather", "ReduceScatter",
+                                    "Broadcast", "Send",      "Recv"};
+  return kNames[int(kind)];
 }
 
 void execute(const std::vector<Operation>& operations) {

@@ -101,8 +101,8 @@ MPI_Op make_op(Type type, Op op) {
 const char* name_of(Type type) { return kElements[int(type)].name; }
 
 const char* name_of(Op op) {
-  constexpr const char* names[kOps] = {"sum", "prod", "max", "min", "avg"};
-  return names[int(op)];
+  constexpr const char* kNames[kOps] = {"sum", "prod", "max", "min", "avg"};
+  return kNames[int(op)];
 }
 
 std::size_t bytes_of(Type type) { return kElements[int(type)].bytes; }

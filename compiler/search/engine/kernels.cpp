@@ -34,6 +34,7 @@ TENSOROPT_INLINE void min_blocks(double* out, const double* a, std::size_t strid
 // B doubles in a register, or in as many as they need.
 template <std::size_t B>
 struct Pack {
+  // NOLINTNEXTLINE(modernize-use-using): only a typedef takes the attribute everywhere
   typedef double type __attribute__((vector_size(B * sizeof(double))));
 };
 

@@ -140,9 +140,9 @@ class Eliminator {
   std::size_t eliminate_cell(const Step& step, const std::size_t* offset, std::size_t x,
                              const Limits& limits, CellMerger& merger, CellMerger& inner,
                              Lists& out) const {
-    static constexpr double zero = 0;
-    static constexpr std::int32_t first = 0;
-    const List nothing{&zero, &zero, &first, 1};
+    static constexpr double kZero = 0;
+    static constexpr std::int32_t kFirst = 0;
+    const List nothing{&kZero, &kZero, &kFirst, 1};
     const std::size_t inputs = step.inputs.size();
     std::vector<Partial> partials(inputs > 2 ? step.values : 0);
     std::size_t joined = 0;

@@ -43,7 +43,9 @@ struct Effort {
   Meter* meter = nullptr;
 };
 
-struct OverBudget {};
+struct OverBudget : std::exception {
+  const char* what() const noexcept override { return "an elimination is over its effort"; }
+};
 
 // All Pareto points of the model inside the box, each with a choice, none left out unless the lists
 // are capped. `levels` are the values the transient maximum is charged as (ascending; a smaller

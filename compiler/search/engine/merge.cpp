@@ -83,11 +83,10 @@ void CellMerger::take(const Row& row) {
 }
 
 template <bool L>
-void CellMerger::collect(const Row& start) {
-  Row row = start;
-  for (; settle<L>(row); ++row.at)
-    short_.push_back({row.time, row.fixed, row.level, row.v, row.swapped ? row.at : row.other,
-                      row.swapped ? row.other : row.at});
+void CellMerger::collect(const Row& row) {
+  for (Row sum = row; settle<L>(sum); ++sum.at)
+    short_.push_back({sum.time, sum.fixed, sum.level, sum.v, sum.swapped ? sum.at : sum.other,
+                      sum.swapped ? sum.other : sum.at});
 }
 
 template <bool L>

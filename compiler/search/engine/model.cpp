@@ -26,14 +26,14 @@ void add(Table& into, std::size_t at, const Cost& cost) {
 
 // Square by square, so that what is read and what is written stay in the cache.
 Table transposed(const Table& table, std::size_t rows, std::size_t columns) {
-  constexpr std::size_t side = 16;
+  constexpr std::size_t kSide = 16;
   auto turn = [&](const std::vector<double>& from) {
     std::vector<double> to(from.size());
     if (from.empty()) return to;
-    for (std::size_t r0 = 0; r0 < rows; r0 += side)
-      for (std::size_t c0 = 0; c0 < columns; c0 += side)
-        for (std::size_t c = c0; c < std::min(c0 + side, columns); ++c)
-          for (std::size_t r = r0; r < std::min(r0 + side, rows); ++r)
+    for (std::size_t r0 = 0; r0 < rows; r0 += kSide)
+      for (std::size_t c0 = 0; c0 < columns; c0 += kSide)
+        for (std::size_t c = c0; c < std::min(c0 + kSide, columns); ++c)
+          for (std::size_t r = r0; r < std::min(r0 + kSide, rows); ++r)
             to[c * rows + r] = from[r * columns + c];
     return to;
   };
@@ -41,22 +41,22 @@ Table transposed(const Table& table, std::size_t rows, std::size_t columns) {
 }
 
 std::uint64_t mix(std::uint64_t hash, const double* values, std::size_t size) {
-  constexpr std::uint64_t factor = 0x9E3779B97F4A7C15ull;
+  constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15ull;
   std::uint64_t lane[4] = {hash, hash ^ 1, hash ^ 2, hash ^ 3}, bits[4];
   std::size_t i = 0;
   for (; i + 4 <= size; i += 4) {  // four lanes, whose multiplications overlap
     std::memcpy(bits, &values[i], sizeof bits);
     for (int l = 0; l < 4; ++l) {
-      lane[l] = (lane[l] ^ bits[l]) * factor;
+      lane[l] = (lane[l] ^ bits[l]) * kFactor;
       lane[l] ^= lane[l] >> 29;
     }
   }
   for (; i < size; ++i) {
     std::memcpy(bits, &values[i], sizeof bits[0]);
-    lane[0] = (lane[0] ^ bits[0]) * factor;
+    lane[0] = (lane[0] ^ bits[0]) * kFactor;
     lane[0] ^= lane[0] >> 29;
   }
-  for (int l = 1; l < 4; ++l) lane[0] = (lane[0] ^ (lane[l] >> 7)) * factor + lane[l];
+  for (int l = 1; l < 4; ++l) lane[0] = (lane[0] ^ (lane[l] >> 7)) * kFactor + lane[l];
   return lane[0] + size;
 }
 

@@ -280,6 +280,7 @@ class Engine {
 
 }  // namespace tensoropt::search
 
+// NOLINTBEGIN(bugprone-*, performance-*): nanobind's ways
 NB_MODULE(_engine, m) {
   using namespace tensoropt::search;
   m.doc() = "Exact variable elimination over pairwise cost tables.";
@@ -299,3 +300,4 @@ NB_MODULE(_engine, m) {
            "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = kInfinity,
            "grace_s"_a = kInfinity, "watch"_a.none() = nb::none(), "known"_a.none() = nb::none());
 }
+// NOLINTEND(bugprone-*, performance-*)

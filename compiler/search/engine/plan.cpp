@@ -54,7 +54,7 @@ class Planner {
   void add_base() {
     for (std::size_t n = 0; n < model_.nodes.size(); ++n) {
       add_table({int(n)});
-      add_content(model_.nodes[n], 0, 1, {looks_[n], 0});
+      add_content(model_.nodes[n], false, 1, {looks_[n], 0});
     }
     for (const Edge& edge : model_.edges) {
       const bool flip = plan_.position[edge.a] > plan_.position[edge.b];

@@ -262,8 +262,8 @@ std::vector<double> transient_levels(const Model& model, double lowest, double h
 }
 
 void check_size(const Plan& plan, double budget) {
-  constexpr double bytes_per_cell = 48;  // three bounds, the numbers, where a list begins
-  const double need = plan.table_cells * bytes_per_cell;
+  constexpr double kBytesPerCell = 48;  // three bounds, the numbers, where a list begins
+  const double need = plan.table_cells * kBytesPerCell;
   if (need < budget) return;
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << "the tables of the search need about "

@@ -289,7 +289,7 @@ class Frontier {
   std::vector<const Solution*> around(const std::vector<std::size_t>& order, const Gap& gap,
                                       std::size_t reach) const {
     std::vector<const Solution*> points;
-    auto add = [&](auto from, auto end) {
+    auto add = [&](auto from, const auto& end) {
       for (std::size_t most = reach + 1; from != end && most > 0; ++from)
         if (!is_known(*from)) points.push_back(&result_.points[*from]), --most;
     };

@@ -34,6 +34,7 @@ struct CudaDeviceProperties {
   f(cudaGetLastError)
 // clang-format on
 
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 struct CudaApi {
   CudaApi();
 
@@ -42,6 +43,7 @@ struct CudaApi {
 #undef TENSOROPT_DECLARE
   const char* (*cudaGetErrorString)(int error);
 };
+// NOLINTEND(readability-identifier-naming)
 
 // The runtime, loaded at first use. Throws where there is none.
 const CudaApi& cuda();

@@ -54,6 +54,7 @@ inline constexpr int kOldestNccl = 2'13'04;  // 2.13.4, the first with all of th
   f(ncclGroupEnd)
 // clang-format on
 
+// NOLINTBEGIN(readability-identifier-naming): the names are NCCL's
 struct NcclApi {
   NcclApi();
 
@@ -63,6 +64,7 @@ struct NcclApi {
   const char* (*ncclGetErrorString)(int result);
   const char* (*ncclGetLastError)(NcclComm comm);
 };
+// NOLINTEND(readability-identifier-naming)
 
 // NCCL, loaded at first use. Throws where there is none, or one that is too old.
 const NcclApi& nccl();

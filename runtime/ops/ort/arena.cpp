@@ -89,7 +89,7 @@ long long Arena::most_used() const {
     return -1;
   const OrtKeyValuePairs* found = pairs;
   const auto* text = api.raw<const char*>(Slot::GetKeyValue, found, "MaxInUse");
-  const long long most = text ? std::atoll(text) : -1;
+  const long long most = text ? std::strtoll(text, nullptr, 10) : -1;
   api.raw<void>(Slot::ReleaseKeyValuePairs, pairs);
   return most;
 }

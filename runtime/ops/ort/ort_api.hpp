@@ -12,6 +12,7 @@
 
 namespace tensoropt {
 
+// NOLINTBEGIN(readability-identifier-naming): the names are ONNX Runtime's
 struct OrtApi;
 struct OrtApiBase {
   const OrtApi* (*GetApi)(std::uint32_t version);
@@ -64,6 +65,7 @@ struct CustomOp {
   std::size_t (*GetAliasMap)(int**, int**);
   void (*ReleaseAliasMap)(int*, int*);
 };
+// NOLINTEND(readability-identifier-naming)
 
 // The interface's table, with calls that throw `Error` in place of returning a status.
 class Api {

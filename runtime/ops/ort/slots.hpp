@@ -16,6 +16,7 @@ inline constexpr std::uint32_t kApiVersion = 18;
 // The interface version with what an allocator has used, which is asked for where there is one.
 inline constexpr std::uint32_t kStatsApiVersion = 23;
 
+// NOLINTBEGIN(readability-identifier-naming): the names are ONNX Runtime's
 enum class Slot : std::size_t {
   CreateStatus = 0,
   GetErrorMessage = 2,
@@ -56,5 +57,6 @@ enum class Slot : std::size_t {
   ReleaseKeyValuePairs = 300,
   AllocatorGetStats = 319,
 };
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace tensoropt

@@ -54,6 +54,7 @@ Imports imports_of(const ElfW(Dyn) * entry) {
       case DT_RELASZ: found.data.bytes = entry->d_un.d_val; break;
       case DT_SYMTAB: set(found.symbols, *entry); break;
       case DT_STRTAB: set(found.names, *entry); break;
+      default: break;
     }
   return found;
 }

@@ -44,7 +44,7 @@ std::string mapping_of(const std::vector<std::string>& machines) {
     while (rank < machines.size() && machines[rank] == machines[first]) ++rank;
     text += ",(" + std::to_string(number) + ",1," + std::to_string(rank - first) + ")";
   }
-  text += ")";
+  text += ')';
   return text.size() <= kMostValue ? text : "";
 }
 
