@@ -111,7 +111,7 @@ def _add_general(parser: Parser) -> None:
     add("-o", dest="output", action=_Output, metavar="PATH",
         help="the folder of the plan, or a file for MLIR: a name with a suffix, or -")  # fmt: skip
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="fix a symbolic dimension of the model's inputs, x:0 one of x without a name "
+        help="fix a symbolic dimension of the model's inputs; x:0 is an unnamed one of x "
         "(repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
     add("--list-passes", action="store_true", help="list the passes and what they do")
@@ -121,7 +121,9 @@ def _add_compiler(group: Any) -> None:
     add = group.add_argument
     add("-p", "--pass-pipeline", metavar="TEXT", help="passes to run: 'a,b{option=value}'")
     add("--emit", metavar="PHASE", help=f"print the IR after a phase: {', '.join(EMIT)}")
-    add("--split-input-file", action="store_true", help="handle parts between '// -----' apart")
+    add(
+        "--split-input-file", action="store_true", help="handle parts between '// -----' separately"
+    )
     add("--verify-diagnostics", action="store_true",
         help="compare diagnostics with the 'expected-error {{...}}' comments")  # fmt: skip
     add("--mlir-print-ir-after-all", action="store_true", help="print the IR after each pass")
@@ -134,13 +136,13 @@ def _add_planning(group: Any) -> None:
     add = group.add_argument
     add("--pareto", action="store_true", help="print the frontier of memory and time")
     add("--devices", metavar="N", help=f"number of devices (default {DEFAULT_DEVICES})")
-    add("--mesh", metavar="AxB", help="one mesh such as 2x4, in place of all that --devices allows")
+    add("--mesh", metavar="AxB", help="one mesh such as 2x4, instead of all that --devices allows")
     add("--device", metavar="NAME|FILE.toml", help="description of one device (default cpu)")
     add("--memory", metavar="SIZE", help="memory of one device, such as 16GiB")
     add("--objective", metavar="WHAT", help=f"what to look for: {', '.join(OBJECTIVES)}")
     add("--search", metavar="NAME", help=f"search engine: {', '.join(SEARCHES)} (default ft)")
     add("--strategies", type=Path, metavar="PLAN.json",
-        help="take the strategies of a plan, edited or not, in place of a search")  # fmt: skip
+        help="take the strategies of a plan, edited or not, instead of searching")  # fmt: skip
     add(
         "--search-time",
         metavar="S",
@@ -152,10 +154,10 @@ def _add_planning(group: Any) -> None:
     add("--seed", metavar="K", help=f"seed of --search {', '.join(takers('seed'))} (default 0)")
     add("--epsilon", metavar="E",
         help="slack of the frontier: 0 is exact, 0.05 within 5%%; the search then takes "
-        "what it takes")  # fmt: skip
+        "as long as it needs")  # fmt: skip
     add("--pick", metavar="WHICH", help="the point to take: an index, time, memory or knee")
     add("--progress", action="store_true",
-        help="say on stderr how far the search is, also where that is no terminal")  # fmt: skip
+        help="report progress on stderr even if that is no terminal")  # fmt: skip
     add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
     add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")
 
@@ -163,7 +165,7 @@ def _add_planning(group: Any) -> None:
 def add_training(group: Any) -> None:
     add, default = group.add_argument, Optimizer("adamw")
     add("--train", action="store_true",
-        help="plan steps of training; tensoropt-run is given the learning rate")  # fmt: skip
+        help="plan the training step; the learning rate is given to tensoropt-run")  # fmt: skip
     add(
         "--loss",
         metavar="LOSS",
@@ -189,8 +191,8 @@ def add_training(group: Any) -> None:
     add(
         "--recompute",
         metavar="WHAT",
-        help="activations to compute anew in the backward pass: "
+        help="activations to recompute in the backward pass: "
         f"{', '.join(RECOMPUTE)}, or auto, which searches them all (default)",
     )
     add("--freeze", action="append", default=[], metavar="PATTERN",
-        help="parameters to leave as they are, by name such as 'embed*' (repeatable)")  # fmt: skip
+        help="parameters not to train, by name such as 'embed*' (repeatable)")  # fmt: skip

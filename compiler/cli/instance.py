@@ -127,7 +127,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--progress",
         action="store_true",
-        help="say on stderr how far the search is, also where that is no terminal",
+        help="report progress on stderr even if that is no terminal",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     return parser.parse_args(argv)

@@ -26,14 +26,13 @@ from tensoropt.runtime.support.version import TOOL
 __all__ = ["main"]
 
 _DESCRIPTION = """\
-Run a plan directory: one process per rank, inputs cut by layout, outputs put together again.
-Ranks are started here, on one machine, unless mpiexec, srun, torchrun or another launcher that sets
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT has started this command already.
-Several plans of equal rank count run one after another in the same processes.
-With --train the plan is one for training: its steps run on batches of --data. --check is for
-inference: tests compare the losses of training plans with those of one device.
-A check is UNDECIDED where no output shows anything, as all are constant: give it other --inputs.
-Exit status 0: it ran, and passed where --check was given; 130 after Ctrl-C; 1 otherwise."""
+Run a plan: one process per rank, with inputs split and outputs joined by their layouts.
+The ranks are started on this machine, unless this command runs under mpiexec, srun, torchrun or
+another launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+Several plans with as many ranks run one after another in the same processes.
+--train runs the steps of a plan for training on batches of --data; --check is for inference.
+A check is UNDECIDED if no output shows anything, as when all are constant: give other --inputs.
+Exit status: 0 if it ran, and passed the --check if there was one; 130 after Ctrl-C; 1 otherwise."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -137,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
     add("--timeout", type=number(1e-3), metavar="S", help="end all ranks after S seconds")
     add("--stall", type=number(1e-3), metavar="S",
-        help="end all ranks where none has come to another collective for S seconds")  # fmt: skip
+        help="end all ranks if none reaches another collective for S seconds")  # fmt: skip
     add("--format", choices=["text", "json"], default="text", help="default: text")
     _add_provider_flags(parser)
     _add_data_flags(parser)
@@ -149,7 +148,7 @@ def _add_provider_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("where ranks compute").add_argument
     add("--provider", choices=PROVIDERS, default="cpu", help="cuda: one GPU per rank (cpu)")
     add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
-    add("--cuda-graphs", action="store_true", help="run a step as one CUDA graph where that can be")
+    add("--cuda-graphs", action="store_true", help="run a step as one CUDA graph if possible")
 
 
 def _add_data_flags(parser: argparse.ArgumentParser) -> None:
@@ -176,7 +175,7 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=SIZE",
-        help="size of a symbolic dimension of drawn inputs, x:0 one of x without a name",
+        help="size of a symbolic dimension of drawn inputs; x:0 is an unnamed one of x",
     )
 
 
