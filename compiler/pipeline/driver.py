@@ -100,7 +100,9 @@ def load(path: Path, dims: Mapping[str, int], *, training: bool = False) -> ir.M
             return _parsed(path)
         from tensoropt.compiler.importer.importer import import_model
 
-        return import_model(path, dims=dims, training=training)
+        module = import_model(path, dims=dims, training=training)
+        verify(module)
+        return module
 
 
 def _parsed(path: Path) -> ir.Module:
