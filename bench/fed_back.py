@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.compiler.exporter.plan.reader import read_pins
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
-from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.pipeline.request import Chosen, Request
+from tensoropt.compiler.search.frontier.request import Request
 
 __all__ = ["changed_entries"]
 
@@ -26,19 +22,15 @@ def changed_entries(
 ) -> list[str]:
     """Return the entries of plan.json, the hashes of all graphs among them, that are not as before.
 
-    ``module`` is the prepared model of ``path``, and is spent; ``request`` is what ``plan``, a
-    folder, was searched for. Raises what the compiler refuses.
+    ``module`` is the prepared model of ``path``, or its step, and is spent;
+    ``request`` is what ``plan``, a folder, was searched for. Raises what the compiler refuses.
     """
-    pins = read_pins(plan)
-    shape = tuple(pins["mesh"]["shape"])
-    ways = [s for s in request.training if s.recompute == pins["training"]["recompute"]]
-    settled = {"devices": math.prod(shape), "mesh": Mesh(shape), "search": "pinned", "seed": None}
-    own = replace(request, **settled, pins=pins, training=ways)
+    own = Request(device=request.device, strategies=str(plan))
     result = driver.frontier(module, own)
     with tempfile.TemporaryDirectory(prefix="tensoropt-fed-back-") as folder:
         again = Path(folder) / "plan"
-        chosen = Chosen(path, own, result, result.points[0])
-        driver.compile_plan(module, chosen, again, lambda text: None)
+        driver.settle(module, result.points[0], own, result)
+        driver.compile_plan(module, path, again)
         first, second = _document(plan), _document(again)
     return [key for key in first if key not in _OWN and first[key] != second.get(key)]
 

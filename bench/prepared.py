@@ -12,11 +12,11 @@ from graphs.catalog import MODELS
 from graphs.trained import LOSS
 
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.pipeline.training_steps import build_step
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.dialects.mlir import ir
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = ["model_graph", "prepared", "training_graph", "training_spec"]
 
@@ -28,7 +28,9 @@ def model_graph(name: str, **sizes: int) -> Graph:
 
 def training_graph(name: str, **sizes: int) -> Graph:
     """Return the graph of a step that trains a model of the catalogue with AdamW."""
-    return read_graph(build_step(prepared(name, sizes), training_spec()))
+    module = prepared(name, sizes)
+    driver.train(module, BuildTrainingStepPass.of(training_spec()))
+    return read_graph(module)
 
 
 def training_spec(optimizer: str = "adamw", **options: Any) -> TrainingSpec:

@@ -22,11 +22,9 @@ from pathlib import Path
 import zoo
 from fed_back import changed_entries
 
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.pipeline.document import Chosen
-from tensoropt.compiler.pipeline.request import Request
 from tensoropt.compiler.search.frontier.points import fastest, knee, leanest
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.inference.jobs import check_plans
@@ -84,7 +82,7 @@ def _choices(
     path: Path, devices: int, plans: int, seed: int, row: Row
 ) -> Iterator[tuple[str, Request, FrontierResult, FrontierPoint]]:
     module = _prepared(path)
-    request = Request(load_device("cpu"), "cpu", devices)
+    request = Request(devices, epsilon=0.0)
     result = driver.frontier(module, request)
     row.points = len(result.points)
     for name, pick in (("fastest", fastest), ("leanest", leanest), ("knee", knee)):
@@ -110,8 +108,9 @@ def _run(
     directories = []
     for name, request, result, point in chosen:
         directory = folder / name.replace(" ", "-")
-        plan = Chosen(path, request, result, point)
-        driver.compile_plan(_prepared(path), plan, directory, lambda text: None)
+        module = _prepared(path)
+        driver.settle(module, point, request, result)
+        driver.compile_plan(module, path, directory)
         directories.append(directory)
         _compare_memory(directory, name, point, row)
         _feed_back(path, directory, name, request, row)

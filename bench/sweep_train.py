@@ -24,10 +24,11 @@ from pathlib import Path
 import numpy as np
 from fed_back import changed_entries
 from graphs.trained import TRAINED
-from train_plans import RECIPES, Plan, plans, prepared, write_plan
+from train_plans import RECIPES, Plan, plans, trained, write_plan
 from train_runs import Run, difference, run_plan
 from training_data import batch_size, draw
 
+from tensoropt.compiler.search.frontier.points import recompute_of
 from tensoropt.compiler.support.errors import UserError as Refusal
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.job import TrainResult
@@ -108,7 +109,8 @@ def sweep_case(case: Case, devices: int, randoms: int, names: frozenset[str] | N
 
 def _feed_back(path: Path, plan: Plan, directory: Path) -> None:
     """Compile a plan from its own plan.json: raises UserError where anything changes."""
-    changed = changed_entries(path, prepared(path), directory, plan.request)
+    module = trained(path, plan.recipe, recompute_of(plan.point))
+    changed = changed_entries(path, module, directory, plan.request)
     if changed:
         raise UserError(f"fed back: other {', '.join(changed)}")
 

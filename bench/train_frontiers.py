@@ -29,18 +29,19 @@ from train_layers import GROUPS, PASE
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.pipeline.training_steps import recompute_of, search_steps, step_graphs
-from tensoropt.compiler.search.frontier.points import fastest, knee, leanest
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.frontier.points import fastest, knee, leanest, recompute_of
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     SearchOptions,
     search_tables,
 )
+from tensoropt.compiler.search.frontier.steps import read_graphs, search_steps
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.units import format_bytes, format_seconds
-from tensoropt.compiler.training.spec import RECOMPUTE
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = [
     "SIZES",
@@ -149,8 +150,9 @@ def compile_step(
 
     module = clock.timed("prepare", lambda: prepared(name, sizes))
     spec = training_spec(**_STEP.get(name, {}))
-    specs = [replace(spec, recompute=way) for way in RECOMPUTE]
-    graphs = clock.timed("steps", lambda: step_graphs(module, specs, _silent))
+    step = BuildTrainingStepPass.of(spec, "auto")
+    clock.timed("steps", lambda: driver.train(module, step))
+    graphs = clock.timed("steps", lambda: read_graphs(module))
     limit_s = options.time_limit_s
     result = search_steps(graphs, search, _silent, [mesh.shape], limit_s)
     return Compiled(name, graphs, result, {**clock.seconds, "whole": sum(clock.seconds.values())})

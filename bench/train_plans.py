@@ -12,20 +12,20 @@ from prepared import training_spec
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.pipeline.request import Chosen, Request
-from tensoropt.compiler.pipeline.training_steps import StepPoint, build_step
-from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.points import fastest, leanest, recompute_of
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult, frontier_point
+from tensoropt.compiler.search.frontier.steps import StepPoint, read_graphs
 from tensoropt.compiler.search.methods.data_parallel import data_parallel_choice
 from tensoropt.compiler.search.methods.pinning import fastest_with
 from tensoropt.compiler.search.problem.clusters import Cluster
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.training_tables import TrainingTables, mesh_tables
 from tensoropt.compiler.training.spec import RECOMPUTE
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
-__all__ = ["RECIPES", "Plan", "Recipe", "plans", "prepared", "write_plan", "zero_point"]
+__all__ = ["RECIPES", "Plan", "Recipe", "extremes", "plans", "trained", "write_plan", "zero_point"]
 
 
 @dataclass(frozen=True)
@@ -51,58 +51,60 @@ class Plan:
     """A plan by name, not written yet."""
 
     name: str
+    recipe: Recipe
     request: Request
     result: FrontierResult
     point: FrontierPoint
 
 
-def prepared(path: Path) -> driver.ir.Module:
-    """Return the forward graph of a file, ready for the search."""
+def trained(path: Path, recipe: Recipe, recompute: str = "auto") -> driver.ir.Module:
+    """Return the training step of the model in a file, or all ways to build it."""
     module = driver.load(path, {})
     driver.run_phase(module, "prepare")
+    driver.train(module, BuildTrainingStepPass.of(training_spec(recipe.optimizer), recompute))
     return module
 
 
-def request_of(recipe: Recipe, devices: int, recompute: tuple[str, ...] = RECOMPUTE) -> Request:
-    """Return what is asked for: the extremes of steps that differ in what they compute anew."""
-    spec = training_spec(recipe.optimizer)
-    steps = [replace(spec, recompute=way) for way in recompute]
-    return Request(load_device("cpu"), "cpu", devices, training=steps).extremes
+def extremes(devices: int) -> Request:
+    """Return the request for the fastest and the leanest plan, which are exact."""
+    return Request(devices, epsilon=1.0)
 
 
 def plans(path: Path, recipe: Recipe, devices: int, randoms: int, seed: int = 0) -> Iterator[Plan]:
     """Yield the fastest and the leanest plan, ZeRO of stages 1 and 3, and random ones."""
-    module, request = prepared(path), request_of(recipe, devices)
+    module, request = trained(path, recipe), extremes(devices)
     result = driver.frontier(module, request)
     for name, pick in (("fastest", fastest), ("leanest", leanest)):
-        yield Plan(name, request, result, pick(result.points))
+        yield Plan(name, recipe, request, result, pick(result.points))
     for stage in (1, 3):
-        point = zero_point(module, request, stage)
-        yield Plan(f"zero {stage}", request, FrontierResult([point], None), point)
+        point = zero_point(module, devices, stage)
+        yield Plan(f"zero {stage}", recipe, request, FrontierResult([point], None), point)
     for number in range(seed, seed + randoms):
         # Every way to recompute in turn: a random search takes one graph.
         way = RECOMPUTE[number % len(RECOMPUTE)]
-        own = replace(request_of(recipe, devices, (way,)), search="random", seed=number)
-        drawn = driver.frontier(module, own)
-        yield Plan(f"random {number}", own, drawn, drawn.points[0])
+        own = replace(request, search="random", seed=number)
+        drawn = driver.frontier(trained(path, recipe, way), own)
+        yield Plan(f"random {number}", recipe, own, drawn, drawn.points[0])
 
 
 def write_plan(path: Path, plan: Plan, folder: Path) -> Path:
     """Write a plan of the model ``path`` below ``folder``; return its directory."""
     folder.mkdir(parents=True, exist_ok=True)
     directory = folder / plan.name.replace(" ", "-")
-    chosen = Chosen(path, plan.request, plan.result, plan.point)
-    driver.compile_plan(prepared(path), chosen, directory, lambda text: None)
+    module = trained(path, plan.recipe, recompute_of(plan.point))
+    driver.settle(module, plan.point, plan.request, plan.result)
+    driver.compile_plan(module, path, directory)
     return directory
 
 
-def zero_point(module: driver.ir.Module, request: Request, stage: int) -> StepPoint:
+def zero_point(module: driver.ir.Module, devices: int, stage: int) -> StepPoint:
     """Return the plan that splits the batch, and moments (stage 1 and 2) or all state (3).
 
     Rajbhandari et al., arXiv 1910.02054. On one axis; what neither decides is chosen best.
+    ``module`` is a step, or all ways to build it, of which the first is taken.
     """
-    step = build_step(module, request.training[0])
-    tables = mesh_tables(read_graph(step), Mesh((request.devices,)), request.device)
+    way, graph = next(iter(read_graphs(module).items()))
+    tables = mesh_tables(graph, Mesh((devices,)), load_device("cpu"))
     assert isinstance(tables, TrainingTables)
     batch = data_parallel_choice(tables.problem, tables)
     pins: dict[int, int] = {}
@@ -114,7 +116,7 @@ def zero_point(module: driver.ir.Module, request: Request, stage: int) -> StepPo
             pins[position] = int(batch[position])
     choice = tables.decode(fastest_with(tables.problem, pins))
     point = frontier_point(Evaluator(tables), choice)
-    return StepPoint(**{**vars(point), "recompute": request.training[0].recompute})
+    return StepPoint(**{**vars(point), "recompute": way})
 
 
 def _stored(tables: TrainingTables, cluster: Cluster, *, split: bool) -> int:

@@ -23,7 +23,7 @@ import numpy as np
 from graphs.catalog import Model
 from graphs.gpt import Gpt
 from graphs.residual import Residual
-from train_plans import Plan, Recipe, prepared, request_of, write_plan
+from train_plans import Plan, Recipe, extremes, trained, write_plan
 from train_runs import run_plan
 from training_data import batch_size, draw
 
@@ -75,9 +75,9 @@ def _turns(name: str, model: Model, ranks: int, steps: int, folder: Path) -> dic
 
 
 def _plan(path: Path, search: str, ranks: int, folder: Path) -> Path:
-    request = replace(request_of(_RECIPE, ranks, ("none",)), search=search)
-    result = driver.frontier(prepared(path), request)
-    return write_plan(path, Plan(search, request, result, fastest(result.points)), folder)
+    request = replace(extremes(ranks), search=search)
+    result = driver.frontier(trained(path, _RECIPE, "none"), request)
+    return write_plan(path, Plan(search, _RECIPE, request, result, fastest(result.points)), folder)
 
 
 def ratios(medians: Mapping[str, list[float]]) -> dict[str, float]:

@@ -40,11 +40,14 @@ class Pass(ABC):
     ``insert-reshards``, ``InsertReshardsPass``, ``test/passes/insert_reshards.mlir``. The class
     docstring is the reference text (`docs/passes.md`): what the pass does and what it refuses.
     Options are ``bool``, ``int``, ``float`` or ``str``, each possibly ``| None``; field
-    ``time_limit_s`` is written ``time-limit-s=10`` in a pipeline.
+    ``time_limit_s`` is written ``time-limit-s=10`` in a pipeline. A field with ``option: False`` in
+    its metadata is for the program that runs the pass.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    reaches: ClassVar[str | None] = None
+    """The phase that a module has passed after this pass, where one pass says so."""
 
     @abstractmethod
     def run(self, module: ir.Module) -> None:
@@ -62,4 +65,4 @@ def option_fields(cls: type[Pass]) -> dict[str, dataclasses.Field[Any]]:
     fields: tuple[dataclasses.Field[Any], ...] = ()
     if dataclasses.is_dataclass(cls):
         fields = dataclasses.fields(cls)
-    return {field.name.replace("_", "-"): field for field in fields}
+    return {f.name.replace("_", "-"): f for f in fields if f.metadata.get("option", True)}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, fields, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.keys import NAME, PARAM, TRAINING
 from tensoropt.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -26,7 +30,8 @@ class BuildTrainingStepPass(Pass):
     float16, or bfloat16, for which ONNX Runtime has no CPU kernels); parameters keep their type.
     `recompute` says which activations the backward pass computes again: none; light, all except
     results of products; blocks, all inside repeated layers, or inside about sqrt(n) parts if
-    nothing repeats; half, all inside every second block.
+    nothing repeats; half, all inside every second block; auto, each of these in a function of its
+    own, `@main` first, of which the search keeps one.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
     the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
@@ -39,6 +44,7 @@ class BuildTrainingStepPass(Pass):
 
     name: ClassVar[str] = "build-training-step"
     summary: ClassVar[str] = "Build the training step: loss, gradients and the update."
+    reaches: ClassVar[str | None] = "train"
 
     loss: str = ""
     optimizer: str = "adamw"
@@ -53,16 +59,58 @@ class BuildTrainingStepPass(Pass):
     recompute: str = "none"
     freeze: str = ""
 
-    def run(self, module: ir.Module) -> None:
-        from tensoropt.compiler.training.step import build_training_step
-        from tensoropt.passes.dce import DcePass
+    @classmethod
+    def of(cls, spec: TrainingSpec, recompute: str | None = None) -> BuildTrainingStepPass:
+        """Return the pass that builds the step of ``spec``, or what it is told to compute anew."""
+        optimizer = {**vars(spec.optimizer)}
+        return cls(
+            loss=str(spec.loss),
+            optimizer=optimizer.pop("name"),
+            **optimizer,
+            micro_batches=spec.micro_batches,
+            clip_norm=spec.clip_norm,
+            precision=spec.precision,
+            recompute=recompute or spec.recompute,
+            freeze=",".join(spec.freeze),
+        )
 
-        build_training_step(module, self.spec)
-        DcePass().run(module)
+    @classmethod
+    def read(cls, module: ir.Module) -> BuildTrainingStepPass:
+        """Return the pass that built the step in ``module``."""
+        settings: dict[str, Any] = dict(TRAINING.of(module.operation.attributes))
+        return cls(**settings)
+
+    def run(self, module: ir.Module) -> None:
+        from tensoropt.compiler.training.alternatives import put_alternatives
+
+        put_alternatives(module, self._distinct_steps(module))
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings = {name: value for name, value in own.items() if value is not None}
+        TRAINING.set(module.operation.attributes, settings)
+
+    def _distinct_steps(self, module: ir.Module) -> dict[str, ir.Module]:
+        """Return the steps by what they compute anew; of equal ones the first."""
+        from tensoropt.compiler.training.cut import bytecode
+        from tensoropt.compiler.training.spec import RECOMPUTE
+
+        steps: dict[str, ir.Module] = {}
+        seen: set[bytes] = set()
+        for way in RECOMPUTE if self.recompute == "auto" else (self.recompute,):
+            step = _built(module, replace(self, recompute=way).spec)
+            digest = sha256(bytecode(step)).digest()
+            if digest not in seen:
+                seen.add(digest)
+                steps[way] = step
+        return steps
+
+    @property
+    def one_spec(self) -> TrainingSpec:
+        """The options of the first of the steps."""
+        return self.spec if self.recompute != "auto" else replace(self, recompute="none").spec
 
     @property
     def spec(self) -> TrainingSpec:
-        """The options, checked; raises UserError."""
+        """The options of one step, checked; raises UserError."""
         from tensoropt.compiler.training import spec
 
         rates = (self.momentum, self.beta1, self.beta2, self.epsilon, self.weight_decay)
@@ -75,3 +123,27 @@ class BuildTrainingStepPass(Pass):
             self.recompute,
             spec.parse_patterns(self.freeze),
         )
+
+
+def _built(module: ir.Module, spec: TrainingSpec) -> ir.Module:
+    """Return the training step of ``module``, which stays as it is."""
+    from tensoropt.compiler.training.cut import copy_of, drop_unused_arguments
+    from tensoropt.compiler.training.step import build_training_step
+    from tensoropt.passes.dce import DcePass
+
+    step = copy_of(module)
+    build_training_step(step, spec)
+    DcePass().run(step)
+    drop_unused_arguments(step)  # inputs that only other outputs than the loss depend on
+    _check_inputs(step)
+    return step
+
+
+def _check_inputs(step: ir.Module) -> None:
+    """Raise UserError for an input of strings, which lie in no memory that stays."""
+    for value, own in onnx.arguments(onnx.function(step)):
+        if not PARAM.on(own) and "!onnx.String" in str(value.type):
+            raise UserError(
+                f"'{NAME.of(own)}': expected inputs of a training step that are "
+                f"numbers or booleans, got: {value.type}"
+            )

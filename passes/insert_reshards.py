@@ -25,6 +25,7 @@ class InsertReshardsPass(Pass):
 
     name: ClassVar[str] = "insert-reshards"
     summary: ClassVar[str] = "Insert topt.reshard wherever producer and consumer disagree."
+    reaches: ClassVar[str | None] = "reshard"
 
     def run(self, module: ir.Module) -> None:
         function = onnx.function(module)

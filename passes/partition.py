@@ -38,6 +38,7 @@ class PartitionPass(Pass):
 
     name: ClassVar[str] = "partition"
     summary: ClassVar[str] = "Lower layouts to local shapes and reshards to collectives."
+    reaches: ClassVar[str | None] = "partition"
 
     def run(self, module: ir.Module) -> None:
         with module.context, ir.Location.unknown():

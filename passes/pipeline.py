@@ -11,12 +11,22 @@ from typing import Any, ClassVar, TextIO
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import verifier
 from tensoropt.dialects.mlir import PassManager, ir
+from tensoropt.dialects.topt.keys import PASSED
 from tensoropt.passes.base import Pass, PassError
 from tensoropt.passes.diagnostics import Diagnostic
 from tensoropt.passes.pipeline_text import Element, parse_elements, parse_options
 from tensoropt.passes.registry import PASSES, create, unknown
 
-__all__ = ["Pipeline", "UpstreamPass", "parse_pipeline", "raised_by_mlir", "verify"]
+__all__ = [
+    "Pipeline",
+    "UpstreamPass",
+    "parse_pipeline",
+    "passed",
+    "print_timing",
+    "raised_by_mlir",
+    "set_passed",
+    "verify",
+]
 
 
 @dataclass(frozen=True)
@@ -60,42 +70,47 @@ class Pipeline:
     passes: Sequence[Pass]
     print_after_all: bool = False
     print_after: Sequence[str] = ()
-    timing: bool = False
     stream: TextIO | None = None
     seconds: list[tuple[str, float]] = field(default_factory=list)
+    """The time of each pass that was run; pipelines in a row may add to one list."""
 
     def run(self, module: ir.Module) -> None:
         """Run every pass and verify the module after each.
 
         Raises :class:`PassError`, which names the failing pass and those before it.
         """
-        try:
-            for index, one in enumerate(self.passes):
-                self._run_one(module, index, one)
-        finally:
-            if self.timing:
-                self._print_timing()
+        for index, one in enumerate(self.passes):
+            self._run_one(module, index, one)
 
     def _run_one(self, module: ir.Module, index: int, one: Pass) -> None:
         start = time.perf_counter()
-        where = _where(self.passes, index)
-        with module.context, ir.Location.unknown():
-            _explained(lambda: one.run(module), where)
-        _explained(lambda: verify(module), f"{where}, which left an invalid module")
-        self.seconds.append((one.name, time.perf_counter() - start))
+        try:
+            self._checked(module, one, _where(self.passes, index))
+        finally:
+            self.seconds.append((one.name, time.perf_counter() - start))
         if self.print_after_all or one.name in self.print_after:
             print(f"// -----// IR after {one.name} //----- //\n{module}", file=self._out())
 
-    def _print_timing(self) -> None:
-        total = sum(seconds for _, seconds in self.seconds)
-        rows = [*self.seconds, ("total", total)]
-        print("  seconds  share  pass", file=self._out())
-        for name, seconds in rows:
-            share = seconds / total if total else 1.0
-            print(f"{seconds:9.4f} {share:6.1%}  {name}", file=self._out())
+    @staticmethod
+    def _checked(module: ir.Module, one: Pass, where: str) -> None:
+        """Run a pass, note the phase that it reaches, and verify what it left."""
+        with module.context, ir.Location.unknown():
+            _explained(lambda: one.run(module), where)
+        if one.reaches is not None:
+            set_passed(module, one.reaches)
+        _explained(lambda: verify(module), f"{where}, which left an invalid module")
 
     def _out(self) -> TextIO:
         return self.stream or sys.stderr
+
+
+def print_timing(seconds: Sequence[tuple[str, float]], stream: TextIO) -> None:
+    """Print a table of the time of each pass."""
+    total = sum(one for _, one in seconds)
+    print("  seconds  share  pass", file=stream)
+    for name, one in (*seconds, ("total", total)):
+        share = one / total if total else 1.0
+        print(f"{one:9.4f} {share:6.1%}  {name}", file=stream)
 
 
 def parse_pipeline(text: str, context: ir.Context) -> list[Pass]:
@@ -107,6 +122,17 @@ def parse_pipeline(text: str, context: ir.Context) -> list[Pass]:
             one.check(context)
         passes.append(one)
     return passes
+
+
+def set_passed(module: ir.Module, phase: str) -> None:
+    """Write into ``module`` which phase it has passed."""
+    with module.context:
+        PASSED.set(module.operation.attributes, phase)
+
+
+def passed(module: ir.Module) -> str:
+    """Return the phase that ``module`` has passed; text that says nothing is imported text."""
+    return PASSED.get(module.operation.attributes) or "import"
 
 
 def verify(module: ir.Module) -> None:

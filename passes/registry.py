@@ -27,8 +27,10 @@ _NAMES = (
     "dce",
     "build-training-step",
     "search-strategies",
+    "check-strategies",
     "insert-reshards",
     "optimize-reshards",
+    "keep-whole",
     "partition",
 )
 

@@ -2,60 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier.points import pick_point, recompute_of
+from tensoropt.compiler.search.frontier.request import Request, fitting
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.alternatives import keep_alternative
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh
+from tensoropt.dialects.topt.keys import Setting
 from tensoropt.passes.base import Pass
+from tensoropt.passes.points import fingerprint, write_points
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.search import FrontierPoint
+    from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
     from tensoropt.compiler.search.problem.tables import MeshTables
     from tensoropt.compiler.sharding.rule.rule import Strategy
 
-__all__ = ["SearchStrategiesPass", "annotate"]
+__all__ = ["SearchReport", "SearchStrategiesPass", "annotate", "settle"]
 
 _ADDRESSABLE = 1 << 63
-"""The sizes of tensors are 64-bit numbers."""
+"""Bytes beyond which nothing addresses."""
+
+
+@dataclass(eq=False)
+class SearchReport:
+    """What a search tells whoever runs it: how far it is, and then what it found.
+
+    ``request`` is the one that was answered, on the number of devices that it came to; ``point``
+    the one that was taken.
+    """
+
+    say: Callable[[str], None] = lambda text: None
+    request: Request | None = None
+    result: FrontierResult | None = None
+    point: FrontierPoint | None = None
 
 
 @dataclass(frozen=True)
-class SearchStrategiesPass(Pass):
-    """Searches layouts on a mesh and writes the fastest, leanest or knee plan into the module.
+class SearchStrategiesPass(Request, Pass):
+    """Searches the frontier of memory and time, and writes the plan of one point into the module.
 
-    Adds `shard.grid @mesh`, `topt.strategy` to every op, and `topt.layout` to every argument and
-    result of `@main`. Refuses a module that holds anything but imported `onnx` operations.
+    `devices` are searched in every factorisation, unless `mesh`, such as 2x4, is given. `device`
+    names a device description, or is the path of one; `memory`, such as 16GiB, is what one may use.
+    `objective` is time, memory, or devices: the fewest of them on which something fits.
+    `epsilon` is the slack of the frontier, 0 for none, `search-time` the seconds that the search
+    may take; without both it takes about eight. `strategies` is a plan.json whose strategies are
+    taken in place of a search. `pick` is the index of a point, time, memory or knee.
+
+    Adds `shard.grid @mesh`, `topt.strategy` to every op, `topt.layout` to every argument and
+    result of `@main`, and a `topt.point` for each point of the frontier. Of several ways to build a
+    training step the chosen one is left, as `@main`. Refuses a module that holds anything but
+    imported `onnx` operations, and what nothing fits.
     """
 
     name: ClassVar[str] = "search-strategies"
     summary: ClassVar[str] = "Search a layout for every tensor and annotate every op with it."
+    reaches: ClassVar[str | None] = "search"
 
-    devices: int = 2
-    mesh: str | None = None
-    device: str = "cpu"
-    search: str = "ft"
-    seed: int = 0
-    epsilon: float = 0.0
-    pick: str = "time"
+    report: SearchReport = field(
+        default_factory=SearchReport, compare=False, repr=False, metadata={"option": False}
+    )
+
+    @classmethod
+    def of(cls, request: Request, report: SearchReport) -> SearchStrategiesPass:
+        """Return the pass that does what ``request`` asks for, and tells ``report``."""
+        asked = {field.name: getattr(request, field.name) for field in fields(Request)}
+        return cls(**asked, report=report)
 
     def run(self, module: ir.Module) -> None:
-        from tensoropt.compiler.cost.device import load_device
-        from tensoropt.compiler.search.frontier.points import pick_point
-        from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
+        from tensoropt.compiler.search.frontier.objectives import search
+        from tensoropt.compiler.search.frontier.steps import read_graphs
 
-        meshes = [parse_mesh(self.mesh)] if self.mesh else list(factorisations(self.devices))
-        options = SearchOptions(self.search, self.seed, self.epsilon)
-        result = search_frontier(module, meshes, load_device(self.device), options)
-        annotate(module, pick_point(result.points, self.pick), self.device)
+        told = self.report
+        request, result = search(read_graphs(module), self, told.say)
+        told.request, told.result = request, result
+        if result.interrupted:
+            raise KeyboardInterrupt
+        told.point = pick_point(fitting(result.points, request), request.picked)
+        settle(module, told.point, request, result)
+
+
+def settle(
+    module: ir.Module, point: FrontierPoint, request: Request, result: FrontierResult
+) -> None:
+    """Write ``point``, one of ``result``, into the ``module`` that was searched as ``request``.
+
+    The module has then passed the search.
+    """
+    keep_alternative(module, recompute_of(point) or "")
+    annotate(module, point, request.device)
+    said = {"name": request.found_by, "seed": request.used_seed, "epsilon": result.epsilon}
+    record(module, said, result.points, point.index)
+    with module.context:
+        keys.PASSED.set(module.operation.attributes, "search")
+
+
+def record(
+    module: ir.Module,
+    said: Mapping[str, Setting | None],
+    points: Sequence[FrontierPoint],
+    chosen: int,
+) -> None:
+    """Write what found the strategies of ``module``, and the frontier that they are a point of."""
+    with module.context, ir.Location.unknown():
+        settings = {name: value for name, value in said.items() if value is not None}
+        settings["strategies"] = fingerprint(module)
+        keys.SEARCH.set(module.operation.attributes, settings)
+        write_points(module, points, chosen)
 
 
 def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
@@ -63,7 +125,8 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
 
     ``device`` names the device description of the search, so that later passes cost with the same.
     """
-    graph = read_graph(module)
+    own = point.tables.graph
+    graph = own if own.module is module else read_graph(module)
     mesh = Mesh(point.mesh)
     with module.context, ir.Location.unknown():
         set_mesh(module, mesh)

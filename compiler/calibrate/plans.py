@@ -7,38 +7,30 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph
-from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.exporter.plan.reader import read_pins
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.pipeline.request import Chosen, Request
+from tensoropt.compiler.search.frontier.pins import read_pins
 from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of
-from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = ["MeasuredPlan", "Model", "PlanFiles", "predicted_s", "prepared", "written_plans"]
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model to measure, ready for the search; ``training`` is the step that it is trained by."""
+    """A model to measure, ready for the search; ``training`` is the step that it is, if any."""
 
     path: Path
     module: ir.Module
-    training: TrainingSpec | None = None
-
-    def request(self, device: Path, ranks: int, **more: Any) -> Request:
-        """Return the request for plans on so many ranks of ``device``, a description."""
-        steps = () if self.training is None else (self.training,)
-        spec = str(device)
-        return Request(load_device(spec), spec, ranks, training=steps, **more)
+    training: BuildTrainingStepPass | None = None
 
 
 @dataclass(frozen=True)
@@ -91,13 +83,17 @@ class MeasuredPlan:
         return abs(self.ratio - 1.0)
 
 
-def prepared(path: Path, dims: Mapping[str, int], training: TrainingSpec | None = None) -> Model:
+def prepared(
+    path: Path, dims: Mapping[str, int], training: BuildTrainingStepPass | None = None
+) -> Model:
     """Return the model in a file; raises :class:`UserError` for what is wrong with it."""
     if path.suffix != ".onnx":
         raise UserError(f"{path}: expected an .onnx model")
     try:
         module = driver.load(path, dims, training=training is not None)
         driver.run_phase(module, "prepare", training=training is not None)
+        if training is not None:
+            driver.train(module, training)
     except PassError as error:
         raise UserError(f"{path}: {error}") from error
     return Model(path, module, training)
@@ -112,14 +108,14 @@ def written_plans(
     begun after ``until``, in seconds of the clock that does not jump.
     """
     limit_s = max(until - time.monotonic(), 0.0) / 2
-    request = model.request(device, ranks, time_limit_s=limit_s).extremes
+    request = Request(ranks, device=str(device), epsilon=1.0, search_time=limit_s)
     for number, (name, own, result, point) in enumerate(_points(model, request)):
         if number and time.monotonic() > until:
             return
         directory = folder / f"{model.path.stem}-{ranks}-{len(known)}"
-        driver.compile_plan(
-            copy_of(model.module), Chosen(model.path, own, result, point), directory, _silent
-        )
+        module = copy_of(model.module)
+        driver.settle(module, point, own, result)
+        driver.compile_plan(module, model.path, directory)
         pins = read_pins(directory / "plan.json")
         key = json.dumps([str(model.path), *(pins[k] for k in ("mesh", "strategies"))])
         files = PlanFiles(model, name, ranks, directory)
@@ -138,13 +134,9 @@ def _points(
     if request.devices == 1:
         return
     yield "leanest", request, result, leanest(result.points)
-    own = replace(request, search="data-parallel", time_limit_s=None)
+    own = replace(request, search="data-parallel", search_time=None)
     result = driver.frontier(model.module, own)
     yield "data-parallel", own, result, result.points[0]
-
-
-def _silent(text: str) -> None:
-    """Say nothing."""
 
 
 def predicted_s(plans: Sequence[PlanFiles], device: Path) -> list[float]:
@@ -153,7 +145,7 @@ def predicted_s(plans: Sequence[PlanFiles], device: Path) -> list[float]:
 
 
 def _predicted_s(plan: PlanFiles, device: Path) -> float:
-    pins = read_pins(plan.folder / "plan.json")
-    request = plan.model.request(device, plan.ranks, pins=pins)
+    pins = plan.folder / "plan.json"
+    request = Request(plan.ranks, device=str(device), strategies=str(pins))
     [point] = driver.frontier(plan.model.module, request).points
     return point.time_s

@@ -22,7 +22,7 @@ from tensoropt.compiler.calibrate.plans import (
 )
 from tensoropt.compiler.calibrate.ranks import Floor, Ranks
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.pipeline.request import device_counts
+from tensoropt.compiler.search.frontier.request import device_counts
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Calibration", "ProfileRequest", "run"]

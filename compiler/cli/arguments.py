@@ -7,16 +7,18 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tensoropt.compiler.pipeline.request import DEFAULT_SEARCH_S, SEARCHES
+from tensoropt.compiler.search.frontier.request import (
+    DEFAULT_DEVICES,
+    DEFAULT_SEARCH_S,
+    SEARCHES,
+)
 from tensoropt.compiler.search.methods.registry import COMPARED, takers
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
 
 __all__ = [
-    "DEFAULT_DEVICES",
     "EMIT",
-    "MAX_DEVICES",
     "Parser",
     "add_training",
     "build_parser",
@@ -24,8 +26,6 @@ __all__ = [
     "wants_planning",
 ]
 
-DEFAULT_DEVICES = 4
-MAX_DEVICES = 64
 EMIT = ("import", "prepare", "train", "search", "reshard", "partition")
 OBJECTIVES = ("time", "memory", "devices", "profile")
 FORMATS = ("table", "json", "csv")
@@ -40,6 +40,7 @@ exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr s
   tensoropt-opt model.onnx --train --loss mse:y,labels --optimizer sgd --devices 2 -o plan/
                                                              write a plan for training
   tensoropt-opt model.mlir -p 'insert-reshards,cse'          run passes over a text
+  tensoropt-opt edited.mlir --weights model.onnx -o plan/    write the plan of a text of any phase
 """
 
 
@@ -96,10 +97,12 @@ def wants_planning(args: argparse.Namespace) -> bool:
 def wants_plan(args: argparse.Namespace) -> bool:
     """Say whether a model is to become a folder, which a plan alone is.
 
-    A new name without a suffix is that of a folder.
+    A new name without a suffix is that of a folder. Text becomes one with the weights.
     """
     if args.output is None or args.emit or args.pass_pipeline is not None:
         return False
+    if args.weights is not None:
+        return True
     path: Path = args.output
     bare = not path.suffix and not path.exists() and str(path) != "-"
     return args.input.endswith(".onnx") and (args.slashed or path.is_dir() or bare)
@@ -113,6 +116,8 @@ def _add_general(parser: Parser) -> None:
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the model's inputs; x:0 is an unnamed one of x "
         "(repeatable)")  # fmt: skip
+    add("--weights", type=Path, metavar="MODEL.onnx",
+        help="the model that MLIR text was made of: the plan is given its weights")  # fmt: skip
     add("--version", action="version", version=TOOL)
     add("--list-passes", action="store_true", help="list the passes and what they do")
 

@@ -55,6 +55,8 @@ def _check_combination(args: argparse.Namespace) -> None:
     if args.pass_pipeline is not None and (planning or args.emit):
         other = "--emit" if args.emit else "planning flags"
         raise UserError(f"--pass-pipeline runs passes alone, expected it without {other}")
+    if args.weights is not None:
+        _check_weights(args)
     for flag in ("split_input_file", "verify_diagnostics"):
         text = not (planning or args.emit or args.input.endswith(".onnx"))
         if getattr(args, flag) and not text:
@@ -64,6 +66,13 @@ def _check_combination(args: argparse.Namespace) -> None:
         raise UserError(f"-o {args.output}{os.sep}: expected a file for MLIR text, got: a folder")
     if args.format is not None and not planning:
         raise UserError("--format needs a report, expected --pareto or --objective profile as well")
+
+
+def _check_weights(args: argparse.Namespace) -> None:
+    if args.input.endswith(".onnx"):
+        raise UserError(f"--weights belongs to MLIR text, expected no such flag with {args.input}")
+    if not wants_plan(args):
+        raise UserError("--weights belongs to a plan of MLIR text, expected -o with its folder")
 
 
 def _list_passes() -> int:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensoropt.compiler.cli.arguments import DEFAULT_DEVICES, FORMATS, MAX_DEVICES, OBJECTIVES
+from tensoropt.compiler.cli.arguments import FORMATS, OBJECTIVES
 from tensoropt.compiler.cli.training_flags import read_training
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
-from tensoropt.compiler.pipeline.request import DEFAULT_SEARCH_S, SEARCHES, Request
+from tensoropt.compiler.search.frontier.points import mesh_name
+from tensoropt.compiler.search.frontier.request import (
+    DEFAULT_DEVICES,
+    MAX_DEVICES,
+    SEARCHES,
+    Request,
+)
 from tensoropt.compiler.search.methods.registry import takers
 from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.support.units import parse_bytes
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 _MAX_AXES = MAX_DEVICES.bit_length() - 1
 
-__all__ = ["compared", "read_request", "which_point"]
+__all__ = ["compared", "read_request", "read_step"]
 
 
 def read_request(args: argparse.Namespace) -> Request:
@@ -32,24 +37,29 @@ def read_request(args: argparse.Namespace) -> Request:
         check_known(f"{flag}: unknown search", search, SEARCHES)
     _check_objective(args)
     pins = _pins(args)
-    mesh = Mesh(tuple(pins["mesh"]["shape"])) if pins else None
-    devices, mesh = (mesh.size, mesh) if mesh else _devices(args)
-    spec = _or(args.device, "cpu")
-    anytime = args.epsilon is None and args.search_time is None
-    return Request(
-        device=load_device(spec),
-        device_spec=spec,
+    mesh = mesh_name(pins["mesh"]["shape"]) if pins else args.mesh
+    devices = DEFAULT_DEVICES if pins else _devices(args)
+    request = Request(
         devices=devices,
         mesh=mesh,
-        search="pinned" if pins else searches[0],
+        device=_or(args.device, "cpu"),
+        memory=args.memory,
+        objective=_or(args.objective, "time") if args.objective != "profile" else "time",
+        search=searches[0],
         seed=_seed(args, searches),
-        memory_bytes=None if args.memory is None else parse_bytes(args.memory, "--memory"),
         epsilon=_epsilon(args, searches),
-        time_limit_s=DEFAULT_SEARCH_S if anytime else _search_time(args, searches),
-        anytime=anytime,
-        pins=pins,
-        training=read_training(args, _pinned_way(args, pins)),
+        search_time=_search_time(args, searches),
+        strategies=None if args.strategies is None else str(args.strategies),
+        pick=args.pick,
     )
+    _ = request.description, request.memory_bytes  # what they refuse, they refuse now
+    return request
+
+
+def read_step(args: argparse.Namespace, request: Request | None) -> BuildTrainingStepPass | None:
+    """Return the pass that builds the training step which the flags ask for, if they do."""
+    pins = None if request is None else request.pins
+    return read_training(args, _pinned_way(args, pins))
 
 
 def compared(args: argparse.Namespace) -> list[str]:
@@ -63,14 +73,7 @@ def compared(args: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in args.compare.split(",")))
 
 
-def which_point(args: argparse.Namespace) -> str:
-    """Return the point to take: what ``--pick`` says, else what the objective asks for."""
-    if args.pick is not None:
-        return str(args.pick)
-    return "memory" if args.objective == "memory" else "time"
-
-
-def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
+def _pins(args: argparse.Namespace) -> Mapping[str, Any] | None:
     """Return the plan.json of ``--strategies``, which leaves nothing to search."""
     if args.strategies is None:
         return None
@@ -86,14 +89,14 @@ def _pins(args: argparse.Namespace) -> dict[str, Any] | None:
     ):
         if getattr(args, name) is not None:
             raise UserError(f"--strategies fixes the plan, expected no --{name.replace('_', '-')}")
-    from tensoropt.compiler.exporter.plan.reader import read_pins
+    from tensoropt.compiler.search.frontier.pins import read_pins
 
     pins = read_pins(args.strategies)
     _check_size(f"--strategies {args.strategies}", Mesh(tuple(pins["mesh"]["shape"])))
     return pins
 
 
-def _pinned_way(args: argparse.Namespace, pins: dict[str, Any] | None) -> str | None:
+def _pinned_way(args: argparse.Namespace, pins: Mapping[str, Any] | None) -> str | None:
     """Return what the plan of ``--strategies``, if it is one for training, computes anew."""
     if pins is None:
         return None
@@ -120,28 +123,27 @@ def _check_size(what: str, mesh: Mesh) -> None:
         )
 
 
-def _devices(args: argparse.Namespace) -> tuple[int, Mesh | None]:
+def _devices(args: argparse.Namespace) -> int:
     count = None
     if args.devices is not None:
         count = whole_number("--devices", args.devices, 1, MAX_DEVICES)
     if args.mesh is not None:
         mesh = parse_mesh(args.mesh, count)
         _check_size("--mesh", mesh)
-        return mesh.size, mesh
-    default = MAX_DEVICES if args.objective == "devices" else DEFAULT_DEVICES
-    return count or default, None
+        return mesh.size
+    return count or (MAX_DEVICES if args.objective == "devices" else DEFAULT_DEVICES)
 
 
 def _seed(args: argparse.Namespace, searches: Sequence[str]) -> int | None:
     if args.seed is None:
-        return 0 if set(searches) & set(takers("seed")) else None
+        return None
     _check_taken("--seed", "seed", searches)
     return whole_number("--seed", args.seed, 0, 2**32 - 1)
 
 
-def _epsilon(args: argparse.Namespace, searches: Sequence[str]) -> float:
+def _epsilon(args: argparse.Namespace, searches: Sequence[str]) -> float | None:
     if args.epsilon is None:
-        return 0.0
+        return None
     _check_taken("--epsilon", "epsilon", searches)
     epsilon = _number(args.epsilon)
     if not 0 <= epsilon <= 1:

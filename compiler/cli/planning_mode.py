@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from tensoropt.compiler.cli.arguments import EMIT, wants_planning
 from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import Progress, write_text
-from tensoropt.compiler.cli.planning_flags import compared, read_request, which_point
+from tensoropt.compiler.cli.planning_flags import compared, read_request, read_step
 from tensoropt.compiler.cli.splitting import splitting_notes
+from tensoropt.compiler.cli.tracing import tracing
+from tensoropt.compiler.cost import bodies
+from tensoropt.compiler.exporter.plan.describe import check_ends
 from tensoropt.compiler.exporter.plan.writer import check_replaceable
-from tensoropt.compiler.pipeline.request import Chosen, Request, fitting
+from tensoropt.compiler.importer.dimensions import open_dims
+from tensoropt.compiler.pipeline.driver import compile_plan, loaded
+from tensoropt.compiler.pipeline.export import check_weights
+from tensoropt.compiler.pipeline.phases import Compilation
+from tensoropt.compiler.pipeline.text import said_of
 from tensoropt.compiler.report.comparison import (
     Comparison,
     comparison_csv,
@@ -36,13 +46,23 @@ from tensoropt.compiler.report.notes import (
 )
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
 from tensoropt.compiler.report.table import frontier_table, profile_table
+from tensoropt.compiler.report.training import training_notes
+from tensoropt.compiler.search.frontier.objectives import compare
+from tensoropt.compiler.search.frontier.objectives import profile as search_profile
 from tensoropt.compiler.search.frontier.points import Point, pick_point
+from tensoropt.compiler.search.frontier.request import Request, fitting
+from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.cut import argument_names, copy_of
+from tensoropt.compiler.training.spec import check_patterns
 from tensoropt.passes.base import PassError
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.passes.pipeline import passed
+from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
 from tensoropt.runtime.plan.dims import parse_dims
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.search import FrontierResult
+    from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
     from tensoropt.dialects.mlir import ir
 
 __all__ = ["run_planning"]
@@ -51,20 +71,28 @@ __all__ = ["run_planning"]
 def run_planning(args: argparse.Namespace) -> int:
     """Search, print what was asked for, and write the plan where ``-o`` says."""
     request = read_request(args)
+    step = read_step(args, request)
     dims = parse_dims(args.dim)
     _check_places(args)
     say = Progress(asked=args.progress)
+    path, text = Path(args.input), None
     try:
-        say(f"reading {args.input}")
-        module = _prepared(args, dims)
-        notes = _notes(module, request)
-        status = _plan(args, request, module, say)
-        say.clear()
-        for line in notes:
-            print(line, file=sys.stderr)
-        return status
+        with tracing(args) as options, _cleared(say):
+            report = SearchReport(say)
+            options["search"] = SearchStrategiesPass.of(request, report)
+            compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
+            say(f"reading {args.input}")
+            module, text = loaded(path, dims, training=args.train)
+            planning = _Planning(args, request, compilation, report, say)
+            return planning.run(module)
     except PassError as error:
-        raise UserError(f"{args.input}: {error}") from error
+        raise said_of(path, text, error) from error
+
+
+@contextmanager
+def _cleared(say: Progress) -> Iterator[None]:
+    try:
+        yield
     finally:
         say.clear()
 
@@ -74,97 +102,140 @@ def _check_places(args: argparse.Namespace) -> None:
     if args.plot is not None:
         check_plot_path(args.plot)
     if args.output is not None:
-        if not args.input.endswith(".onnx"):
+        if not args.input.endswith(".onnx") and args.weights is None:
             raise UserError(
                 f"-o {args.output}: a plan holds the weights of the model, "
-                f"expected an .onnx input, got: '{args.input}'"
+                f"expected an .onnx input or --weights MODEL.onnx, got: '{args.input}'"
             )
         if str(args.output) == "-":
             raise UserError("-o -: a plan is a folder, expected its name")
         check_replaceable(args.output)
 
 
-def _notes(module: ir.Module, request: Request) -> list[str]:
-    """Return what to say of sizes, bodies and the trained step, in the end: errors are one line."""
-    from tensoropt.compiler.importer.dimensions import open_dims
-    from tensoropt.compiler.pipeline.driver import phase_of
-
-    if names := open_dims(module):
-        return [open_sizes(names), *_turns(module)]
-    if not request.training or phase_of(module) == "train":
-        return _turns(module)
-    from tensoropt.compiler.pipeline.training_steps import build_step
-    from tensoropt.compiler.report.training import training_notes
-    from tensoropt.compiler.training.cut import argument_names
-    from tensoropt.compiler.training.spec import check_patterns
-
-    plain = replace(request.training[0], recompute="none")
-    check_patterns(plain.freeze, argument_names(module))
-    return [*training_notes(module, build_step(module, plain), plain.precision)]
-
-
 def _turns(module: ir.Module) -> list[str]:
-    from tensoropt.compiler.cost import bodies
-
     names = bodies.open_turns(module)
     return [open_turns(names)] if names else []
 
 
-def _prepared(args: argparse.Namespace, dims: dict[str, int]) -> ir.Module:
-    from tensoropt.compiler.exporter.plan.describe import check_ends
-    from tensoropt.compiler.pipeline.driver import load, phase_of, run_phase
+@dataclass
+class _Planning:
+    """One request, from the module that was read to what is printed and written."""
 
-    module = load(Path(args.input), dims, training=args.train)
-    passed = phase_of(module)
-    if passed == "train" and not args.train:
-        return module  # whoever built the step has prepared it
-    if passed != "import":
-        what = "building a training step" if args.train else "the search"
+    args: argparse.Namespace
+    request: Request
+    compilation: Compilation
+    report: SearchReport
+    say: Progress
+
+    def run(self, module: ir.Module) -> int:
+        """Return the exit status; notes come in the end: errors are one line."""
+        self._check_passed(module)
+        if self.args.weights is not None:
+            check_weights(module, self.args.weights)
+        if _is_searched(module):
+            self._write(module)
+            return 0
+        self._prepare(module)
+        notes = self._train(module)
+        status = self._plan(module)
+        self.say.clear()
+        for line in notes:
+            print(line, file=sys.stderr)
+        return status
+
+    def _check_passed(self, module: ir.Module) -> None:
+        """Refuse a text that has passed what the flags are about."""
+        phase = passed(module)
+        if _is_searched(module) and (wants_planning(self.args) or self.args.output is None):
+            self._refuse(phase, "the search")
+        if self.args.train and phase not in ("import", "prepare"):
+            self._refuse(phase, "building a training step")
+
+    def _refuse(self, phase: str, what: str) -> NoReturn:
         raise UserError(
-            f"{args.input}: has passed the {passed} already, expected IR from before {what}"
+            f"{self.args.input}: has passed the {phase} already, expected IR from before {what}"
         )
-    run_phase(module, "prepare", training=args.train)
-    try:
-        check_ends(module)
-    except UserError as error:
-        raise UserError(f"{args.input}: {error}") from None
-    return module
+
+    def _prepare(self, module: ir.Module) -> None:
+        self.compilation.advance(module, "prepare")
+        try:
+            check_ends(module)
+        except UserError as error:
+            raise UserError(f"{self.args.input}: {error}") from None
+
+    def _train(self, module: ir.Module) -> list[str]:
+        """Build the training step; return what to say of it, and of sizes and bodies."""
+        if names := open_dims(module):
+            return [open_sizes(names), *_turns(module)]
+        if not self.args.train:
+            return _turns(module)
+        spec = self.compilation.step.one_spec
+        check_patterns(spec.freeze, argument_names(module))
+        forward = copy_of(module)
+        self.compilation.advance(module, "train", self.say)
+        return [*training_notes(forward, module, spec.precision)]
+
+    def _plan(self, module: ir.Module) -> int:
+        if self.args.objective == "profile":
+            return _print_profile(self.args, self.request, read_graphs(module), self.say)
+        if self.args.compare is not None:
+            return _print_comparison(self.args, self.request, read_graphs(module), self.say)
+        try:
+            self._search(module)
+        except KeyboardInterrupt:
+            if self.report.result is None or not self.report.result.interrupted:
+                raise
+            return _print_interrupted(self.args, self.request, self._frontier())
+        notes = [*splitting_notes(self._frontier(), self._point())]
+        if self.args.plot is not None:
+            plot_frontier(self._frontier(), self.args.plot)
+        if self.args.pareto or self.args.output is None:
+            shown = replace(self._frontier(), chosen=self._point(), narrowed=not self.args.pareto)
+            _print_frontier(self.args, shown)
+        if self.args.output is not None:
+            self._write(module)
+        self.say.clear()
+        for line in notes:
+            print(line, file=sys.stderr)
+        return 0
+
+    def _search(self, module: ir.Module) -> None:
+        """Run the search; what it has to say of its frontier comes before what it refuses."""
+        try:
+            self.compilation.advance(module, "search")
+        finally:
+            self.say.clear()
+            if self.report.result is not None:
+                frontier = self._frontier()
+                for line in (
+                    *omissions(frontier),
+                    *endings(frontier, anytime=self.request.anytime),
+                ):
+                    print(line, file=sys.stderr)
+
+    def _frontier(self) -> FrontierReport:
+        assert self.report.request is not None
+        assert self.report.result is not None
+        return _report(self.args, self.report.request, self.report.result)
+
+    def _point(self) -> FrontierPoint:
+        assert self.report.point is not None
+        return self.report.point
+
+    def _write(self, module: ir.Module) -> None:
+        weights = self.args.weights or Path(self.args.input)
+        compile_plan(module, weights, self.args.output, self.say, self.compilation)
 
 
-def _plan(args: argparse.Namespace, request: Request, module: ir.Module, say: Progress) -> int:
-    if args.objective == "profile":
-        return _print_profile(args, request, module, say)
-    if args.compare is not None:
-        return _print_comparison(args, request, module, say)
-    request, result = _search(args, request, module, say)
-    say.clear()
-    frontier = _report(args, request, result)
-    for line in (*omissions(frontier), *endings(frontier, anytime=request.anytime)):
-        print(line, file=sys.stderr)
-    if result.interrupted:
-        return _print_interrupted(args, request, frontier)
-    point = pick_point(fitting(result.points, request), which_point(args))
-    notes = [*splitting_notes(frontier, point)]
-    if args.plot is not None:
-        plot_frontier(frontier, args.plot)
-    if args.pareto or args.output is None:
-        _print_frontier(args, replace(frontier, chosen=point, narrowed=not args.pareto))
-    if args.output is not None:
-        from tensoropt.compiler.pipeline.driver import compile_plan
-
-        chosen = Chosen(Path(args.input), request, result, point)
-        compile_plan(module, chosen, args.output, say)
-    say.clear()
-    for line in notes:
-        print(line, file=sys.stderr)
-    return 0
+def _is_searched(module: ir.Module) -> bool:
+    return EMIT.index(passed(module)) >= EMIT.index("search")
 
 
 def _print_interrupted(args: argparse.Namespace, request: Request, frontier: FrontierReport) -> int:
     """Print what was found before Ctrl-C; no file is written for less than was asked for."""
     chosen = None
     if not args.pareto and args.output is None:
-        chosen = pick_point(fitting(frontier.points, request), which_point(args))
+        chosen = pick_point(fitting(frontier.points, request), request.picked)
     _print_frontier(args, replace(frontier, chosen=chosen, narrowed=chosen is not None))
     sys.stdout.flush()
     unwritten = [str(path) for path in (args.output, args.plot) if path is not None]
@@ -174,16 +245,6 @@ def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Fro
     return INTERRUPTED
 
 
-def _search(
-    args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
-) -> tuple[Request, FrontierResult]:
-    from tensoropt.compiler.pipeline.driver import fewest_devices, frontier
-
-    if args.objective == "devices":
-        return fewest_devices(module, request, say)
-    return request, frontier(module, request, say)
-
-
 def _report(
     args: argparse.Namespace,
     request: Request,
@@ -191,7 +252,7 @@ def _report(
 ) -> FrontierReport:
     return FrontierReport(
         Path(args.input).name,
-        request.device.name,
+        request.description.name,
         request.devices,
         result.points,
         epsilon=result.epsilon,
@@ -214,21 +275,19 @@ def _print_frontier(args: argparse.Namespace, frontier: FrontierReport) -> None:
 
 
 def _print_profile(
-    args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
+    args: argparse.Namespace, request: Request, graphs: Graphs, say: Progress
 ) -> int:
-    from tensoropt.compiler.pipeline.driver import profile as search_profile
-
     rows: list[tuple[int, Point | None]] = []
     status = 0
     try:
-        for row in search_profile(module, request, say):
+        for row in search_profile(graphs, request, say):
             rows.append(row)
     except KeyboardInterrupt:
         if not rows:
             raise
         status = INTERRUPTED
     say.clear()
-    profile = ScalingReport(Path(args.input).name, request.device.name, rows)
+    profile = ScalingReport(Path(args.input).name, request.description.name, rows)
     if args.format == "json":
         write_text(None, profile_json(profile))
     elif args.format == "csv":
@@ -242,14 +301,12 @@ def _print_profile(
 
 
 def _print_comparison(
-    args: argparse.Namespace, request: Request, module: ir.Module, say: Progress
+    args: argparse.Namespace, request: Request, graphs: Graphs, say: Progress
 ) -> int:
-    from tensoropt.compiler.pipeline.driver import compare
-
-    rows = compare(module, request, compared(args), say)
+    rows = compare(graphs, request, compared(args), say)
     say.clear()
     name = Path(args.input).name
-    comparison = Comparison(name, request.device.name, request.devices, rows)
+    comparison = Comparison(name, request.description.name, request.devices, rows)
     if args.format == "json":
         write_text(None, comparison_json(comparison))
     elif args.format == "csv":

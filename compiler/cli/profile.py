@@ -8,6 +8,7 @@ import platform
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -136,7 +137,9 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     from tensoropt.compiler.cost.device import load_device
 
     started_s = time.monotonic()
-    training = read_training(args)[0] if args.train else None
+    training = read_training(args)
+    if training is not None and training.recompute == "auto":
+        training = replace(training, recompute="none")
     threads = whole_number("--threads", args.threads, 1, 1024)
     ranks = None if args.ranks is None else whole_number("--ranks", args.ranks, 1, MAX_RANKS)
     budget_s, dims = _budget(args), parse_dims(args.dim)

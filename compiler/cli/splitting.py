@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.cli.arguments import MAX_DEVICES
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.notes import undivided, unsplit
+from tensoropt.compiler.search.frontier.request import MAX_DEVICES
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier.search import FrontierPoint

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensoropt.compiler.cli.emit_mode import printing
 from tensoropt.compiler.cli.expected import mismatches, parse_expectations
 from tensoropt.compiler.cli.guard import FAILURE
 from tensoropt.compiler.cli.output import write_text
+from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.passes.base import PassError
 from tensoropt.passes.diagnostics import Diagnostic, describe
@@ -51,7 +51,7 @@ def run_texts(args: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> tuple[str, str]:
-    from tensoropt.compiler.pipeline.driver import read_text
+    from tensoropt.compiler.pipeline.text import read_text
 
     return "<stdin>" if path == "-" else path, read_text(Path(path))
 
@@ -67,7 +67,7 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 def _run_part(
     args: argparse.Namespace, part: str, line: int, name: str
 ) -> tuple[str | None, list[Diagnostic]]:
-    from tensoropt.compiler.pipeline.driver import new_context
+    from tensoropt.compiler.pipeline.text import new_context
 
     diagnostics: list[Diagnostic] = []
     with new_context() as context:
@@ -80,13 +80,14 @@ def _run_part(
 
 
 def _transform(args: argparse.Namespace, part: str, line: int, context: ir.Context) -> str:
-    from tensoropt.compiler.pipeline.driver import parse_text
+    from tensoropt.compiler.pipeline.text import parse_text
     from tensoropt.passes.pipeline import Pipeline, parse_pipeline
 
     passes = parse_pipeline(args.pass_pipeline or "", context)
     # Blank lines in front keep the line numbers of the whole file.
     module = parse_text("\n" * (line - 1) + part)
-    Pipeline(passes, **printing(args)).run(module)
+    with tracing(args) as options:
+        Pipeline(passes, **options).run(module)
     # Locations hold the names of ONNX nodes: a text that has them keeps them.
     return str(module.operation.get_asm(enable_debug_info=" loc(" in part))
 

@@ -1,21 +1,18 @@
-"""The training flags of tensoropt-opt, checked and turned into the steps to search."""
+"""The training flags of tensoropt-opt, checked and turned into the pass that builds the step."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.spec import (
-    RECOMPUTE,
-    Optimizer,
-    TrainingSpec,
-    parse_loss,
-    parse_patterns,
-)
+from tensoropt.compiler.training.spec import RECOMPUTE, Optimizer, parse_patterns
+
+if TYPE_CHECKING:
+    from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = ["check_training", "read_training"]
 
@@ -54,45 +51,52 @@ def check_training(args: argparse.Namespace) -> None:
         raise UserError("--emit train prints the step of training, expected --train as well")
 
 
-def read_training(args: argparse.Namespace, pinned: str | None = None) -> list[TrainingSpec]:
-    """Return the steps to search, one per way to recompute; none without ``--train``.
+def read_training(
+    args: argparse.Namespace, pinned: str | None = None
+) -> BuildTrainingStepPass | None:
+    """Return the pass that builds the step to search; none without ``--train``.
 
-    ``pinned`` is the way of the plan whose strategies are taken.
+    ``pinned`` is what the plan whose strategies are taken computes anew.
     """
     if not args.train:
-        return []
+        return None
     if args.loss is None:
         raise UserError(
             "--train needs --loss, such as softmax-cross-entropy:OUTPUT,LABELS, mse:OUTPUT,LABELS "
             "or output:NAME"
         )
-    spec = _checked(lambda: _spec(args))
-    return [replace(spec, recompute=way) for way in _ways(args, pinned)]
+    step = _step(args)
+    _checked(lambda: step.spec)
+    return replace(step, recompute=_recompute(args, pinned))
 
 
-def _spec(args: argparse.Namespace) -> TrainingSpec:
+def _step(args: argparse.Namespace) -> BuildTrainingStepPass:
+    from tensoropt.passes.build_training_step import BuildTrainingStepPass
+
     micro_batches = "1" if args.micro_batches is None else args.micro_batches
-    return TrainingSpec(
-        parse_loss(args.loss),
-        _optimizer(args),
-        whole_number("--micro-batches", micro_batches, 1, MOST_MICRO_BATCHES),
-        None if args.clip_norm is None else _number("--clip-norm", args.clip_norm),
-        "float32" if args.precision is None else args.precision,
-        freeze=tuple(pattern for text in args.freeze for pattern in parse_patterns(text)),
+    return BuildTrainingStepPass(
+        loss=args.loss,
+        optimizer="adamw" if args.optimizer is None else args.optimizer,
+        **_optimizer(args),
+        micro_batches=whole_number("--micro-batches", micro_batches, 1, MOST_MICRO_BATCHES),
+        clip_norm=None if args.clip_norm is None else _number("--clip-norm", args.clip_norm),
+        precision="float32" if args.precision is None else args.precision,
+        freeze=",".join(pattern for text in args.freeze for pattern in parse_patterns(text)),
     )
 
 
-def _optimizer(args: argparse.Namespace) -> Optimizer:
-    made = Optimizer("adamw" if args.optimizer is None else args.optimizer)
+def _optimizer(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what the flags say of the optimizer, each of which belongs to some alone."""
+    made = _checked(lambda: Optimizer("adamw" if args.optimizer is None else args.optimizer))
     for name, owners in _OWNERS.items():
         if getattr(args, name) is not None and made.name not in owners:
             flag, listed = _flag(name), " or ".join(owners)
             raise UserError(f"{flag} belongs to --optimizer {listed}, got: --optimizer {made.name}")
-    given: dict[str, Any] = _betas(args.betas)
+    given = _betas(args.betas)
     for field, name in (("momentum",) * 2, ("epsilon", "adam_epsilon"), ("weight_decay",) * 2):
         if getattr(args, name) is not None:
             given[field] = _number(_flag(name), getattr(args, name))
-    return replace(made, **given)
+    return given
 
 
 def _betas(text: str | None) -> dict[str, float]:
@@ -104,20 +108,17 @@ def _betas(text: str | None) -> dict[str, float]:
     return {f"beta{i}": _number("--betas", number) for i, number in enumerate(numbers, 1)}
 
 
-def _ways(args: argparse.Namespace, pinned: str | None) -> Sequence[str]:
-    """Return what to recompute: one way where the flags are about one step."""
-    single = args.compare is not None or args.emit == "train"
-    default = pinned or ("none" if single else "auto")
-    given = default if args.recompute is None else args.recompute
+def _recompute(args: argparse.Namespace, pinned: str | None) -> str:
+    """Return what to compute anew; a comparison of searches is of one step."""
+    default = pinned or ("none" if args.compare is not None else "auto")
+    given: str = default if args.recompute is None else args.recompute
     check_known("--recompute: unknown choice", given, (*RECOMPUTE, "auto"))
     if pinned is not None and given != pinned:
         raise UserError(f"--recompute: expected {pinned}, as --strategies has it, got: {given}")
-    if given != "auto":
-        return (given,)
-    if single:
-        flag, listed = "--compare" if args.compare else "--emit train", ", ".join(RECOMPUTE)
-        raise UserError(f"--recompute: expected one of {listed} with {flag}, got: auto")
-    return RECOMPUTE
+    if given == "auto" and args.compare is not None:
+        listed = ", ".join(RECOMPUTE)
+        raise UserError(f"--recompute: expected one of {listed} with --compare, got: auto")
+    return given
 
 
 def _checked(make: Callable[[], T]) -> T:

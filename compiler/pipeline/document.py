@@ -1,55 +1,55 @@
-"""The entries of plan.json, in their order."""
+"""The entries of plan.json, in their order, as a partitioned module says them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import RankMemory
 from tensoropt.compiler.exporter.plan.writer import sha256
-from tensoropt.compiler.pipeline.request import Chosen
-from tensoropt.compiler.search.frontier.points import FIELDS, Point, listed
+from tensoropt.compiler.search.frontier.points import FIELDS, listed
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.memory import StaticParts
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import mesh_of
+from tensoropt.dialects.topt.keys import DEVICE, SEARCH
+from tensoropt.passes.points import WrittenPoint, read_points
 
-__all__ = ["SCHEMA", "plan_document"]
+__all__ = ["SCHEMA", "plan_document", "predicted"]
 
 SCHEMA = 1
 
 
-def plan_document(
-    chosen: Chosen,
-    described: Mapping[str, Any],
-    memory: RankMemory,
-    parts: StaticParts | None = None,
-) -> dict[str, Any]:
-    """Return plan.json without ``files`` and ``sha256``.
+def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
+    """Return the first entries of plan.json, up to what describes the graphs.
 
-    ``described`` comes from :func:`describe_module`, for a training step with the entry
-    ``training``; ``memory`` comes from the partitioned module, and ``parts`` from that of a step.
+    ``model`` is the file that the module was imported from.
     """
-    request, point = chosen.request, chosen.point
+    held = module.operation.attributes
+    mesh, found = mesh_of(module.operation), SEARCH.of(held)
     return {
         "schema": SCHEMA,
         "tool": TOOL,
-        "model": {"name": chosen.source.name, "sha256": sha256(chosen.source)},
-        "device": request.device.name,
-        "mesh": {"shape": list(point.mesh)},
-        "ranks": math.prod(point.mesh),
-        "search": {"name": request.search, "seed": request.seed, "epsilon": chosen.result.epsilon},
-        "frontier": listed(chosen.result.points),
-        "chosen": point.index,
-        "predicted": _predicted(point, memory, parts),
-        **described,
+        "model": {"name": model.name, "sha256": sha256(model)},
+        "device": load_device(DEVICE.of(held)).name,
+        "mesh": {"shape": list(mesh.shape)},
+        "ranks": mesh.size,
+        "search": {name: found.get(name) for name in ("name", "seed", "epsilon")},
+        "frontier": listed(read_points(module)),
+        "chosen": _chosen(module).index,
     }
 
 
-def _predicted(point: Point, memory: RankMemory, parts: StaticParts | None) -> dict[str, Any]:
+def predicted(
+    module: ir.Module, memory: RankMemory, parts: StaticParts | None = None
+) -> dict[str, Any]:
     """Return the cost of the chosen point, its memory as the emitted graphs have it.
 
     The frontier cannot know the temporaries of an op that takes several on one rank.
     """
+    point = _chosen(module)
     return {
         **{name: getattr(point, name) for name in FIELDS},
         "memory_bytes": memory.static_bytes + memory.transient_bytes,
@@ -57,3 +57,10 @@ def _predicted(point: Point, memory: RankMemory, parts: StaticParts | None) -> d
         "transient_bytes": memory.transient_bytes,
         **({} if parts is None else {"static_parts": vars(parts)}),
     }
+
+
+def _chosen(module: ir.Module) -> WrittenPoint:
+    for point in read_points(module):
+        if point.chosen:
+            return point
+    raise UserError("the module has no chosen topt.point, expected check-strategies to be run")

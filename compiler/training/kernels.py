@@ -132,11 +132,13 @@ def _has_kernel(
 def without_kernels(module: ir.Module) -> Counter[str]:
     """Return how many ops of each operator ONNX Runtime leaves to the CPU. Linear in the ops.
 
-    Those of other domains count where no kernel knows the type of the first result.
+    Those of other domains count where no kernel knows the type of the first result; what a training
+    step computes anew does not count.
     """
     opset = onnx.opsets(module)[""]
     block = onnx.function(module).regions[0].blocks[0]
     ops = [op.operation for op in block if onnx.is_onnx(op.operation)]
+    ops = [op for op in ops if onnx.phase(op) != "recompute"]
     return Counter(op.name.removeprefix("onnx.") for op in ops if _stays_behind(op, opset))
 
 

@@ -2,9 +2,11 @@
 
 from tensoropt.dialects.topt.dialect import (
     AXIS_CONSTANT,
+    POINT,
     RESHARD,
     AxisConstantOp,
     LayoutAttr,
+    PointOp,
     ReshardOp,
     StrategyAttr,
     Topt,
@@ -22,9 +24,11 @@ from tensoropt.dialects.topt.layouts import (
 __all__ = [
     "AXIS_CONSTANT",
     "MESH",
+    "POINT",
     "RESHARD",
     "AxisConstantOp",
     "LayoutAttr",
+    "PointOp",
     "ReshardOp",
     "StrategyAttr",
     "Topt",

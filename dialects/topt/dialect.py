@@ -10,15 +10,17 @@ from tensoropt.dialects.mlir import ext, ir
 
 __all__ = [
     "AXIS_CONSTANT",
+    "POINT",
     "RESHARD",
     "AxisConstantOp",
     "LayoutAttr",
+    "PointOp",
     "ReshardOp",
     "StrategyAttr",
     "Topt",
 ]
 
-RESHARD, AXIS_CONSTANT = "topt.reshard", "topt.axis_constant"
+RESHARD, AXIS_CONSTANT, POINT = "topt.reshard", "topt.axis_constant", "topt.point"
 
 
 class Topt(ext.Dialect, name="topt"):
@@ -54,3 +56,17 @@ class AxisConstantOp(Topt.Operation, name="axis_constant", traits=[ext.Pure]):
     values: Any
     axes: Any
     output: ext.Result[Any]
+
+
+class PointOp(Topt.Operation, name="point"):
+    """A point of the frontier that the search found; the one that the strategies are is `chosen`.
+
+    Seconds of a step and bytes of a device, predicted. In a training step `recompute` says what
+    the backward pass of this point computes anew.
+    """
+
+    mesh: Any
+    compute_s: ir.FloatAttr
+    communication_s: ir.FloatAttr
+    static_bytes: ir.IntegerAttr
+    transient_bytes: ir.IntegerAttr

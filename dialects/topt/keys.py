@@ -44,20 +44,27 @@ __all__ = [
     "OPERATION",
     "OPSET",
     "PARAM",
+    "PASSED",
     "PHASE",
     "PHASES",
     "PREFIX",
+    "RECOMPUTE",
     "REGIONS",
     "REPEATS",
     "RESULT",
+    "SEARCH",
     "SEARCHED",
     "STATE",
     "STRATEGY",
+    "TRAINING",
     "UPDATES",
     "Key",
 ]
 
 T = TypeVar("T")
+
+Setting = str | int | float
+"""What was asked for under a name; what was not is left out."""
 
 PREFIX = "topt."
 
@@ -128,6 +135,16 @@ def _are_versions(attribute: ir.Attribute) -> bool:
     return isinstance(attribute, ir.DictAttr) and all(_is_int(one.attr) for one in attribute)
 
 
+def _is_setting(attribute: ir.Attribute) -> bool:
+    return isinstance(attribute, ir.StringAttr | ir.FloatAttr) or _is_int(attribute)
+
+
+def _setting(value: Setting) -> ir.Attribute:
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    return _int(value) if isinstance(value, int) else ir.FloatAttr.get(ir.F64Type.get(), value)
+
+
 _FLAG: Kind[bool] = Kind(
     "no value",
     lambda held: isinstance(held, ir.UnitAttr),
@@ -158,6 +175,12 @@ _VERSIONS: Kind[Mapping[str, int]] = Kind(
     _are_versions,
     lambda held: {one.name: int(one.attr.value) for one in held},
     lambda versions: ir.DictAttr.get({name: _int(version) for name, version in versions.items()}),
+)
+_SETTINGS: Kind[Mapping[str, Setting]] = Kind(
+    "a string, an i64 or an f64 per name",
+    lambda held: isinstance(held, ir.DictAttr) and all(_is_setting(one.attr) for one in held),
+    lambda held: {one.name: one.attr.value for one in held},
+    lambda settings: ir.DictAttr.get({name: _setting(own) for name, own in settings.items()}),
 )
 _LAYOUT: Kind[Layout] = Kind(
     "#topt.layout", lambda held: isinstance(held, LayoutAttr), layout_of, layout_attr
@@ -192,6 +215,14 @@ MERGED = _key("merged", _TEXTS, MODULE)
 LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
 
+PASSED = _key("passed", _TEXT, MODULE)
+"""The phase of the pipeline that the module has passed; before the first there is none."""
+TRAINING = _key("training", _SETTINGS, MODULE)
+"""The options that the training step was built with."""
+SEARCH = _key("search", _SETTINGS, MODULE)
+"""What found the strategies: `name`, and where it has them `seed` and `epsilon`. `strategies` is
+the fingerprint of what it found: strategies of another one were edited."""
+
 NAME = _key("name", _TEXT, ARGUMENT, RESULT)
 """The name that the ONNX graph gives the tensor."""
 DIMS = _key("dims", _TEXTS, ARGUMENT, RESULT)
@@ -213,6 +244,8 @@ CLASSES = _key("classes", _INT, ARGUMENT)
 UPDATES = _key("updates", _TEXT, RESULT)
 """The name of the argument whose value in the next step the result is."""
 
+RECOMPUTE = _key("recompute", _TEXT, OPERATION)
+"""On a function: what this way to build the training step computes anew."""
 REGIONS = _key("regions", _TEXTS, OPERATION)
 """The ONNX attribute that each region of the operation stands for."""
 STRATEGY = _key("strategy", _STRATEGY, OPERATION)

@@ -18,18 +18,13 @@ class InvalidError(UserError):
         self.op, self.message = op, message
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class Carrier:
-    """An operation, or one of its arguments or results, by number; ``place`` is as keys have it."""
+    """An operation, or an argument or result of one, called ``subject``, as places of keys say."""
 
     op: ir.Operation
     place: str
-    number: int | None = None
-
-    @property
-    def subject(self) -> str:
-        """How messages call it after the name of the operation, empty for the operation itself."""
-        return "" if self.number is None else f"{self.place.split()[-1]} {self.number}"
+    subject: str = ""
 
     def wrong(self, message: str) -> InvalidError:
         """Return the error that ``message``, which follows the subject, is about."""

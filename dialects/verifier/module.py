@@ -6,7 +6,7 @@ of them, with the types it goes with, is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tensoropt.compiler.support.errors import did_you_mean
@@ -47,8 +47,6 @@ class _Verifier:
         self.module = module
         self.fitting = Fitting(module)
         self.references = References()
-        self.takers = {**self.references.takers, STRATEGY.name: self._strategy}
-        self.foreign: set[str] = set()  # names of attributes that are not ours
         self.known: set[tuple[str, ir.Attribute, str]] = set()
         self.fitted: set[tuple[Any, ...]] = set()
         self.checks = {
@@ -59,40 +57,26 @@ class _Verifier:
         }
 
     def run(self) -> None:
-        held = self.module.attributes
-        self._attributes(Carrier(self.module, MODULE), [(name, held[name]) for name in held])
-        self._inside(self.module)
+        self._attributes(Carrier(self.module, MODULE), self.module.attributes)
+        for op in onnx.walk(self.module):
+            check = self.checks.get(op.name)
+            if check is not None:
+                check(op)
+            held = op.attributes
+            if any(name.startswith(PREFIX) for name in held):
+                self._attributes(Carrier(op, OPERATION), held)
+                if STRATEGY.on(held):
+                    self._strategy(op, held[STRATEGY.name])
         self.references.check()
 
-    def _inside(self, op: ir.Operation) -> None:
-        """Check the operations in the regions of ``op``. What runs for each of them is short: there
-        are many, and most carry nothing of ours."""
-        for region in op.regions:
-            for block in region:
-                for view in block:
-                    inner = view.operation
-                    check = self.checks.get(inner.name)
-                    if check is not None:
-                        check(inner)
-                    held = inner.attributes
-                    if not self.foreign.issuperset(held):
-                        self._operation(inner, held)
-                    if len(inner.regions):
-                        self._inside(inner)
-
-    def _operation(self, op: ir.Operation, held: Any) -> None:
-        foreign = self.foreign
-        ours = [(name, held[name]) for name in held if name not in foreign]
-        foreign.update(name for name, _ in ours if not name.startswith(PREFIX))
-        self._attributes(Carrier(op, OPERATION), ours)
-
-    def _attributes(self, carrier: Carrier, held: Iterable[tuple[str, ir.Attribute]]) -> None:
-        for name, attribute in held:
+    def _attributes(self, carrier: Carrier, held: Any) -> None:
+        takers = self.references.takers
+        for name in _names(held):
             if name.startswith(PREFIX):
+                attribute = held[name]
                 self._attribute(carrier, name, attribute)
-                taker = self.takers.get(name)
-                if taker is not None:
-                    taker(carrier, attribute)
+                if name in takers:
+                    takers[name](carrier, attribute)
 
     def _attribute(self, carrier: Carrier, name: str, attribute: ir.Attribute) -> None:
         """Check name, place and kind of one attribute, each once."""
@@ -116,8 +100,7 @@ class _Verifier:
             )
         self.known.add(case)
 
-    def _strategy(self, carrier: Carrier, strategy: Any) -> None:
-        op = carrier.op
+    def _strategy(self, op: ir.Operation, strategy: Any) -> None:
         operands = op.operands if not len(op.regions) else onnx.read_by(op)
         types = [value.type for value in operands], [value.type for value in op.results]
         case = strategy, *types[0], None, *types[1]
@@ -125,7 +108,7 @@ class _Verifier:
             return
         sides = ("operand", strategy.operands, types[0]), ("result", strategy.results, types[1])
         for side, layouts, own in sides:
-            self._side(carrier, side, list(ir.ArrayAttr(layouts)), own)
+            self._side(Carrier(op, OPERATION), side, list(ir.ArrayAttr(layouts)), own)
         self.fitted.add(case)
 
     def _side(
@@ -137,11 +120,18 @@ class _Verifier:
                 f"expected {len(types)}, got: {len(layouts)}"
             )
         for number, (layout, type_) in enumerate(zip(layouts, types, strict=True)):
-            problem = self.fitting.problem(layout, type_)
-            if problem is not None:
-                raise carrier.wrong(f"layout of {side} {number} {problem}")
+            self._layout(carrier, f"layout of {side} {number}", layout, type_)
+
+    def _layout(
+        self, carrier: Carrier, name: str, layout: Any, type_: ir.Type, *, local: bool = False
+    ) -> None:
+        problem = self.fitting.problem(layout, type_, local=local)
+        if problem is not None:
+            raise carrier.wrong(f"{name} {problem}")
 
     def _function(self, op: ir.Operation) -> None:
+        self.references.check()
+        self.references = References()  # a function refers to nothing of another
         kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
         local = not _has_global_shapes(op)
         for place, key, types in (
@@ -151,21 +141,20 @@ class _Verifier:
             held = ir.ArrayAttr(op.attributes[key]) if key in op.attributes else ()
             dictionaries = map(ir.DictAttr, held)
             for number, (own, type_) in enumerate(zip(dictionaries, types, strict=False)):
-                carrier = Carrier(op, place, number)
-                self._attributes(carrier, _entries(own, place))
+                subject = f"{place.removeprefix('an ').removeprefix('a ')} {number}"
+                self._attributes(Carrier(op, place, subject), own)
                 if LAYOUT.on(own):
-                    problem = self.fitting.problem(own[LAYOUT.name], type_, local=local)
-                    if problem is not None:
-                        raise InvalidError(op, f"layout of {carrier.subject} {problem}")
+                    carrier = Carrier(op, place)
+                    self._layout(
+                        carrier, f"layout of {subject}", own[LAYOUT.name], type_, local=local
+                    )
 
     def _reshard(self, op: ir.Operation) -> None:
         carrier, type_ = Carrier(op, OPERATION), op.operands[0].type
         if op.results[0].type != type_:
             raise carrier.wrong(f"changes the type, expected {type_}, got: {op.results[0].type}")
         for name in ("src", "dst"):
-            problem = self.fitting.problem(op.attributes[name], type_)
-            if problem is not None:
-                raise carrier.wrong(f"layout '{name}' {problem}")
+            self._layout(carrier, f"layout '{name}'", op.attributes[name], type_)
 
     def _axis_constant(self, op: ir.Operation) -> None:
         carrier, axes, mesh = Carrier(op, OPERATION), op.attributes["axes"], self.fitting.mesh
@@ -204,19 +193,11 @@ class _Verifier:
             raise InvalidError(op, f"has an axis without a size, expected 1 or more, got: {text}")
 
 
-_OURS = {
-    place: [name for name, key in KEYS.items() if place in key.places]
-    for place in (ARGUMENT, RESULT)
-}
-
-
-def _entries(held: ir.DictAttr, place: str) -> list[tuple[str, ir.Attribute]]:
-    """Return what an argument or result carries.
-
-    Asking for each name that may be there is quicker than listing those that are there.
-    """
-    found = [(name, held[name]) for name in _OURS[place] if name in held]
-    return found if len(found) == len(held) else [(item.name, item.attr) for item in held]
+def _names(held: Any) -> list[str]:
+    """Return the names of the attributes in an operation's, or in a dictionary."""
+    if isinstance(held, ir.DictAttr):
+        return [item.name for item in held]
+    return list(held)
 
 
 def _has_global_shapes(function: ir.Operation) -> bool:

@@ -19,11 +19,9 @@ from graphs.trained import TRAINED
 from graphs.vit import Vit
 from tiny import TINY, write_tiny
 
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.pipeline.document import Chosen
-from tensoropt.compiler.pipeline.request import Request
 from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.runtime.inference.jobs import check_plans
 
 GRAPHS = Path(__file__).parent.parent.parent / "bench" / "graphs"
@@ -167,12 +165,12 @@ def _unrolled_weight(name: str, given: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", ["gpt3_175b", "mixtral_8x7b", "inception_v3"])
 def test_scaled_down_models_agree_on_two_ranks(name: str, tmp_path: Path) -> None:
     path = write_tiny(name, tmp_path)
-    request = Request(load_device("cpu"), "cpu", 2)
+    request = Request(2, epsilon=0.0)
     result = driver.frontier(_prepared(path), request)
     for pick in (fastest, leanest):
-        chosen = Chosen(path, request, result, pick(result.points))
-        folder = tmp_path / pick.__name__
-        driver.compile_plan(_prepared(path), chosen, folder, lambda text: None)
+        module, folder = _prepared(path), tmp_path / pick.__name__
+        driver.settle(module, pick(result.points), request, result)
+        driver.compile_plan(module, path, folder)
     plans = [tmp_path / pick.__name__ for pick in (fastest, leanest)]
     results = check_plans(plans, path, int_range=(0, TINY[name].get("vocabulary", 2)))
     assert all(held.passed for held in results), results

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from graphs.trained import TRAINED
 from train_frontiers import state_cuts
-from train_plans import RECIPES, Recipe, prepared, request_of, zero_point
+from train_plans import RECIPES, trained, zero_point
 from train_runs import difference
 from training_data import draw
 
@@ -19,17 +19,11 @@ DEVICES = 2
 def test_zero_splits_moments_and_then_parameters(
     stage: int, parameters: float, tmp_path: Path
 ) -> None:
-    module = prepared(TRAINED["gpt2"].build("gpt2").save(tmp_path, seed=0))
-    point = zero_point(module, request_of(RECIPES["gpt2"], DEVICES, ("none",)), stage)
+    path = TRAINED["gpt2"].build("gpt2").save(tmp_path, seed=0)
+    point = zero_point(trained(path, RECIPES["gpt2"], "none"), DEVICES, stage)
     cuts = state_cuts(point)
     assert cuts["parameters"] == pytest.approx(parameters, rel=0.01)
     assert cuts["moments"] == pytest.approx(DEVICES, rel=0.01)
-
-
-def test_what_is_asked_for_differs_in_what_is_recomputed() -> None:
-    request = request_of(Recipe("sgd", 0.1), DEVICES, ("none", "light"))
-    assert [spec.recompute for spec in request.training] == ["none", "light"]
-    assert {spec.optimizer.name for spec in request.training} == {"sgd"}
 
 
 def test_samples_are_the_same_and_labels_follow_tokens(tmp_path: Path) -> None:

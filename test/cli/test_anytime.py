@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.cli import planning_flags
 from tensoropt.compiler.cli.output import Progress
-from tensoropt.compiler.search.frontier import meshes
+from tensoropt.compiler.search.frontier import meshes, request
 from tensoropt.compiler.support.errors import UserError
 
 COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
@@ -145,7 +144,7 @@ def test_no_time_still_gives_the_fastest_and_the_leanest(opt, mlp: Path) -> None
 # The alarm may ring in a callback of the garbage collector, such as Hypothesis has: it rings again.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_default_answers_with_what_it_has_by_then(opt, monkeypatch) -> None:
-    monkeypatch.setattr(planning_flags, "DEFAULT_SEARCH_S", 0.5)
+    monkeypatch.setattr(request, "DEFAULT_SEARCH_S", 0.5)
     outcome = opt(LLAMA, "--devices", "8", "--pareto")
     assert outcome.status == 0
     first = outcome.out.splitlines()[0]
@@ -165,7 +164,7 @@ def test_the_default_is_exact_where_that_is_quick(opt, mlp: Path) -> None:
 
 
 def test_the_default_gives_a_point_however_long_that_takes(opt, mlp: Path, monkeypatch) -> None:
-    monkeypatch.setattr(planning_flags, "DEFAULT_SEARCH_S", 0.0)
+    monkeypatch.setattr(request, "DEFAULT_SEARCH_S", 0.0)
     monkeypatch.setattr(meshes, "LATE_S", 0.0)
     outcome = opt(mlp, "--devices", "4", "--pareto", "--format", "json")
     assert outcome.status == 0

@@ -148,7 +148,7 @@ sys.exit(command.load()())
 @pytest.mark.parametrize(
     ("command", "module"),
     [
-        ("tensoropt-opt", "tensoropt.compiler.pipeline.request"),
+        ("tensoropt-opt", "tensoropt.compiler.search.frontier.request"),
         ("tensoropt-profile", "tensoropt.compiler.cli.guard"),
         ("tensoropt-run", "tensoropt.runtime.support.job"),
     ],

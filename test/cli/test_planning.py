@@ -164,7 +164,7 @@ def test_plan_and_report_at_once(opt, mlp: Path, tmp_path: Path) -> None:
 
 def test_a_folder_of_somebody_is_refused_before_the_search(refused, mlp, tmp_path, monkeypatch):
     (tmp_path / "thesis.tex").write_text("years of work")
-    monkeypatch.setattr("tensoropt.compiler.pipeline.driver.frontier", None)
+    monkeypatch.setattr("tensoropt.compiler.search.frontier.objectives.search", None)
     message = refused(mlp, "--devices", "2", "-o", tmp_path)
     assert "got: a folder with 'thesis.tex', which is not part of a plan" in message
 
@@ -173,7 +173,7 @@ def test_a_full_disk_leaves_nothing(refused, mlp: Path, tmp_path: Path, monkeypa
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "rank0.onnx")
 
-    monkeypatch.setattr("tensoropt.compiler.exporter.rank.export_rank", full)
+    monkeypatch.setattr("tensoropt.compiler.pipeline.export.export_rank", full)
     message = refused(mlp, "--devices", "2", "-o", tmp_path / "plan")
     assert message == (
         f"-o {tmp_path / 'plan'}: no space left on device, the partial plan was removed"
@@ -365,7 +365,7 @@ def test_no_flag_prints_the_imported_module(opt, mlp: Path) -> None:
 
 
 def test_passes_over_a_model(opt, refused, mlp: Path) -> None:
-    flags = ["-p", "search-strategies{mesh=2},insert-reshards,optimize-reshards,partition"]
+    flags = ["-p", ",".join(PASSES.values()).strip(",")]
     assert opt(mlp, *flags).out == opt(mlp, "--emit", "partition", "--mesh", "2").out
     message = refused(mlp, "-p", "insert-reshards")
     assert message.startswith(f"{mlp}: ")
@@ -375,8 +375,8 @@ def test_passes_over_a_model(opt, refused, mlp: Path) -> None:
 PASSES = {
     "import": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce",
     "prepare": "search-strategies{mesh=2}",
-    "search": "insert-reshards,optimize-reshards",
-    "reshard": "partition,dce",
+    "search": "check-strategies,insert-reshards,optimize-reshards",
+    "reshard": "check-strategies,keep-whole,partition,dce",
     "partition": "",
 }
 
@@ -416,7 +416,7 @@ def test_planning_from_stdin(opt, refused, mlp: Path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("module {\n  oops\n"))
     assert refused("-", "--pareto", "--mesh", "2").startswith("<stdin>:2:3: ")
     monkeypatch.setattr(sys, "stdin", io.StringIO("module {}"))
-    assert refused("-", "--emit", "prepare").startswith("the module has no function @main")
+    assert refused("-", "--emit", "prepare").startswith("<stdin>: the module has no attribute topt")
 
 
 def test_a_full_disk_is_named(refused, mlp: Path, tmp_path: Path, monkeypatch) -> None:

@@ -38,10 +38,6 @@ LOSS = ("--train", "--loss", "mse:y,t")
         ([*LOSS, "--micro-batches="], "--micro-batches: expected a whole number from 1 to"),
         ([*LOSS, "--precision", "fp16"], "--precision: unknown type 'fp16', valid choices are fl"),
         ([*LOSS, "--recompute", "block"], "--recompute: unknown choice 'block', valid choices"),
-        (
-            [*LOSS, "--emit", "train", "--recompute", "auto"],
-            "--recompute: expected one of none, light, half, blocks with --emit train, got: auto",
-        ),
         ([*LOSS, "--compare", "--recompute", "auto"], "with --compare, got: auto"),
         ([*LOSS, "--emit", "train", "--devices", "2"], "--emit train comes before the search"),
         ([*LOSS, "-p", "cse"], "expected it without planning flags"),

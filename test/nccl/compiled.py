@@ -8,10 +8,10 @@ from pathlib import Path
 
 import zoo
 
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.pipeline.request import Chosen, Request
 from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 
 __all__ = ["compiled"]
 
@@ -23,24 +23,28 @@ def compiled(path: Path, devices: int, randoms: int, folder: Path) -> list[Path]
     """
     folder.mkdir(parents=True, exist_ok=True)
     directories = []
-    for name, chosen in _chosen(path, devices, randoms):
+    for name, *chosen in _chosen(path, devices, randoms):
         directories.append(folder / name)
-        driver.compile_plan(_prepared(path), chosen, directories[-1], lambda text: None)
+        module = _prepared(path)
+        driver.settle(module, *chosen)
+        driver.compile_plan(module, path, directories[-1])
     return directories
 
 
-def _chosen(path: Path, devices: int, randoms: int) -> Iterator[tuple[str, Chosen]]:
-    request = Request(load_device("cpu"), "cpu", devices).extremes
+def _chosen(
+    path: Path, devices: int, randoms: int
+) -> Iterator[tuple[str, FrontierPoint, Request, FrontierResult]]:
+    request = Request(devices, epsilon=1.0)
     module = _prepared(path)
     result = driver.frontier(module, request)
     for name, pick in (("fastest", fastest), ("leanest", leanest)):
-        yield name, Chosen(path, request, result, pick(result.points))
+        yield name, pick(result.points), request, result
     searches = [("data-parallel", None), *(("random", seed) for seed in range(randoms))]
     for search, seed in searches:
         own = replace(request, search=search, seed=seed)
         found = driver.frontier(module, own)
         name = search if seed is None else f"random-{seed}"
-        yield name, Chosen(path, own, found, found.points[0])
+        yield name, found.points[0], own, found
 
 
 def _prepared(path: Path) -> driver.ir.Module:

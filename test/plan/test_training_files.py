@@ -15,11 +15,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
-from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.pipeline.request import Chosen, Request
 from tensoropt.compiler.search.frontier.points import pick_point
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.plan.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -59,12 +59,13 @@ def compiled(
     model: Path, folder: Path, spec: TrainingSpec = SGD, devices: int = 1, pick: str = "time"
 ) -> dict[str, Any]:
     """Write a plan; return its document."""
-    request = Request(load_device("cpu"), "cpu", devices, training=[spec])
+    request = Request(devices, epsilon=0.0)
     module = driver.load(model, {}, training=True)
     driver.run_phase(module, "prepare", training=True)
+    driver.train(module, BuildTrainingStepPass.of(spec))
     result = driver.frontier(module, request)
-    chosen = Chosen(model, request, result, pick_point(result.points, pick))
-    driver.compile_plan(module, chosen, folder, lambda text: None)
+    driver.settle(module, pick_point(result.points, pick), request, result)
+    driver.compile_plan(module, model, folder)
     document: dict[str, Any] = json.loads((folder / "plan.json").read_text())
     return document
 

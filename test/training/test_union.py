@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tensoropt.compiler.pipeline.training_steps import StepPoint, search_steps
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult, LeftOut
+from tensoropt.compiler.search.frontier.steps import StepPoint, search_steps
 from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.compiler.support.errors import UserError
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tensoropt.compiler.search.frontier.pins import PLAN_FILE
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing_folder
 from tensoropt.runtime.plan.document import schema_error
@@ -26,7 +27,6 @@ __all__ = [
     "write_plan",
 ]
 
-PLAN_FILE = "plan.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

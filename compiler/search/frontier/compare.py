@@ -20,11 +20,10 @@ from tensoropt.compiler.search.frontier.search import (
     search_tables,
 )
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.dialects.mlir import ir
 
 __all__ = ["Attempt", "Compared", "attempt", "compare_methods"]
 
@@ -59,7 +58,7 @@ class Compared:
 
 
 def compare_methods(
-    module: ir.Module,
+    graph: Graph,
     meshes: Iterable[Mesh],
     device: Device,
     every: Sequence[SearchOptions],
@@ -70,7 +69,6 @@ def compare_methods(
     The tables are made before, once for all; the seconds are those of the search and of costing
     what it finds. Every point is costed as the graphs it leads to, the optimum too.
     """
-    graph = read_graph(module)
     tables = [mesh_tables(graph, mesh, device) for mesh in distinct_meshes(meshes, device)]
     least = min(_optimum(held, say).time_s for held in tables)
     return [_compared(attempt(tables, options, say), options, least) for options in every]

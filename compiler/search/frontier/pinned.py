@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,38 +15,56 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.compiler.support.errors import UserError, did_you_mean
-from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import is_no_value, read_by, split_name
 
-__all__ = ["pinned_frontier"]
+__all__ = ["Layouts", "chosen_frontier", "number_of", "pinned_frontier"]
+
+_T = TypeVar("_T")
 
 Layouts = tuple[tuple[Layout, ...], tuple[Layout, ...]]
 """Of the operands, and of the results."""
 
 
-def pinned_frontier(
-    module: ir.Module, document: Mapping[str, Any], device: Device
-) -> FrontierResult:
-    """Return the one point that ``document``, a plan.json, fixes for ``module``.
+def pinned_frontier(graph: Graph, document: Mapping[str, Any], device: Device) -> FrontierResult:
+    """Return the one point that ``document``, a plan.json, fixes for ``graph``.
 
     Every op needs the strategy of its node, and it must be one that the op's rule offers.
     Parameters with one use follow that use. Linear in the operands, times the options of an op.
     """
-    graph = read_graph(module)
     pins = _Pins(document)
     tables = MeshTables(graph, Mesh(tuple(document["mesh"]["shape"])), device)
     pins.check_ends(graph)
     for index in tables.variables:  # before the ops, whose names depend on --dim too
         if graph.nodes[index].kind == "argument":
-            _number(tables, index, pins)
+            _pinned(tables, index, pins)
     pins.check_ops(graph)
-    assignment = [_number(tables, index, pins) for index in tables.variables]
+    assignment = [_pinned(tables, index, pins) for index in tables.variables]
+    return _flagged(lambda: chosen_frontier(tables, assignment))
+
+
+def _pinned(tables: MeshTables, index: int, pins: _Pins) -> int:
+    wanted = pins.of(tables.graph.nodes[index])
+    return _flagged(lambda: number_of(tables, index, wanted))
+
+
+def _flagged(action: Callable[[], _T]) -> _T:
+    """Return ``action()``; what it refuses came with the flag."""
+    try:
+        return action()
+    except UserError as error:
+        raise UserError(f"--strategies: {error}") from None
+
+
+def chosen_frontier(tables: MeshTables, assignment: Sequence[int]) -> FrontierResult:
+    """Return the one point that an assignment is: per choosing node, the number of its option.
+
+    Raises UserError for a constant that would have to be communicated.
+    """
     point = frontier_point(Evaluator(tables), np.array(assignment, dtype=np.int32))
-    if not graph.trains:
+    if not tables.graph.trains:
         _check_reachable(tables, assignment)
     return FrontierResult([point], None)
 
@@ -128,10 +146,12 @@ def _check_row(node: Node, row: Mapping[str, Any]) -> None:
                 )
 
 
-def _number(tables: MeshTables, index: int, pins: _Pins) -> int:
-    """Return the number of the option that the plan fixes for a node."""
+def number_of(tables: MeshTables, index: int, wanted: Layouts) -> int:
+    """Return the number of the option of a node that has these layouts.
+
+    Raises UserError for layouts that are not offered.
+    """
     node, options = tables.graph.nodes[index], tables.options[index]
-    wanted = pins.of(node)
     for number, option in enumerate(options):
         if _same(wanted, option):
             return number
@@ -159,8 +179,7 @@ def _not_offered(
     else:
         what = f"'{node.returned_as or node.name}' cannot lie as"
     return UserError(
-        f"--strategies: {what} {_text(wanted)} on mesh {tables.mesh}, {why} "
-        f"such as {' or '.join(near)}"
+        f"{what} {_text(wanted)} on mesh {tables.mesh}, {why} such as {' or '.join(near)}"
     )
 
 
@@ -188,6 +207,6 @@ def _check_reachable(tables: MeshTables, assignment: Sequence[int]) -> None:
         if not np.isfinite(edge.time_s[assignment[edge.a], assignment[edge.b]]):
             names = [tables.graph.nodes[tables.variables[end]].name for end in (edge.a, edge.b)]
             raise UserError(
-                f"--strategies: '{names[1]}' wants the constant '{names[0]}' in a layout that "
+                f"'{names[1]}' wants the constant '{names[0]}' in a layout that "
                 "cannot be cut from the one it is stored in, expected that layout or R"
             )

@@ -24,21 +24,21 @@ _WHOLE_BELOW = 0.01
 _FEW_USES = 2
 
 
-def read_graph(module: ir.Module) -> Graph:
-    """Return the graph of ``@main``; linear in the number of operands.
+def read_graph(module: ir.Module, main: ir.Operation | None = None) -> Graph:
+    """Return the graph of a function, ``@main`` unless told; linear in the number of operands.
 
     Raises:
         UserError: an operation is not of the ``onnx`` namespace.
     """
-    return _Reader(module).read()
+    return _Reader(module, main or onnx.function(module)).read()
 
 
 class _Reader:
     """Builds the graph in one walk over the function."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, function: ir.Operation) -> None:
         self.versions = onnx.opsets(module)
-        self.function = onnx.function(module)
+        self.function = function
         self.graph = Graph([], [], module)
         self.indices: dict[ir.Value, int] = {}
         self.infos = TypeInfos()

@@ -1,0 +1,107 @@
+"""The last step: from a partitioned module, and the file with its weights, to a plan folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.cost.memory import program_memory
+from tensoropt.compiler.exporter.plan.describe import describe_module
+from tensoropt.compiler.exporter.plan.training import describe_step
+from tensoropt.compiler.exporter.plan.writer import plan_folder, write_plan
+from tensoropt.compiler.exporter.rank import export_rank, export_state
+from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.pipeline.document import plan_document, predicted
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.cut import copy_of, cut_step
+from tensoropt.compiler.training.memory import static_parts
+from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import mesh_of
+from tensoropt.dialects.topt.keys import NAME, PARAM, STATE, TRAINING
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.passes.keep_whole import drop_whole, whole_of
+from tensoropt.passes.pipeline import passed
+
+__all__ = ["check_weights", "export_plan"]
+
+Say = Callable[[str], None]
+
+
+def export_plan(module: ir.Module, weights: Path, directory: Path, say: Say) -> None:
+    """Write ``directory``: the graphs of each rank, the weights, and plan.json.
+
+    ``module`` is partitioned, and stays as it is; ``weights`` is the model that it was imported
+    from. The folder appears only when it is complete; an existing plan is replaced, anything else
+    is refused.
+    """
+    with plan_folder(directory) as folder:
+        program = copy_of(module)
+        drop_whole(program)
+        trains = TRAINING.on(module.operation.attributes)
+        export = _export_step if trains else _export_model
+        entries = export(module, program, folder, weights, say)
+        write_plan(folder, {**plan_document(module, weights), **entries})
+
+
+def check_weights(module: ir.Module, weights: Path) -> None:
+    """Raise UserError unless ``weights`` has each parameter of ``module``, of its type."""
+    source = _source(module, weights)
+    names = set(source.names)
+    whole = whole_of(module) if passed(module) == "partition" else module
+    for value, own in onnx.arguments(onnx.function(whole)):
+        if PARAM.on(own) or STATE.get(own) in ("parameter", "buffer"):
+            name = NAME.of(own)
+            if name not in names:
+                raise UserError(
+                    f"--weights {weights}: expected the model that the text was made of, "
+                    f"with a weight '{name}', got: none of that name"
+                )
+            _check_weight(f"--weights {weights}: weight '{name}'", source, name, value.type)
+
+
+def _check_weight(what: str, source: ParameterSource, name: str, wanted: Any) -> None:
+    shape, element = source.shape(name), source.element(name)
+    if list(shape) != list(wanted.shape) or element != element_of(str(wanted.element_type)):
+        sizes = "x".join(map(str, shape)) or "no dimensions"
+        raise UserError(f"{what}: expected {wanted}, got: {element.name} of {sizes}")
+
+
+def _source(module: ir.Module, weights: Path) -> ParameterSource:
+    trains = TRAINING.on(module.operation.attributes)
+    return ParameterSource(weights, training=trains)
+
+
+def _export_model(
+    module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say
+) -> dict[str, Any]:
+    """Write the graphs and weights of all ranks; return what plan.json says of them."""
+    source, mesh = _source(module, weights), mesh_of(module.operation)
+    for rank in range(mesh.size):
+        say(f"writing rank {rank}")
+        export_rank(program, rank, mesh.shape, folder, source)
+    return {
+        "predicted": predicted(module, program_memory(program)),
+        **describe_module(whole_of(module)),
+    }
+
+
+def _export_step(
+    module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say
+) -> dict[str, Any]:
+    """Write the two graphs of a training step for all ranks, and what it starts from."""
+    parts = cut_step(program)
+    source, mesh = _source(module, weights), mesh_of(module.operation)
+    for rank in range(mesh.size):
+        say(f"writing rank {rank}")
+        export_rank(parts.gradients, rank, mesh.shape, folder, source)
+        export_rank(parts.update, rank, mesh.shape, folder, source, ".update")
+        export_state(program, rank, mesh.shape, folder, source)
+    memory = program_memory(program)
+    spec = BuildTrainingStepPass.read(module).spec
+    return {
+        "predicted": predicted(module, memory, static_parts(program, memory)),
+        **describe_step(whole_of(module)).entries(spec, parts),
+    }

@@ -1,0 +1,92 @@
+"""The phases of the compiler and their passes, in order: there is no other way through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.mlir import ir
+from tensoropt.passes.base import Pass, PassError
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed, set_passed
+from tensoropt.passes.search_strategies import SearchStrategiesPass
+
+__all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "phases_after"]
+
+PHASES: Mapping[str, str] = {
+    "import": "",
+    "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce",
+    "train": "build-training-step",
+    "search": "search-strategies",
+    "reshard": "check-strategies,insert-reshards,optimize-reshards",
+    "partition": "check-strategies,keep-whole,partition,dce",
+}
+"""The passes of each phase, as pipeline text; `train` is one of training alone. The module says
+which it has passed, and can be printed after each, read back, and continued from there."""
+
+TRAINING_PHASES: Mapping[str, str] = {
+    **PHASES,
+    "prepare": PHASES["prepare"]
+    .replace("simplify", "simplify{keep-dropout=true}")
+    .replace("fold-transposes", "fold-transposes{all=true}"),
+}
+"""The same where a training step is built."""
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Compilation:
+    """Runs phases over a module, and prints what was asked for while they run.
+
+    ``trains`` says whether a training step is to be built; ``step`` and ``search`` are the passes
+    of the phases that have options, `train` and `search`. ``seconds`` collects the time of each
+    pass of all phases.
+    """
+
+    trains: bool = False
+    step: BuildTrainingStepPass = field(default_factory=BuildTrainingStepPass)
+    search: SearchStrategiesPass = field(default_factory=SearchStrategiesPass)
+    print_after_all: bool = False
+    print_after: Sequence[str] = ()
+    stream: TextIO | None = None
+    seconds: list[tuple[str, float]] = field(default_factory=list)
+
+    def advance(self, module: ir.Module, last: str, say: Say = lambda text: None) -> None:
+        """Run all phases that ``module`` has not passed yet, up to ``last``."""
+        for phase in phases_after(passed(module), last):
+            if phase != "train" or self.trains:
+                say(f"phase {phase}")
+                self.run(module, phase)
+
+    def run(self, module: ir.Module, phase: str) -> None:
+        """Run the passes of one phase; the module then says that it has passed it."""
+        printing = (self.print_after_all, self.print_after, self.stream, self.seconds)
+        try:
+            Pipeline(self._passes(phase, module.context), *printing).run(module)
+        except PassError as error:
+            raise (_asked(error) if phase == "search" else error) from None
+        set_passed(module, phase)
+
+    def _passes(self, phase: str, context: ir.Context) -> Sequence[Pass]:
+        if phase == "train":
+            return [self.step]
+        if phase == "search":
+            return [self.search]
+        phases = TRAINING_PHASES if self.trains else PHASES
+        return parse_pipeline(phases[phase], context)
+
+
+def _asked(error: PassError) -> UserError:
+    """Return what a search refused: a request is no mistake in the program, and has no place."""
+    cause = error.__cause__
+    plain = isinstance(cause, UserError) and not isinstance(cause, PassError)
+    return UserError(str(cause)) if plain else error
+
+
+def phases_after(passed: str, last: str = "partition") -> Sequence[str]:
+    """Return the phases from the one after ``passed`` up to ``last``."""
+    names = list(PHASES)
+    return names[names.index(passed) + 1 : names.index(last) + 1]

@@ -1,0 +1,129 @@
+"""What is searched for in a program: a frontier, the fewest devices, a profile, a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tensoropt.compiler.search.frontier.compare import Compared, compare_methods
+from tensoropt.compiler.search.frontier.pinned import pinned_frontier
+from tensoropt.compiler.search.frontier.points import Point, fastest, leanest
+from tensoropt.compiler.search.frontier.request import Request, device_counts, nothing_fits
+from tensoropt.compiler.search.frontier.search import FrontierResult, SearchOptions, search_graph
+from tensoropt.compiler.search.frontier.steps import Graphs, as_step, check_state, search_steps
+from tensoropt.compiler.search.methods.registry import takers
+from tensoropt.compiler.search.problem.bounds import least_bytes
+from tensoropt.compiler.search.problem.graph import Graph
+
+__all__ = ["compare", "fewest_devices", "frontier", "profile", "search"]
+
+Say = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    """Report nothing."""
+
+
+def search(graphs: Graphs, request: Request, say: Say = _silent) -> tuple[Request, FrontierResult]:
+    """Return what ``request`` asks for, and itself on the number of devices that it came to.
+
+    Ctrl-C ends the search with what was found.
+    """
+    if request.objective == "devices":
+        return fewest_devices(graphs, request, say)
+    return request, frontier(graphs, request, say)
+
+
+def frontier(graphs: Graphs, request: Request, say: Say = _silent) -> FrontierResult:
+    """Return the frontier of a program: its points sorted by time.
+
+    For training it is that of its steps.
+    """
+    if request.pins is not None:
+        return _pinned(graphs, request, request.pins)
+    return _frontier(graphs, request, say, on_interrupt="return")
+
+
+def _pinned(graphs: Graphs, request: Request, pins: Mapping[str, Any]) -> FrontierResult:
+    if "" in graphs:
+        return pinned_frontier(graphs[""], pins, request.description)
+    way = str(pins["training"]["recompute"])
+    check_state(graphs[way], pins["training"])
+    return as_step(pinned_frontier(graphs[way], pins, request.description), way)
+
+
+def _frontier(graphs: Graphs, request: Request, say: Say, **more: Any) -> FrontierResult:
+    options = replace(_options(request, request.search), **more)
+    if "" in graphs:
+        return search_graph(graphs[""], request.meshes, request.description, options, say)
+
+    def search(graph: Graph, limit_s: float | None, tell: Say) -> FrontierResult:
+        own = replace(options, time_limit_s=limit_s)
+        return search_graph(graph, request.meshes, request.description, own, tell)
+
+    meshes = [mesh.shape for mesh in request.meshes]
+    limits = (options.time_limit_s, options.enough_bytes)
+    return search_steps(graphs, search, say, meshes, *limits)
+
+
+def _options(request: Request, search: str) -> SearchOptions:
+    bounded = search in takers("epsilon")
+    return SearchOptions(
+        search,
+        request.seed or 0,
+        request.epsilon or 0.0,
+        request.time_limit_s if bounded or not request.anytime else None,
+        memory_bytes=request.memory_bytes,
+        must_answer=request.anytime,
+    )
+
+
+def compare(
+    graphs: Graphs, request: Request, searches: Sequence[str], say: Say = _silent
+) -> list[Compared]:
+    """Return what each of ``searches`` finds in the first of ``graphs``, on the same tables."""
+    graph = next(iter(graphs.values()))
+    options = [_options(request, search) for search in searches]
+    return compare_methods(graph, request.meshes, request.description, options, say)
+
+
+def fewest_devices(
+    graphs: Graphs, request: Request, say: Say = _silent
+) -> tuple[Request, FrontierResult]:
+    """Return the least number of devices on which something fits ``request.memory_bytes``.
+
+    Tries 1, 2, 4, ... up to ``request.devices``, but none on which the sizes of the tensors alone
+    are too much; raises :class:`UserError` when none is enough.
+    """
+    limit, exactly = request.memory_bytes or 0, False
+    for count in device_counts(request.devices):
+        need, own, exactly = _least_bytes(graphs, count), request.on(count), False
+        if need > limit:
+            continue
+        lean = leanest(_frontier(graphs, own, say, epsilon=1.0, enough_bytes=limit).points)
+        if lean.memory_bytes <= limit:
+            return own, _frontier(graphs, own, say, on_interrupt="return")
+        need, exactly = lean.memory_bytes, True
+    raise nothing_fits(limit, need, count, exactly=exactly)
+
+
+def _least_bytes(graphs: Graphs, count: int) -> int:
+    return min(least_bytes(graph, count) for graph in graphs.values())
+
+
+def profile(
+    graphs: Graphs, request: Request, say: Say = _silent
+) -> Iterator[tuple[int, Point | None]]:
+    """Yield the fastest point that fits for 1, 2, 4, ... devices; ``None`` where nothing fits."""
+    limit = request.memory_bytes
+    for count in device_counts(request.devices):
+        own = request.on(count)
+        if limit is not None and _least_bytes(graphs, count) > limit:
+            yield count, None
+            continue
+        # Without a limit the fastest is one of the extremes, which are exact.
+        extremes = {} if limit else {"epsilon": 1.0}
+        points = _frontier(graphs, own, say, **extremes).points
+        fits = [point for point in points if limit is None or point.memory_bytes <= limit]
+        yield count, fastest(fits) if fits else None

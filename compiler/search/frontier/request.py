@@ -1,0 +1,163 @@
+"""What a person asks of a search: on which devices, how to search, and which point to take.
+
+The flags of the command fill in a :class:`Request`, the pass `search-strategies` is one, and the
+search reads it: there is no other list of these options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
+from tensoropt.compiler.search.frontier.points import Point, leanest
+from tensoropt.compiler.search.methods.registry import METHODS, takers
+from tensoropt.compiler.support.choices import check_known
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.units import format_bytes, parse_bytes
+
+__all__ = [
+    "DEFAULT_DEVICES",
+    "DEFAULT_SEARCH_S",
+    "MAX_DEVICES",
+    "PINNED",
+    "SEARCHES",
+    "Request",
+    "device_counts",
+    "fitting",
+    "nothing_fits",
+]
+
+SEARCHES = tuple(METHODS)
+PINNED = "pinned"
+"""What found strategies that nothing searched."""
+
+DEFAULT_DEVICES = 4
+MAX_DEVICES = 64
+DEFAULT_SEARCH_S = 8.0
+"""What a search may take where neither ``epsilon`` nor ``search_time`` says so: a person who
+waits for the answer has it within about ten seconds."""
+
+_OBJECTIVES = ("time", "memory", "devices")
+
+_P = TypeVar("_P", bound=Point)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The devices to plan for, how to search, and which point to take; all as flags write it.
+
+    ``mesh``, such as 2x4, stands for itself; without one, every factorisation of ``devices`` is
+    searched. ``device`` names a device description, or is the path of one. ``memory`` is what one
+    device may use, such as 16GiB; ``objective`` is time, memory, or devices: the fewest of them,
+    up to ``devices``, on which something fits. ``epsilon`` is how far a point of the exact frontier
+    may lie, relatively, from one that is found; 0 is exact. ``search_time`` is what the search of
+    all meshes of one number of devices may take, in seconds. Without both, a search takes about
+    eight seconds, or more until it has something. ``strategies`` is a plan.json whose strategies
+    are taken in place of a search. ``pick`` is the index of a point, time, memory or knee.
+    """
+
+    devices: int = DEFAULT_DEVICES
+    mesh: str | None = None
+    device: str = "cpu"
+    memory: str | None = None
+    objective: str = "time"
+    search: str = "ft"
+    seed: int | None = None
+    epsilon: float | None = None
+    search_time: float | None = None
+    strategies: str | None = None
+    pick: str | None = None
+
+    def __post_init__(self) -> None:
+        check_known("--objective: unknown objective", self.objective, _OBJECTIVES)
+        check_known("--search: unknown search", self.search, SEARCHES)
+        if self.mesh is not None:
+            object.__setattr__(self, "devices", parse_mesh(self.mesh).size)
+
+    @cached_property
+    def description(self) -> Device:
+        """The description of a device; raises UserError where there is none."""
+        return load_device(self.device)
+
+    @cached_property
+    def meshes(self) -> list[Mesh]:
+        """The meshes to search."""
+        return [parse_mesh(self.mesh)] if self.mesh else list(factorisations(self.devices))
+
+    @cached_property
+    def memory_bytes(self) -> int | None:
+        """What one device may use, ``None`` for no limit."""
+        return None if self.memory is None else parse_bytes(self.memory, "--memory")
+
+    @cached_property
+    def pins(self) -> Mapping[str, Any] | None:
+        """The plan.json of ``strategies``."""
+        if self.strategies is None:
+            return None
+        from pathlib import Path
+
+        from tensoropt.compiler.search.frontier.pins import read_pins
+
+        return read_pins(Path(self.strategies))
+
+    @property
+    def anytime(self) -> bool:
+        """Whether the search ends when a person has waited long enough."""
+        return self.epsilon is None and self.search_time is None
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """What the search may take, if anything limits it."""
+        return DEFAULT_SEARCH_S if self.anytime else self.search_time
+
+    @property
+    def found_by(self) -> str:
+        """What the plan names as its search."""
+        return self.search if self.strategies is None else PINNED
+
+    @property
+    def used_seed(self) -> int | None:
+        """The seed, where what is searched with takes one."""
+        return (self.seed or 0) if self.found_by in takers("seed") else None
+
+    @property
+    def picked(self) -> str:
+        """The point to take: what ``pick`` says, else what the objective asks for."""
+        if self.pick is not None:
+            return self.pick
+        return "memory" if self.objective == "memory" else "time"
+
+    def on(self, devices: int) -> Request:
+        """Return the same request for another number of devices."""
+        return replace(self, devices=devices, mesh=None)
+
+
+def device_counts(most: int) -> list[int]:
+    """Return 1, 2, 4, 8, ... up to ``most``, and ``most`` itself."""
+    powers = [2**power for power in range(most.bit_length()) if 2**power <= most]
+    return powers if powers[-1] == most else [*powers, most]
+
+
+def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
+    """Return the points within the memory limit; when there is none, say by how much."""
+    limit = request.memory_bytes
+    if limit is None:
+        return points
+    fits = [point for point in points if point.memory_bytes <= limit]
+    if not fits:
+        raise nothing_fits(limit, leanest(points).memory_bytes, request.devices)
+    return fits
+
+
+def nothing_fits(limit_bytes: int, need: int, devices: int, *, exactly: bool = True) -> UserError:
+    """Return the error for a memory limit below ``need`` bytes: the leanest plan's, or a bound."""
+    least = "" if exactly else "at least "
+    return UserError(
+        f"--memory: nothing fits {format_bytes(limit_bytes)} on {devices} "
+        f"device{'' if devices == 1 else 's'}, the leanest plan needs {least}{format_bytes(need)} "
+        f"({need} bytes), {format_bytes(need - limit_bytes)} more; expected more memory or devices"
+    )

@@ -1,0 +1,117 @@
+"""The frontier in a module: one `topt.point` for each of its points, at the end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tensoropt.compiler.search.frontier.points import Point, recompute_of
+from tensoropt.dialects import onnx
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import POINT, PointOp, mesh_of
+from tensoropt.dialects.topt.keys import DEVICE, LAYOUT, STRATEGY
+
+__all__ = ["WrittenPoint", "fingerprint", "read_points", "write_points"]
+
+_CHOSEN, _RECOMPUTE = "chosen", "recompute"
+
+
+@dataclass(frozen=True)
+class WrittenPoint:
+    """A point of the frontier as a module has it."""
+
+    index: int
+    mesh: tuple[int, ...]
+    compute_s: float
+    communication_s: float
+    static_bytes: int
+    transient_bytes: int
+    recompute: str | None
+    chosen: bool
+
+    @property
+    def time_s(self) -> float:
+        return self.compute_s + self.communication_s
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.static_bytes + self.transient_bytes
+
+
+def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> None:
+    """Write ``points``, of which that of index ``chosen`` is taken, in place of those there."""
+    for op in _ops(module):
+        op.erase()
+    i64, f64 = ir.IntegerType.get_signless(64), ir.F64Type.get()
+    with ir.InsertionPoint(module.body):
+        for point in points:
+            made = PointOp(
+                mesh=ir.DenseI64ArrayAttr.get(list(point.mesh)),
+                compute_s=ir.FloatAttr.get(f64, point.compute_s),
+                communication_s=ir.FloatAttr.get(f64, point.communication_s),
+                static_bytes=ir.IntegerAttr.get(i64, point.static_bytes),
+                transient_bytes=ir.IntegerAttr.get(i64, point.transient_bytes),
+            ).operation
+            way = recompute_of(point)
+            if way is not None:
+                made.attributes[_RECOMPUTE] = ir.StringAttr.get(way)
+            if point.index == chosen:
+                made.attributes[_CHOSEN] = ir.UnitAttr.get()
+
+
+def read_points(module: ir.Module) -> list[WrittenPoint]:
+    """Return the frontier that ``module`` says its strategies come from."""
+    return [_read(index, op.attributes) for index, op in enumerate(_ops(module))]
+
+
+def fingerprint(module: ir.Module) -> str:
+    """Return a digest of all that a module says of how its tensors lie; reshards do not count.
+
+    Where it is not what the search left, somebody edited the strategies.
+    """
+    digest = hashlib.sha256()
+    for text in _laid_out(module):
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _laid_out(module: ir.Module) -> Iterator[str]:
+    main = onnx.function(module)
+    texts: dict[ir.Attribute, str] = {}
+    yield str(mesh_of(module.operation))
+    yield str(DEVICE.get(module.operation.attributes))
+    yield str(main.attributes["function_type"])
+    for side in ("arg_attrs", "res_attrs"):
+        for own in onnx.carried(main, side):
+            yield str(own[LAYOUT.name]) if LAYOUT.on(own) else ""
+    for op in main.regions[0].blocks[0]:
+        held = op.operation.attributes
+        if STRATEGY.on(held):
+            strategy = held[STRATEGY.name]
+            yield op.operation.name
+            yield _text(texts, strategy)
+
+
+def _ops(module: ir.Module) -> list[ir.Operation]:
+    return [op.operation for op in module.body if op.operation.name == POINT]
+
+
+def _read(index: int, held: ir.OpAttributeMap) -> WrittenPoint:
+    return WrittenPoint(
+        index,
+        tuple(ir.DenseI64ArrayAttr(held["mesh"])),
+        ir.FloatAttr(held["compute_s"]).value,
+        ir.FloatAttr(held["communication_s"]).value,
+        ir.IntegerAttr(held["static_bytes"]).value,
+        ir.IntegerAttr(held["transient_bytes"]).value,
+        ir.StringAttr(held[_RECOMPUTE]).value if _RECOMPUTE in held else None,
+        _CHOSEN in held,
+    )
+
+
+def _text(texts: dict[ir.Attribute, str], attribute: ir.Attribute) -> str:
+    """Return the text of an attribute; equal ones are printed once."""
+    if attribute not in texts:
+        texts[attribute] = str(attribute)
+    return texts[attribute]
