@@ -11,7 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tensoropt.compiler.pipeline.driver import PHASES
+from tensoropt.compiler.pipeline.phases import PHASES
 from tensoropt.compiler.training.gradients.registry import (
     TRAINING_OPSET,
     decomposition_of,
