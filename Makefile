@@ -159,30 +159,30 @@ bench-search: build
 	$(BIN)/python bench/search.py
 
 conformance: build
-	$(BIN)/python bench/conformance.py
+	$(BIN)/python test/conformance/conformance.py
 
 house:
 	@$(PYTHON) bench/house.py $(ARGS)
 
 # `test` has a sample of it.
 fuzz-plans: build
-	$(BIN)/python bench/fuzz_plans.py $(ARGS)
+	$(BIN)/python test/fuzz/fuzz_plans.py $(ARGS)
 
 fuzz-shapes: build
-	$(BIN)/python bench/shapes.py $(ARGS)
+	$(BIN)/python test/fuzz/fuzz_shapes.py $(ARGS)
 
 fuzz-gradients: build
-	$(BIN)/python bench/fuzz_gradients.py $(ARGS)
+	$(BIN)/python test/fuzz/fuzz_gradients.py $(ARGS)
 
 fuzz-damage: build
-	$(BIN)/python bench/damage.py $(ARGS)
+	$(BIN)/python test/fuzz/fuzz_damage.py $(ARGS)
 
 sweep: build
-	$(BIN)/python bench/sweep.py
-	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/frontend test/cli/test_spoilt_plans.py
+	$(BIN)/python test/sweeps/sweep.py
+	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/importer test/cli/test_spoilt_plans.py
 
 sweep-train: build
-	$(BIN)/python bench/sweep_train.py
+	$(BIN)/python test/sweeps/sweep_train.py
 
 bench-train: build
 	$(BIN)/python bench/train_step.py
@@ -191,7 +191,7 @@ bench-profile: build
 	$(BIN)/python bench/profile_accuracy.py
 
 chaos: build
-	$(BIN)/python bench/chaos.py $(ARGS)
+	$(BIN)/python test/fuzz/chaos.py $(ARGS)
 
 # `test` has a sample of it.
 nccl-check: build

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from sections import write_section
-from wider import widen
+from widened_tables import widen
 
 from tensoropt.compiler.cli.instance import load_instance
 from tensoropt.compiler.search.engine import ft

@@ -13,8 +13,11 @@ knows of tensors alone: not of sessions, arenas, or buffers of MPI.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "sweeps"))
 
 from graphs.trained import TRAINED
 from sweep_train import Case, memory_error

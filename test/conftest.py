@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,12 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in environment(folder).items():
         monkeypatch.setenv(name, value)
     return folder
+
+
+@pytest.fixture
+def mlir_context() -> Iterator[None]:
+    """Run a test in an MLIR context of its own."""
+    from tensoropt.dialects.context import context
+
+    with context():
+        yield

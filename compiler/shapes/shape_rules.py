@@ -1,8 +1,8 @@
 """Shapes as ONNX Runtime's kernels make them, where ONNX's own inference says otherwise.
 
 What runs is what counts: a size that inference gets wrong is folded into numbers and laid out over
-ranks. `bench/shapes.py` compares all shape arithmetic with ONNX Runtime; each rule here is for a
-difference that it found.
+ranks. `test/fuzz/fuzz_shapes.py` compares all shape arithmetic with ONNX Runtime; each rule here is
+for a difference that it found.
 """
 
 from __future__ import annotations

@@ -1,0 +1,110 @@
+"""What exporters say of tensors, on the ways in which PyTorch writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from importer.models import F32, imported, model, node, text, untyped, value
+from onnx import numpy_helper
+
+from tensoropt.compiler.importer.declared import declared
+
+pytestmark = pytest.mark.usefixtures("mlir_context")
+
+SIGNATURE = """
+# inputs
+p_w: PARAMETER target='w'
+p_scale: PARAMETER target='scale'
+p_b1_weight: PARAMETER target='b1.weight'
+p_head: PARAMETER target='head'
+b_mask: BUFFER target='mask' persistent=True
+c_lifted_tensor_0: CONSTANT_TENSOR target='lifted_tensor_0'
+x: USER_INPUT
+
+# outputs
+add: USER_OUTPUT
+"""
+
+
+def stored(*shapes: tuple[str, list[int]]) -> list[onnx.TensorProto]:
+    return [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in shapes]
+
+
+def exported() -> onnx.ModelProto:
+    """As torch.export has it: a parameter folded into ``val_1``, one left out, a table, a mask."""
+    weights = stored(
+        ("w", [4, 4]), ("scale", []), ("mask", [4]), ("val_1", [4]), ("val_2", [4]), ("val_3", [4])
+    )
+    names = [w.name for w in weights]
+    nodes = [
+        node("Mul", ["x" if i == 0 else f"h{i}", name], [f"h{i + 1}"])
+        for i, name in enumerate(names)
+    ]
+    proto = model(nodes, [value("x", F32, [4, 4])], [untyped(f"h{len(names)}")], weights, opset=20)
+    key = "pkg.torch.export.ExportedProgram.graph_signature"
+    proto.graph.metadata_props.add(key=key, value=SIGNATURE)
+    for name, origins in (("val_1", "['head']"), ("val_2", "['mask', 'val_0']")):
+        info = proto.graph.value_info.add()
+        info.CopyFrom(value(name, F32, [4]))
+        info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=origins)
+    return proto
+
+
+def test_a_signature_says_what_is_trained() -> None:
+    said = declared(exported())
+    fixed = {"mask": False, "val_2": False, "val_3": False}
+    assert said.trained == {"w": True, "scale": True, "val_1": True, **fixed}
+    assert said.lost == ("b1.weight",)
+
+
+def test_what_is_no_parameter_is_marked(tmp_path: Path) -> None:
+    proto = exported()
+    module = text(imported(proto, tmp_path, training=True))
+    for name in ("w", "scale", "val_1"):
+        assert f'topt.name = "{name}", topt.param}}' in module
+    for name in ("mask", "val_2", "val_3"):
+        assert f'topt.fixed, topt.name = "{name}", topt.param}}' in module
+    assert 'topt.lost = ["b1.weight"]' in module
+    assert "topt.fixed" not in text(imported(proto, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("producer", "name", "trained"),
+    [
+        ("pytorch", "head.scale", True),
+        ("pytorch", "scale", True),
+        ("pytorch", "onnx::Mul_12", None),
+        ("pytorch", "/gelu/Constant_output_0", None),
+        ("pytorch", "val_12", None),
+        ("other", "scale", None),
+    ],
+)
+def test_a_scalar_is_trained_where_it_is_an_attribute(
+    producer: str, name: str, trained: bool | None
+) -> None:
+    proto = model([node("Mul", ["x", name], ["y"])], [], [untyped("y")], stored((name, [])))
+    proto.producer_name = producer
+    assert declared(proto).trained.get(name) is trained
+
+
+def test_tensors_of_constant_nodes_are_no_parameters() -> None:
+    table = numpy_helper.from_array(np.ones((4, 4), np.float32))
+    proto = model([node("Constant", [], ["c"], value=table)], [], [untyped("c")])
+    assert declared(proto).trained == {"c": False}
+
+
+def test_merged_initializers_are_listed() -> None:
+    nodes = [node("Identity", ["w"], ["v"]), node("Identity", ["x"], ["y"])]
+    proto = model(nodes, [value("x", F32, [4])], [untyped("y")], stored(("w", [4])))
+    assert declared(proto).merged == ()
+    proto.producer_name = "pytorch"
+    assert declared(proto).merged == ("w",)
+
+
+def test_damaged_origins_say_nothing() -> None:
+    proto = exported()
+    proto.graph.value_info[0].metadata_props[0].value = "[head"
+    assert declared(proto).trained["val_1"] is False

@@ -1,0 +1,229 @@
+"""Reshard paths: they arrive, nothing is faster, and the table says the same as the path."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reshard.simulator import run_step
+from sharding.parts import combine, cut
+
+from tensoropt.compiler.cost.communication import collective_time_s
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.layout.layout import Layout, Reduction
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.reshard.resharder import Path, Resharder
+from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, steps_from
+
+ALL: tuple[Reduction, ...] = ("sum", "max", "min")
+MESHES = [Mesh(shape) for shape in ((2,), (4,), (2, 2), (2, 4), (2, 2, 2), (1, 4), (2, 1, 2, 2, 2))]
+RESHARDERS = {
+    (mesh, name): Resharder(mesh, load_device(name)) for mesh in MESHES for name in ("cpu", "h200")
+}
+
+
+def layouts_for(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
+    every = layouts_of_rank(len(shape), mesh, ALL)
+    return [layout for layout in every if layout.fits(shape, mesh)]
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> tuple[Resharder, tuple[int, ...], Layout, Layout]:
+    mesh = draw(st.sampled_from(MESHES))
+    resharder = RESHARDERS[mesh, draw(st.sampled_from(["cpu", "h200"]))]
+    sizes = st.sampled_from([1, 2, 3, 4, 6, 8, 16])
+    shape = tuple(draw(st.lists(sizes, max_size=3)))
+    layouts = st.sampled_from(layouts_for(shape, mesh))
+    return resharder, shape, draw(layouts), draw(layouts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(moves(), st.integers(0, 2**32 - 1))
+def test_every_path_arrives(
+    move: tuple[Resharder, tuple[int, ...], Layout, Layout], seed: int
+) -> None:
+    resharder, shape, src, dst = move
+    rng, mesh = np.random.default_rng(seed), resharder.mesh
+    array = rng.integers(-99, 99, size=shape)
+    parts, layout = cut(array, src, mesh, rng), src
+    for step in resharder.path(shape, 8, src, dst).steps:
+        assert step.src == layout
+        parts, layout = run_step(step, parts, mesh), step.dst
+        assert layout.fits(shape, mesh)
+        assert {part.shape for part in parts} == {layout.local_shape(shape, mesh)}
+    assert layout == dst
+    np.testing.assert_array_equal(combine(parts, dst, mesh, shape), array)
+
+
+def local_bytes(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> int:
+    return 4 * math.prod(size or 0 for size in layout.local_shape(shape, mesh))
+
+
+def step_time_s(step: ReshardStep, shape: tuple[int, ...], resharder: Resharder) -> float:
+    """Return the time of a step, written out a second time."""
+    mesh, device = resharder.mesh, resharder.device
+    before, after = (local_bytes(layout, shape, mesh) for layout in (step.src, step.dst))
+    if step.kind == "all_slice" or step.kind == "partialize":
+        return device.launch_overhead_s + 2 * after / device.memory_bandwidth_bytes_per_s
+    return collective_time_s(step.kind, before, step.axes, mesh, device)
+
+
+def by_relaxation(shape: tuple[int, ...], src: Layout, resharder: Resharder) -> dict[Layout, float]:
+    """Return the shortest times from ``src``: Bellman and Ford's method, edge by edge."""
+    mesh, layouts = resharder.mesh, layouts_for(shape, resharder.mesh)
+    steps = [s for x in layouts for s in steps_from(x, len(shape), mesh, ALL)]
+    edges = [(s, step_time_s(s, shape, resharder)) for s in steps if s.dst.fits(shape, mesh)]
+    best = dict.fromkeys(layouts, math.inf) | {src: 0.0}
+    changed = True
+    while changed:
+        changed = False
+        for step, time_s in edges:
+            if best[step.src] + time_s < best[step.dst] * (1 - 1e-12):
+                best[step.dst], changed = best[step.src] + time_s, True
+    return best
+
+
+@pytest.mark.parametrize("name", ["cpu", "h200"])
+@pytest.mark.parametrize(
+    ("mesh", "shape"),
+    [
+        (Mesh((4,)), (8, 4096)),
+        (Mesh((2, 2)), (4, 2, 8)),
+        (Mesh((2, 4)), (8, 8192)),
+        (Mesh((2, 2, 2)), (8, 4)),
+    ],
+    ids=str,
+)
+def test_nothing_is_faster(mesh: Mesh, shape: tuple[int, ...], name: str) -> None:
+    resharder = RESHARDERS[mesh, name]
+    layouts = layouts_for(shape, mesh)
+    for src in layouts[::7]:
+        best = by_relaxation(shape, src, resharder)
+        for dst in layouts:
+            path = resharder.path(shape, 4, src, dst)
+            assert path.time_s == pytest.approx(best[dst], rel=1e-9)
+            total_s = sum(step_time_s(step, shape, resharder) for step in path.steps)
+            assert path.time_s == pytest.approx(total_s, rel=1e-12)
+            held = [
+                local_bytes(s.src, shape, mesh) + local_bytes(s.dst, shape, mesh)
+                for s in path.steps
+            ]
+            assert path.peak_bytes == max(held, default=0)
+
+
+@pytest.mark.parametrize("shape", [(8, 6, 4), (16, 1 << 16), (), (0, 8)], ids=str)
+@pytest.mark.parametrize("mesh", [Mesh((4,)), Mesh((2, 2)), Mesh((2, 2, 2))], ids=str)
+def test_table_says_the_same_as_path(mesh: Mesh, shape: tuple[int, ...]) -> None:
+    resharder = RESHARDERS[mesh, "h200"]
+    layouts = layouts_for(shape, mesh)[::3]
+    time_s, transient_bytes = resharder.table(shape, 4, layouts, layouts)
+    for (row, src), (column, dst) in itertools.product(enumerate(layouts), repeat=2):
+        path = resharder.path(shape, 4, src, dst)
+        assert time_s[row, column] == path.time_s
+        assert transient_bytes[row, column] == path.peak_bytes
+
+
+@settings(max_examples=100, deadline=None)
+@given(moves())
+def test_triangle_inequality(move: tuple[Resharder, tuple[int, ...], Layout, Layout]) -> None:
+    resharder, shape, src, dst = move
+    layouts = layouts_for(shape, resharder.mesh)
+    out_s, _ = resharder.table(shape, 4, [src], layouts)
+    on_s, _ = resharder.table(shape, 4, layouts, [dst])
+    direct_s, _ = resharder.table(shape, 4, [src], [dst])
+    assert np.isfinite(out_s).all() and np.isfinite(on_s).all()
+    assert (direct_s <= (out_s[0] + on_s[:, 0]) * (1 + 1e-12)).all()
+
+
+def kinds(path: Path) -> list[str]:
+    return [f"{step.kind} {list(step.axes)}" for step in path.steps]
+
+
+def find(
+    mesh: tuple[int, ...], shape: tuple[int, ...], src: list[str], dst: list[str]
+) -> list[str]:
+    resharder = Resharder(Mesh(mesh), load_device("h200"))
+    return kinds(resharder.path(shape, 4, Layout.parse(src), Layout.parse(dst)))
+
+
+def test_one_collective_over_both_axes() -> None:
+    both = ["all_reduce [0, 1]"]
+    assert find((2, 2), (1024,), ["P(sum)", "P(sum)"], ["R", "R"]) == both
+    assert find((2, 2), (1024,), ["S(0)", "S(0)"], ["R", "R"]) == ["all_gather [0, 1]"]
+
+
+def test_a_large_sum_over_two_nodes_crosses_the_network_in_pieces() -> None:
+    assert find((2, 8), (64, 1 << 20), ["P(sum)", "P(sum)"], ["R", "R"]) == [
+        "reduce_scatter [1]",
+        "all_reduce [0]",
+        "all_gather [1]",
+    ]
+
+
+def test_the_major_axis_moves_together_with_the_minor() -> None:
+    assert find((2, 2), (8, 1 << 20), ["S(0)", "S(0)"], ["S(1)", "S(0)"]) == [
+        "all_to_all [0, 1]",
+        "all_to_all [1]",
+    ]
+
+
+def test_one_reduction_becomes_another_only_through_the_result() -> None:
+    assert find((2,), (8,), ["P(max)"], ["P(sum)"]) == ["all_reduce [0]", "partialize [0]"]
+
+
+def test_nothing_to_do() -> None:
+    resharder = RESHARDERS[Mesh((2, 2)), "cpu"]
+    layout = Layout.parse(["S(0)", "P(sum)"])
+    assert resharder.path((4, 4), 4, layout, layout) == Path((), 0.0, 0)
+
+
+def test_axes_of_one_rank_cost_nothing() -> None:
+    resharder = RESHARDERS[Mesh((1, 4)), "cpu"]
+    src, dst = Layout.parse(["S(0)", "R"]), Layout.parse(["P(sum)", "R"])
+    assert resharder.path((3, 4), 4, src, dst) == Path((), 0.0, 0)
+    alone = Resharder(Mesh((1,)), load_device("cpu"))
+    time_s, _ = alone.table((4,), 4, [Layout.parse(["S(0)"])], [Layout.parse(["R"])])
+    assert time_s.tolist() == [[0.0]]
+
+
+def test_symbolic_dimensions_count_as_one_and_are_not_split() -> None:
+    resharder = RESHARDERS[Mesh((2, 2)), "cpu"]
+    src, dst = Layout.parse(["S(1)", "R"]), Layout.parse(["R", "S(1)"])
+    path = resharder.path((None, 8), 4, src, dst)
+    assert path.peak_bytes == 16 + 32
+    assert all(layout.dim != 0 for step in path.steps for layout in step.dst.placements)
+
+
+@pytest.mark.parametrize(
+    ("shape", "texts"),
+    [
+        ((3, 4), ["S(0)", "R"]),
+        ((2, 4), ["S(0)", "S(0)"]),
+        ((None, 4), ["S(0)", "R"]),
+        ((4,), ["S(1)", "R"]),
+        ((4, 4), ["P(sum)", "P(max)"]),
+    ],
+)
+def test_impossible_layouts(shape: tuple[int | None, ...], texts: list[str]) -> None:
+    resharder = RESHARDERS[Mesh((2, 2)), "cpu"]
+    wrong, whole = Layout.parse(texts), Layout.replicated(Mesh((2, 2)))
+    time_s, transient_bytes = resharder.table(shape, 4, [wrong, whole], [whole, wrong])
+    assert np.isinf(time_s).tolist() == [[True, True], [False, True]]
+    assert np.isinf(transient_bytes).tolist() == [[True, True], [False, True]]
+    for src, dst in ((wrong, whole), (whole, wrong)):
+        with pytest.raises(ValueError, match="cannot lie as"):
+            resharder.path(shape, 4, src, dst)
+
+
+def test_other_reductions_in_a_table_change_nothing() -> None:
+    mesh, shape = Mesh((2, 2, 2)), (8, 4, 2)
+    plain = [x for x in layouts_of_rank(3, mesh, ("sum",)) if x.fits(shape, mesh)]
+    few = Resharder(mesh, load_device("h200")).table(shape, 4, plain, plain)
+    extra = [*plain, Layout.parse(["P(max)", "R", "P(max)"])]
+    many = Resharder(mesh, load_device("h200")).table(shape, 4, extra, extra)
+    for one, other in zip(few, many, strict=True):
+        np.testing.assert_array_equal(one, other[: len(plain), : len(plain)])
