@@ -157,7 +157,7 @@ import sys
 from tensoropt.compiler.exporter.rank import export_model
 from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.exporter.weights import ParameterSource
-from tensoropt.dialects.mlir import context
+from tensoropt.dialects.context import context
 def peak():  # MiB; getrusage would count the process that started this one
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
