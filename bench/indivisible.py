@@ -15,10 +15,10 @@ from pathlib import Path
 import zoo
 
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.sharding.rule.rule import Rule
 from tensoropt.compiler.sharding.rule.strategies import strategies
 
 __all__ = ["unsplit_share"]

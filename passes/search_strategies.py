@@ -23,9 +23,9 @@ from tensoropt.passes.base import Pass
 from tensoropt.passes.points import fingerprint, write_points
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.layout.rule import Strategy
     from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
     from tensoropt.compiler.search.problem.tables import MeshTables
-    from tensoropt.compiler.sharding.rule.rule import Strategy
 
 __all__ = ["SearchReport", "SearchStrategiesPass", "annotate", "settle"]
 

@@ -9,8 +9,8 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
-from tensoropt.compiler.sharding.rule.rule import Rule, Strategy
 
 __all__ = [
     "FREE",

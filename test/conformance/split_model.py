@@ -17,12 +17,12 @@ from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh, strategy_attr

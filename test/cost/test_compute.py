@@ -16,8 +16,8 @@ from tensoropt.compiler.cost.compute import (
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Factor, Rule, Strategy
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
-from tensoropt.compiler.sharding.rule.rule import Factor, Rule, Strategy
 from tensoropt.compiler.sharding.rule.strategies import strategies
 
 DEVICE = load_device("h200")

@@ -13,6 +13,7 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
@@ -21,7 +22,6 @@ from tensoropt.compiler.search.problem.problem import Problem
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
-from tensoropt.compiler.sharding.rule.rule import Strategy
 
 MESH = Mesh((2, 2))
 INFO = TensorInfo((8, 8), "float32", 4)

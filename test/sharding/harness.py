@@ -18,7 +18,8 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule, Strategy
+from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.build import tensor_type

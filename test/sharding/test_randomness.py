@@ -6,8 +6,8 @@ import pytest
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.sharding.rule.describe import describe
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.sharding.rule.rule import LocalOp
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects.context import context
 from tensoropt.dialects.mlir import ir

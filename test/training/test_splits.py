@@ -15,11 +15,11 @@ from training.steps import build, spec_of
 
 from tensoropt.compiler.layout.layout import Placement
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.search.problem.clusters import clusters_of
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
-from tensoropt.compiler.sharding.rule.rule import AxisRole
 from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
 from tensoropt.dialects.mlir import ir
 

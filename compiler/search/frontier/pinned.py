@@ -12,11 +12,11 @@ import numpy as np
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.tables import MeshTables
-from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.onnx import is_no_value, read_by, split_name
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.frontier.meshes import (
     Assignment,
     LeftOut,
@@ -24,7 +25,6 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
-from tensoropt.compiler.sharding.rule.rule import Strategy
 from tensoropt.dialects.mlir import ir
 
 __all__ = [

@@ -12,8 +12,8 @@ from typing import Literal
 
 from tensoropt.compiler.cost.compute import FREE
 from tensoropt.compiler.cost.measured import Context, context_of
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
-from tensoropt.compiler.sharding.rule.rule import Rule
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from tensoropt.compiler.layout.layout import REPLICATE, Layout, Placement, split
 from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
-from tensoropt.compiler.sharding.rule.rule import Rule, Strategy
 from tensoropt.compiler.sharding.rule.strategies import strategies
 
 __all__ = ["node_options", "op_options", "stored", "stored_layouts"]

@@ -21,13 +21,13 @@ from tensoropt.compiler.cost.compute import local_bytes, measured, op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import AxisRole, Strategy
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
-from tensoropt.compiler.sharding.rule.rule import AxisRole, Strategy
 
 __all__ = ["Assignment", "MeshTables", "complete", "rounds", "tensor_bytes"]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
     adds_up,
@@ -15,9 +16,9 @@ from tensoropt.compiler.sharding.rule.factors import (
     rule_of,
 )
 from tensoropt.compiler.sharding.rule.halo import halo_of, inner_exchange, with_halo
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.windows import count, spatial_loops, window_loop
 
 __all__ = [

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 
 __all__ = ["einsum", "parse_equation"]
 

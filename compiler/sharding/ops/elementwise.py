@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tensoropt.compiler.layout.rule import Linear, Rule
 from tensoropt.compiler.sharding.ops.randomness import seeded_rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Linear, Rule
 
 __all__ = ["broadcast_loops"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
@@ -13,9 +14,9 @@ from tensoropt.compiler.sharding.rule.factors import (
     present_factor,
     rule_of,
 )
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
 from tensoropt.dialects.onnx import is_no_value
 
 __all__ = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tensoropt.compiler.layout.rule import Factor, Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, aligned, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Factor, Rule
 
 __all__ = ["fused_gemm", "gemm", "matmul", "product_loops", "quantized_gemm"]
 

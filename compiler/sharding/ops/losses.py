@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
 from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.mlir import ir
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
     axis_of,
@@ -13,7 +14,6 @@ from tensoropt.compiler.sharding.rule.factors import (
 )
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
 
 __all__: list[str] = []
 

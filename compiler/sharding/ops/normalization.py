@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.layer_normalization import (
     NORMALIZATION_FLOPS,
     inner_sum,
@@ -12,9 +13,9 @@ from tensoropt.compiler.sharding.ops.layer_normalization import (
 )
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, kept_factors, rule_of
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 
 __all__ = ["batch", "group", "instance", "local_response", "lp", "mean_variance"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, kept_factors, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.halo import crossed, halo_of, inner_exchange, with_halo
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.windows import Window, spatial_loops, window_loop
 
 __all__ = [

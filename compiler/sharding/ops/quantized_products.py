@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.linear_algebra import product_loops
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, present_factor, rule_of
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.compiler.sharding.rule.windows import window_loop
 
 __all__ = ["bits", "dynamic", "integer", "integer_to_float", "requantized"]

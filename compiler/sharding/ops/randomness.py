@@ -6,9 +6,10 @@ import zlib
 from dataclasses import replace
 from typing import Any
 
+from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import replicated_rule, sharding_rule
-from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.dialects.build import int_attr
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import is_random

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import present_factor, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 
 __all__ = ["recurrent"]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from tensoropt.compiler.layout.layout import Reduction
+from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import (
     BROADCAST_VERSION,
     NARROW,
@@ -13,9 +14,9 @@ from tensoropt.compiler.sharding.rule.arithmetic import (
     sum_bytes,
 )
 from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_in, rule_of
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp, Rule
 
 __all__ = ["extremum", "logarithmic", "mean", "product", "reduced_dims", "sums"]
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.indexing import inside, position, scalar, where
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import (
@@ -16,9 +17,9 @@ from tensoropt.compiler.sharding.rule.factors import (
     present_factor,
     rule_of,
 )
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import LocalOp, Rule
 from tensoropt.dialects.build import Build, int_attr, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
     axis_of,
@@ -13,7 +14,6 @@ from tensoropt.compiler.sharding.rule.factors import (
 )
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.rule import Rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 
 __all__ = ["columns_to_image", "determinant", "fourier", "short_fourier"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensoropt.compiler.sharding.rule.rule import LocalOp
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.dialects.build import Build, element_type, shape_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.layout import Reduction
+from tensoropt.compiler.layout.rule import Dims, Factor, InnerStep, Linear, Rule
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.sharding.rule.rule import Dims, Factor, InnerStep, Linear, Rule
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.sharding.rule.rule import LocalOp
+    from tensoropt.compiler.sharding.rule.local_op import LocalOp
 
 __all__ = [
     "SUMMABLE",

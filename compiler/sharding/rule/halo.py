@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tensoropt.compiler.layout.rule import InnerStep
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.sharding.rule.rule import InnerStep, LocalOp
 from tensoropt.compiler.sharding.rule.windows import Window, windows_of
 from tensoropt.dialects.build import ints_attr
 from tensoropt.dialects.mlir import ir

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from functools import cache
 
+from tensoropt.compiler.layout.rule import Factor, Rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
-from tensoropt.compiler.sharding.rule.rule import Factor, Rule
 
 __all__ = ["RuleMaker", "registered", "replicated_rule", "rule_for", "sharding_rule"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
-from tensoropt.compiler.sharding.rule.rule import LocalOp
 from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.mlir import ir
 

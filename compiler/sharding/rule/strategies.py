@@ -11,7 +11,7 @@ from tensoropt.compiler.layout.layout import (
     split,
 )
 from tensoropt.compiler.layout.mesh import Mesh, grouped
-from tensoropt.compiler.sharding.rule.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
+from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
 
 __all__ = ["axis_roles", "placements", "strategies", "strategy_of_roles"]
 

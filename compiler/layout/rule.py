@@ -1,0 +1,118 @@
+"""Sharding rules: the iteration factors of an op, and the strategies that follow from them.
+
+A rule names the factors an op iterates over and says which factor each dimension of each operand
+and result runs along, in the way of einsum and of Shardy's op sharding rules. Every strategy
+follows: per mesh axis, one factor is split, or partial sums pass through, or nothing happens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tensoropt.compiler.layout.collective import Collective
+from tensoropt.compiler.layout.layout import Layout, Reduction
+from tensoropt.compiler.layout.mesh import Mesh
+
+__all__ = ["AxisRole", "Dims", "Factor", "InnerKind", "InnerStep", "Linear", "Rule", "Strategy"]
+
+InnerKind = Collective | Literal["copy"]
+
+Dims = tuple[int | None, ...]
+"""Per tensor dimension, the index of the factor it runs along; ``None``: never split."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One loop of an op.
+
+    A dimension of several merged loops maps to its major one, whose ``size`` then says how far it
+    can be cut. ``size=None`` is symbolic. A split factor with a ``reduction`` leaves partial
+    results; one without must not be summed over. A part of fewer than ``least`` points is not
+    offered.
+    """
+
+    size: int | None
+    can_split: bool = True
+    reduction: Reduction | None = None
+    least: int = 1
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The op is linear in these operands taken together: partial sums in all of them pass."""
+
+    operands: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class InnerStep:
+    """What the op of one rank runs inside where axes split ``factors``: a collective over them.
+
+    Or a local copy. The tensor that a rank puts in runs along ``dims`` and has ``item_bytes`` per
+    point of them.
+    """
+
+    factors: tuple[int, ...]
+    dims: tuple[int, ...]
+    item_bytes: int
+    kind: InnerKind = "all_reduce"
+
+
+AxisRole = int | Linear | None
+"""What one mesh axis does to an op: split a factor, pass partial sums, or nothing."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an op may be split.
+
+    ``operands`` and ``results`` map dimensions to factors; an omitted or scalar one is ``()``.
+    ``additive`` lists the operands that are added to the reduced result (a bias): with a reduction
+    factor split they are partial sums too. ``linear`` lists the groups of operands through which
+    partial sums pass to every result. ``localize`` builds the op of one rank, from a ``LocalOp``,
+    where it is more than a copy with local shapes; the collectives it builds are listed in
+    ``inner``, so that they can be priced. ``flops_per_point`` times the product of the factor sizes
+    is the op's work.
+    """
+
+    factors: tuple[Factor, ...]
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+    additive: frozenset[int] = frozenset()
+    linear: tuple[Linear, ...] = ()
+    localize: Callable[[Any], list[Any]] | None = None
+    flops_per_point: float = 1.0
+    inner: tuple[InnerStep, ...] = ()
+
+    def inner_steps(
+        self, strategy: Strategy, mesh: Mesh
+    ) -> list[tuple[InnerKind, tuple[int, ...], int]]:
+        """Return (kind, mesh axes, bytes put in per rank) of all inside the op of one rank."""
+        found = []
+        for held in self.inner:
+            axes = sorted(axis for factor in held.factors for axis in strategy.axes_of(factor))
+            if axes:
+                size = held.item_bytes * self._points(held, strategy, mesh)
+                found.append((held.kind, tuple(axes), size))
+        return found
+
+    def _points(self, held: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
+        """Return the points of one rank's tensor; a symbolic size counts as 1."""
+        sizes = ((f, self.factors[f].size or 1) for f in held.dims)
+        return math.prod(size // mesh.extent(strategy.axes_of(f)) for f, size in sizes)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """The layouts of an op's operands and results, and the role per mesh axis behind them."""
+
+    roles: tuple[AxisRole, ...] = field(compare=False)
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+
+    def axes_of(self, factor: int) -> tuple[int, ...]:
+        """Return the mesh axes that split ``factor``, major first."""
+        return tuple(axis for axis, role in enumerate(self.roles) if role == factor)
