@@ -26,6 +26,7 @@ _NAMES = (
     "fold-transposes",
     "dce",
     "build-training-step",
+    "add-rules",
     "search-strategies",
     "check-strategies",
     "insert-reshards",

@@ -8,6 +8,7 @@ from tensoropt.dialects.topt.dialect import (
     LayoutAttr,
     PointOp,
     ReshardOp,
+    RuleAttr,
     StrategyAttr,
     Topt,
 )
@@ -20,6 +21,7 @@ from tensoropt.dialects.topt.layouts import (
     set_mesh,
     strategy_attr,
 )
+from tensoropt.dialects.topt.rules import rule_attr, rule_of_attr
 
 __all__ = [
     "AXIS_CONSTANT",
@@ -30,12 +32,15 @@ __all__ = [
     "LayoutAttr",
     "PointOp",
     "ReshardOp",
+    "RuleAttr",
     "StrategyAttr",
     "Topt",
     "layout_attr",
     "layout_of",
     "layouts_of_strategy",
     "mesh_of",
+    "rule_attr",
+    "rule_of_attr",
     "set_mesh",
     "strategy_attr",
 ]

@@ -1,4 +1,4 @@
-"""The `topt` dialect: layouts with partial sums, strategies, reshards, axis constants.
+"""The `topt` dialect: layouts with partial sums, rules, strategies, reshards, axis constants.
 
 No `from __future__ import annotations` here: the bindings read the field annotations as types.
 What the bindings cannot say of an attribute or an operation is checked in `dialects/verifier`.
@@ -16,6 +16,7 @@ __all__ = [
     "LayoutAttr",
     "PointOp",
     "ReshardOp",
+    "RuleAttr",
     "StrategyAttr",
     "Topt",
 ]
@@ -32,6 +33,18 @@ class LayoutAttr(Topt.Attribute, name="layout"):
 
     mesh: ir.FlatSymbolRefAttr
     placements: ir.ArrayAttr
+
+
+class RuleAttr(Topt.Attribute, name="rule"):
+    """`#topt.rule<"(i, k), (k, j) -> (i, j)", ["i=4", "j=8", "k=6 sum"], {flops = 2.0 : f64}>`.
+
+    The factor along each dimension of operands and results, the factors, and what else a rule says:
+    `linear`, `additive`, `inner`, `flops`.
+    """
+
+    map: ir.StringAttr
+    factors: ir.ArrayAttr
+    extras: ir.DictAttr
 
 
 class StrategyAttr(Topt.Attribute, name="strategy"):

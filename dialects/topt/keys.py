@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
 from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.rule_text import NamedRule
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt.dialect import LayoutAttr, StrategyAttr
+from tensoropt.dialects.topt.dialect import LayoutAttr, RuleAttr, StrategyAttr
 from tensoropt.dialects.topt.layouts import (
     layout_attr,
     layout_of,
     layouts_of_strategy,
     strategy_attr,
 )
+from tensoropt.dialects.topt.rules import rule_attr, rule_of_attr
 
 __all__ = [
     "ARGUMENT",
@@ -52,6 +54,7 @@ __all__ = [
     "REGIONS",
     "REPEATS",
     "RESULT",
+    "RULE",
     "SEARCH",
     "SEARCHED",
     "STATE",
@@ -185,6 +188,9 @@ _SETTINGS: Kind[Mapping[str, Setting]] = Kind(
 _LAYOUT: Kind[Layout] = Kind(
     "#topt.layout", lambda held: isinstance(held, LayoutAttr), layout_of, layout_attr
 )
+_RULE: Kind[NamedRule] = Kind(
+    "#topt.rule", lambda held: isinstance(held, RuleAttr), rule_of_attr, rule_attr
+)
 _STRATEGY: Kind[tuple[list[Layout], list[Layout]]] = Kind(
     "#topt.strategy",
     lambda held: isinstance(held, StrategyAttr),
@@ -248,6 +254,8 @@ RECOMPUTE = _key("recompute", _TEXT, OPERATION)
 """On a function: what this way to build the training step computes anew."""
 REGIONS = _key("regions", _TEXTS, OPERATION)
 """The ONNX attribute that each region of the operation stands for."""
+RULE = _key("rule", _RULE, OPERATION)
+"""How the operation may be split."""
 STRATEGY = _key("strategy", _STRATEGY, OPERATION)
 """The layouts of the operands, and of what the regions capture, and of the results."""
 PHASES = ("forward", "recompute", "backward", "update")
@@ -269,6 +277,6 @@ GRADIENTS = _key("gradients", _INTS, OPERATION)
 """On an operation that others follow, numbers in fours: (operation, result) of a value of its
 forward part, (operation, result) of the gradient of that value."""
 
-SEARCHED = frozenset(key.name for key in (STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
+SEARCHED = frozenset(key.name for key in (RULE, STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
 """What the search reads and writes; the program of one rank, whose operations are others, is
 without it."""

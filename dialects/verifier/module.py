@@ -23,10 +23,12 @@ from tensoropt.dialects.topt.keys import (
     PHASES,
     PREFIX,
     RESULT,
+    RULE,
     STRATEGY,
 )
 from tensoropt.dialects.topt.layouts import MESH
 from tensoropt.dialects.verifier.carrier import Carrier, InvalidError
+from tensoropt.dialects.verifier.factors import rule_problem
 from tensoropt.dialects.verifier.fitting import Fitting
 from tensoropt.dialects.verifier.references import References
 
@@ -65,6 +67,8 @@ class _Verifier:
             held = op.attributes
             if any(name.startswith(PREFIX) for name in held):
                 self._attributes(Carrier(op, OPERATION), held)
+                if RULE.on(held):
+                    self._rule(op, held[RULE.name])
                 if STRATEGY.on(held):
                     self._strategy(op, held[STRATEGY.name])
         self.references.check()
@@ -99,6 +103,16 @@ class _Verifier:
                 f"has an unknown {name}, expected one of {', '.join(PHASES)}, got: {attribute}"
             )
         self.known.add(case)
+
+    def _rule(self, op: ir.Operation, rule: Any) -> None:
+        types = [value.type for value in op.operands], [value.type for value in op.results]
+        case = rule, *types[0], None, *types[1]
+        if case in self.fitted:
+            return
+        problem = rule_problem(rule, *types)
+        if problem is not None:
+            raise Carrier(op, OPERATION).wrong(f"{RULE.name} {problem}")
+        self.fitted.add(case)
 
     def _strategy(self, op: ir.Operation, strategy: Any) -> None:
         operands = op.operands if not len(op.regions) else onnx.read_by(op)

@@ -1,0 +1,212 @@
+"""The notation of rules: how one is written in the IR, in a file and in messages.
+
+The map says which factor each dimension of each operand and result runs along, ``_`` for none:
+``(i, k), (k, j) -> (i, j)``. Then each factor: ``i=4``, ``k=? whole``, ``k=1024 sum``,
+``h=14 least=3``. A step inside is ``all_reduce over k of (i, j), 4 bytes``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+from tensoropt.compiler.layout.layout import Reduction
+from tensoropt.compiler.layout.rule import (
+    AxisRole,
+    Dims,
+    Factor,
+    InnerKind,
+    InnerStep,
+    Linear,
+    Rule,
+)
+from tensoropt.compiler.support.errors import UserError, did_you_mean
+
+__all__ = ["NamedRule", "RuleText", "factor_name", "named", "read_rule"]
+
+_NAME = r"[A-Za-z]\w*"
+_GROUP = re.compile(r"\(\s*([^()]*?)\s*\)")
+_SIDE = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?")
+_FACTOR = re.compile(
+    rf"({_NAME})(?:=(\d{{1,18}}|\?))?(?: (whole))?(?: (sum|max|min))?(?: least=(\d{{1,18}}))?"
+)
+_INNER = re.compile(r"(\w+) over ([\w, ]+) of \(([\w, ]*)\), (\d{1,18}) bytes")
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "copy")
+_NOTHING = "-"
+_LINEAR = re.compile(r"linear\((\d+(?:, ?\d+)*)\)")
+_LETTERS = "ijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class RuleText:
+    """A rule as it is written: all its data, as the attribute and the file hold them."""
+
+    map: str
+    factors: tuple[str, ...]
+    linear: tuple[tuple[int, ...], ...] = ()
+    additive: tuple[int, ...] = ()
+    inner: tuple[str, ...] = ()
+    flops: float = 1.0
+
+
+@dataclass(frozen=True)
+class NamedRule:
+    """A rule and what its factors are called."""
+
+    rule: Rule
+    names: tuple[str, ...]
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The factor of each name."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    def role_text(self, role: AxisRole) -> str:
+        """Return how a role is written: a factor, ``linear(0, 2)``, or ``-`` for nothing."""
+        if role is None:
+            return _NOTHING
+        if isinstance(role, Linear):
+            return f"linear({', '.join(map(str, role.operands))})"
+        return self.names[role]
+
+    def role(self, text: str) -> AxisRole:
+        """Return the role that ``text`` stands for; raises UserError for one the rule has not."""
+        if text == _NOTHING:
+            return None
+        if text in self.numbers:
+            return self.numbers[text]
+        match = _LINEAR.fullmatch(text)
+        found = Linear(tuple(map(int, match[1].split(",")))) if match else None
+        if found not in self.rule.linear:
+            known = ", ".join(map(self.role_text, (*range(len(self.names)), *self.rule.linear)))
+            raise UserError(f"names an unknown role, expected one of -, {known}, got: '{text}'")
+        return found
+
+    @property
+    def text(self) -> RuleText:
+        """The rule as it is written."""
+        rule = self.rule
+        return RuleText(
+            f"{self._side(rule.operands)} -> {self._side(rule.results)}".lstrip(),
+            tuple(map(_factor_text, self.names, rule.factors)),
+            tuple(group.operands for group in rule.linear),
+            tuple(sorted(rule.additive)),
+            tuple(map(self._inner_text, rule.inner)),
+            rule.flops_per_point,
+        )
+
+    def _side(self, tensors: Sequence[Dims]) -> str:
+        return ", ".join(f"({', '.join(map(self._dim, dims))})" for dims in tensors)
+
+    def _dim(self, factor: int | None) -> str:
+        return "_" if factor is None else self.names[factor]
+
+    def _inner_text(self, step: InnerStep) -> str:
+        over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
+        return f"{step.kind} over {over} of ({dims}), {step.item_bytes} bytes"
+
+
+def named(rule: Rule) -> NamedRule:
+    """Return ``rule`` with factors called i, j, k, ..., z, i1, j1, ..."""
+    return NamedRule(rule, tuple(map(factor_name, range(len(rule.factors)))))
+
+
+def factor_name(number: int) -> str:
+    """Return the name of a factor that nobody has named."""
+    turn, letter = divmod(number, len(_LETTERS))
+    return f"{_LETTERS[letter]}{turn or ''}"
+
+
+def _factor_text(name: str, factor: Factor) -> str:
+    words = [f"{name}={'?' if factor.size is None else factor.size}"]
+    words += [] if factor.can_split else ["whole"]
+    words += [factor.reduction] if factor.reduction else []
+    words += [f"least={factor.least}"] if factor.least != 1 else []
+    return " ".join(words)
+
+
+def read_rule(text: RuleText) -> NamedRule:
+    """Return the rule that ``text`` says; raises UserError for what is wrong with it, in words
+    that follow its name."""
+    factors = _factors(text.factors)
+    names = {name: number for number, name in enumerate(factors)}
+    operands, results = _map(text.map, names)
+    for number in (*text.additive, *(one for group in text.linear for one in group)):
+        if not 0 <= number < len(operands):
+            raise UserError(
+                f"names an unknown operand, expected below {len(operands)}, got: {number}"
+            )
+    rule = Rule(
+        factors=tuple(factors.values()),
+        operands=operands,
+        results=results,
+        additive=frozenset(text.additive),
+        linear=tuple(Linear(group) for group in text.linear),
+        flops_per_point=text.flops,
+        inner=tuple(_inner(one, names) for one in text.inner),
+    )
+    return NamedRule(rule, tuple(factors))
+
+
+def _factors(texts: Sequence[str]) -> dict[str, Factor]:
+    """Return the factors by name, in order; a size that is not given is symbolic."""
+    found: dict[str, Factor] = {}
+    for text in texts:
+        match = _FACTOR.fullmatch(text)
+        if match is None:
+            raise UserError(
+                "has a wrong factor, expected <name>=<size> [whole] [sum|max|min] [least=<n>], "
+                f"got: '{text}'"
+            )
+        if match[1] in found:
+            raise UserError(f"has a factor twice, expected each once, got: '{match[1]}'")
+        size = None if match[2] in (None, "?") else int(match[2])
+        reduction = cast("Reduction | None", match[4])
+        found[match[1]] = Factor(size, not match[3], reduction, int(match[5] or 1))
+    return found
+
+
+def _map(text: str, names: Mapping[str, int]) -> tuple[tuple[Dims, ...], tuple[Dims, ...]]:
+    """Return the factors along the dimensions of operands and of results."""
+    sides = text.split("->")
+    if len(sides) != 2 or not all(_SIDE.fullmatch(side) for side in sides):
+        raise UserError(f"has a wrong map, expected (i, k), (k, j) -> (i, j), got: '{text}'")
+    operands, results = (tuple(_tensors(side, names)) for side in sides)
+    return operands, results
+
+
+def _tensors(side: str, names: Mapping[str, int]) -> Iterator[Dims]:
+    for group in _GROUP.findall(side):
+        dims = tuple(None if name == "_" else _number(name, names) for name in _words(group))
+        split = [dim for dim in dims if dim is not None]
+        if len(set(split)) != len(split):
+            raise UserError(f"has a factor twice in one tensor, expected once, got: '({group})'")
+        yield dims
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")] if text.strip() else []
+
+
+def _number(name: str, names: Mapping[str, int]) -> int:
+    if name not in names:
+        known = ", ".join(names) or "none"
+        raise UserError(
+            f"names an unknown factor, expected one of {known}, got: '{name}'"
+            f"{did_you_mean(name, names)}"
+        )
+    return names[name]
+
+
+def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
+    match = _INNER.fullmatch(text)
+    if match is None or match[1] not in _KINDS:
+        raise UserError(
+            "has a wrong step inside, expected <collective> over <factors> of (<factors>), "
+            f"<n> bytes, with one of {', '.join(_KINDS)}, got: '{text}'"
+        )
+    over, dims = (tuple(_number(name, names) for name in _words(match[n])) for n in (2, 3))
+    return InnerStep(over, dims, int(match[4]), cast("InnerKind", match[1]))

@@ -1,0 +1,84 @@
+"""Rules, as the IR holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensoropt.compiler.layout.rule_text import NamedRule, RuleText, read_rule
+from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.dialect import RuleAttr
+
+__all__ = ["rule_attr", "rule_of_attr"]
+
+
+def rule_attr(rule: NamedRule) -> RuleAttr:
+    """Return the attribute of ``rule``: all of it but what builds the op of one rank."""
+    text, extras = rule.text, dict[str, ir.Attribute]()
+    if text.linear:
+        extras["linear"] = ir.ArrayAttr.get([_ints_attr(group) for group in text.linear])
+    if text.additive:
+        extras["additive"] = _ints_attr(text.additive)
+    if text.inner:
+        extras["inner"] = _texts_attr(text.inner)
+    if text.flops != RuleText.flops:
+        extras["flops"] = ir.FloatAttr.get(ir.F64Type.get(), text.flops)
+    held: RuleAttr = RuleAttr.get(
+        ir.StringAttr.get(text.map), _texts_attr(text.factors), ir.DictAttr.get(extras)
+    )
+    return held
+
+
+def rule_of_attr(attribute: Any) -> NamedRule:
+    """Return the rule that a `#topt.rule` attribute holds; raises UserError for a wrong one."""
+    extras = {item.name: item.attr for item in ir.DictAttr(attribute.extras)}
+    for name in extras:
+        if name not in _EXTRAS:
+            raise UserError(
+                f"has an unknown part, expected one of {', '.join(_EXTRAS)}, got: '{name}'"
+                f"{did_you_mean(name, _EXTRAS)}"
+            )
+    parts = {name: _EXTRAS[name](name, held) for name, held in extras.items()}
+    factors = _texts("factors", ir.ArrayAttr(attribute.factors))
+    return read_rule(RuleText(str(ir.StringAttr(attribute.map).value), factors, **parts))
+
+
+def _ints_attr(values: Sequence[int]) -> ir.Attribute:
+    return ir.DenseI64ArrayAttr.get(list(values))
+
+
+def _texts_attr(texts: Sequence[str]) -> ir.Attribute:
+    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
+
+
+def _ints(name: str, held: ir.Attribute) -> tuple[int, ...]:
+    if not isinstance(held, ir.DenseI64ArrayAttr):
+        raise UserError(f"has a wrong '{name}', expected array<i64>, got: {held}")
+    return tuple(held)
+
+
+def _groups(name: str, held: ir.Attribute) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(held, ir.ArrayAttr):
+        raise UserError(f"has a wrong '{name}', expected a list of array<i64>, got: {held}")
+    return tuple(_ints(name, group) for group in held)
+
+
+def _texts(name: str, held: ir.Attribute) -> tuple[str, ...]:
+    if not isinstance(held, ir.ArrayAttr) or not all(isinstance(o, ir.StringAttr) for o in held):
+        raise UserError(f"has wrong '{name}', expected a list of strings, got: {held}")
+    return tuple(str(one.value) for one in held)
+
+
+def _float(name: str, held: ir.Attribute) -> float:
+    if not isinstance(held, ir.FloatAttr) or not 0 <= held.value < float("inf"):
+        raise UserError(f"has wrong '{name}', expected an f64 of 0 or more, got: {held}")
+    return float(held.value)
+
+
+_EXTRAS: dict[str, Callable[[str, ir.Attribute], Any]] = {
+    "linear": _groups,
+    "additive": _ints,
+    "inner": _texts,
+    "flops": _float,
+}

@@ -1,0 +1,58 @@
+"""Whether a rule fits the operands and results of its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.compiler.layout.rule import Dims, Factor
+from tensoropt.compiler.layout.rule_text import NamedRule
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.rules import rule_of_attr
+
+__all__ = ["rule_problem"]
+
+
+def rule_problem(
+    attribute: Any, operands: Sequence[ir.Type], results: Sequence[ir.Type]
+) -> str | None:
+    """Return what is wrong with the rule of an operation of these types, to follow its name."""
+    try:
+        named = rule_of_attr(attribute)
+    except UserError as error:
+        return str(error)
+    rule = named.rule
+    return _side_problem(named, "operand", rule.operands, operands) or _side_problem(
+        named, "result", rule.results, results
+    )
+
+
+def _side_problem(
+    named: NamedRule, side: str, tensors: Sequence[Dims], types: Sequence[ir.Type]
+) -> str | None:
+    if len(tensors) != len(types):
+        return f"has a wrong number of {side}s, expected {len(types)}, got: {len(tensors)}"
+    for number, (dims, type_) in enumerate(zip(tensors, types, strict=True)):
+        wrong = _tensor_problem(named, dims, type_)
+        if wrong is not None:
+            return f"does not fit {side} {number} of {type_}, {wrong}"
+    return None
+
+
+def _tensor_problem(named: NamedRule, dims: Dims, type_: ir.Type) -> str | None:
+    rank = type_.rank if isinstance(type_, ir.RankedTensorType) else 0
+    if len(dims) != rank:
+        return f"expected {rank} dimensions, got: {len(dims)}"
+    for number, factor in enumerate(dims):
+        if factor is not None and not _fits(named.rule.factors[factor], type_, number):
+            name, size = named.names[factor], named.rule.factors[factor].size
+            return f"expected a size of {name} that divides dimension {number}, got: {size}"
+    return None
+
+
+def _fits(factor: Factor, type_: Any, dim: int) -> bool:
+    """Say whether parts of ``factor`` are parts of the dimension; one that stays whole has none."""
+    if not factor.can_split or not factor.size or type_.is_dynamic_dim(dim):
+        return True
+    return bool(type_.get_dim_size(dim) % factor.size == 0)

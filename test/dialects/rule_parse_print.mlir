@@ -1,0 +1,10 @@
+// RUN: tensoropt-opt %s -p cse | filecheck %s
+
+// CHECK-LABEL: func.func @main
+func.func @main(%x: tensor<4x?xf32>, %w: tensor<f32>) -> (tensor<4xf32>, none) {
+  // CHECK: topt.rule = #topt.rule<"(i, long_name), () -> (i), ()", ["i=4 least=2", "long_name=? max", "k=7 whole"], {additive = array<i64: 1>, flops = 5.000000e-01 : f64, inner = ["copy over i, k of (i, k), 4 bytes"], linear = [array<i64: 0, 1>]}>
+  %0:2 = "onnx.my.ops.Own"(%x, %w) {
+    topt.rule = #topt.rule<"(i, long_name), () -> (i), ()", ["i=4 least=2", "long_name=? max", "k=7 whole"], {linear = [array<i64: 0, 1>], additive = array<i64: 1>, inner = ["copy over i, k of (i, k), 4 bytes"], flops = 0.5 : f64}>
+  } : (tensor<4x?xf32>, tensor<f32>) -> (tensor<4xf32>, none)
+  return %0#0, %0#1 : tensor<4xf32>, none
+}

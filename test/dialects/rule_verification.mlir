@@ -1,0 +1,135 @@
+// RUN: tensoropt-opt %s --split-input-file --verify-diagnostics
+
+func.func @unknown_factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule names an unknown factor, expected one of i, j, got: 'k'}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, k) -> (i, j)", ["i=4", "j=8"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @near_factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule names an unknown factor, expected one of row, j, got: 'rows', did you mean 'row'?}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(rows, j) -> (row, j)", ["row=4", "j=8"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [whole] [sum|max|min] [least=<n>], got: 'j=8 split'}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8 split"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @factor_twice(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a factor twice, expected each once, got: 'i'}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "i=8"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @twice_in_a_tensor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a factor twice in one tensor, expected once, got: '(i, i)'}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, i) -> (i, j)", ["i=4", "j=8"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @map(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong map, expected (i, k), (k, j) -> (i, j), got: '(i, j) (i, j)'}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) (i, j)", ["i=4", "j=8"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @operands(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong number of operands, expected 1, got: 2}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j), (i) -> (i, j)", ["i=4", "j=8"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @results(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong number of results, expected 1, got: 2}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j), (i)", ["i=4", "j=8"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @rank(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule does not fit operand 0 of tensor<4x8xf32>, expected 2 dimensions, got: 1}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i) -> (i, j)", ["i=4", "j=8 whole"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @size(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule does not fit operand 0 of tensor<4x8xf32>, expected a size of j that divides dimension 1, got: 6}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=6"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @part(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has an unknown part, expected one of linear, additive, inner, flops, got: 'lineer', did you mean 'linear'?}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {lineer = [array<i64: 0>]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @linear(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong 'linear', expected a list of array<i64>, got: array<i64: 0>}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {linear = array<i64: 0>}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @operand_of_linear(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule names an unknown operand, expected below 1, got: 1}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {linear = [array<i64: 1>]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @additive(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong 'additive', expected array<i64>, got: 0 : i64}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {additive = 0 : i64}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @inner(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong step inside, expected <collective> over <factors> of (<factors>), <n> bytes, with one of all_reduce, all_gather, reduce_scatter, all_to_all, copy, got: 'all_sum over j of (i), 4 bytes'}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {inner = ["all_sum over j of (i), 4 bytes"]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @flops(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has wrong 'flops', expected an f64 of 0 or more, got: -1.000000e+00 : f64}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {flops = -1.0 : f64}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @texts(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has wrong 'inner', expected a list of strings, got: "copy"}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {inner = "copy"}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
