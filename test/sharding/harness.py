@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -15,18 +15,20 @@ from sharding.spmd import run_spmd
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.layout.rule_text import named
 from tensoropt.compiler.sharding.rule.describe import describe
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
-from tensoropt.compiler.layout.rule import Rule, Strategy
-from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.context import context
 from tensoropt.dialects.elements import element_of_array, to_dense
 from tensoropt.dialects.mlir import func, ir
-from tensoropt.dialects.topt import set_mesh
+from tensoropt.dialects.topt import rule_attr, rule_of_attr, set_mesh
+from tensoropt.dialects.verifier.factors import rule_problem
 
 __all__ = ["Case", "NotRunnableError", "Report", "check", "normal", "offered"]
 
@@ -142,6 +144,7 @@ class _Trial:
         self.op, self.expected = self._build_whole()
         self.info = describe(self.op, case.versions)
         self.rule = rule_for(self.info)
+        _check_written(self.op, self.rule)
         self.strategies = strategies(self.rule, mesh)
 
     def _build_whole(self) -> tuple[ir.Operation, list[Array | None]]:
@@ -247,6 +250,14 @@ class _Trial:
                 np.testing.assert_array_equal(got, whole)
             else:
                 np.testing.assert_allclose(got, whole, rtol=rtol, atol=atol * _largest(whole))
+
+
+def _check_written(op: ir.Operation, rule: Rule) -> None:
+    """Fail unless the attribute of ``rule`` fits the op and says all of it but ``localize``."""
+    attribute = rule_attr(named(rule))
+    types = [v.type for v in op.operands], [v.type for v in op.results]
+    assert rule_problem(attribute, *types) is None, f"{op.name}: {attribute}"
+    assert rule_of_attr(attribute).rule == replace(rule, localize=None), f"{attribute}"
 
 
 def _run_whole(op: ir.Operation, case: Case) -> list[Array | None]:
