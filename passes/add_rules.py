@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from tensoropt.compiler.layout.rule_text import named
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.op_info import MisfitError
 from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.training.alternatives import alternatives
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import RuleAttr, keys, rule_attr
@@ -20,7 +22,7 @@ __all__ = ["AddRulesPass"]
 
 @dataclass(frozen=True)
 class AddRulesPass(Pass):
-    """Puts `topt.rule` on every `onnx` operation of `@main`: how it may be split.
+    """Puts `topt.rule` on every `onnx` operation of a program: how it may be split.
 
     A rule that is there stays: a person may write one. Operations in the regions of others have
     none, as they run whole. Refuses operands that are not those of the operator's definition.
@@ -34,10 +36,7 @@ class AddRulesPass(Pass):
         versions, infos = onnx.opsets(module), TypeInfos()
         known: dict[Rule, RuleAttr] = {}
         with module.context, ir.Location.unknown():
-            for view in onnx.function(module).regions[0].blocks[0]:
-                op = view.operation
-                if not onnx.is_onnx(op) or op.name == onnx.NO_VALUE or keys.RULE.on(op.attributes):
-                    continue
+            for op in _without_rule(module):
                 rule = self._rule(op, versions, infos)
                 if rule not in known:
                     known[rule] = rule_attr(named(rule))
@@ -48,3 +47,12 @@ class AddRulesPass(Pass):
             return rule_for(describe(op, versions, infos))
         except MisfitError as error:
             raise self.fail(op, str(error)) from None
+
+
+def _without_rule(module: ir.Module) -> Iterator[ir.Operation]:
+    """Yield the operations that should have a rule, and have none."""
+    for function in alternatives(module).values():
+        for view in function.regions[0].blocks[0]:
+            op = view.operation
+            if onnx.is_onnx(op) and op.name != onnx.NO_VALUE and not keys.RULE.on(op.attributes):
+                yield op

@@ -65,9 +65,11 @@ def _groups(name: str, held: ir.Attribute) -> tuple[tuple[int, ...], ...]:
 
 
 def _texts(name: str, held: ir.Attribute) -> tuple[str, ...]:
-    if not isinstance(held, ir.ArrayAttr) or not all(isinstance(o, ir.StringAttr) for o in held):
+    texts = list(held) if isinstance(held, ir.ArrayAttr) else [held]
+    found = tuple(str(text.value) for text in texts if isinstance(text, ir.StringAttr))
+    if not isinstance(held, ir.ArrayAttr) or len(found) != len(texts):
         raise UserError(f"has wrong '{name}', expected a list of strings, got: {held}")
-    return tuple(str(one.value) for one in held)
+    return found
 
 
 def _float(name: str, held: ir.Attribute) -> float:
