@@ -131,7 +131,7 @@ class _Planning:
         """Return the exit status; notes come in the end: errors are one line."""
         self._check_passed(module)
         if self.args.weights is not None:
-            check_weights(module, self.args.weights)
+            check_weights(module, self.args.weights, training=self.args.train)
         if _is_searched(module):
             self._write(module)
             return 0
@@ -177,9 +177,11 @@ class _Planning:
 
     def _plan(self, module: ir.Module) -> int:
         if self.args.objective == "profile":
-            return _print_profile(self.args, self.request, read_graphs(module), self.say)
+            with self.compilation.timed("profile"):
+                return _print_profile(self.args, self.request, read_graphs(module), self.say)
         if self.args.compare is not None:
-            return _print_comparison(self.args, self.request, read_graphs(module), self.say)
+            with self.compilation.timed("compare"):
+                return _print_comparison(self.args, self.request, read_graphs(module), self.say)
         try:
             self._search(module)
         except KeyboardInterrupt:

@@ -46,9 +46,13 @@ def export_plan(module: ir.Module, weights: Path, directory: Path, say: Say) -> 
         write_plan(folder, {**plan_document(module, weights), **entries})
 
 
-def check_weights(module: ir.Module, weights: Path) -> None:
-    """Raise UserError unless ``weights`` has each parameter of ``module``, of its type."""
-    source = _source(module, weights)
+def check_weights(module: ir.Module, weights: Path, *, training: bool) -> None:
+    """Raise UserError unless ``weights`` has each parameter of ``module``, of its type.
+
+    ``training`` says whether a step is still to be built of the module.
+    """
+    trains = training or TRAINING.on(module.operation.attributes)
+    source = ParameterSource(weights, training=trains)
     names = set(source.names)
     whole = whole_of(module) if passed(module) == "partition" else module
     for value, own in onnx.arguments(onnx.function(whole)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -69,6 +71,15 @@ class Compilation:
         except PassError as error:
             raise (_asked(error) if phase == "search" else error) from None
         set_passed(module, phase)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time of what is no pass, such as a comparison of searches."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds.append((name, time.perf_counter() - start))
 
     def _passes(self, phase: str, context: ir.Context) -> Sequence[Pass]:
         if phase == "train":

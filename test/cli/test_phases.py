@@ -134,6 +134,14 @@ def test_timing_is_that_of_all_passes_of_a_plan(opt, mlp: Path, tmp_path: Path, 
     assert names == [*(name for p in phases for name in PHASES[p].split(",") if name), "total"]
 
 
+@pytest.mark.parametrize("flags", ["--objective profile", "--compare ft"])
+def test_a_report_is_timed_too(opt, mlp: Path, flags: str) -> None:
+    outcome = opt(mlp, "--devices", "2", *flags.split(), "--mlir-timing")
+    names = [line.split()[-1] for line in outcome.err.splitlines() if "%" in line]
+    report = "profile" if "profile" in flags else "compare"
+    assert names == [*PHASES["prepare"].split(","), report, "total"]
+
+
 def test_dumps_while_planning(opt, mlp: Path) -> None:
     outcome = opt(mlp, *FLAGS, "--mlir-print-ir-after", "search-strategies")
     assert outcome.err.count("// -----// IR after ") == 1

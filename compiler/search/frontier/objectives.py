@@ -15,6 +15,7 @@ from tensoropt.compiler.search.frontier.steps import Graphs, as_step, check_stat
 from tensoropt.compiler.search.methods.registry import takers
 from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["compare", "fewest_devices", "frontier", "profile", "search"]
 
@@ -48,7 +49,12 @@ def frontier(graphs: Graphs, request: Request, say: Say = _silent) -> FrontierRe
 def _pinned(graphs: Graphs, request: Request, pins: Mapping[str, Any]) -> FrontierResult:
     if "" in graphs:
         return pinned_frontier(graphs[""], pins, request.description)
-    way = str(pins["training"]["recompute"])
+    way = pins["training"]["recompute"] if "training" in pins else "nothing, for inference"
+    if way not in graphs:
+        raise UserError(
+            f"--strategies: expected a plan of a step that recomputes {' or '.join(graphs)}, "
+            f"got: {way}"
+        )
     check_state(graphs[way], pins["training"])
     return as_step(pinned_frontier(graphs[way], pins, request.description), way)
 
