@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import NAME, PARAM, TRAINING
 from tensoropt.passes.base import Pass
+from tensoropt.passes.registry import create
 
 if TYPE_CHECKING:
     from tensoropt.compiler.training.spec import TrainingSpec
@@ -76,9 +77,12 @@ class BuildTrainingStepPass(Pass):
 
     @classmethod
     def read(cls, module: ir.Module) -> BuildTrainingStepPass:
-        """Return the pass that built the step in ``module``."""
-        settings: dict[str, Any] = dict(TRAINING.of(module.operation.attributes))
-        return cls(**settings)
+        """Return the pass that built the step in ``module``; raises UserError for other options."""
+        settings = TRAINING.of(module.operation.attributes)
+        texts = {name.replace("_", "-"): str(value) for name, value in settings.items()}
+        made = create(cls.name, texts)
+        assert isinstance(made, cls)
+        return made
 
     def run(self, module: ir.Module) -> None:
         from tensoropt.compiler.training.alternatives import put_alternatives

@@ -73,7 +73,7 @@ class _Edited:
         result = chosen_frontier(tables, choice)
         training = TRAINING.get(self.module.operation.attributes)
         if training is not None:
-            result = as_step(result, str(training["recompute"]))
+            result = as_step(result, str(training.get("recompute", "none")))
         if not _has_reshards(self.module):
             annotate(self.module, result.points[0], device)
         record(self.module, {"name": PINNED}, result.points, 0)

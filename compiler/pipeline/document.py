@@ -28,7 +28,9 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
     ``model`` is the file that the module was imported from.
     """
     held = module.operation.attributes
-    mesh, found = mesh_of(module.operation), SEARCH.of(held)
+    mesh, found = mesh_of(module.operation), SEARCH.get(held)
+    if found is None:
+        raise UserError("the module has no topt.search, expected check-strategies to be run")
     return {
         "schema": SCHEMA,
         "tool": TOOL,

@@ -27,7 +27,7 @@ def alternatives(module: ir.Module) -> dict[str, ir.Operation]:
         return {"": main}
     functions = [op.operation for op in module.body if op.operation.name == "func.func"]
     marked = {RECOMPUTE.of(f.attributes): f for f in functions if RECOMPUTE.on(f.attributes)}
-    return marked or {str(training["recompute"]): main}
+    return marked or {str(training.get("recompute", "none")): main}
 
 
 def put_alternatives(module: ir.Module, steps: Mapping[str, ir.Module]) -> None:

@@ -49,6 +49,7 @@ __all__ = [
     "PASSED",
     "PHASE",
     "PHASES",
+    "PIPELINE",
     "PREFIX",
     "RECOMPUTE",
     "REGIONS",
@@ -221,8 +222,10 @@ MERGED = _key("merged", _TEXTS, MODULE)
 LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
 
+PIPELINE = ("import", "prepare", "train", "search", "reshard", "partition")
+"""The phases of the compiler, in order."""
 PASSED = _key("passed", _TEXT, MODULE)
-"""The phase of the pipeline that the module has passed; before the first there is none."""
+"""Which of :data:`PIPELINE` the module has passed; before the first there is none."""
 TRAINING = _key("training", _SETTINGS, MODULE)
 """The options that the training step was built with."""
 SEARCH = _key("search", _SETTINGS, MODULE)

@@ -12,15 +12,17 @@ from typing import Any
 from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt.dialect import AXIS_CONSTANT, RESHARD
+from tensoropt.dialects.topt.dialect import AXIS_CONSTANT, POINT, RESHARD
 from tensoropt.dialects.topt.keys import (
     ARGUMENT,
     KEYS,
     LAYOUT,
     MODULE,
     OPERATION,
+    PASSED,
     PHASE,
     PHASES,
+    PIPELINE,
     PREFIX,
     RESULT,
     RULE,
@@ -44,6 +46,10 @@ def verify(module: ir.Module) -> None:
         _Verifier(module.operation).run()
 
 
+_WORDS = {PHASE.name: PHASES, PASSED.name: PIPELINE}
+"""The words that a key may hold, where they are few."""
+
+
 class _Verifier:
     def __init__(self, module: ir.Operation) -> None:
         self.module = module
@@ -56,6 +62,7 @@ class _Verifier:
             "func.func": self._function,
             RESHARD: self._reshard,
             AXIS_CONSTANT: self._axis_constant,
+            POINT: self._point,
         }
 
     def run(self) -> None:
@@ -98,9 +105,10 @@ class _Verifier:
             raise carrier.wrong(
                 f"has the wrong kind of {name}, expected {expected}, got: {attribute}"
             )
-        if key is PHASE and PHASE.kind.read(attribute) not in PHASES:
+        words = _WORDS.get(name)
+        if words is not None and key.kind.read(attribute) not in words:
             raise carrier.wrong(
-                f"has an unknown {name}, expected one of {', '.join(PHASES)}, got: {attribute}"
+                f"has an unknown {name}, expected one of {', '.join(words)}, got: {attribute}"
             )
         self.known.add(case)
 
@@ -196,6 +204,14 @@ class _Verifier:
             expected = str(whole)
         got = getattr(values, "type", values)
         raise carrier.wrong(f"has wrong 'values', expected {expected}, got: {got}")
+
+    @staticmethod
+    def _point(op: ir.Operation) -> None:
+        mesh = op.attributes["mesh"]
+        if not isinstance(mesh, ir.DenseI64ArrayAttr):
+            raise InvalidError(
+                op, f"has the wrong kind of 'mesh', expected array<i64>, got: {mesh}"
+            )
 
     @staticmethod
     def _grid(op: ir.Operation) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tensoropt.compiler.cli.arguments import EMIT
 from tensoropt.compiler.pipeline.phases import PHASES
+from tensoropt.dialects.topt.keys import PIPELINE
 from tensoropt.runtime.cli.run import main as run_plan
 
 FLAGS = ["--devices", "2", "--pick", "memory"]
@@ -42,6 +44,10 @@ def test_so_is_that_of_a_training_step(opt, mlp: Path, tmp_path: Path, phase: st
     assert opt(text, "--weights", mlp, *rest, "-o", tmp_path / "again").status == 0
     assert opt(mlp, *TRAIN, *FLAGS, "-o", tmp_path / "plan").status == 0
     assert files(tmp_path / "again") == files(tmp_path / "plan")
+
+
+def test_the_phases_are_those_that_are_named() -> None:
+    assert tuple(PHASES) == EMIT == PIPELINE
 
 
 def edited(opt, mlp: Path, path: Path, strategy: str, *flags: str) -> int:

@@ -1,6 +1,7 @@
 // RUN: tensoropt-opt %s -p search-strategies{mesh=2} | filecheck %s
 
 // CHECK: module attributes {topt.device = "cpu"
+// CHECK-SAME: topt.passed = "search", topt.search = {epsilon = 0.000000e+00 : f64, name = "ft", strategies = "{{[0-9a-f]+}}"}}
 // CHECK-NEXT: shard.grid @mesh(shape = 2)
 module attributes {topt.model = "m.onnx", topt.opset = {ai.onnx = 20 : i64}, topt.ir_version = 10 : i64} {
   // The fastest plan splits a tensor this large, with no communication; half of it stays on a rank.
@@ -10,4 +11,6 @@ module attributes {topt.model = "m.onnx", topt.opset = {ai.onnx = 20 : i64}, top
     %0 = "onnx.Relu"(%x) : (tensor<1024x64xf32>) -> tensor<1024x64xf32>
     return %0 : tensor<1024x64xf32>
   }
+  // CHECK: "topt.point"() {chosen, communication_s = 0.000000e+00 : f64, compute_s = {{.*}} : f64, mesh = array<i64: 2>, static_bytes = 0 : i64, transient_bytes = 262144 : i64} : () -> ()
+  // CHECK-NOT: topt.point
 }
