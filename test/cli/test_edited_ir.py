@@ -53,5 +53,5 @@ def test_ir_that_says_what_cannot_be_is_refused(
     (tmp_path / "m.mlir").write_text(searched.replace(old, new))
     line = refused(tmp_path / "m.mlir", "--emit", "partition", "-o", tmp_path / "p.mlir")
     assert message in line
-    assert line.startswith(f"{tmp_path / 'm.mlir'}: ")
+    assert line.startswith(f"{tmp_path / 'm.mlir'}:")
     assert not (tmp_path / "p.mlir").exists()
