@@ -58,7 +58,9 @@ def loaded(
             return load_text(path, text), text
         from tensoropt.compiler.importer.importer import import_model
 
-        return import_model(path, dims=dims, training=training), None
+        module = import_model(path, dims=dims, training=training)
+        verify(module)
+        return module, None
 
 
 def run_phase(module: ir.Module, phase: str, *, training: bool = False) -> None:

@@ -18,13 +18,18 @@ class InvalidError(UserError):
         self.op, self.message = op, message
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Carrier:
-    """An operation, or an argument or result of one, called ``subject``, as places of keys say."""
+    """An operation, or one of its arguments or results, by number; ``place`` is as keys have it."""
 
     op: ir.Operation
     place: str
-    subject: str = ""
+    number: int | None = None
+
+    @property
+    def subject(self) -> str:
+        """How messages call it after the name of the operation, empty for the operation itself."""
+        return "" if self.number is None else f"{self.place.split()[-1]} {self.number}"
 
     def wrong(self, message: str) -> InvalidError:
         """Return the error that ``message``, which follows the subject, is about."""

@@ -6,7 +6,7 @@ of them, with the types it goes with, is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tensoropt.compiler.support.errors import did_you_mean
@@ -54,7 +54,8 @@ class _Verifier:
     def __init__(self, module: ir.Operation) -> None:
         self.module = module
         self.fitting = Fitting(module)
-        self.references = References()
+        self._refer()
+        self.foreign: set[str] = set()  # names of attributes that are not ours
         self.known: set[tuple[str, ir.Attribute, str]] = set()
         self.fitted: set[tuple[Any, ...]] = set()
         self.checks = {
@@ -65,29 +66,47 @@ class _Verifier:
             POINT: self._point,
         }
 
+    def _refer(self) -> None:
+        """Begin to take in references: a function refers to nothing of another."""
+        self.references = References()
+        own = {RULE.name: self._rule, STRATEGY.name: self._strategy}
+        self.takers = {**self.references.takers, **own}
+
     def run(self) -> None:
-        self._attributes(Carrier(self.module, MODULE), self.module.attributes)
-        for op in onnx.walk(self.module):
-            check = self.checks.get(op.name)
-            if check is not None:
-                check(op)
-            held = op.attributes
-            if any(name.startswith(PREFIX) for name in held):
-                self._attributes(Carrier(op, OPERATION), held)
-                if RULE.on(held):
-                    self._rule(op, held[RULE.name])
-                if STRATEGY.on(held):
-                    self._strategy(op, held[STRATEGY.name])
+        held = self.module.attributes
+        self._attributes(Carrier(self.module, MODULE), [(name, held[name]) for name in held])
+        self._inside(self.module)
         self.references.check()
 
-    def _attributes(self, carrier: Carrier, held: Any) -> None:
-        takers = self.references.takers
-        for name in _names(held):
+    def _inside(self, op: ir.Operation) -> None:
+        """Check the operations in the regions of ``op``. What runs for each of them is short: there
+        are many, and most carry nothing of ours."""
+        for region in op.regions:
+            for block in region:
+                for view in block:
+                    inner = view.operation
+                    check = self.checks.get(inner.name)
+                    if check is not None:
+                        check(inner)
+                    held = inner.attributes
+                    if not self.foreign.issuperset(held):
+                        self._operation(inner, held)
+                    if len(inner.regions):
+                        self._inside(inner)
+
+    def _operation(self, op: ir.Operation, held: Any) -> None:
+        foreign = self.foreign
+        ours = [(name, held[name]) for name in held if name not in foreign]
+        foreign.update(name for name, _ in ours if not name.startswith(PREFIX))
+        self._attributes(Carrier(op, OPERATION), ours)
+
+    def _attributes(self, carrier: Carrier, held: Iterable[tuple[str, ir.Attribute]]) -> None:
+        for name, attribute in held:
             if name.startswith(PREFIX):
-                attribute = held[name]
                 self._attribute(carrier, name, attribute)
-                if name in takers:
-                    takers[name](carrier, attribute)
+                taker = self.takers.get(name)
+                if taker is not None:
+                    taker(carrier, attribute)
 
     def _attribute(self, carrier: Carrier, name: str, attribute: ir.Attribute) -> None:
         """Check name, place and kind of one attribute, each once."""
@@ -112,17 +131,19 @@ class _Verifier:
             )
         self.known.add(case)
 
-    def _rule(self, op: ir.Operation, rule: Any) -> None:
+    def _rule(self, carrier: Carrier, rule: Any) -> None:
+        op = carrier.op
         types = [value.type for value in op.operands], [value.type for value in op.results]
         case = rule, *types[0], None, *types[1]
         if case in self.fitted:
             return
         problem = rule_problem(rule, *types)
         if problem is not None:
-            raise Carrier(op, OPERATION).wrong(f"{RULE.name} {problem}")
+            raise carrier.wrong(f"{RULE.name} {problem}")
         self.fitted.add(case)
 
-    def _strategy(self, op: ir.Operation, strategy: Any) -> None:
+    def _strategy(self, carrier: Carrier, strategy: Any) -> None:
+        op = carrier.op
         operands = op.operands if not len(op.regions) else onnx.read_by(op)
         types = [value.type for value in operands], [value.type for value in op.results]
         case = strategy, *types[0], None, *types[1]
@@ -130,7 +151,7 @@ class _Verifier:
             return
         sides = ("operand", strategy.operands, types[0]), ("result", strategy.results, types[1])
         for side, layouts, own in sides:
-            self._side(Carrier(op, OPERATION), side, list(ir.ArrayAttr(layouts)), own)
+            self._side(carrier, side, list(ir.ArrayAttr(layouts)), own)
         self.fitted.add(case)
 
     def _side(
@@ -142,18 +163,13 @@ class _Verifier:
                 f"expected {len(types)}, got: {len(layouts)}"
             )
         for number, (layout, type_) in enumerate(zip(layouts, types, strict=True)):
-            self._layout(carrier, f"layout of {side} {number}", layout, type_)
-
-    def _layout(
-        self, carrier: Carrier, name: str, layout: Any, type_: ir.Type, *, local: bool = False
-    ) -> None:
-        problem = self.fitting.problem(layout, type_, local=local)
-        if problem is not None:
-            raise carrier.wrong(f"{name} {problem}")
+            problem = self.fitting.problem(layout, type_)
+            if problem is not None:
+                raise carrier.wrong(f"layout of {side} {number} {problem}")
 
     def _function(self, op: ir.Operation) -> None:
         self.references.check()
-        self.references = References()  # a function refers to nothing of another
+        self._refer()
         kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
         local = not _has_global_shapes(op)
         for place, key, types in (
@@ -163,20 +179,21 @@ class _Verifier:
             held = ir.ArrayAttr(op.attributes[key]) if key in op.attributes else ()
             dictionaries = map(ir.DictAttr, held)
             for number, (own, type_) in enumerate(zip(dictionaries, types, strict=False)):
-                subject = f"{place.removeprefix('an ').removeprefix('a ')} {number}"
-                self._attributes(Carrier(op, place, subject), own)
+                carrier = Carrier(op, place, number)
+                self._attributes(carrier, _entries(own, place))
                 if LAYOUT.on(own):
-                    carrier = Carrier(op, place)
-                    self._layout(
-                        carrier, f"layout of {subject}", own[LAYOUT.name], type_, local=local
-                    )
+                    problem = self.fitting.problem(own[LAYOUT.name], type_, local=local)
+                    if problem is not None:
+                        raise InvalidError(op, f"layout of {carrier.subject} {problem}")
 
     def _reshard(self, op: ir.Operation) -> None:
         carrier, type_ = Carrier(op, OPERATION), op.operands[0].type
         if op.results[0].type != type_:
             raise carrier.wrong(f"changes the type, expected {type_}, got: {op.results[0].type}")
         for name in ("src", "dst"):
-            self._layout(carrier, f"layout '{name}'", op.attributes[name], type_)
+            problem = self.fitting.problem(op.attributes[name], type_)
+            if problem is not None:
+                raise carrier.wrong(f"layout '{name}' {problem}")
 
     def _axis_constant(self, op: ir.Operation) -> None:
         carrier, axes, mesh = Carrier(op, OPERATION), op.attributes["axes"], self.fitting.mesh
@@ -223,11 +240,19 @@ class _Verifier:
             raise InvalidError(op, f"has an axis without a size, expected 1 or more, got: {text}")
 
 
-def _names(held: Any) -> list[str]:
-    """Return the names of the attributes in an operation's, or in a dictionary."""
-    if isinstance(held, ir.DictAttr):
-        return [item.name for item in held]
-    return list(held)
+_OURS = {
+    place: [name for name, key in KEYS.items() if place in key.places]
+    for place in (ARGUMENT, RESULT)
+}
+
+
+def _entries(held: ir.DictAttr, place: str) -> list[tuple[str, ir.Attribute]]:
+    """Return what an argument or result carries.
+
+    Asking for each name that may be there is quicker than listing those that are there.
+    """
+    found = [(name, held[name]) for name in _OURS[place] if name in held]
+    return found if len(found) == len(held) else [(item.name, item.attr) for item in held]
 
 
 def _has_global_shapes(function: ir.Operation) -> bool:
