@@ -1,0 +1,18 @@
+// RUN: tensoropt-opt %s -p partition | filecheck %s
+
+// A dimension split over both axes is joined over the minor one alone.
+
+// CHECK: func.func @main
+// CHECK-SAME: [[X:%\w+]]: tensor<2x16xf32>
+// CHECK-SAME: -> {{.*}}tensor<4x16xf32>
+// CHECK-NEXT: [[ALL_GATHER:%\w+]] = shard.all_gather [[X]] on @mesh grid_axes = [1] gather_axis = 0 : tensor<2x16xf32> -> tensor<4x16xf32>
+// CHECK-NEXT: return [[ALL_GATHER]] : tensor<4x16xf32>
+#from = #topt.layout<@mesh, ["S(0)", "S(0)"]>
+#to = #topt.layout<@mesh, ["S(0)", "R"]>
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 2x2)
+  func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #from}) -> (tensor<8x16xf32> {topt.name = "y", topt.layout = #to}) {
+    %0 = "topt.reshard"(%x) {src = #from, dst = #to} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+    return %0 : tensor<8x16xf32>
+  }
+}

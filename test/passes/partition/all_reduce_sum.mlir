@@ -1,0 +1,18 @@
+// RUN: tensoropt-opt %s -p partition | filecheck %s
+
+// Partial sums become the sum.
+
+// CHECK: func.func @main
+// CHECK-SAME: [[X:%\w+]]: tensor<8x16xf32>
+// CHECK-SAME: -> {{.*}}tensor<8x16xf32>
+// CHECK-NEXT: [[ALL_REDUCE:%\w+]] = shard.all_reduce [[X]] on @mesh grid_axes = [0] : tensor<8x16xf32> -> tensor<8x16xf32>
+// CHECK-NEXT: return [[ALL_REDUCE]] : tensor<8x16xf32>
+#from = #topt.layout<@mesh, ["P(sum)"]>
+#to = #topt.layout<@mesh, ["R"]>
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 4)
+  func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #from}) -> (tensor<8x16xf32> {topt.name = "y", topt.layout = #to}) {
+    %0 = "topt.reshard"(%x) {src = #from, dst = #to} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+    return %0 : tensor<8x16xf32>
+  }
+}

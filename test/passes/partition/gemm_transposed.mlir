@@ -1,0 +1,20 @@
+// RUN: tensoropt-opt %s -p partition | filecheck %s
+
+// A transposed operand is split along its other dimension.
+
+// CHECK: func.func @main
+// CHECK-SAME: [[X:%\w+]]: tensor<4x8xf32>
+// CHECK-SAME: [[W:%\w+]]: tensor<3x8xf32>
+// CHECK-SAME: -> {{.*}}tensor<4x3xf32>
+// CHECK-NEXT: [[GEMM:%\w+]] = "onnx.Gemm"([[X]], [[W]]) {transB = 1 : i64} : (tensor<4x8xf32>, tensor<3x8xf32>) -> tensor<4x3xf32>
+// CHECK-NEXT: return [[GEMM]] : tensor<4x3xf32>
+#whole = #topt.layout<@mesh, ["R"]>
+#rows = #topt.layout<@mesh, ["S(0)"]>
+#columns = #topt.layout<@mesh, ["S(1)"]>
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 2)
+  func.func @main(%x: tensor<4x8xf32> {topt.name = "x", topt.layout = #whole}, %w: tensor<6x8xf32> {topt.name = "w", topt.param, topt.layout = #rows}) -> (tensor<4x6xf32> {topt.name = "y", topt.layout = #columns}) {
+    %0 = "onnx.Gemm"(%x, %w) {transB = 1 : i64, topt.strategy = #topt.strategy<[#whole, #rows], [#columns]>} : (tensor<4x8xf32>, tensor<6x8xf32>) -> tensor<4x6xf32>
+    return %0 : tensor<4x6xf32>
+  }
+}

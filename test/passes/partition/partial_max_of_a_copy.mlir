@@ -1,0 +1,17 @@
+// RUN: tensoropt-opt %s -p partition | filecheck %s
+
+// A copy is a partial maximum as it is.
+
+// CHECK: func.func @main
+// CHECK-SAME: [[X:%\w+]]: tensor<8x16xf32>
+// CHECK-SAME: -> {{.*}}tensor<8x16xf32>
+// CHECK-NEXT: return [[X]] : tensor<8x16xf32>
+#from = #topt.layout<@mesh, ["R"]>
+#to = #topt.layout<@mesh, ["P(max)"]>
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 4)
+  func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #from}) -> (tensor<8x16xf32> {topt.name = "y", topt.layout = #to}) {
+    %0 = "topt.reshard"(%x) {src = #from, dst = #to} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+    return %0 : tensor<8x16xf32>
+  }
+}

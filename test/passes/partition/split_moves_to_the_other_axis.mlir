@@ -1,0 +1,19 @@
+// RUN: tensoropt-opt %s -p partition | filecheck %s
+
+// A split moves from one axis to the other.
+
+// CHECK: func.func @main
+// CHECK-SAME: [[X:%\w+]]: tensor<4x16xf32>
+// CHECK-SAME: -> {{.*}}tensor<4x16xf32>
+// CHECK-NEXT: [[ALL_GATHER:%\w+]] = shard.all_gather [[X]] on @mesh grid_axes = [0] gather_axis = 0 : tensor<4x16xf32> -> tensor<8x16xf32>
+// CHECK-NEXT: [[ALL_SLICE:%\w+]] = shard.all_slice [[ALL_GATHER]] on @mesh grid_axes = [1] slice_axis = 0 : tensor<8x16xf32> -> tensor<4x16xf32>
+// CHECK-NEXT: return [[ALL_SLICE]] : tensor<4x16xf32>
+#from = #topt.layout<@mesh, ["S(0)", "R"]>
+#to = #topt.layout<@mesh, ["R", "S(0)"]>
+module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
+  shard.grid @mesh(shape = 2x2)
+  func.func @main(%x: tensor<8x16xf32> {topt.name = "x", topt.layout = #from}) -> (tensor<8x16xf32> {topt.name = "y", topt.layout = #to}) {
+    %0 = "topt.reshard"(%x) {src = #from, dst = #to} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+    return %0 : tensor<8x16xf32>
+  }
+}
