@@ -12,18 +12,18 @@
 // CHECK-SAME: {topt.follows = [[G]] : i64, topt.name = "w.velocity.new", topt.updates = "w.velocity"}
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %w: tensor<8x2xf32> {topt.name = "w", topt.param}, %f: tensor<2xf32> {topt.name = "frozen", topt.param}) -> (tensor<f32> {topt.name = "l"}, tensor<4x8xf32> {topt.name = "other"}) {
-    // CHECK: [[Y:%.+]] = "onnx.MatMul"(%arg0, %arg1) {topt.gradients = array<i64: [[MM:[0-9]+]], 0, [[DY:[0-9]+]], 0>, topt.id = [[MM]] : i64, topt.phase = "forward"}
-    // CHECK-NEXT: [[Z:%.+]] = "onnx.Mul"([[Y]], %arg2)
+    // CHECK: [[Y:%.+]] = "onnx.MatMul"([[ARG0:%\w+]], [[ARG1:%\w+]]) {topt.gradients = array<i64: [[MM:[0-9]+]], 0, [[DY:[0-9]+]], 0>, topt.id = [[MM]] : i64, topt.phase = "forward"}
+    // CHECK-NEXT: [[Z:%.+]] = "onnx.Mul"([[Y]], [[ARG2:%\w+]])
     // CHECK-NEXT: [[L:%.+]] = "onnx.ReduceSum"([[Z]])
     // CHECK-NOT: onnx.Relu
     // CHECK: [[LOSS:%.+]] = "onnx.Identity"([[L]])
     // CHECK: dense<5.000000e-01> : tensor<f32>
-    // CHECK: [[DYV:%.+]] = "onnx.Mul"({{.*}}, %arg2) {{.*}}topt.id = [[DY]] : i64, topt.phase = "backward"}
-    // CHECK: [[D:%.+]] = "onnx.Gemm"(%arg0, [[DYV]]) {topt.follows = [[MM]] : i64, {{.*}}transA = 1
-    // CHECK: [[DW:%.+]] = "onnx.Add"(%arg3, [[D]]) {topt.gradient_of = "w", topt.id = [[G]] : i64, topt.phase = "backward"}
+    // CHECK: [[DYV:%.+]] = "onnx.Mul"({{.*}}, [[ARG2]]) {{.*}}topt.id = [[DY]] : i64, topt.phase = "backward"}
+    // CHECK: [[D:%.+]] = "onnx.Gemm"([[ARG0]], [[DYV]]) {topt.follows = [[MM]] : i64, {{.*}}transA = 1
+    // CHECK: [[DW:%.+]] = "onnx.Add"([[ARG3:%\w+]], [[D]]) {topt.gradient_of = "w", topt.id = [[G]] : i64, topt.phase = "backward"}
     // CHECK: [[S:%.+]] = "onnx.ReduceSumSquare"([[DW]]) {keepdims = 0 : i64, topt.follows = [[G]] : i64, {{.*}}topt.phase = "update"}
     // CHECK-NEXT: "onnx.Sum"([[S]]) {{.*}}topt.norm
-    // CHECK: [[NEW:%.+]] = "onnx.Sub"(%arg1, {{.*}}) {topt.follows = [[G]] : i64, {{.*}}topt.phase = "update"}
+    // CHECK: [[NEW:%.+]] = "onnx.Sub"([[ARG1]], {{.*}}) {topt.follows = [[G]] : i64, {{.*}}topt.phase = "update"}
     // CHECK-NEXT: return [[LOSS]], [[NEW]], {{%.+}} :
     %0 = "onnx.MatMul"(%x, %w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
     %1 = "onnx.Mul"(%0, %f) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>

@@ -12,7 +12,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     %2 = "onnx.Mul"(%1, %1) : (tensor<1xi64>, tensor<1xi64>) -> tensor<1xi64>
     %3 = "onnx.Concat"(%2, %m) {axis = 0 : i64} : (tensor<1xi64>, tensor<1xi64>) -> tensor<2xi64>
     // CHECK: %[[SHAPE:.*]] = "onnx.Constant"() {value = dense<[16, -1]> : tensor<2xi64>}
-    // CHECK-NEXT: %[[Y:.*]] = "onnx.Reshape"(%arg0, %[[SHAPE]]) : (tensor<4x32x8xf32>, tensor<2xi64>) -> tensor<16x64xf32>
+    // CHECK-NEXT: %[[Y:.*]] = "onnx.Reshape"([[ARG0:%\w+]], %[[SHAPE]]) : (tensor<4x32x8xf32>, tensor<2xi64>) -> tensor<16x64xf32>
     // CHECK-NEXT: return %[[Y]] : tensor<16x64xf32>
     %4 = "onnx.Reshape"(%x, %3) : (tensor<4x32x8xf32>, tensor<2xi64>) -> tensor<?x?xf32>
     return %4 : tensor<?x?xf32>
@@ -45,7 +45,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%x: tensor<?x32xf32> {topt.dims = ["n", ""], topt.name = "x"}) -> (tensor<1xi64> {topt.name = "a"}, tensor<1xi64> {topt.name = "b"}) {
     // CHECK-NEXT: %[[A:.*]] = "onnx.Constant"() {value = dense<32> : tensor<1xi64>}
     %0 = "onnx.Shape"(%x) {start = -1 : i64} : (tensor<?x32xf32>) -> tensor<1xi64>
-    // CHECK-NEXT: %[[B:.*]] = "onnx.Shape"(%arg0) {end = 1 : i64}
+    // CHECK-NEXT: %[[B:.*]] = "onnx.Shape"([[ARG0:%\w+]]) {end = 1 : i64}
     %1 = "onnx.Shape"(%x) {end = 1 : i64} : (tensor<?x32xf32>) -> tensor<1xi64>
     // CHECK-NEXT: return %[[A]], %[[B]]
     return %0, %1 : tensor<1xi64>, tensor<1xi64>
@@ -82,7 +82,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     %1 = "onnx.Cast"(%0) {to = 1 : i64} : (tensor<i64>) -> tensor<f32>
     %2 = "onnx.Sqrt"(%1) : (tensor<f32>) -> tensor<f32>
     // CHECK: %[[ROOT:.*]] = "onnx.Constant"() {value = dense<8.000000e+00> : tensor<f32>}
-    // CHECK-NEXT: "onnx.Div"(%arg0, %[[ROOT]])
+    // CHECK-NEXT: "onnx.Div"([[ARG0:%\w+]], %[[ROOT]])
     %3 = "onnx.Div"(%x, %2) : (tensor<64xf32>, tensor<f32>) -> tensor<64xf32>
     return %3 : tensor<64xf32>
   }

@@ -3,14 +3,14 @@
 // A reshard belongs to the phase of the op that it is for. Results of the backward pass are moved in
 // it, before the gradients that the update reads; results of the update after it.
 
-// CHECK: %0 = "onnx.Mul"(%arg0, %arg1)
-// CHECK-NEXT: %1 = "topt.reshard"(%0) {dst = #topt.layout<@mesh, ["S(0)"]>, src = #topt.layout<@mesh, ["P(sum)"]>, topt.phase = "backward"}
-// CHECK-NEXT: %2 = "topt.reshard"(%0) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["P(sum)"]>, topt.phase = "backward"}
-// CHECK-NEXT: %3 = "onnx.Identity"(%1)
-// CHECK-NEXT: %4 = "topt.reshard"(%arg1) {dst = #topt.layout<@mesh, ["S(0)"]>, src = #topt.layout<@mesh, ["R"]>, topt.phase = "update"}
-// CHECK-NEXT: %5 = "onnx.Sub"(%4, %3)
-// CHECK-NEXT: %6 = "topt.reshard"(%5) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["S(0)"]>}
-// CHECK-NEXT: return %2, %6
+// CHECK: [[MUL:%\w+]] = "onnx.Mul"([[ARG0:%\w+]], [[ARG1:%\w+]])
+// CHECK-NEXT: [[RESHARD:%\w+]] = "topt.reshard"([[MUL]]) {dst = #topt.layout<@mesh, ["S(0)"]>, src = #topt.layout<@mesh, ["P(sum)"]>, topt.phase = "backward"}
+// CHECK-NEXT: [[RESHARD_2:%\w+]] = "topt.reshard"([[MUL]]) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["P(sum)"]>, topt.phase = "backward"}
+// CHECK-NEXT: [[IDENTITY:%\w+]] = "onnx.Identity"([[RESHARD]])
+// CHECK-NEXT: [[RESHARD_3:%\w+]] = "topt.reshard"([[ARG1]]) {dst = #topt.layout<@mesh, ["S(0)"]>, src = #topt.layout<@mesh, ["R"]>, topt.phase = "update"}
+// CHECK-NEXT: [[SUB:%\w+]] = "onnx.Sub"([[RESHARD_3]], [[IDENTITY]])
+// CHECK-NEXT: [[RESHARD_4:%\w+]] = "topt.reshard"([[SUB]]) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["S(0)"]>}
+// CHECK-NEXT: return [[RESHARD_2]], [[RESHARD_4]]
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 2)
   func.func @main(

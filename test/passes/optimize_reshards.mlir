@@ -6,19 +6,19 @@ module attributes {topt.device = "h200"} {
   // CHECK-LABEL: func.func @main
   func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %w: tensor<4x8xf32> {topt.name = "w", topt.param}) -> (tensor<4x8xf32> {topt.name = "y"}) {
     // Two equal reshards become one.
-    // CHECK-NEXT: %0 = "topt.reshard"(%arg0) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["P(sum)"]>}
+    // CHECK-NEXT: [[RESHARD:%\w+]] = "topt.reshard"([[ARG0:%\w+]]) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["P(sum)"]>}
     // A third starts from the nearest layout: the sum is there already, and is cut.
-    // CHECK-NEXT: %1 = "topt.reshard"(%0) {dst = #topt.layout<@mesh, ["S(1)"]>, src = #topt.layout<@mesh, ["R"]>}
+    // CHECK-NEXT: [[RESHARD_2:%\w+]] = "topt.reshard"([[RESHARD]]) {dst = #topt.layout<@mesh, ["S(1)"]>, src = #topt.layout<@mesh, ["R"]>}
     // A constant is always cut from the layout it is stored in.
-    // CHECK-NEXT: %2 = "topt.reshard"(%arg1) {dst = #topt.layout<@mesh, ["S(0)"]>, src = #topt.layout<@mesh, ["R"]>}
-    // CHECK-NEXT: %3 = "topt.reshard"(%arg1) {dst = #topt.layout<@mesh, ["P(sum)"]>, src = #topt.layout<@mesh, ["R"]>}
+    // CHECK-NEXT: [[RESHARD_3:%\w+]] = "topt.reshard"([[ARG1:%\w+]]) {dst = #topt.layout<@mesh, ["S(0)"]>, src = #topt.layout<@mesh, ["R"]>}
+    // CHECK-NEXT: [[RESHARD_4:%\w+]] = "topt.reshard"([[ARG1]]) {dst = #topt.layout<@mesh, ["P(sum)"]>, src = #topt.layout<@mesh, ["R"]>}
     %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["P(sum)"]>, dst = #topt.layout<@mesh, ["R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %1 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["P(sum)"]>, dst = #topt.layout<@mesh, ["R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %2 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["P(sum)"]>, dst = #topt.layout<@mesh, ["S(1)"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %3 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["R"]>, dst = #topt.layout<@mesh, ["S(0)"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %4 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["R"]>, dst = #topt.layout<@mesh, ["P(sum)"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     // A reshard to the same layout does nothing.
-    // CHECK-NEXT: "onnx.Sum"(%0, %0, %1, %2, %3, %0)
+    // CHECK-NEXT: "onnx.Sum"([[RESHARD]], [[RESHARD]], [[RESHARD_2]], [[RESHARD_3]], [[RESHARD_4]], [[RESHARD]])
     %5 = "topt.reshard"(%0) {src = #topt.layout<@mesh, ["R"]>, dst = #topt.layout<@mesh, ["R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %6 = "onnx.Sum"(%0, %1, %2, %3, %4, %5) : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
     return %6 : tensor<4x8xf32>
@@ -34,10 +34,10 @@ module attributes {topt.device = "h200"} {
   // cheaper than to sum into parts and gather.
   // CHECK-LABEL: func.func @main
   func.func @main(%x: tensor<64x64xf32> {topt.name = "x"}) -> (tensor<64x64xf32> {topt.name = "y"}) {
-    // CHECK-NEXT: %0 = "topt.reshard"(%arg0) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["P(sum)"]>}
-    // CHECK-NEXT: %1 = "topt.reshard"(%0) {dst = #topt.layout<@mesh, ["S(1)"]>, src = #topt.layout<@mesh, ["R"]>}
-    // CHECK-NEXT: %2 = "onnx.Relu"(%1)
-    // CHECK-NEXT: "onnx.Add"(%2, %0)
+    // CHECK-NEXT: [[RESHARD:%\w+]] = "topt.reshard"([[ARG0:%\w+]]) {dst = #topt.layout<@mesh, ["R"]>, src = #topt.layout<@mesh, ["P(sum)"]>}
+    // CHECK-NEXT: [[RESHARD_2:%\w+]] = "topt.reshard"([[RESHARD]]) {dst = #topt.layout<@mesh, ["S(1)"]>, src = #topt.layout<@mesh, ["R"]>}
+    // CHECK-NEXT: [[RELU:%\w+]] = "onnx.Relu"([[RESHARD_2]])
+    // CHECK-NEXT: "onnx.Add"([[RELU]], [[RESHARD]])
     %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["P(sum)"]>, dst = #topt.layout<@mesh, ["S(1)"]>} : (tensor<64x64xf32>) -> tensor<64x64xf32>
     %1 = "onnx.Relu"(%0) : (tensor<64x64xf32>) -> tensor<64x64xf32>
     %2 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["P(sum)"]>, dst = #topt.layout<@mesh, ["R"]>} : (tensor<64x64xf32>) -> tensor<64x64xf32>
@@ -55,9 +55,9 @@ module attributes {topt.device = "h200"} {
   // with what is recomputed there, so that it need not be kept whole in between.
   // CHECK-LABEL: func.func @main
   func.func @main(%w: tensor<4x8xf32> {topt.name = "w", topt.state = "parameter"}) -> (tensor<4x8xf32> {topt.name = "y"}) {
-    // CHECK-NEXT: %0 = "topt.reshard"(%arg0) {{.*}}topt.phase = "forward"
-    // CHECK-NEXT: %1 = "topt.reshard"(%arg0) {{.*}}topt.phase = "recompute"
-    // CHECK-NEXT: "onnx.Sum"(%0, %0, %1, %1)
+    // CHECK-NEXT: [[RESHARD:%\w+]] = "topt.reshard"([[ARG0:%\w+]]) {{.*}}topt.phase = "forward"
+    // CHECK-NEXT: [[RESHARD_2:%\w+]] = "topt.reshard"([[ARG0]]) {{.*}}topt.phase = "recompute"
+    // CHECK-NEXT: "onnx.Sum"([[RESHARD]], [[RESHARD]], [[RESHARD_2]], [[RESHARD_2]])
     %0 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["S(0)"]>, dst = #topt.layout<@mesh, ["R"]>, topt.phase = "forward"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %1 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["S(0)"]>, dst = #topt.layout<@mesh, ["R"]>, topt.phase = "forward"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %2 = "topt.reshard"(%w) {src = #topt.layout<@mesh, ["S(0)"]>, dst = #topt.layout<@mesh, ["R"]>, topt.phase = "recompute"} : (tensor<4x8xf32>) -> tensor<4x8xf32>

@@ -4,18 +4,18 @@
 // which is kept on one rank and zero on the other, and are reduced once, before the nonlinearity.
 
 // CHECK: shard.grid @mesh(shape = 2x2)
-// CHECK: func.func @main(%arg0: tensor<4x8xf32> {topt.layout = #topt.layout<@mesh, ["S(0)", "S(1)"]>, topt.name = "x"}
-// CHECK-SAME: %arg1: tensor<8x32xf32> {topt.layout = #topt.layout<@mesh, ["R", "S(0)"]>, topt.name = "w", topt.param}
+// CHECK: func.func @main([[ARG0:%\w+]]: tensor<4x8xf32> {topt.layout = #topt.layout<@mesh, ["S(0)", "S(1)"]>, topt.name = "x"}
+// CHECK-SAME: [[ARG1:%\w+]]: tensor<8x32xf32> {topt.layout = #topt.layout<@mesh, ["R", "S(0)"]>, topt.name = "w", topt.param}
 // CHECK-SAME: -> (tensor<4x16xf32> {topt.layout = #topt.layout<@mesh, ["S(0)", "S(1)"]>, topt.name = "y"})
-// CHECK-NEXT: %0 = "onnx.MatMul"(%arg0, %arg1) : (tensor<4x8xf32>, tensor<8x32xf32>) -> tensor<4x32xf32>
-// CHECK-NEXT: %1 = "onnx.Constant"() {value = dense<0.000000e+00> : tensor<f32>}
-// CHECK-NEXT: %2 = "topt.axis_constant"() {axes = array<i64: 1>, values = dense<[true, false]> : tensor<2xi1>}
-// CHECK-NEXT: %3 = "onnx.Where"(%2, %arg2, %1)
-// CHECK-NEXT: %4 = "onnx.Add"(%0, %3) : (tensor<4x32xf32>, tensor<32xf32>) -> tensor<4x32xf32>
-// CHECK-NEXT: %all_reduce = shard.all_reduce %4 on @mesh grid_axes = [1]
-// CHECK-NEXT: %5 = "onnx.Relu"(%all_reduce)
-// CHECK-NEXT: %all_slice = shard.all_slice %5 on @mesh grid_axes = [1] slice_axis = 1 : tensor<4x32xf32> -> tensor<4x16xf32>
-// CHECK-NEXT: return %all_slice
+// CHECK-NEXT: [[MAT_MUL:%\w+]] = "onnx.MatMul"([[ARG0]], [[ARG1]]) : (tensor<4x8xf32>, tensor<8x32xf32>) -> tensor<4x32xf32>
+// CHECK-NEXT: [[CONSTANT:%\w+]] = "onnx.Constant"() {value = dense<0.000000e+00> : tensor<f32>}
+// CHECK-NEXT: [[AXIS_CONSTANT:%\w+]] = "topt.axis_constant"() {axes = array<i64: 1>, values = dense<[true, false]> : tensor<2xi1>}
+// CHECK-NEXT: [[WHERE:%\w+]] = "onnx.Where"([[AXIS_CONSTANT]], [[ARG2:%\w+]], [[CONSTANT]])
+// CHECK-NEXT: [[ADD:%\w+]] = "onnx.Add"([[MAT_MUL]], [[WHERE]]) : (tensor<4x32xf32>, tensor<32xf32>) -> tensor<4x32xf32>
+// CHECK-NEXT: [[ALL_REDUCE:%\w+]] = shard.all_reduce [[ADD]] on @mesh grid_axes = [1]
+// CHECK-NEXT: [[RELU:%\w+]] = "onnx.Relu"([[ALL_REDUCE]])
+// CHECK-NEXT: [[ALL_SLICE:%\w+]] = shard.all_slice [[RELU]] on @mesh grid_axes = [1] slice_axis = 1 : tensor<4x32xf32> -> tensor<4x16xf32>
+// CHECK-NEXT: return [[ALL_SLICE]]
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 2x2)
   func.func @main(

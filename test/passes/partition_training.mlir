@@ -3,11 +3,11 @@
 // All that a rank runs for the update is marked, collectives and slices among it, so that it can be
 // a graph of its own.
 
-// CHECK: %0 = "onnx.Identity"(%arg1) {topt.gradient_of = "w", topt.phase = "backward"}
-// CHECK-NEXT: %all_slice = shard.all_slice %arg0 on @mesh grid_axes = [0] slice_axis = 0 {topt.phase = "update"}
-// CHECK-NEXT: %1 = "onnx.Sub"(%all_slice, %0) {topt.phase = "update"}
-// CHECK-NEXT: %all_gather = shard.all_gather %1 on @mesh grid_axes = [0] gather_axis = 0 {topt.phase = "update"}
-// CHECK-NEXT: return %all_gather
+// CHECK: [[IDENTITY:%\w+]] = "onnx.Identity"([[ARG1:%\w+]]) {topt.gradient_of = "w", topt.phase = "backward"}
+// CHECK-NEXT: [[ALL_SLICE:%\w+]] = shard.all_slice [[ARG0:%\w+]] on @mesh grid_axes = [0] slice_axis = 0 {topt.phase = "update"}
+// CHECK-NEXT: [[SUB:%\w+]] = "onnx.Sub"([[ALL_SLICE]], [[IDENTITY]]) {topt.phase = "update"}
+// CHECK-NEXT: [[ALL_GATHER:%\w+]] = shard.all_gather [[SUB]] on @mesh grid_axes = [0] gather_axis = 0 {topt.phase = "update"}
+// CHECK-NEXT: return [[ALL_GATHER]]
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 2)
   func.func @main(

@@ -11,15 +11,15 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     %3 = "onnx.Cast"(%2) {to = 1 : i64} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     %4 = "onnx.Transpose"(%3) {perm = array<i64: 0, 1>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     // A mask that is used, a training mode that is not known, a change of order or type: they stay.
-    // CHECK: %[[B:.*]] = "onnx.Dropout"(%arg0, %{{.*}}, %arg1)
+    // CHECK: %[[B:.*]] = "onnx.Dropout"([[ARG0:%\w+]], %{{.*}}, [[ARG1:%\w+]])
     %5 = "onnx.Dropout"(%x, %n, %t) : (tensor<4x8xf32>, none, tensor<i1>) -> tensor<4x8xf32>
-    // CHECK-NEXT: %[[C:.*]]:2 = "onnx.Dropout"(%arg0)
+    // CHECK-NEXT: %[[C:.*]]:2 = "onnx.Dropout"([[ARG0]])
     %6:2 = "onnx.Dropout"(%x) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xi1>)
-    // CHECK-NEXT: %[[D:.*]] = "onnx.Transpose"(%arg0)
+    // CHECK-NEXT: %[[D:.*]] = "onnx.Transpose"([[ARG0]])
     %7 = "onnx.Transpose"(%x) : (tensor<4x8xf32>) -> tensor<8x4xf32>
-    // CHECK-NEXT: %[[E:.*]] = "onnx.Cast"(%arg0)
+    // CHECK-NEXT: %[[E:.*]] = "onnx.Cast"([[ARG0]])
     %8 = "onnx.Cast"(%x) {to = 10 : i64} : (tensor<4x8xf32>) -> tensor<4x8xf16>
-    // CHECK-NEXT: return %arg0, %[[B]], %[[C]]#1, %[[D]], %[[E]]
+    // CHECK-NEXT: return [[ARG0]], %[[B]], %[[C]]#1, %[[D]], %[[E]]
     return %4, %5, %6#1, %7, %8 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xi1>, tensor<8x4xf32>, tensor<4x8xf16>
   }
 }
@@ -30,10 +30,10 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 6 : i64}} {
   func.func @main(%x: tensor<4xf32> {topt.name = "x"}) -> (tensor<4xf32> {topt.name = "a"}, tensor<4xf32> {topt.name = "b"}) {
-    // CHECK-NEXT: %[[A:.*]] = "onnx.Dropout"(%arg0) :
+    // CHECK-NEXT: %[[A:.*]] = "onnx.Dropout"([[ARG0:%\w+]]) :
     %0 = "onnx.Dropout"(%x) : (tensor<4xf32>) -> tensor<4xf32>
     %1 = "onnx.Dropout"(%x) {is_test = 1 : i64} : (tensor<4xf32>) -> tensor<4xf32>
-    // CHECK-NEXT: return %[[A]], %arg0
+    // CHECK-NEXT: return %[[A]], [[ARG0]]
     return %0, %1 : tensor<4xf32>, tensor<4xf32>
   }
 }
@@ -45,11 +45,11 @@ module attributes {topt.opset = {ai.onnx = 6 : i64}} {
 module attributes {topt.opset = {ai.onnx = 19 : i64}} {
   func.func @main(%x: tensor<1x1x5x3xf32> {topt.name = "x"}, %z: tensor<1x1x?x3xf32> {topt.name = "z"}) -> (tensor<1x1x3x2xf32> {topt.name = "a"}, tensor<1x1x3x2xf32> {topt.name = "b"}, tensor<1x1x?x2xf32> {topt.name = "c"}) {
     // A fourth window would begin at 6, beyond the padding of 1 and the 5 rows.
-    // CHECK: "onnx.AveragePool"(%arg0) {kernel_shape = array<i64: 3, 3>, pads = array<i64: 1, 2, 2, 0>, strides = array<i64: 2, 2>}
+    // CHECK: "onnx.AveragePool"([[ARG0:%\w+]]) {kernel_shape = array<i64: 3, 3>, pads = array<i64: 1, 2, 2, 0>, strides = array<i64: 2, 2>}
     %0 = "onnx.AveragePool"(%x) {ceil_mode = 1 : i64, kernel_shape = array<i64: 3, 3>, pads = array<i64: 1, 2, 2, 0>, strides = array<i64: 2, 2>} : (tensor<1x1x5x3xf32>) -> tensor<1x1x3x2xf32>
-    // CHECK-NEXT: "onnx.MaxPool"(%arg0) {ceil_mode = 1 : i64
+    // CHECK-NEXT: "onnx.MaxPool"([[ARG0]]) {ceil_mode = 1 : i64
     %1 = "onnx.MaxPool"(%x) {ceil_mode = 1 : i64, kernel_shape = array<i64: 2, 2>, strides = array<i64: 2, 2>} : (tensor<1x1x5x3xf32>) -> tensor<1x1x3x2xf32>
-    // CHECK-NEXT: "onnx.LpPool"(%arg1) {ceil_mode = 1 : i64
+    // CHECK-NEXT: "onnx.LpPool"([[ARG1:%\w+]]) {ceil_mode = 1 : i64
     %2 = "onnx.LpPool"(%z) {ceil_mode = 1 : i64, kernel_shape = array<i64: 3, 3>, pads = array<i64: 1, 2, 2, 0>, strides = array<i64: 2, 2>} : (tensor<1x1x?x3xf32>) -> tensor<1x1x?x2xf32>
     return %0, %1, %2 : tensor<1x1x3x2xf32>, tensor<1x1x3x2xf32>, tensor<1x1x?x2xf32>
   }
@@ -61,11 +61,11 @@ module attributes {topt.opset = {ai.onnx = 19 : i64}} {
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 19 : i64}} {
   func.func @main(%x: tensor<1x1x9x5xf32> {topt.name = "x"}) -> (tensor<1x1x7x5xf32> {topt.name = "a"}, tensor<1x1x2x2xf32> {topt.name = "b"}, tensor<1x1x9x5xf32> {topt.name = "c"}) {
-    // CHECK: "onnx.LpPool"(%arg0) {dilations = array<i64: 3, 1>, kernel_shape = array<i64: 2, 2>, pads = array<i64: 0, 0, 1, 1>}
+    // CHECK: "onnx.LpPool"([[ARG0:%\w+]]) {dilations = array<i64: 3, 1>, kernel_shape = array<i64: 2, 2>, pads = array<i64: 0, 0, 1, 1>}
     %0 = "onnx.LpPool"(%x) {auto_pad = "SAME_UPPER", dilations = array<i64: 3, 1>, kernel_shape = array<i64: 2, 2>} : (tensor<1x1x9x5xf32>) -> tensor<1x1x7x5xf32>
-    // CHECK-NEXT: "onnx.MaxPool"(%arg0) {auto_pad = "SAME_LOWER"
+    // CHECK-NEXT: "onnx.MaxPool"([[ARG0]]) {auto_pad = "SAME_LOWER"
     %1 = "onnx.MaxPool"(%x) {auto_pad = "SAME_LOWER", dilations = array<i64: 2, 1>, kernel_shape = array<i64: 2, 2>, strides = array<i64: 3, 3>} : (tensor<1x1x9x5xf32>) -> tensor<1x1x2x2xf32>
-    // CHECK-NEXT: "onnx.AveragePool"(%arg0) {auto_pad = "SAME_UPPER"
+    // CHECK-NEXT: "onnx.AveragePool"([[ARG0]]) {auto_pad = "SAME_UPPER"
     %2 = "onnx.AveragePool"(%x) {auto_pad = "SAME_UPPER", kernel_shape = array<i64: 2, 2>} : (tensor<1x1x9x5xf32>) -> tensor<1x1x9x5xf32>
     return %0, %1, %2 : tensor<1x1x7x5xf32>, tensor<1x1x2x2xf32>, tensor<1x1x9x5xf32>
   }

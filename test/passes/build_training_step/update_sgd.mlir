@@ -1,0 +1,22 @@
+// RUN: tensoropt-opt %s -p 'build-training-step{loss=output:l optimizer=sgd}' | filecheck %s
+
+// The parameter less the gradient times the rate.
+
+// CHECK: func.func @main
+// CHECK-SAME: {{%\w+}}: tensor<4x8xf32>
+// CHECK-SAME: [[W:%\w+]]: tensor<8x6xf32>
+// CHECK-SAME: [[ARG2:%\w+]]: tensor<f32>
+// CHECK: [[IDENTITY:%\w+]] = "onnx.Identity"({{%\w+}}) {{.*}}topt.phase = "forward"} : (tensor<f32>) -> tensor<f32>
+// CHECK: [[IDENTITY_3:%\w+]] = "onnx.Identity"({{%\w+}}) {topt.gradient_of = "w"{{.*}}topt.phase = "backward"} : (tensor<8x6xf32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[CAST:%\w+]] = "onnx.Cast"([[ARG2]]) {to = 11 : i64{{.*}}topt.phase = "update"} : (tensor<f32>) -> tensor<f64>
+// CHECK-NEXT: [[CAST_2:%\w+]] = "onnx.Cast"([[CAST]]) {to = 1 : i64{{.*}}topt.phase = "update"} : (tensor<f64>) -> tensor<f32>
+// CHECK-NEXT: [[MUL:%\w+]] = "onnx.Mul"([[IDENTITY_3]], [[CAST_2]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[SUB:%\w+]] = "onnx.Sub"([[W]], [[MUL]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
+// CHECK-NEXT: return [[IDENTITY]], [[SUB]] : tensor<f32>, tensor<8x6xf32>
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4x8xf32> {topt.name = "x"}, %w: tensor<8x6xf32> {topt.name = "w", topt.param}) -> (tensor<f32> {topt.name = "l"}) {
+    %0 = "onnx.MatMul"(%x, %w) : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+    %l = "onnx.ReduceSum"(%0) {keepdims = 0 : i64} : (tensor<4x6xf32>) -> tensor<f32>
+    return %l : tensor<f32>
+  }
+}
