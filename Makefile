@@ -45,7 +45,7 @@ $(GPU_TOOLS): EXTRAS := cuda,tools
 # again, with the unit tests, and takes warnings for errors.
 BUILDERS := $(VENV)/.installed-builders
 BUILD    := build/native
-SANITIZED := test/search
+SANITIZED := $(addprefix test/search/test_,conditioned.py ft.py layers.py)
 $(TOOLS): $(BUILDERS)
 $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
     --config-settings=cmake.define.TENSOROPT_TESTS=ON \
@@ -126,10 +126,10 @@ lint-cpp: build
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 # What clang-tidy finds, by the commands that compile each file; a quarter of an hour of a processor,
-# so it is no part of `make test`. What -W options only GCC knows are its own.
+# so it is no part of `make test`.
 tidy: build
 	$(BIN)/run-clang-tidy.py -quiet -j $$(nproc) -p $(BUILD) -clang-tidy-binary $(BIN)/clang-tidy \
-	    '^$(CURDIR)/(compiler|runtime|test)/.*\.cpp$$'
+	    '^$(CURDIR)/(compiler|runtime)/.*\.cpp$$'
 
 # What GitHub reads, against its schemas and for what would endanger us; nothing is fetched.
 lint-workflows: build

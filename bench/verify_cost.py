@@ -21,7 +21,8 @@ from graphs.catalog import MODELS
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.pipeline.driver import PHASES, load
+from tensoropt.compiler.pipeline.driver import load
+from tensoropt.compiler.pipeline.phases import PHASES
 from tensoropt.dialects import onnx, verifier
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh

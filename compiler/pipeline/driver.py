@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tensoropt.compiler.pipeline.phases import Compilation, Say
 from tensoropt.compiler.pipeline.text import load_text, new_context, parse_text, read_text
 from tensoropt.dialects.mlir import ir
+from tensoropt.passes.pipeline import verify
 from tensoropt.passes.search_strategies import settle
 
 if TYPE_CHECKING:
