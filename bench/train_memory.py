@@ -15,13 +15,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "sweeps"))
 
 from graphs.trained import TRAINED
 from sweep_train import Case, memory_error
-from train_plans import plans, write_plan
+from train_plans import PLANS, plans, write_plan
 
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.runtime.training.job import TrainResult
@@ -32,10 +33,10 @@ _STEPS = 3
 _LINE = "{:8} {:10}" + " {:>10} {:>10} {:>7}" + " {:>10}" * 4
 
 
-def measure(case: Case, devices: int) -> dict[str, TrainResult]:
-    """Return what the ranks of each plan say of their memory."""
+def measure(case: Case, devices: int, names: Sequence[str] = PLANS) -> dict[str, TrainResult]:
+    """Return what the ranks of each plan of ``names`` say of their memory."""
     found = {}
-    for plan in plans(case.path, case.recipe, devices, 0):
+    for plan in plans(case.path, case.recipe, devices, names):
         run = case.run(write_plan(case.path, plan, case.folder / str(devices)))
         found[plan.name] = run.result
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from graphs.trained import TRAINED
@@ -25,7 +26,18 @@ from tensoropt.compiler.search.problem.training_tables import TrainingTables, me
 from tensoropt.compiler.training.spec import RECOMPUTE
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
-__all__ = ["RECIPES", "Plan", "Recipe", "extremes", "plans", "trained", "write_plan", "zero_point"]
+__all__ = [
+    "PLANS",
+    "RECIPES",
+    "Plan",
+    "Recipe",
+    "extremes",
+    "one_device",
+    "plans",
+    "trained",
+    "write_plan",
+    "zero_point",
+]
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,9 @@ RECIPES = {
     "lstm": Recipe("sgd", 0.5),
 }
 assert RECIPES.keys() == TRAINED.keys()
+
+PLANS = ("fastest", "leanest", "zero 1", "zero 3")
+_EXTREMES = {"fastest": fastest, "leanest": leanest}
 
 
 @dataclass(frozen=True)
@@ -70,21 +85,37 @@ def extremes(devices: int) -> Request:
     return Request(devices, epsilon=1.0)
 
 
-def plans(path: Path, recipe: Recipe, devices: int, randoms: int, seed: int = 0) -> Iterator[Plan]:
-    """Yield the fastest and the leanest plan, ZeRO of stages 1 and 3, and random ones."""
+def plans(path: Path, recipe: Recipe, devices: int, names: Iterable[str]) -> Iterator[Plan]:
+    """Yield the plans of these names: `fastest`, `leanest`, `zero 1`, `zero 3`, `random 0`, ...
+
+    Only what they need is searched, the frontier once.
+    """
     module, request = trained(path, recipe), extremes(devices)
-    result = driver.frontier(module, request)
-    for name, pick in (("fastest", fastest), ("leanest", leanest)):
-        yield Plan(name, recipe, request, result, pick(result.points))
-    for stage in (1, 3):
-        point = zero_point(module, devices, stage)
-        yield Plan(f"zero {stage}", recipe, request, FrontierResult([point], None), point)
-    for number in range(seed, seed + randoms):
-        # Every way to recompute in turn: a random search takes one graph.
-        way = RECOMPUTE[number % len(RECOMPUTE)]
-        own = replace(request, search="random", seed=number)
-        drawn = driver.frontier(trained(path, recipe, way), own)
-        yield Plan(f"random {number}", recipe, own, drawn, drawn.points[0])
+    frontier = cache(lambda: driver.frontier(module, request))
+    for name in names:
+        kind, _, number = name.partition(" ")
+        if kind == "random":
+            yield _random_plan(path, recipe, devices, int(number))
+        elif kind == "zero":
+            point = zero_point(module, devices, int(number))
+            yield Plan(name, recipe, request, FrontierResult([point], None), point)
+        else:
+            yield Plan(name, recipe, request, frontier(), _EXTREMES[name](frontier().points))
+
+
+def _random_plan(path: Path, recipe: Recipe, devices: int, seed: int) -> Plan:
+    """Return a random plan; every way to recompute in turn: a random search takes one graph."""
+    way = RECOMPUTE[seed % len(RECOMPUTE)]
+    request = replace(extremes(devices), search="random", seed=seed)
+    drawn = driver.frontier(trained(path, recipe, way), request)
+    return Plan(f"random {seed}", recipe, request, drawn, drawn.points[0])
+
+
+def one_device(path: Path, recipe: Recipe) -> Plan:
+    """Return the plan for one device, which computes nothing anew."""
+    request = extremes(1)
+    result = driver.frontier(trained(path, recipe, "none"), request)
+    return Plan("fastest", recipe, request, result, fastest(result.points))
 
 
 def write_plan(path: Path, plan: Plan, folder: Path) -> Path:

@@ -8,13 +8,13 @@ import pytest
 from graphs.trained import TRAINED
 from recorded import FULL, check_calls, check_together
 from sweep_train import TOLERANCE, Case
-from train_plans import plans, write_plan
+from train_plans import PLANS, plans, write_plan
 from train_runs import difference, run_plan
 from wanted import steps
 
 SAMPLE = [("gpt2", 2), ("cnn", 4)]
 ALL = [(name, devices) for name in TRAINED for devices in (2, 4)]
-NAMES = {"zero 3", "random 0"}
+NAMES = [*(PLANS if FULL else ["zero 3"]), "random 0"]
 STEPS = 4
 
 
@@ -22,16 +22,15 @@ STEPS = 4
 def test_losses_are_those_of_one_device(name: str, devices: int, log: Path, tmp_path: Path) -> None:
     case = Case(name, tmp_path, steps=STEPS)
     expected = case.one_device().losses
-    for plan in plans(case.path, case.recipe, devices, 1):
-        if plan.name in NAMES or FULL:
-            folder = write_plan(case.path, plan, tmp_path / "plans")
-            here = log / plan.name.replace(" ", "-")
-            run = trained(case, folder, here)
-            assert difference(run, expected) < TOLERANCE, plan.name
-            for rank in range(devices):
-                graphs = folder / f"rank{rank}.onnx", folder / f"rank{rank}.update.onnx"
-                check_calls(here, rank, [s for graph in graphs for s in steps(graph)] * STEPS)
-            check_together(here, devices)
+    for plan in plans(case.path, case.recipe, devices, NAMES):
+        folder = write_plan(case.path, plan, tmp_path / "plans")
+        here = log / plan.name.replace(" ", "-")
+        run = trained(case, folder, here)
+        assert difference(run, expected) < TOLERANCE, plan.name
+        for rank in range(devices):
+            graphs = folder / f"rank{rank}.onnx", folder / f"rank{rank}.update.onnx"
+            check_calls(here, rank, [s for graph in graphs for s in steps(graph)] * STEPS)
+        check_together(here, devices)
 
 
 def trained(case: Case, folder: Path, log: Path) -> list[float]:

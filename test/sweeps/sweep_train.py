@@ -18,6 +18,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import numpy as np
 from fed_back import changed_entries
 from graphs.trained import TRAINED
-from train_plans import RECIPES, Plan, plans, trained, write_plan
+from train_plans import PLANS, RECIPES, Plan, one_device, plans, trained, write_plan
 from train_runs import Run, difference, run_plan
 from training_data import batch_size, draw
 
@@ -66,7 +67,7 @@ class Case:
 
     def one_device(self) -> Run:
         """Return the run of the plan for one device."""
-        plan = next(plans(self.path, self.recipe, 1, 0))
+        plan = one_device(self.path, self.recipe)
         return self.run(write_plan(self.path, plan, self.folder / "one"))
 
     def run(self, directory: Path) -> Run:
@@ -85,26 +86,26 @@ class Row:
     worst_one: float = 0.0
     worst_torch: float = 0.0
     memory_error: float = 0.0
+    point_error: float = 0.0
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
 
 
-def sweep_case(case: Case, devices: int, randoms: int, names: frozenset[str] | None = None) -> Row:
-    """Train one model on its plans, or on those of ``names`` alone."""
+def sweep_case(case: Case, devices: int, names: Sequence[str]) -> Row:
+    """Train one model on its plans of ``names``."""
     row, started = Row(case.name, devices), time.perf_counter()
     torch, one = case.torch(), case.one_device().losses
     with tempfile.TemporaryDirectory(prefix="tensoropt-sweep-") as folder:
-        for plan in plans(case.path, case.recipe, devices, randoms):
-            if names is None or plan.name in names:
-                row.plans += 1
-                try:
-                    directory = write_plan(case.path, plan, Path(folder))
-                    _feed_back(case.path, plan, directory)
-                    run = case.run(directory)
-                except (UserError, Refusal) as error:
-                    row.failures.append(f"{plan.name}: {error}")
-                else:
-                    _judge(row, plan.name, run, one, torch)
+        for plan in plans(case.path, case.recipe, devices, names):
+            row.plans += 1
+            try:
+                directory = write_plan(case.path, plan, Path(folder))
+                _feed_back(case.path, plan, directory)
+                run = case.run(directory)
+            except (UserError, Refusal) as error:
+                row.failures.append(f"{plan.name}: {error}")
+            else:
+                _judge(row, plan, run, one, torch)
     row.seconds = time.perf_counter() - started
     return row
 
@@ -117,20 +118,27 @@ def _feed_back(path: Path, plan: Plan, directory: Path) -> None:
         raise UserError(f"fed back: other {', '.join(changed)}")
 
 
-def _judge(row: Row, name: str, run: Run, one: list[float], torch: list[float]) -> None:
+def _judge(row: Row, plan: Plan, run: Run, one: list[float], torch: list[float]) -> None:
     from_one, from_torch = difference(run.losses, one), difference(run.losses, torch)
     row.worst_one = max(row.worst_one, from_one)
     row.worst_torch = max(row.worst_torch, from_torch)
     row.memory_error = max(row.memory_error, memory_error(run.result))
+    row.point_error = max(row.point_error, _off(plan.point.static_bytes, run.result))
     if max(from_one, from_torch) <= TOLERANCE:
         row.passed += 1
     else:
-        row.failures.append(f"{name}: {from_one:.1e} from one device, {from_torch:.1e} from torch")
+        row.failures.append(
+            f"{plan.name}: {from_one:.1e} from one device, {from_torch:.1e} from torch"
+        )
 
 
 def memory_error(result: TrainResult) -> float:
     """Return by how much, relatively, the predicted static bytes are off what the ranks hold."""
-    held, predicted = sum(result.held_bytes.values()), sum(result.predicted_bytes.values())
+    return _off(sum(result.predicted_bytes.values()), result)
+
+
+def _off(predicted: float, result: TrainResult) -> float:
+    held = sum(result.held_bytes.values())
     return abs(predicted - held) / held
 
 
@@ -144,7 +152,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="tensoropt-sweep-") as folder:
             case = Case(name, Path(folder), given.steps)
             for devices in given.devices:
-                rows.append(sweep_case(case, devices, given.random))
+                names = [*PLANS, *(f"random {seed}" for seed in range(given.random))]
+                rows.append(sweep_case(case, devices, names))
                 _print(rows[-1])
     passed = sum(row.passed for row in rows)
     failed = sum(row.plans - row.passed for row in rows)
