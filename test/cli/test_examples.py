@@ -49,7 +49,8 @@ def test_an_example_is_run_again(script: ModuleType, mlp: Path, tmp_path: Path) 
     (tmp_path / "demo").mkdir()
     shutil.copy(mlp, tmp_path / "demo" / "mlp.onnx")
     stale = "    $ tensoropt-opt demo/mlp.onnx --pareto --mesh 2\n    stale\n\nmore\n"
-    command, head, *_, last = script.again(stale, script.in_folder(tmp_path)).splitlines()
+    printed = script.again(stale, script.in_folder(tmp_path))
+    command, head, *_, last = printed.splitlines()
     assert command == "    $ tensoropt-opt demo/mlp.onnx --pareto --mesh 2"
-    assert head.startswith("    mlp.onnx on 2 x cpu: ")
+    assert head.startswith("    mlp.onnx on 2 x cpu: "), printed
     assert last == "more"
