@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import window_loop
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["attention"]
 
@@ -62,5 +61,5 @@ def _products(info: OpInfo, head: int) -> FactorMap:
     return window_loop([keys, sizes, own // shared])
 
 
-def _divide_heads(local: LocalOp) -> list[Any]:
+def _divide_heads(local: LocalOp) -> list[ir.Value]:
     return local.clone(attributes=local.divided(_HEADS, "q_num_heads", "kv_num_heads"))

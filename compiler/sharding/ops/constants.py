@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
@@ -11,6 +10,7 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import replicated_rule, sharding_rule
 from tensoropt.compiler.sharding.rule.sizes import local_sizes
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -27,7 +27,7 @@ def _constant_of_shape(info: OpInfo) -> Rule:
     return rule_of(info, factors, localize=_constant_of_shape_locally)
 
 
-def _constant_of_shape_locally(local: LocalOp) -> list[Any]:
+def _constant_of_shape_locally(local: LocalOp) -> list[ir.Value]:
     return local.clone({0: local_sizes(local, 0, local.local_result_shape())})
 
 
@@ -38,7 +38,7 @@ def _shape(info: OpInfo) -> Rule:
     return rule_of(info, factors, localize=_shape_locally)
 
 
-def _shape_locally(local: LocalOp) -> list[Any]:
+def _shape_locally(local: LocalOp) -> list[ir.Value]:
     import numpy as np
 
     pieces = [local.pieces(factor) for factor in range(len(local.rule.factors))]

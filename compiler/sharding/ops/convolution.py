@@ -20,6 +20,7 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count, spatial_loops, window_loop
+from tensoropt.dialects.mlir import ir
 
 __all__ = [
     "channel_loops",
@@ -172,16 +173,16 @@ def _rule(info: OpInfo, factors: list[FactorMap], **options: Any) -> Rule:
     return rule_of(info, factors, linear=linear, additive=bias, flops_per_point=2.0, **options)
 
 
-def _divide_groups(local: LocalOp) -> list[Any]:
+def _divide_groups(local: LocalOp) -> list[ir.Value]:
     return local.clone(attributes=_groups(local))
 
 
-def _slide(local: LocalOp) -> list[Any]:
+def _slide(local: LocalOp) -> list[ir.Value]:
     operands, attributes = with_halo(local, 0)
     return local.clone(operands, {**attributes, **_groups(local)})
 
 
-def _groups(local: LocalOp) -> dict[str, Any]:
+def _groups(local: LocalOp) -> dict[str, ir.Attribute]:
     """Return the attribute `group` of one rank; a single group is not what is split."""
     several = local.info.attribute("group", 1) > 1
     return local.divided(_CHANNELS, "group") if several else {}

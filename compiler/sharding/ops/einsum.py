@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
@@ -13,6 +12,7 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["einsum", "parse_equation"]
 
@@ -69,7 +69,7 @@ def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
     return parse_equation(str(info.attribute("equation")), ranks)
 
 
-def _localize(local: LocalOp) -> list[Any]:
+def _localize(local: LocalOp) -> list[ir.Value]:
     """Return one product if the operands can be read as matrices as they lie, else a copy."""
     terms, result = _terms(local.info)
     held = local.info.results[0]

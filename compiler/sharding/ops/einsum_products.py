@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["as_matmul", "as_matrices"]
 
@@ -32,8 +32,8 @@ class _Groups:
         return math.prod(self.sizes[label] for label in labels)
 
 
-def as_matrices(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[str]],
-                result: list[str]) -> Any:  # fmt: skip
+def as_matrices(make: Arithmetic, operands: Sequence[ir.Value], terms: Sequence[list[str]],
+                result: list[str]) -> ir.Value | None:  # fmt: skip
     """Return the Einsum ``terms -> result`` by Gemm or, with a batch in front, by MatMul.
 
     Operands are reshaped and matrices turned, which both products do as they read; nothing is
@@ -58,8 +58,8 @@ def as_matrices(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[
 
 
 def _multiplied(
-    make: Arithmetic, a: Any, b: Any, sizes: Sequence[int], flips: tuple[bool, bool]
-) -> Any:
+    make: Arithmetic, a: ir.Value, b: ir.Value, sizes: Sequence[int], flips: tuple[bool, bool]
+) -> ir.Value:
     """Return the product of ``a`` and ``b``, which hold matrices of ``sizes`` (batch, m, k, n)."""
     batch, m, k, n = sizes
     front = [] if batch == 1 else [batch]
@@ -86,8 +86,8 @@ def _flip(labels: list[str], first: list[str], second: list[str]) -> bool | None
     return True if labels == second + first else None
 
 
-def as_matmul(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[str]],
-              result: list[str]) -> Any:  # fmt: skip
+def as_matmul(make: Arithmetic, operands: Sequence[ir.Value], terms: Sequence[list[str]],
+              result: list[str]) -> ir.Value | None:  # fmt: skip
     """Return the Einsum ``terms -> result`` by transposes and one MatMul; ``None`` if it is none.
 
     For element types that Einsum does not take.
@@ -110,7 +110,7 @@ def as_matmul(make: Arithmetic, operands: Sequence[Any], terms: Sequence[list[st
 
 
 def _groups(
-    operands: Sequence[Any], terms: Sequence[list[str]], result: list[str]
+    operands: Sequence[ir.Value], terms: Sequence[list[str]], result: list[str]
 ) -> _Groups | None:
     """Return the factors that are longer than 1, ``None`` for what is no product of two."""
     sizes = _sizes(operands, terms)
@@ -129,7 +129,7 @@ def _groups(
     )
 
 
-def _sizes(operands: Sequence[Any], terms: Sequence[list[str]]) -> dict[str, int] | None:
+def _sizes(operands: Sequence[ir.Value], terms: Sequence[list[str]]) -> dict[str, int] | None:
     """Return the size of each factor; ``None`` if one is symbolic, or nothing, or a 1 that is
     stretched."""
     sizes: dict[str, int] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
@@ -140,7 +139,7 @@ def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
     )
 
 
-def _localize(local: LocalOp) -> list[Any]:
+def _localize(local: LocalOp) -> list[ir.Value]:
     """Return the mixture of the rank's experts, their weights made anew.
 
     The operator takes logits and turns them into weights that sum to 1, so it is given the
@@ -161,7 +160,7 @@ def _localize(local: LocalOp) -> list[Any]:
     return [make.binary("Mul", mixed, _per_token(make, weights))]
 
 
-def _per_token(make: Arithmetic, weights: Any) -> Any:
+def _per_token(make: Arithmetic, weights: ir.Value) -> ir.Value:
     """Return the sum of the weights of each token, shaped to multiply the result."""
     total = make.reduce("ReduceSum", weights, [1])
     shape = make.local.local_result_shape()
@@ -170,7 +169,7 @@ def _per_token(make: Arithmetic, weights: Any) -> Any:
     return make.reshape(total, [*(size or 0 for size in shape[:-1]), 1])
 
 
-def _own_weights(make: Arithmetic) -> Any:
+def _own_weights(make: Arithmetic) -> ir.Value:
     """Return the weight of each token for each expert of the rank: 0 for those not taken."""
     import numpy as np
 
@@ -194,7 +193,7 @@ def _experts(local: LocalOp) -> int:
     return count(local.info.shape(2)[:1])
 
 
-def _taken(make: Arithmetic, logits: Any) -> Any:
+def _taken(make: Arithmetic, logits: ir.Value) -> ir.Value:
     """Return the numbers of the experts with the largest logits of each token.
 
     Of equal ones the runtime takes the last first, TopK the first: so the columns are reversed.
@@ -217,15 +216,15 @@ def _taken(make: Arithmetic, logits: Any) -> Any:
     return make.binary("Sub", local.constant(np.array(last)), found.results[1])
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: ir.Value) -> ir.RankedTensorType:
     return ir.RankedTensorType(value.type)
 
 
-def _rows(value: Any) -> int | None:
+def _rows(value: ir.Value) -> int | None:
     kind = _kind(value)
     return None if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
 
 
-def _resized(value: Any, like: Any) -> Any:
+def _resized(value: ir.Value, like: ir.Value) -> ir.RankedTensorType:
     """Return the type of ``value`` with the sizes of ``like``."""
     return _kind(value).get(_kind(like).shape, _kind(value).element_type)

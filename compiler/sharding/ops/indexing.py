@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
@@ -20,6 +20,9 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.dialects.build import ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["inside", "position", "scalar", "where"]
 
@@ -63,7 +66,7 @@ def _adds_up(tensor: TensorInfo | None) -> bool:
     return tensor is not None and tensor.dtype in SUMMABLE
 
 
-def _gather_locally(local: LocalOp) -> list[Any]:
+def _gather_locally(local: LocalOp) -> list[ir.Value]:
     name = "gather_axis" if local.info.name.endswith("GatherBlockQuantized") else "axis"
     rank = len(local.info.shape(0))
     axis = axis_of(local.info, 0, rank, name)
@@ -114,7 +117,7 @@ def where(local: LocalOp, condition: ir.Value, left: ir.Value, right: ir.Value) 
     return local.onnx("Where", [condition, left, right], left.type)
 
 
-def _dtype(local: LocalOp, operand: int) -> Any:
+def _dtype(local: LocalOp, operand: int) -> np.dtype[np.generic]:
     import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
     import numpy as np
 

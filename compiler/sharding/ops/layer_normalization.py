@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
@@ -14,9 +13,10 @@ from tensoropt.compiler.sharding.rule.factors import (
     present_factor,
     rule_of,
 )
-from tensoropt.compiler.sharding.rule.local_op import LocalOp
+from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import is_no_value
 
 __all__ = [
@@ -90,7 +90,7 @@ def embedding(info: OpInfo) -> Rule:
     return rule_of(info, factors, flops_per_point=NORMALIZATION_FLOPS + 2.0)
 
 
-def _rule(info: OpInfo, reduced: range, localize: Any) -> Rule:
+def _rule(info: OpInfo, reduced: range, localize: Localize) -> Rule:
     can_split = _can_expand(info, reduced)
     factors = [
         FactorMap(
@@ -145,18 +145,16 @@ def split_axes(local: LocalOp, reduced: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(axis for dim in reduced for axis in local.axes(dim)))
 
 
-def _localize_layer(local: LocalOp) -> list[Any]:
+def _localize_layer(local: LocalOp) -> list[ir.Value]:
     rank = len(local.info.shape(0))
     reduced = range(axis_of(local.info, -1, rank), rank)
     if not split_axes(local, reduced):
         return local.clone()
     y, statistics = _normalised(local, local.operands[0], reduced, local.operands[1:3])
-    if local.info.name == "SimplifiedLayerNormalization":
-        statistics = statistics[1:]
     return [y, *_kept_statistics(Arithmetic(local), statistics)]
 
 
-def _localize_skip(local: LocalOp) -> list[Any]:
+def _localize_skip(local: LocalOp) -> list[ir.Value]:
     last = len(local.info.shape(0)) - 1
     reduced = range(last, last + 1)
     if not split_axes(local, reduced):
@@ -171,7 +169,7 @@ def _localize_skip(local: LocalOp) -> list[Any]:
     return _skip_results(make, y, total)
 
 
-def _skip_results(make: Arithmetic, y: Any, total: Any) -> list[Any]:
+def _skip_results(make: Arithmetic, y: ir.Value, total: ir.Value) -> list[ir.Value]:
     """Return the normalised sum and, of the results that are there, the sum itself."""
     rest = range(1, len(make.local.info.results))
     there = {i for i in rest if make.local.info.results[i] is not None}
@@ -179,23 +177,24 @@ def _skip_results(make: Arithmetic, y: Any, total: Any) -> list[Any]:
 
 
 def _normalised(
-    local: LocalOp, x: Any, reduced: range, parameters: Sequence[Any]
-) -> tuple[Any, list[Any]]:
-    """Return ``x`` normalised and given its scale and bias; and its mean and inverse deviation."""
+    local: LocalOp, x: ir.Value, reduced: range, parameters: Sequence[ir.Value]
+) -> tuple[ir.Value, list[ir.Value]]:
+    """Return ``x`` normalised and given its scale and bias; and its mean, if any, and inverse
+    deviation."""
     make, axes = Arithmetic(local), split_axes(local, reduced)
-    x, centre = make.wide(x), None
+    x, statistics = make.wide(x), list[ir.Value]()
     if local.info.name not in _ROOT_MEAN_SQUARE:
-        centre = make.mean(x, reduced, axes)
-        x = make.binary("Sub", x, centre)
+        statistics.append(make.mean(x, reduced, axes))
+        x = make.binary("Sub", x, statistics[0])
     inverse = inverse_deviation(make, x, reduced, axes)
     y = make.as_result(make.binary("Mul", x, inverse))
     for op_type, held in zip(("Mul", "Add"), parameters, strict=False):
         if not is_no_value(held):
             y = make.binary(op_type, y, held)
-    return y, [centre, inverse]
+    return y, [*statistics, inverse]
 
 
-def _kept_statistics(make: Arithmetic, held: list[Any]) -> list[Any]:
+def _kept_statistics(make: Arithmetic, held: list[ir.Value]) -> list[ir.Value]:
     """Return the statistics as the op has them, of type none where one is omitted."""
     infos = make.local.info.results[1:]
     return [
@@ -204,7 +203,9 @@ def _kept_statistics(make: Arithmetic, held: list[Any]) -> list[Any]:
     ]
 
 
-def inverse_deviation(make: Arithmetic, x: Any, dims: range, axes: tuple[int, ...]) -> Any:
+def inverse_deviation(
+    make: Arithmetic, x: ir.Value, dims: range, axes: tuple[int, ...]
+) -> ir.Value:
     """Return 1 / sqrt(mean(x^2) + epsilon) over ``dims`` and the ranks along ``axes``."""
     info, variance = make.local.info, make.mean(make.binary("Mul", x, x), dims, axes)
     epsilon = float(info.attribute("epsilon", _SKIP_EPSILON if "Skip" in info.name else _EPSILON))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
@@ -55,7 +53,7 @@ def _logarithms(info: OpInfo, dim: int) -> dict[int, int]:
     return {1: dim} if len(info.results) > 1 and info.results[1] is not None else {}
 
 
-def _localize(local: LocalOp) -> list[Any]:
+def _localize(local: LocalOp) -> list[ir.Value]:
     """Return the sum of the rank's losses over the weights of all samples."""
     factors = range(1, len(local.rule.factors))
     axes = tuple(sorted(axis for factor in factors for axis in local.axes(factor)))
@@ -67,7 +65,7 @@ def _localize(local: LocalOp) -> list[Any]:
     return [make.binary("Div", own[0], weights), *own[1:]]
 
 
-def _weights(make: Arithmetic, how: ir.Attribute) -> Any:
+def _weights(make: Arithmetic, how: ir.Attribute) -> ir.Value:
     """Return the sum of the weights of the rank's targets, ignored ones left out.
 
     It is the loss where the logarithm of every probability is -1.

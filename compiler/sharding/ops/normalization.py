@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.layer_normalization import (
     NORMALIZATION_FLOPS,
@@ -17,6 +15,7 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["batch", "group", "instance", "local_response", "lp", "mean_variance"]
 
@@ -67,7 +66,7 @@ def instance(info: OpInfo) -> Rule:
     )
 
 
-def _localize_instance(local: LocalOp) -> list[Any]:
+def _localize_instance(local: LocalOp) -> list[ir.Value]:
     reduced = range(2, len(local.info.shape(0)))
     axes = split_axes(local, reduced)
     if not axes:
@@ -95,7 +94,7 @@ def group(info: OpInfo) -> Rule:
     return rule_of(info, factors, localize=_divide_groups, flops_per_point=NORMALIZATION_FLOPS)
 
 
-def _divide_groups(local: LocalOp) -> list[Any]:
+def _divide_groups(local: LocalOp) -> list[ir.Value]:
     return local.clone(attributes=local.divided(_GROUPS, "num_groups"))
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, kept_factors, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.halo import crossed, halo_of, inner_exchange, with_halo
-from tensoropt.compiler.sharding.rule.local_op import LocalOp
+from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import Window, spatial_loops, window_loop
+from tensoropt.dialects.mlir import ir
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = [
     "average_pooling",
@@ -72,7 +77,7 @@ def max_pooling(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, localize=_offset_indices, flops_per_point=1.0)
 
 
-def _slid(info: OpInfo, halo: Window | None, localize: Any, **options: Any) -> Rule:
+def _slid(info: OpInfo, halo: Window | None, localize: Localize, **options: Any) -> Rule:
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halo=halo)
@@ -81,11 +86,11 @@ def _slid(info: OpInfo, halo: Window | None, localize: Any, **options: Any) -> R
     return rule_of(info, factors, localize=localize, flops_per_point=1.0, inner=inner, **options)
 
 
-def _slide_over_zeros(local: LocalOp) -> list[Any]:
+def _slide_over_zeros(local: LocalOp) -> list[ir.Value]:
     return local.clone(*with_halo(local, 0))
 
 
-def _slide_over_lowest(local: LocalOp) -> list[Any]:
+def _slide_over_lowest(local: LocalOp) -> list[ir.Value]:
     """Return the maxima; no element is below what stands for padding."""
     import numpy as np
 
@@ -95,7 +100,7 @@ def _slide_over_lowest(local: LocalOp) -> list[Any]:
     return local.clone(*with_halo(local, np.iinfo(held.dtype).min if whole else -math.inf))
 
 
-def _average(local: LocalOp) -> list[Any]:
+def _average(local: LocalOp) -> list[ir.Value]:
     """Return averages; those over a halo count padding too, where the op may not."""
     make, values, window = Arithmetic(local), _slide_over_zeros(local), crossed(local)
     if window is None or local.info.attribute("count_include_pad", 0):
@@ -107,7 +112,7 @@ def _average(local: LocalOp) -> list[Any]:
     return [make.binary("Mul", values[0], factor)]
 
 
-def _shares(window: Window, size: int) -> Any:
+def _shares(window: Window, size: int) -> npt.NDArray[np.float64]:
     """Return, per window along one dimension, by what its average is too small.
 
     That is all its elements over those that are not padding. Shape: (windows,).
@@ -116,14 +121,15 @@ def _shares(window: Window, size: int) -> Any:
 
     starts = np.arange(size // window.stride) * window.stride - window.begin
     taps = starts[:, None] + np.arange(window.taps) * window.dilation
-    return window.taps / ((taps >= 0) & (taps < size)).sum(axis=1)
+    own: npt.NDArray[np.int64] = ((taps >= 0) & (taps < size)).sum(axis=1)
+    return window.taps / own
 
 
 def _window(info: OpInfo) -> FactorMap:
     return window_loop(info.attribute("kernel_shape"))
 
 
-def _offset_indices(local: LocalOp) -> list[Any]:
+def _offset_indices(local: LocalOp) -> list[ir.Value]:
     """Return the pooled values, and indices into the whole input in place of the local one."""
     values, indices = local.clone()
     axes = tuple(sorted(local.axes(0) + local.axes(1)))
@@ -133,7 +139,7 @@ def _offset_indices(local: LocalOp) -> list[Any]:
     return [values, local.onnx("Add", [indices, offset], indices.type)]
 
 
-def _index_offsets(local: LocalOp, axes: tuple[int, ...], counted: Shape) -> Any:
+def _index_offsets(local: LocalOp, axes: tuple[int, ...], counted: Shape) -> npt.NDArray[np.int64]:
     """Return, per position along ``axes``, what to add to the indices of every image and channel.
 
     The indices count the elements of a tensor of shape ``counted``, of the rank's part or of the
@@ -164,7 +170,7 @@ def unpooling(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, localize=_localize_indices)
 
 
-def _localize_indices(local: LocalOp) -> list[Any]:
+def _localize_indices(local: LocalOp) -> list[ir.Value]:
     axes = tuple(sorted(local.axes(0) + local.axes(1)))
     if not axes or 0 in local.info.result_shape():
         return local.clone()
@@ -200,7 +206,7 @@ def global_average(info: OpInfo) -> Rule:
     )
 
 
-def _divide_average(local: LocalOp) -> list[Any]:
+def _divide_average(local: LocalOp) -> list[ir.Value]:
     (average,) = local.clone()
     spatial = range(2, len(local.info.shape(0)))
     pieces = math.prod(local.pieces(factor) for factor in spatial)

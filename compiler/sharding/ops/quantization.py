@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
@@ -59,7 +57,7 @@ def _dynamic(info: OpInfo) -> Rule:
     return rule_of(info, factors, localize=localize, flops_per_point=4.0, inner=(inner, inner))
 
 
-def _quantize_by_range(local: LocalOp) -> list[Any]:
+def _quantize_by_range(local: LocalOp) -> list[ir.Value]:
     dims = range(len(local.info.shape(0)))
     axes = tuple(sorted(axis for dim in dims for axis in local.axes(dim)))
     if not axes:
@@ -73,7 +71,7 @@ def _quantize_by_range(local: LocalOp) -> list[Any]:
     return [y, scale, zero_point]
 
 
-def _parameters(make: Arithmetic, least: Any, largest: Any) -> tuple[Any, Any]:
+def _parameters(make: Arithmetic, least: ir.Value, largest: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Return scale and zero point of the range from ``least`` to ``largest``, which holds 0.
 
     As the standard has them: the range over 255 steps, and the step at 0, rounded to even. Where

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.linear_algebra import product_loops
@@ -12,6 +11,7 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import window_loop
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["bits", "dynamic", "integer", "integer_to_float", "requantized"]
 
@@ -115,6 +115,6 @@ def _fills_bytes(info: OpInfo, zero_points: TensorInfo | None) -> bool:
     return blocks * int(info.attribute("bits", 4)) == 8 * (zero_points.shape[1] or 0)
 
 
-def _divide_product(local: LocalOp) -> list[Any]:
+def _divide_product(local: LocalOp) -> list[ir.Value]:
     divided = {**local.divided(_COLUMNS, "N"), **local.divided(_BLOCKS, "K")}
     return local.clone(attributes=divided)

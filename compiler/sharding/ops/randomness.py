@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
@@ -30,7 +29,7 @@ def seeded_rule(info: OpInfo) -> Rule:
     return replace(replicated_rule(info), localize=_seed)
 
 
-def _seed(local: LocalOp) -> list[Any]:
+def _seed(local: LocalOp) -> list[ir.Value]:
     if "seed" in local.op.attributes:
         return local.clone()
     return local.clone(attributes={"seed": _attribute(local.op)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import InnerStep, Rule
@@ -17,6 +16,7 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["extremum", "logarithmic", "mean", "product", "reduced_dims", "sums"]
 
@@ -97,7 +97,7 @@ def mean(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, linear=linear, localize=_scale_mean, flops_per_point=1.0)
 
 
-def _scale_mean(local: LocalOp) -> list[Any]:
+def _scale_mean(local: LocalOp) -> list[ir.Value]:
     (own,) = local.clone()
     dims = reduced_dims(local.info) or []
     pieces = math.prod(local.pieces(dim) for dim in dims)
@@ -129,7 +129,7 @@ def _is_floating(info: OpInfo) -> bool:
     return result is not None and result.dtype in _FLOATS
 
 
-def _reduce_inside(local: LocalOp) -> list[Any]:
+def _reduce_inside(local: LocalOp) -> list[ir.Value]:
     dims = reduced_dims(local.info) or []
     axes = tuple(sorted(axis for dim in dims for axis in local.axes(dim)))
     if not axes:
@@ -142,15 +142,15 @@ def _reduce_inside(local: LocalOp) -> list[Any]:
     return [make.squeeze(whole, dims)]
 
 
-def _norm(make: Arithmetic, x: Any, dims: list[int], axes: tuple[int, ...]) -> Any:
+def _norm(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int, ...]) -> ir.Value:
     return make.unary("Sqrt", make.sum(make.binary("Mul", x, x), dims, axes))
 
 
-def _log_sum(make: Arithmetic, x: Any, dims: list[int], axes: tuple[int, ...]) -> Any:
+def _log_sum(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int, ...]) -> ir.Value:
     return make.unary("Log", make.sum(x, dims, axes))
 
 
-def _log_sum_exp(make: Arithmetic, x: Any, dims: list[int], axes: tuple[int, ...]) -> Any:
+def _log_sum_exp(make: Arithmetic, x: ir.Value, dims: list[int], axes: tuple[int, ...]) -> ir.Value:
     """Return the logarithm of a sum whose largest term was scaled to 1.
 
     An infinite one cannot be: it is left as it is, for the difference would be no number.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -29,7 +28,7 @@ def _expand(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_expand_locally)
 
 
-def _expand_locally(local: LocalOp) -> list[Any]:
+def _expand_locally(local: LocalOp) -> list[ir.Value]:
     shape = local.local_result_shape()
     count = local.info.shape(1)[0]
     own = shape if count is None else shape[len(shape) - count :]
@@ -58,7 +57,7 @@ def _repeats(info: OpInfo) -> list[int | None]:
     return [whole // own if own and whole is not None else None for own, whole in sizes]
 
 
-def _tile_locally(local: LocalOp) -> list[Any]:
+def _tile_locally(local: LocalOp) -> list[ir.Value]:
     both = zip(_repeats(local.info), _repetition_pieces(local), strict=True)
     counts = [None if count is None else count // pieces for count, pieces in both]
     return local.clone({1: local_sizes(local, 1, tuple(counts))})

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
@@ -20,6 +19,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
 from tensoropt.dialects.build import ints_attr, shape_of
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["Block", "reshape_blocks"]
 
@@ -164,7 +164,7 @@ def _names_axes(info: OpInfo) -> bool:
     return info.operand(1) is not None and dropped < sum(n in (1, None) for n in info.shape(0))
 
 
-def _squeeze_locally(local: LocalOp) -> list[Any]:
+def _squeeze_locally(local: LocalOp) -> list[ir.Value]:
     """Say what is left, where a split leaves more dimensions of size 1 than those that go.
 
     A Squeeze of these would not load where ONNX Runtime infers another size for one, as it does
@@ -202,7 +202,7 @@ def _may_be_copied(info: OpInfo, dim: int) -> bool:
     return dim < len(result) and result[dim] is None
 
 
-def _reshape_locally(local: LocalOp) -> list[Any]:
+def _reshape_locally(local: LocalOp) -> list[ir.Value]:
     if not any(local.pieces(factor) > 1 for factor in range(len(local.rule.factors))):
         return local.clone()
     return local.clone({1: local_sizes(local, 1, local.local_result_shape())})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
@@ -11,6 +10,7 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.sizes import local_sizes
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -115,7 +115,7 @@ def _adds_up(info: OpInfo) -> bool:
     return exact or (result is not None and "float" in result.dtype)
 
 
-def _resize_locally(local: LocalOp) -> list[Any]:
+def _resize_locally(local: LocalOp) -> list[ir.Value]:
     if not _has_sizes(local.info):
         return local.clone()
     shape = local.local_result_shape()

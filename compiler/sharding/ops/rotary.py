@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["rotary_embedding", "runtime_embedding"]
 
@@ -64,5 +63,5 @@ def _rotated(info: OpInfo, heads: int, per_row: tuple[int, ...], *, counted: boo
     return rule_of(info, factors, linear=linear, localize=_divide_heads, flops_per_point=_FLOPS)
 
 
-def _divide_heads(local: LocalOp) -> list[Any]:
+def _divide_heads(local: LocalOp) -> list[ir.Value]:
     return local.clone(attributes=local.divided(_HEADS, "num_heads"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
@@ -13,6 +12,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.build import ints_attr
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["grouped", "merged", "multi_head"]
 
@@ -63,7 +63,7 @@ def _keys(info: OpInfo, past: int) -> int:
     return count(held.shape[_ROW[held.rank] :][:1]) + old
 
 
-def _localize_grouped(local: LocalOp) -> list[Any]:
+def _localize_grouped(local: LocalOp) -> list[ir.Value]:
     taken = {}
     if local.info.operand(1) is None:
         heads, shared = (int(local.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
@@ -72,7 +72,7 @@ def _localize_grouped(local: LocalOp) -> list[Any]:
     return local.clone(taken, local.divided(_HEADS, "num_heads", "kv_num_heads"))
 
 
-def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> dict[int, Any]:
+def _shares(local: LocalOp, places: dict[int, int], blocks: Sequence[int]) -> dict[int, ir.Value]:
     """Return the rank's part of each operand that is there, by its index.
 
     Along its dimension in ``places`` an operand holds ``blocks`` in order, each with all heads.
@@ -127,7 +127,7 @@ def _is_per_batch(info: OpInfo, mask: int) -> bool:
     return _rank(info, mask) != 1 or info.shape(mask) == info.shape(0)[:1]
 
 
-def _localize_multi_head(local: LocalOp) -> list[Any]:
+def _localize_multi_head(local: LocalOp) -> list[ir.Value]:
     width, bias = local.info.result_shape()[2] or 0, local.info.operand(3)
     hidden = 0 if bias is None else ((bias.shape[0] or 0) - width) // 2
     taken = {} if bias is None else _shares(local, {3: 0}, (hidden, hidden, width))
@@ -165,7 +165,7 @@ def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:
     return None if columns is None else (columns // 3,) * 3
 
 
-def _localize_merged(local: LocalOp) -> list[Any]:
+def _localize_merged(local: LocalOp) -> list[ir.Value]:
     sizes = _merged_sizes(local.info) or ()
     pieces = local.pieces(_HEADS)
     divided = dict(local.divided(_HEADS, "num_heads"))

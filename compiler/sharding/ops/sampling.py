@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.sizes import has_local_sizes, local_sizes
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["affine_grid", "grid_sample", "region_average", "region_maximum"]
 
@@ -42,7 +41,7 @@ def affine_grid(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, localize=_localize_grid, flops_per_point=_FLOPS)
 
 
-def _localize_grid(local: LocalOp) -> list[Any]:
+def _localize_grid(local: LocalOp) -> list[ir.Value]:
     if local.pieces(0) == 1:
         return local.clone()
     whole = (None,) * len(local.info.result_shape()[1:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.ops.indexing import inside, position, scalar, where
@@ -67,7 +66,7 @@ def _as_rows(info: OpInfo) -> bool:
     return _adds(info) and static and held is not None and held.dtype in _ADDED
 
 
-def _add_slices_locally(local: LocalOp) -> list[Any]:
+def _add_slices_locally(local: LocalOp) -> list[ir.Value]:
     """Add slices by ScatterElements: ONNX Runtime's ScatterND loses some of several to one place.
 
     On the CPU it adds from several threads at once, without a lock.
@@ -89,7 +88,9 @@ def _add_slices_locally(local: LocalOp) -> list[Any]:
     return [make.shaped(make.onnx("ScatterElements", operands, held.type, **attributes), shape)]
 
 
-def _own_rows(local: LocalOp, make: Build, factor: int, updates: Any) -> tuple[Any, Any]:
+def _own_rows(
+    local: LocalOp, make: Build, factor: int, updates: ir.Value
+) -> tuple[ir.Value, ir.Value]:
     """Return indices and updates (2-D) of one rank: zeros at 0 where another has the row."""
     size = local.info.shape(0)[0]
     assert size is not None
@@ -100,7 +101,7 @@ def _own_rows(local: LocalOp, make: Build, factor: int, updates: Any) -> tuple[A
     return indices, make.where(flags, updates, make.scalar(0.0, updates))
 
 
-def row_numbers(make: Build, indices: Any, sizes: Sequence[int]) -> Any:
+def row_numbers(make: Build, indices: ir.Value, sizes: Sequence[int]) -> ir.Value:
     """Return the row-major number of each index tuple in a tensor of ``sizes``.
 
     ``indices`` (int64) hold a tuple along their last dimension, which the result lacks; negative
@@ -133,7 +134,7 @@ def _scatter_elements(info: OpInfo) -> Rule:
     return rule_of(info, factors, linear=linear, additive=bias, localize=_scatter_locally)
 
 
-def _scatter_locally(local: LocalOp) -> list[Any]:
+def _scatter_locally(local: LocalOp) -> list[ir.Value]:
     axis = axis_of(local.info, 0, len(local.info.shape(0)))
     factor, size = local.rule.operands[0][axis], local.info.shape(0)[axis]
     if factor is None or size is None or local.pieces(factor) == 1:

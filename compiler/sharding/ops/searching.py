@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic, sum_bytes
 from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.dialects.build import int_attr
+from tensoropt.dialects.build import int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["place_of_extremum"]
@@ -42,7 +40,7 @@ def place_of_extremum(info: OpInfo) -> Rule:
     return rule_of(info, factors, localize=_localize, flops_per_point=1.0, inner=inner)
 
 
-def _localize(local: LocalOp) -> list[Any]:
+def _localize(local: LocalOp) -> list[ir.Value]:
     axis = axis_of(local.info, 0, len(local.info.shape(0)))
     if local.pieces(axis) == 1:
         return local.clone()
@@ -55,26 +53,26 @@ def _localize(local: LocalOp) -> list[Any]:
     return [place if local.info.attribute("keepdims", 1) else make.squeeze(place, [axis])]
 
 
-def _place(make: Arithmetic, x: Any, like: Any, axis: int) -> Any:
+def _place(make: Arithmetic, x: ir.Value, like: ir.Value, axis: int) -> ir.Value:
     """Return where the rank's own extremum is in the whole; of the sizes of ``like``."""
     import numpy as np
 
     local = make.local
     last = int_attr(int(local.info.attribute("select_last_index", 0)))
     attributes = {"axis": int_attr(axis), "keepdims": int_attr(1), "select_last_index": last}
-    numbers = ir.RankedTensorType.get(like.type.shape, ir.IntegerType.get_signless(64))
+    numbers = tensor_type(shape_of(like), ir.IntegerType.get_signless(64))
     found = local.onnx(local.info.name, [x], numbers, **attributes)
     size = (local.info.shape(0)[axis] or 0) // local.pieces(axis)
     start = local.axis_constant(np.arange(local.pieces(axis)) * size, local.axes(axis))
     return make.binary("Add", found, start)
 
 
-def _has_it(make: Arithmetic, own: Any, best: Any) -> Any:
-    flags = ir.RankedTensorType.get(own.type.shape, ir.IntegerType.get_signless(1))
+def _has_it(make: Arithmetic, own: ir.Value, best: ir.Value) -> ir.Value:
+    flags = tensor_type(shape_of(own), ir.IntegerType.get_signless(1))
     return make.local.onnx("Equal", [own, best], flags)
 
 
-def _first_of_all(make: Arithmetic, holds: Any, place: Any, axis: int) -> Any:
+def _first_of_all(make: Arithmetic, holds: ir.Value, place: ir.Value, axis: int) -> ir.Value:
     """Return the first place (or the last, if the op says so) of the ranks that hold the extremum.
 
     Where none does, as nothing equals what is no number, it is an end of the dimension.

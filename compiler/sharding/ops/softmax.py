@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
 from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["hardmax", "normalised_dims", "softmax"]
 
@@ -52,7 +51,7 @@ def _loops(info: OpInfo, reduced: range, *, can_split: bool) -> list[FactorMap]:
     ]
 
 
-def _localize(local: LocalOp) -> list[Any]:
+def _localize(local: LocalOp) -> list[ir.Value]:
     """Return a copy; over a split dimension, maximum and sum are those of all ranks."""
     dims = normalised_dims(local.info)
     axes = tuple(sorted(axis for dim in dims for axis in local.axes(dim)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.dialects.build import Build, element_type, shape_of
@@ -34,7 +33,7 @@ class Arithmetic(Build):
 
     local: LocalOp
 
-    def finite(self, x: Any) -> Any:
+    def finite(self, x: ir.Value) -> ir.Value:
         """Return ``x`` with infinities replaced by the largest finite values."""
         import numpy as np
 
@@ -44,31 +43,31 @@ class Arithmetic(Build):
         below = self.binary("Min", x, self.scalar(largest, x))
         return self.binary("Max", below, self.scalar(-largest, x))
 
-    def sum(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
+    def sum(self, x: ir.Value, dims: Sequence[int], axes: Sequence[int]) -> ir.Value:
         """Return the sum of ``x`` over tensor dimensions ``dims`` and the ranks along ``axes``."""
         return self.local.all_reduce(self.reduce("ReduceSum", x, dims), axes, "sum")
 
-    def max(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
+    def max(self, x: ir.Value, dims: Sequence[int], axes: Sequence[int]) -> ir.Value:
         """Return the maximum over tensor dimensions ``dims`` and the ranks along ``axes``."""
         return self.local.all_reduce(self.reduce("ReduceMax", x, dims), axes, "max")
 
-    def min(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
+    def min(self, x: ir.Value, dims: Sequence[int], axes: Sequence[int]) -> ir.Value:
         """Return the minimum over tensor dimensions ``dims`` and the ranks along ``axes``."""
         return self.local.all_reduce(self.reduce("ReduceMin", x, dims), axes, "min")
 
-    def mean(self, x: Any, dims: Sequence[int], axes: Sequence[int]) -> Any:
+    def mean(self, x: ir.Value, dims: Sequence[int], axes: Sequence[int]) -> ir.Value:
         """Return the mean over static dimensions ``dims`` and the ranks along ``axes``."""
         sizes = [size for d, size in enumerate(shape_of(x)) if d in dims and size is not None]
         assert len(sizes) == len(dims), f"{x.type}: the mean of a symbolic dimension"
         count = math.prod(sizes) * self.local.mesh.extent(tuple(axes))
         return self.scaled(self.sum(x, dims, axes), 1.0 / count)
 
-    def wide(self, x: Any) -> Any:
+    def wide(self, x: ir.Value) -> ir.Value:
         """Return ``x`` as float32 if its own type is too narrow for sums."""
         element = element_of(str(element_type(x)))
         narrow = element is not None and element.numpy in NARROW
         return self.cast(x, ir.F32Type.get()) if narrow else x
 
-    def as_result(self, x: Any, index: int = 0) -> Any:
+    def as_result(self, x: ir.Value, index: int = 0) -> ir.Value:
         """Return ``x`` cast to the element type of result ``index`` of the op."""
         return self.cast(x, ir.RankedTensorType(self.local.result_types[index]).element_type)

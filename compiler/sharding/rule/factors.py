@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import Dims, Factor, InnerStep, Linear, Rule
-from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.sharding.rule.local_op import LocalOp
+    from tensoropt.compiler.sharding.rule.local_op import Localize
 
 __all__ = [
     "SUMMABLE",
@@ -88,13 +88,12 @@ def rule_of(
     *,
     linear: tuple[Linear, ...] = (),
     additive: Iterable[int] = (),
-    localize: Callable[[LocalOp], list[Any]] | None = None,
+    localize: Localize | None = None,
     flops_per_point: float = 0.0,
     inner: tuple[InnerStep, ...] = (),
 ) -> Rule:
     """Return the rule of these factors; dimensions that no factor names are never split."""
-    operands = [[None] * (0 if o is None else o.rank) for o in info.operands]
-    results = [[None] * (0 if r is None else r.rank) for r in info.results]
+    operands, results = _unmarked(info.operands), _unmarked(info.results)
     for number, factor in enumerate(factors):
         _mark(operands, factor.operands, number)
         _mark(results, factor.results, number)
@@ -110,13 +109,17 @@ def rule_of(
     )
 
 
-def _mark(sides: Sequence[list[Any]], places: Mapping[int, int], number: int) -> None:
+def _unmarked(tensors: Sequence[TensorInfo | None]) -> list[list[int | None]]:
+    return [[None] * (0 if held is None else held.rank) for held in tensors]
+
+
+def _mark(sides: Sequence[list[int | None]], places: Mapping[int, int], number: int) -> None:
     for index, dim in places.items():
         assert sides[index][dim] is None, f"dimension {dim} runs along two loops"
         sides[index][dim] = number
 
 
-def _dims(marks: list[Any]) -> Dims:
+def _dims(marks: list[int | None]) -> Dims:
     return tuple(marks)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tensoropt.compiler.layout.rule import InnerStep
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
@@ -87,7 +86,7 @@ def crossed(local: LocalOp) -> Window | None:
     return window if cut and window is not None and not window.is_local else None
 
 
-def with_halo(local: LocalOp, fill: float) -> tuple[dict[int, Any], dict[str, Any]]:
+def with_halo(local: LocalOp, fill: float) -> tuple[dict[int, ir.Value], dict[str, ir.Attribute]]:
     """Return operand 0 with its halo and the attributes that go with it, as ``clone`` takes them.
 
     ``fill`` is what padding holds. Both are empty where every window lies in one part.
@@ -101,7 +100,7 @@ def with_halo(local: LocalOp, fill: float) -> tuple[dict[int, Any], dict[str, An
     return {0: _widened(local, window, fill)}, attributes
 
 
-def _widened(local: LocalOp, window: Window, fill: float) -> Any:
+def _widened(local: LocalOp, window: Window, fill: float) -> ir.Value:
     """Return operand 0 between the edges of its neighbours.
 
     The edges of all parts lie as their starts (``after`` each) and ends (``begin`` each), with as

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["LocalOp"]
+__all__ = ["LocalOp", "Localize"]
 
 
 @dataclass
@@ -117,3 +117,7 @@ class LocalOp:
     def all_gather(self, value: ir.Value, dim: int, axes: Sequence[int]) -> ir.Value:
         """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
         return all_gather(value, dim, axes, self.mesh, self.op.location)
+
+
+Localize = Callable[[LocalOp], list[ir.Value]]
+"""What builds the op of one rank, and returns its results."""

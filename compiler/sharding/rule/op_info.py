@@ -96,7 +96,7 @@ class OpInfo:
     standard_version: int = 0
     bodies: tuple[BodyInfo, ...] = ()
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:
         """Return the ONNX attribute as int, float, str, bytes or tuple, or ``default``."""
         return dict(self.attributes).get(name, default)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.dialects.build import tensor_type
@@ -20,7 +18,7 @@ def has_local_sizes(info: OpInfo, operand: int) -> bool:
     return known or info.version >= _WHERE_SINCE
 
 
-def local_sizes(local: LocalOp, operand: int, sizes: Shape) -> Any:
+def local_sizes(local: LocalOp, operand: int, sizes: Shape) -> ir.Value:
     """Return ``operand`` with the entries that ``sizes`` knows replaced; int64, one per dimension.
 
     A literal where that is all of them or the operand is one; else the other entries are taken from

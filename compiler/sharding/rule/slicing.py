@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,9 @@ def taken(size: int, start: int, end: int, step: int) -> range:
     return range(size)[slice(max(start, -size), last, step)]
 
 
-def written_ends(ends: npt.NDArray[np.integer[Any]], steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def written_ends(
+    ends: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Return ``ends`` with the least integer where the largest one stands for the beginning."""
     import numpy as np
 
