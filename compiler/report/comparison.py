@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.machine import csv_text, json_text
 from tensoropt.compiler.report.table import render
@@ -64,7 +64,7 @@ def _cells(row: Compared) -> list[str]:
     return [row.method, mesh_name(point.mesh), *figures, f"{row.ratio:.3f}", ""]
 
 
-def _plain_cells(row: Compared) -> list[Any]:
+def _plain_cells(row: Compared) -> list[object]:
     if row.point is None:
         return [row.method, "", "", "", row.seconds, "", row.refused]
     point = row.point

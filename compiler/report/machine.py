@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import math
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.search.frontier.points import (
@@ -88,17 +89,17 @@ def _finite(bound: float | None) -> float | None:
     return bound if bound is not None and math.isfinite(bound) else None
 
 
-def json_text(report: Report, content: dict[str, Any]) -> str:
+def json_text(report: Report, content: Mapping[str, object]) -> str:
     """Return a report as JSON: its schema, model and device, then ``content``."""
     head = {"schema": SCHEMA, "model": report.model, "device": report.device}
     return json.dumps({**head, **content}, indent=2) + "\n"
 
 
-def _cells(point: Point) -> list[Any]:
+def _cells(point: Point) -> list[object]:
     return [mesh_name(point.mesh), *(getattr(point, name) for name in FIELDS)]
 
 
-def csv_text(header: list[str], rows: list[list[Any]]) -> str:
+def csv_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return rows as CSV under a header line."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.search.frontier.points import Point, knee, mesh_name
 from tensoropt.compiler.support.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["check_plot_path", "plot_frontier"]
 
@@ -38,7 +43,7 @@ def plot_frontier(frontier: FrontierReport, path: Path) -> None:
         _figure(frontier).savefig(aside, format=form, dpi=150, metadata=metadata)
 
 
-def _figure(frontier: FrontierReport) -> Any:
+def _figure(frontier: FrontierReport) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
@@ -56,12 +61,12 @@ def _figure(frontier: FrontierReport) -> Any:
     return figure
 
 
-def _memory_unit(points: Any) -> tuple[float, str]:
+def _memory_unit(points: Sequence[Point]) -> tuple[float, str]:
     largest = max((point.memory_bytes for point in points), default=0)
     return (2.0**30, "GiB") if largest >= 2**30 else (2.0**20, "MiB")
 
 
-def _staircase(axes: Any, points: Any, scale: float) -> None:
+def _staircase(axes: Axes, points: Sequence[Point], scale: float) -> None:
     # A budget between two points buys the leaner one's time: steps, not a slope.
     ordered = sorted(points, key=lambda point: (point.memory_bytes, point.time_s))
     memory = [point.memory_bytes / scale for point in ordered]
@@ -69,7 +74,7 @@ def _staircase(axes: Any, points: Any, scale: float) -> None:
     axes.step(memory, time, where="post", color="0.6", linewidth=1.0, zorder=1)
 
 
-def _meshes(axes: Any, points: Any, scale: float) -> None:
+def _meshes(axes: Axes, points: Sequence[Point], scale: float) -> None:
     for mesh in sorted({point.mesh for point in points}):
         own = [point for point in points if point.mesh == mesh]
         memory = [point.memory_bytes / scale for point in own]
@@ -77,6 +82,6 @@ def _meshes(axes: Any, points: Any, scale: float) -> None:
         axes.scatter(memory, time, s=18, label=mesh_name(mesh), zorder=2)
 
 
-def _knee(axes: Any, point: Point, scale: float) -> None:
+def _knee(axes: Axes, point: Point, scale: float) -> None:
     where = (point.memory_bytes / scale, point.time_s * 1e3)
     axes.scatter(*where, s=90, facecolors="none", edgecolors="black", zorder=3, label="knee")

@@ -87,7 +87,7 @@ def _size(count: int) -> onnx.TensorShapeProto.Dimension:
     return onnx.TensorShapeProto.Dimension(dim_value=count)
 
 
-def _tensor(element: int, dims: list[Any]) -> onnx.TypeProto:
+def _tensor(element: int, dims: list[onnx.TensorShapeProto.Dimension]) -> onnx.TypeProto:
     made = onnx.TypeProto()
     made.tensor_type.elem_type = element
     made.tensor_type.shape.dim.extend(dims)

@@ -6,7 +6,6 @@ It runs in a child process, since a division by zero ends the process that runs 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +18,14 @@ from tensoropt.dialects.onnx import NO_VALUE, is_no_value, owner
 
 __all__ = ["evaluate"]
 
-Arrays = dict[ir.Value, npt.NDArray[Any]]
+Array = npt.NDArray[np.generic]
+Arrays = dict[ir.Value, Array]
+Known = Mapping[ir.Value, Array]
 
 _MOST_DEATHS = 8  # of the child: each takes a new one
 
 
-def evaluate(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any, Any]) -> Arrays:
+def evaluate(module: ir.Module, ops: Sequence[ir.Operation], known: Known) -> Arrays:
     """Return the values of all results of ``ops`` (in program order), given those ``known``.
 
     An operation that ONNX Runtime refuses, because of its values or for want of a kernel, or does
@@ -36,7 +37,7 @@ def evaluate(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any,
         return _one_by_one(module, ops, known)
 
 
-def _one_by_one(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any, Any]) -> Arrays:
+def _one_by_one(module: ir.Module, ops: Sequence[ir.Operation], known: Known) -> Arrays:
     found: Arrays = {}
     deaths = 0
     for op in ops:
@@ -51,7 +52,7 @@ def _one_by_one(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[A
     return found
 
 
-def _run(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any, Any]) -> Arrays:
+def _run(module: ir.Module, ops: Sequence[ir.Operation], known: Known) -> Arrays:
     emitter = Emitter(module)
     _operands(emitter, ops, known)
     for op in ops:
@@ -64,12 +65,12 @@ def _run(module: ir.Module, ops: Sequence[ir.Operation], known: Mapping[Any, Any
     return {value: np.asarray(array) for value, array in zip(results, arrays, strict=True)}
 
 
-def _values(model: bytes) -> list[Any]:
+def _values(model: bytes) -> list[Array]:
     """Return the outputs of a model without inputs; runs in the child."""
     return list(native.session(model).run(None, {}))
 
 
-def _operands(emitter: Emitter, ops: Sequence[ir.Operation], known: Mapping[Any, Any]) -> None:
+def _operands(emitter: Emitter, ops: Sequence[ir.Operation], known: Known) -> None:
     """Make the known operands initializers, and the omitted ones empty names."""
     for op in ops:
         for value in op.operands:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
 
@@ -118,7 +118,7 @@ def _filled(tensor: onnx.TensorProto, name: str) -> list[onnx.NodeProto]:
     ]
 
 
-def _load(model: bytes) -> list[tuple[str, str, list[Any]]]:
+def _load(model: bytes) -> list[tuple[str, str, list[int | str | None]]]:
     """Return name, type and shape of the outputs of a model; runs in the child."""
     outputs = native.session(model).get_outputs()
     return [(held.name, held.type, list(held.shape)) for held in outputs]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 
@@ -34,9 +35,9 @@ class Call:
 
     node: onnx.NodeProto
     shapes: Sequence[Shape | None]
-    literals: Mapping[int, npt.NDArray[Any]]
+    literals: Mapping[int, npt.NDArray[np.generic]]
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:
         """Return an attribute: an int, a list of them or text."""
         for held in self.node.attribute:
             if held.name == name:

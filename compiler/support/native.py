@@ -16,12 +16,15 @@ import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 __all__ = ["NativeError", "NativeFailureError", "call", "seconds_for", "session"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _MEMORY_BYTES = 4 << 30
 _NODES_PER_S = 200
@@ -37,7 +40,7 @@ class NativeFailureError(Exception):
     """How the child ended that ran the native code, `ended by SIGFPE`, without an answer."""
 
 
-def call(action: Callable[..., Any], *given: Any, seconds: int) -> Any:
+def call(action: Callable[[*Ts], T], *given: *Ts, seconds: int) -> T:
     """Return ``action(*given)``, a function of a module, run in the child.
 
     All must be fit for `pickle`. It may take ``seconds`` of processor time. Raises
@@ -84,7 +87,7 @@ class _Child:
             _serve(theirs)
         theirs.close()
 
-    def ask(self, action: Callable[..., Any], given: tuple[Any, ...], seconds: int) -> Any:
+    def ask(self, action: Callable[[*Ts], T], given: tuple[*Ts], seconds: int) -> T:
         """Return the answer to one call; after a failure the child is gone."""
         try:
             what, answer = self._exchange((action, given, seconds), seconds)
@@ -98,7 +101,8 @@ class _Child:
             raise NativeFailureError(_NO_MEMORY)
         if what == "error":
             raise NativeError(answer)
-        return answer
+        value: T = answer
+        return value
 
     def _exchange(self, question: object, seconds: int) -> tuple[str, Any]:
         self.pipe.send(question)
@@ -151,7 +155,7 @@ def _held_bytes() -> int:
     return int(pages) * resource.getpagesize()
 
 
-def _calls(pipe: Connection) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...], int]]:
+def _calls(pipe: Connection) -> Iterator[tuple[Callable[..., object], tuple[object, ...], int]]:
     while True:
         try:
             yield pipe.recv()
@@ -169,7 +173,7 @@ def _allow(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (until, hard))
 
 
-def _answer(action: Callable[..., Any], given: tuple[Any, ...]) -> tuple[str, Any]:
+def _answer(action: Callable[..., object], given: tuple[object, ...]) -> tuple[str, object]:
     try:
         return "value", action(*given)
     except MemoryError:
