@@ -90,13 +90,13 @@ def _least(smallest: int) -> Check:
 
 
 def _each(smallest: int) -> Check:
-    def check(uses: Uses, value: Any) -> str | None:
+    def check(uses: Uses, value: Sequence[int]) -> str | None:
         return f"at least {smallest} each" if min(value, default=smallest) < smallest else None
 
     return check
 
 
-def _one_of(*words: Any) -> Check:
+def _one_of(*words: int | str) -> Check:
     said = ", ".join(map(str, words))
     return lambda uses, value: None if value in words else f"one of {said}"
 
@@ -104,7 +104,7 @@ def _one_of(*words: Any) -> Check:
 def _per_dimension(times: int = 1) -> Check:
     """Return a check for as many numbers as there are spatial dimensions, or none at all."""
 
-    def check(uses: Uses, value: Any) -> str | None:
+    def check(uses: Uses, value: Sequence[int]) -> str | None:
         rank = uses.rank()
         wanted = None if rank is None else times * max(rank - 2, 0)
         return f"{wanted} numbers" if wanted is not None and len(value) not in (0, wanted) else None
@@ -112,7 +112,7 @@ def _per_dimension(times: int = 1) -> Check:
     return check
 
 
-def _even(uses: Uses, value: Any) -> str | None:
+def _even(uses: Uses, value: Sequence[int]) -> str | None:
     return "two numbers per dimension" if len(value) % 2 else None
 
 
@@ -122,7 +122,7 @@ def _axis(more: int = 0, end: int = 0, operand: int = 0) -> Check:
     ``end`` says whether the one behind the last is right too.
     """
 
-    def check(uses: Uses, value: Any) -> str | None:
+    def check(uses: Uses, value: int) -> str | None:
         rank = uses.rank(operand)
         if rank is None:
             return None
@@ -132,7 +132,7 @@ def _axis(more: int = 0, end: int = 0, operand: int = 0) -> Check:
     return check
 
 
-def _axes(uses: Uses, value: Any) -> str | None:
+def _axes(uses: Uses, value: Sequence[int]) -> str | None:
     rank = uses.rank()
     if rank is None:
         return None
@@ -141,7 +141,7 @@ def _axes(uses: Uses, value: Any) -> str | None:
     return "axes that differ" if len({axis % rank for axis in value}) < len(value) else None
 
 
-def _new_axes(uses: Uses, value: Any) -> str | None:
+def _new_axes(uses: Uses, value: Sequence[int]) -> str | None:
     rank = uses.rank()
     if rank is None:
         return None
@@ -151,24 +151,24 @@ def _new_axes(uses: Uses, value: Any) -> str | None:
     return "axes that differ" if len({axis % whole for axis in value}) < len(value) else None
 
 
-def _permutation(uses: Uses, value: Any) -> str | None:
+def _permutation(uses: Uses, value: Sequence[int]) -> str | None:
     rank = len(value) if uses.rank() is None else uses.rank()
     assert rank is not None
     return None if sorted(value) == list(range(rank)) else f"a permutation of 0 to {rank - 1}"
 
 
-def _element(uses: Uses, value: Any) -> str | None:
+def _element(uses: Uses, value: int) -> str | None:
     return None if element_of(value) is not None else "the number of an element type"
 
 
-def _results(uses: Uses, value: Any) -> str | None:
+def _results(uses: Uses, value: int) -> str | None:
     return None if value == uses.outputs else f"the number of results, {uses.outputs}"
 
 
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.[A-Za-z]*)?")
 
 
-def _equation(uses: Uses, value: Any) -> str | None:
+def _equation(uses: Uses, value: str) -> str | None:
     """Check the equation of Einsum: terms, their number and their ranks."""
     left, _, right = str(value).replace(" ", "").partition("->")
     terms = left.split(",")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["AttributeTable", "attribute_proto", "tensor_proto"]
 
 Kind = onnx.AttributeProto
+T = TypeVar("T")
 
 
 class AttributeTable:
@@ -28,7 +29,7 @@ class AttributeTable:
         self._made: dict[bytes, ir.Attribute] = {}
         self._i64 = ir.IntegerType.get_signless(64)
         self._f32 = ir.F32Type.get()
-        self._makers: dict[int, Callable[[Any], ir.Attribute]] = {
+        self._makers: dict[int, Callable[[onnx.AttributeProto], ir.Attribute]] = {
             Kind.INT: lambda a: ir.IntegerAttr.get(self._i64, a.i),
             Kind.FLOAT: lambda a: ir.FloatAttr.get(self._f32, a.f),
             Kind.STRING: lambda a: ir.StringAttr.get(a.s),
@@ -60,7 +61,7 @@ class AttributeTable:
             raise UserError(f"tensor '{proto.name}' cannot be read: {error}") from None
 
 
-def _array(make: Callable[[Any], ir.Attribute], items: Any) -> ir.Attribute:
+def _array(make: Callable[[T], ir.Attribute], items: Iterable[T]) -> ir.Attribute:
     return ir.ArrayAttr.get([make(item) for item in items])
 
 
@@ -106,7 +107,7 @@ def _array_proto(made: onnx.AttributeProto, items: list[ir.Attribute]) -> onnx.A
     return made
 
 
-def tensor_proto(array: npt.NDArray[Any], name: str = "") -> onnx.TensorProto:
+def tensor_proto(array: npt.NDArray[np.generic], name: str = "") -> onnx.TensorProto:
     """Return ``array`` as a tensor with raw bytes (text for strings)."""
     element = element_of_array(array)
     if element.name != "STRING":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 
@@ -159,7 +160,7 @@ class Emitter:
         else:
             raise UserError(f"{self._where()}: '{op.name}' op has no ONNX form at this stage")
 
-    def literal(self, op: ir.Operation, array: npt.NDArray[Any]) -> None:
+    def literal(self, op: ir.Operation, array: npt.NDArray[np.generic]) -> None:
         """Emit an operation whose one result is ``array``."""
         value = op.results[0]
         if value in self.values:  # it is returned, and named after the output
@@ -227,7 +228,7 @@ class Emitter:
         """Return the ONNX name of ``value``, which must have been emitted."""
         return self.values[value]
 
-    def constant(self, name: str, array: npt.NDArray[Any]) -> str:
+    def constant(self, name: str, array: npt.NDArray[np.generic]) -> str:
         """Return the name of an initializer of the main graph that is ``array``; equal ones are
         one."""
         if array.dtype.hasobject:
@@ -237,7 +238,7 @@ class Emitter:
             self.shared[key] = self._initializer(name, array)
         return self.shared[key]
 
-    def _initializer(self, name: str, array: npt.NDArray[Any]) -> str:
+    def _initializer(self, name: str, array: npt.NDArray[np.generic]) -> str:
         unique = self.value_names.unique(name)
         self.main.initializer.append(tensor_proto(array, unique))
         return unique
