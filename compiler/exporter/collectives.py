@@ -96,7 +96,7 @@ class RankLowerings:
     def _axis_constant(self, emitter: Emitter, op: ir.Operation) -> None:
         emitter.literal(op, self._own(op))
 
-    def _own(self, op: ir.Operation) -> npt.NDArray[Any]:
+    def _own(self, op: ir.Operation) -> npt.NDArray[np.generic]:
         """Return what this rank has of a `topt.axis_constant`."""
         values = dense_to_array(op.attributes["values"])
         axes = tuple(int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["axes"]))
@@ -139,7 +139,7 @@ def _name(op: ir.Operation, op_type: str) -> str:
     return f"{source}.{op_type}" if source else op_type
 
 
-def _plain(attribute: ir.Attribute) -> Any:
+def _plain(attribute: ir.Attribute) -> int | str:
     """Return a dimension as int and a reduction (`#shard<partial sum>`) as text."""
     if isinstance(attribute, ir.IntegerAttr):
         return int(attribute.value)

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tensoropt.compiler.exporter.weights import ParameterSource
 
@@ -56,7 +56,7 @@ def write_safetensors(path: Path, parts: Sequence[Part], source: ParameterSource
 
 
 def _header(parts: Sequence[Part], source: ParameterSource) -> bytes:
-    entries: dict[str, Any] = {}
+    entries: dict[str, object] = {}
     start = 0
     for part in parts:
         element = source.element(part.name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TypedDict
 
+from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.protos.types import in_words
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
@@ -13,10 +14,45 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.dims import unnamed
 
-__all__ = ["check_ends", "describe_module", "described_tensors", "dtype_of"]
+__all__ = [
+    "ModuleRows",
+    "StrategyRow",
+    "TensorRow",
+    "check_ends",
+    "describe_module",
+    "described_tensors",
+    "dtype_of",
+]
 
 
-def describe_module(module: ir.Module) -> dict[str, list[dict[str, Any]]]:
+class TensorRow(TypedDict):
+    """A tensor in plan.json: its global shape, and its layout, an entry per mesh axis."""
+
+    name: str
+    dtype: str
+    shape: list[int | str]
+    layout: list[str]
+
+
+class StrategyRow(TypedDict):
+    """A node in plan.json and the layouts of its operands and results."""
+
+    node: str
+    op: str
+    operands: list[list[str]]
+    results: list[list[str]]
+
+
+class ModuleRows(TypedDict):
+    """What plan.json says of a module."""
+
+    inputs: list[TensorRow]
+    outputs: list[TensorRow]
+    parameters: list[TensorRow]
+    strategies: list[StrategyRow]
+
+
+def describe_module(module: ir.Module) -> ModuleRows:
     """Return the ``inputs``, ``outputs``, ``parameters`` and ``strategies`` of plan.json.
 
     ``module`` carries layouts and strategies and is not yet partitioned, so shapes are global;
@@ -38,7 +74,7 @@ def describe_module(module: ir.Module) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[dict[str, Any], ir.DictAttr]]:
+def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[TensorRow, ir.DictAttr]]:
     """Yield the description of each argument or result of `@main`, and its attributes.
 
     ``side`` is ``arg_attrs`` or ``res_attrs``.
@@ -53,19 +89,20 @@ def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[dict[str, 
                     f"func @main: {side[:3]} {index} has no {wanted.name}, "
                     "expected search-strategies to be run"
                 )
-        tensor = {
+        tensor: TensorRow = {
             "name": keys.NAME.of(held),
             "dtype": dtype_of(type_, keys.NAME.of(held), is_parameter=keys.PARAM.on(held)),
-            "shape": _shape(type_, held),
+            "shape": _shape(ir.RankedTensorType(type_), held),
             "layout": keys.LAYOUT.of(held).texts,
         }
         yield tensor, held
 
 
-def dtype_of(type_: Any, name: str, *, is_parameter: bool = False) -> str:
+def dtype_of(type_: ir.Type, name: str, *, is_parameter: bool = False) -> str:
     """Return the element type of tensor ``name``, which if fed or sent must be one that can be."""
-    ranked = isinstance(type_, ir.RankedTensorType)
-    element = element_of(str(type_.element_type)) if ranked else None
+    element = (
+        element_of(str(type_.element_type)) if isinstance(type_, ir.RankedTensorType) else None
+    )
     is_text = element is not None and element.name == "STRING"
     odd = element is None or (element.bits < 8 and not is_text) or element.is_complex
     if element is None or (odd and not is_parameter):
@@ -86,7 +123,7 @@ def check_ends(module: ir.Module) -> None:
     _check_side(main, "res_attrs", kind.results)
 
 
-def _check_side(main: Any, side: str, types: Any) -> None:
+def _check_side(main: ir.Operation, side: str, types: Sequence[ir.Type]) -> None:
     what = "input" if side == "arg_attrs" else "output"
     for index, held in enumerate(onnx_ops.held_by(main, side, len(types))):
         name = keys.NAME.get(held, str(index))
@@ -96,7 +133,7 @@ def _check_side(main: Any, side: str, types: Any) -> None:
             raise UserError(f"{what} {error}") from None
 
 
-def _shape(type_: Any, held: Any) -> list[int | str]:
+def _shape(type_: ir.RankedTensorType, held: ir.DictAttr) -> list[int | str]:
     names = keys.DIMS.get(held, [])
     names += [""] * (type_.rank - len(names))
     tensor = keys.NAME.of(held)
@@ -106,11 +143,11 @@ def _shape(type_: Any, held: Any) -> list[int | str]:
     ]
 
 
-def _has_strategy(op: Any) -> bool:
+def _has_strategy(op: ir.OpView) -> bool:
     return keys.STRATEGY.on(op.operation.attributes)
 
 
-def _strategy(op: Any) -> dict[str, Any]:
+def _strategy(op: ir.OpView) -> StrategyRow:
     """Return the row of one node; an operand that holds no tensor has an empty layout.
 
     What the regions of a control-flow op read from outside follows its operands.
@@ -125,6 +162,6 @@ def _strategy(op: Any) -> dict[str, Any]:
     }
 
 
-def _texts(values: Any, layouts: Any) -> list[list[str]]:
+def _texts(values: Sequence[ir.Value], layouts: Sequence[Layout]) -> list[list[str]]:
     pairs = zip(values, layouts, strict=True)
     return [[] if onnx_ops.is_no_value(value) else layout.texts for value, layout in pairs]

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TypedDict
 
-from tensoropt.compiler.exporter.plan.describe import describe_module, described_tensors, dtype_of
+from tensoropt.compiler.exporter.plan.describe import (
+    ModuleRows,
+    TensorRow,
+    describe_module,
+    described_tensors,
+    dtype_of,
+)
 from tensoropt.compiler.training.cut import GRADIENTS, UPDATE, Parts, argument_names, result_names
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects import onnx
@@ -16,7 +22,30 @@ from tensoropt.dialects.topt import keys
 
 __all__ = ["Described", "describe_step"]
 
-Row = dict[str, Any]
+
+class HyperRow(TypedDict):
+    """An argument that says how to learn, such as the learning rate."""
+
+    name: str
+    role: str
+    dtype: str
+
+
+class StateRow(TensorRow):
+    """A tensor that a step keeps for the next, and the result that is its next value."""
+
+    kind: str
+    of: str | None
+    result: str
+
+
+class GradientRow(TypedDict):
+    """A gradient that the update reads."""
+
+    of: str
+    dtype: str
+    shape: list[int | None]
+    layout: list[str]
 
 
 @dataclass(frozen=True)
@@ -28,18 +57,18 @@ class Described:
     is how many classes the labels name.
     """
 
-    model: Mapping[str, list[Row]]
-    state: list[Row]
-    hyper: list[Row]
-    gradients: list[Row]
+    model: ModuleRows
+    state: list[StateRow]
+    hyper: list[HyperRow]
+    gradients: list[GradientRow]
     accumulators: Mapping[str, str]
     classes: int | None
 
-    def entries(self, spec: TrainingSpec, parts: Parts) -> dict[str, Any]:
+    def entries(self, spec: TrainingSpec, parts: Parts) -> dict[str, object]:
         """Return the entries of plan.json for the graphs ``parts``."""
         return {**self.model, "training": self._training(spec, parts, _Graphs(parts))}
 
-    def _training(self, spec: TrainingSpec, parts: Parts, own: _Graphs) -> Row:
+    def _training(self, spec: TrainingSpec, parts: Parts, own: _Graphs) -> dict[str, object]:
         (loss,) = self.model["outputs"]
         return {
             "loss": {**asdict(spec.loss), "classes": self.classes},
@@ -77,7 +106,7 @@ class _Graphs:
         return UPDATE if name in self.updates else GRADIENTS
 
 
-def _placed(row: Row, own: _Graphs) -> Row:
+def _placed(row: StateRow, own: _Graphs) -> dict[str, object]:
     head = {key: row[key] for key in ("name", "kind", "of", "result")}
     where = {"graph": own.writer(row["result"]), "read_by": own.readers(row["name"])}
     return {**head, **where, **{key: row[key] for key in ("dtype", "shape", "layout")}}
@@ -91,28 +120,28 @@ def describe_step(module: ir.Module) -> Described:
         for tensor, held in described_tensors(module, "res_attrs")
         if keys.UPDATES.on(held)
     }
-    state = {
-        tensor["name"]: {**tensor, "kind": keys.STATE.of(held), "of": _of(held)}
-        for tensor, held in arguments
-        if keys.STATE.on(held)
-    }
-    hyper = [
+    state = {tensor["name"]: (tensor, held) for tensor, held in arguments if keys.STATE.on(held)}
+    hyper: list[HyperRow] = [
         {"name": tensor["name"], "role": keys.HYPER.of(held), "dtype": tensor["dtype"]}
         for tensor, held in arguments
         if keys.HYPER.on(held)
     ]
-    sums = {row["of"]: name for name, row in state.items() if row["kind"] == "gradient"}
-    kept = [{**state[name], "result": result} for name, result in results.items()]
+    kept = [_state(*state[name], result) for name, result in results.items()]
+    sums = {
+        keys.OF.of(held): tensor["name"]
+        for tensor, held in state.values()
+        if keys.STATE.of(held) == "gradient"
+    }
     classes = [keys.CLASSES.of(held) for _, held in arguments if keys.CLASSES.on(held)]
     own = (list(_gradients(module)), sums, classes[0] if classes else None)
     return Described(describe_module(module), kept, hyper, *own)
 
 
-def _of(held: ir.DictAttr) -> str | None:
-    return keys.OF.get(held)
+def _state(tensor: TensorRow, held: ir.DictAttr, result: str) -> StateRow:
+    return {**tensor, "kind": keys.STATE.of(held), "of": keys.OF.get(held), "result": result}
 
 
-def _gradients(module: ir.Module) -> Iterator[Row]:
+def _gradients(module: ir.Module) -> Iterator[GradientRow]:
     for op in onnx.function(module).regions[0].blocks[0]:
         attributes = op.operation.attributes
         if keys.GRADIENT_OF.on(attributes):

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tensoropt.compiler.search.frontier.pins import PLAN_FILE
 from tensoropt.compiler.support.errors import UserError
@@ -78,7 +77,7 @@ def _give_up(error: OSError) -> None:
     raise error  # a folder that cannot be looked into is not empty
 
 
-def write_plan(folder: Path, document: Mapping[str, Any]) -> None:
+def write_plan(folder: Path, document: Mapping[str, object]) -> None:
     """Write plan.json into ``folder``, with the hashes of the files that are there already.
 
     ``document`` has every entry but ``files`` and ``sha256``, the hash of all others, in the order
@@ -115,7 +114,7 @@ def _listed(directory: Path) -> set[str]:
     return set()
 
 
-def check_document(document: Any, path: Path) -> None:
+def check_document(document: Mapping[str, object], path: Path) -> None:
     """Raise :class:`UserError` naming ``path`` where ``document`` does not follow the schema."""
     error = schema_error(document)
     if error is not None:
