@@ -167,9 +167,9 @@ def _items(attributes: ir.DictAttr) -> list[tuple[str, ir.Attribute]]:
 
 
 def _layout(graph: Graph, index: int, strategies: Mapping[int, Strategy]) -> Layout:
-    """Return the layout of an argument or result; a tied parameter lies as its use wants it."""
+    """Return the layout of an argument or result; a private parameter lies as its use wants it."""
     node = graph.nodes[index]
-    if node.tied:
+    if node.private:
         consumer, operand = graph.values[node.results[0]].uses[0]
         return stored(strategies[consumer].operands[operand])
     chosen = strategies[index]

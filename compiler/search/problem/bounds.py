@@ -33,11 +33,11 @@ def _part_bytes(info: TensorInfo, devices: int) -> int:
 
 def _kept(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:
     """Yield the parameters that a node has for itself, and its results where they stay."""
-    for _, info in graph.tied_operands(node):
+    for _, info in graph.private_operands(node):
         yield info
     if graph.adds_state(node):
         yield from (graph.values[value].info for value in node.results)
-    elif node.constant and not node.tied:
+    elif node.constant and not node.private:
         values = (graph.values[value] for value in node.results)
         yield from (value.info for value in values if graph.is_kept(value))
 

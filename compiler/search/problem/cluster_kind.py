@@ -168,7 +168,7 @@ class ClusterKind:
             node = self.nodes[place]
             strategy = self.tables.options[self.cluster.members[place]][row[place]]
             for operand, value in enumerate(node.operands):
-                if value is None or self.graph.producer(value).tied:
+                if value is None or self.graph.producer(value).private:
                     continue
                 layout = strategy.operands[operand]
                 if value not in held:

@@ -31,11 +31,11 @@ class Cluster:
 def clusters_of(graph: Graph) -> list[Cluster]:
     """Return the clusters in the order of their leaders; linear in the operands.
 
-    A tied parameter is in none; a node that follows nothing that is there is on its own.
+    A private parameter is in none; a node that follows nothing that is there is on its own.
     """
     clusters: dict[int, Cluster] = {}
     for index, node in enumerate(graph.nodes):
-        if not node.tied and node.follows is None:
+        if not node.private and node.follows is None:
             clusters[index] = Cluster(index, [index])
     for index, node in enumerate(graph.nodes):
         if node.follows is not None:
@@ -76,7 +76,7 @@ def _read(graph: Graph, node: Node, number: object) -> Iterator[object]:
             continue
         made = graph.producer(value)
         info = graph.values[value].info
-        traits = (made.constant, made.tied, made.state is not None, made.phase, made.held)
+        traits = (made.constant, made.private, made.state is not None, made.phase, made.held)
         yield number(value), id(info), *traits
 
 

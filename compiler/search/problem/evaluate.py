@@ -46,8 +46,8 @@ _Constant = tuple[int, int, int]
 class _Option:
     """What one strategy of one node costs; layouts are numbers, which hash faster.
 
-    ``operands`` holds (value, layout) of what is read, tied parameters left out; ``results`` what
-    is made, with its bytes, ``None`` where it is folded at load or counted with what stays. An
+    ``operands`` holds (value, layout) of what is read, private parameters left out; ``results``
+    what is made, with its bytes, ``None`` where it is folded at load or counted with what stays. An
     option that ``runs`` is a step. State read in a later part of a training step counts as another
     value, a *view*: it is fetched anew. ``updated`` is what is written where the old state was. One
     that ``is_alias`` makes nothing: its result is its operand; one that ``passes`` does not run.
@@ -111,7 +111,7 @@ class Evaluator:
         operands = tuple(
             (self._view(node, value), wanted[operand])
             for operand, value in enumerate(node.operands)
-            if value is not None and not self.graph.producer(value).tied
+            if value is not None and not self.graph.producer(value).private
         )
         compute_s, inner_s, static_bytes = costs
         return _Option(

@@ -27,7 +27,7 @@ class Node:
     """An argument, an op or a result of the function: what chooses a strategy.
 
     Ops that are equal have the same object as ``info`` and as ``rule``.
-    ``operands`` and ``results`` hold value indices, ``None`` for an omitted operand. A ``tied``
+    ``operands`` and ``results`` hold value indices, ``None`` for an omitted operand. A ``private``
     argument is a parameter with one use: it is stored as that use wants it and chooses nothing.
     A ``constant`` node depends on no graph input; ONNX Runtime folds it when the model is loaded.
     A ``whole`` constant is shared by many uses and so small that every rank keeps all of it.
@@ -51,7 +51,7 @@ class Node:
     operands: list[int | None] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     constant: bool = False
-    tied: bool = False
+    private: bool = False
     whole: bool = False
     returned_as: str | None = None
     phase: str | None = None
@@ -107,14 +107,14 @@ class Graph:
     def edges(self) -> Iterator[tuple[int, int, int]]:
         """Yield (value, consuming node, operand index) for every use that chooses freely."""
         for index, value in enumerate(self.values):
-            if not self.nodes[value.producer].tied and value.info is not None:
+            if not self.nodes[value.producer].private and value.info is not None:
                 for node, operand in value.uses:
                     yield index, node, operand
 
-    def tied_operands(self, node: Node) -> Iterator[tuple[int, TensorInfo]]:
-        """Yield (operand index, tensor) of the tied parameters that ``node`` reads."""
+    def private_operands(self, node: Node) -> Iterator[tuple[int, TensorInfo]]:
+        """Yield (operand index, tensor) of the private parameters that ``node`` reads."""
         for operand, value in enumerate(node.operands):
-            if value is not None and self.producer(value).tied:
+            if value is not None and self.producer(value).private:
                 info = self.values[value].info
                 assert info is not None
                 yield operand, info

@@ -122,7 +122,7 @@ def _classify_constants(graph: Graph) -> None:
     limit = _WHOLE_BELOW * sum(_bytes(graph, node) for node in weights)
     for node in constants:
         uses = sum(len(graph.values[value].uses) for value in node.results)
-        node.tied = node.is_parameter and uses == 1
+        node.private = node.is_parameter and uses == 1
         node.whole = uses > _FEW_USES and _bytes(graph, node) < limit
 
 

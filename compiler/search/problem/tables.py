@@ -83,24 +83,24 @@ class MeshTables:
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
-        """Per node, its strategies; none for a tied parameter."""
+        """Per node, its strategies; none for a private parameter."""
         known: dict[object, tuple[Strategy, ...]] = {}
         for node in self.graph.nodes:
             key = self._kind(node)
             if key not in known:
-                known[key] = () if node.tied else node_options(self.graph, node, self.mesh)
+                known[key] = () if node.private else node_options(self.graph, node, self.mesh)
         return [known[self._kind(node)] for node in self.graph.nodes]
 
     def _kind(self, node: Node) -> object:
         """Return what the options of a node depend on."""
         values = [*node.operands[:1], *node.results[:1]]
         infos = [id(self.graph.values[v].info) for v in values if v is not None]
-        return node.kind, id(node.rule), len(node.operands), node.whole, node.tied, *infos
+        return node.kind, id(node.rule), len(node.operands), node.whole, node.private, *infos
 
     @cached_property
     def variables(self) -> list[int]:
         """The nodes that choose, in program order."""
-        return [index for index, node in enumerate(self.graph.nodes) if not node.tied]
+        return [index for index, node in enumerate(self.graph.nodes) if not node.private]
 
     @property
     def leaders(self) -> list[int]:
@@ -113,9 +113,9 @@ class MeshTables:
 
     @cached_property
     def alike(self) -> list[int]:
-        """Per node the first that has the same options at the same costs, by itself if tied."""
+        """Per node the first that has the same options at the same costs, by itself if private."""
         first: dict[object, int] = {}
-        kinds = (i if n.tied else self.node_table(i) for i, n in enumerate(self.graph.nodes))
+        kinds = (i if n.private else self.node_table(i) for i, n in enumerate(self.graph.nodes))
         return [first.setdefault(kind, index) for index, kind in enumerate(kinds)]
 
     @cached_property
@@ -203,7 +203,7 @@ class MeshTables:
                 if self.graph.is_kept(value)
             )
         total = 0
-        for operand, info in self.graph.tied_operands(node):
+        for operand, info in self.graph.private_operands(node):
             total += tensor_bytes(info, stored(strategy.operands[operand]), self.mesh)
         if self.graph.adds_state(node):
             kept = [self.graph.values[v] for v in node.results]
@@ -263,7 +263,7 @@ class MeshTables:
             tuple(
                 v is not None
                 and (
-                    self.graph.producer(v).tied,
+                    self.graph.producer(v).private,
                     self.graph.producer(v).constant,
                     self.graph.is_kept(self.graph.values[v]),
                     self.graph.resides(v),
