@@ -105,7 +105,7 @@ class Build:
         operands: Sequence[ir.Value],
         results: Sequence[ir.Type],
         **attributes: ir.Attribute,
-    ) -> list[ir.OpResult]:
+    ) -> list[ir.Value]:
         """Return the results of a new ``onnx.<op_type>``; attributes are MLIR attributes."""
         op = ir.Operation.create(
             f"onnx.{op_type}",
@@ -114,7 +114,7 @@ class Build:
             attributes={**self.marks, **attributes},
             loc=self.location,
         )
-        return list(op.results)
+        return [*op.results]
 
     def onnx(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
 
 from tensoropt.compiler.shapes.refine import update_signature
 from tensoropt.dialects import onnx
@@ -156,7 +155,7 @@ class _Part:
             value.replace_all_uses_with(argument)
             self.arguments.append(_named(name))
 
-    def _return(self, results: Sequence[tuple[Any, ir.DictAttr]]) -> None:
+    def _return(self, results: Sequence[tuple[ir.Value, ir.DictAttr]]) -> None:
         with ir.InsertionPoint(self.end):
             ir.Operation.create("func.return", operands=[value for value, _ in results])
         self.end.erase()
@@ -188,12 +187,12 @@ def _body(main: ir.Operation) -> list[ir.Operation]:
     return [op.operation for op in main.regions[0].blocks[0]][:-1]
 
 
-def _is_update(value: Any) -> bool:
+def _is_update(value: ir.Value) -> bool:
     op = onnx.owner(value)
     return op is not None and onnx.phase(op) == "update"
 
 
-def _is_used(value: Any) -> bool:
+def _is_used(value: ir.Value) -> bool:
     return next(iter(value.uses), None) is not None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.compiler.training.gradients.losses import cross_entropy
@@ -22,7 +21,7 @@ _INDICES = ("INT64", "INT32")
 _ELEMENTS = {element.name: element for element in ELEMENTS}
 
 
-def build_loss(make: Build, signature: Signature, loss: Loss) -> Any:
+def build_loss(make: Build, signature: Signature, loss: Loss) -> ir.Value:
     """Return the loss, a scalar; labels become an argument, unless an input has their name.
 
     A narrow output is widened to float32 first. "softmax-cross-entropy" is the mean of minus the
@@ -42,20 +41,22 @@ def build_loss(make: Build, signature: Signature, loss: Loss) -> Any:
     return _KINDS[loss.kind](make, signature, loss, wide)
 
 
-def _unfit(loss: Loss, output: Any, expected: str) -> UserError:
+def _unfit(loss: Loss, output: ir.Value, expected: str) -> UserError:
     return UserError(
         f"--loss {loss}: expected output '{loss.output}' to be {expected}, got: {output.type}"
     )
 
 
-def _output(make: Build, signature: Signature, loss: Loss, output: Any) -> Any:
+def _output(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> ir.Value:
     shape = shape_of(output)
     if any(size != 1 for size in shape):
         raise _unfit(loss, output, "one number")
     return make.reshape(output, []) if shape else make.unary("Identity", output)
 
 
-def _softmax_cross_entropy(make: Build, signature: Signature, loss: Loss, output: Any) -> Any:
+def _softmax_cross_entropy(
+    make: Build, signature: Signature, loss: Loss, output: ir.Value
+) -> ir.Value:
     shape = shape_of(output)
     if not shape:
         raise _unfit(loss, output, "scores with the classes along the last dimension")
@@ -67,7 +68,7 @@ def _softmax_cross_entropy(make: Build, signature: Signature, loss: Loss, output
     return make.reduce("ReduceMean", each, range(len(shape) - 1), keepdims=False)
 
 
-def _mse(make: Build, signature: Signature, loss: Loss, output: Any) -> Any:
+def _mse(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> ir.Value:
     shape = shape_of(output)
     held = element_of(str(element_type(signature.outputs[loss.output])))
     assert held is not None
@@ -81,7 +82,7 @@ def _mse(make: Build, signature: Signature, loss: Loss, output: Any) -> Any:
 
 def _labels(
     signature: Signature, loss: Loss, shape: Sequence[int | None], elements: Sequence[str]
-) -> Any:
+) -> ir.Value:
     """Return the argument with the labels, of the first of ``elements`` if it is a new one."""
     if not loss.labels:
         raise UserError(
@@ -94,7 +95,9 @@ def _labels(
     return signature.argument(signature.free_name(loss.labels), kinds[0])
 
 
-def _checked(signature: Signature, loss: Loss, value: Any, kinds: Sequence[ir.Type]) -> Any:
+def _checked(
+    signature: Signature, loss: Loss, value: ir.Value, kinds: Sequence[ir.Type]
+) -> ir.Value:
     where = f"--loss {loss}: input '{loss.labels}'"
     if signature.is_parameter(value):
         raise UserError(f"{where} is a weight of the model, expected another name for the labels")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.compiler.training.kernels import is_lacking
 from tensoropt.dialects import onnx
@@ -76,8 +75,12 @@ class Marking(Build):
     follows: int | None = None
 
     def onnx_many(
-        self, op_type: str, operands: Sequence[Any], results: Sequence[ir.Type], **attributes: Any
-    ) -> list[Any]:
+        self,
+        op_type: str,
+        operands: Sequence[ir.Value],
+        results: Sequence[ir.Type],
+        **attributes: ir.Attribute,
+    ) -> list[ir.Value]:
         """Return the results of a new, marked ``onnx.<op_type>``.
 
         It computes in float32 what no kernel of ONNX Runtime computes in bfloat16.
@@ -91,12 +94,16 @@ class Marking(Build):
         name = self.marker.name(f"{self.name}.{op_type}" if self.name else op_type)
         one = Build(ir.Location.name(name), self.opset, held)
         values = one.onnx_many(op_type, operands, results, **attributes)
-        self.marker.made.append(values[0].owner.operation)
+        self.marker.made.append(ir.OpResult(values[0]).owner.operation)
         return values
 
     def _widened(
-        self, op_type: str, operands: Sequence[Any], results: Sequence[ir.Type], **attributes: Any
-    ) -> list[Any]:
+        self,
+        op_type: str,
+        operands: Sequence[ir.Value],
+        results: Sequence[ir.Type],
+        **attributes: ir.Attribute,
+    ) -> list[ir.Value]:
         wide = [self.cast(v, ir.F32Type.get()) if _is_narrow(v.type) else v for v in operands]
         kinds = [_wide(kind) if _is_narrow(kind) else kind for kind in results]
         found = self.onnx_many(op_type, wide, kinds, **attributes)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tensoropt.compiler.training.spec import Optimizer
 from tensoropt.dialects.build import Build, element_type
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["MOMENTS", "Scalars", "update"]
+__all__ = ["MOMENTS", "Scalar", "Scalars", "update"]
 
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     "sgd": (),
@@ -24,8 +23,8 @@ MOMENTS: Mapping[str, tuple[str, ...]] = {
 }
 """What an optimizer keeps per parameter, in the shape of the parameter; zeros at the start."""
 
-Moments = Mapping[str, Any]
-Scalar = Any
+Moments = Mapping[str, ir.Value]
+Scalar = float | ir.Value
 """A number of Python's, or a float64 value of the graph without dimensions."""
 
 
@@ -36,16 +35,19 @@ class Scalars:
     ``factor`` is what every gradient is multiplied with.
     """
 
-    def __init__(self, make: Build, rate: Any, step: Any = None, factor: Scalar = 1.0) -> None:
+    def __init__(
+        self, make: Build, rate: ir.Value, step: ir.Value | None = None, factor: Scalar = 1.0
+    ) -> None:
         self._make, self._step = make, step
-        self._held: dict[tuple[str, Any], Any] = {}
+        self._held: dict[str, Scalar] = {}
+        self._typed: dict[tuple[str, ir.Type], ir.Value] = {}
         self.rate, self.factor = self.wide(rate), factor
 
-    def wide(self, x: Any) -> Any:
+    def wide(self, x: ir.Value) -> ir.Value:
         """Return a scalar of the graph in float64."""
         return self._make.cast(x, ir.F64Type.get())
 
-    def value(self, x: Scalar) -> Any:
+    def value(self, x: Scalar) -> ir.Value:
         """Return a float64 value of the graph."""
         if not isinstance(x, float):
             return x
@@ -53,51 +55,58 @@ class Scalars:
 
         return self._make.constant(np.array(x, np.float64))
 
-    def op(self, op_type: str, a: Scalar, b: Scalar) -> Scalar:
+    def op(self, op_type: str, a: Scalar, b: Scalar) -> ir.Value:
         """Return a new scalar: Add, Sub, Mul, Div, Pow or Min of two."""
         return self._make.binary(op_type, self.value(a), self.value(b))
 
     def times(self, *factors: Scalar) -> Scalar:
         """Return a product; numbers of Python's are multiplied here and now."""
         number = math.prod(x for x in factors if isinstance(x, float))
-        result: Scalar = None
+        result: Scalar | None = None
         for x in (x for x in factors if not isinstance(x, float)):
             result = x if result is None else self.op("Mul", result, x)
         if result is None or number == 1.0:
             return float(number) if result is None else result
         return self.op("Mul", result, number)
 
-    def correction(self, beta: float) -> Scalar:
+    def correction(self, beta: float) -> ir.Value:
         """Return ``1 - beta^step``."""
-        step = self._kept("step", None, lambda: self.wide(self._step))
+        given = self._step
+        assert given is not None, "only an optimizer that counts steps corrects by them"
+        step = self._kept("step", lambda: self.wide(given))
         return self.op("Sub", 1.0, self.op("Pow", beta, step))
 
-    def root(self, x: Scalar) -> Scalar:
+    def root(self, x: ir.Value) -> ir.Value:
         """Return the square root of a value of the graph."""
         return self._make.unary("Sqrt", x)
 
     def root_correction(self, beta: float) -> Scalar:
         """Return the square root of ``1 - beta^step``."""
-        return self._kept("root", None, lambda: self.root(self.correction(beta)))
+        return self._kept("root", lambda: self.root(self.correction(beta)))
 
-    def get(self, name: str, like: Any, formula: Callable[[Scalars], Scalar]) -> Any:
+    def get(self, name: str, like: ir.Value, formula: Callable[[Scalars], Scalar]) -> ir.Value:
         """Return what ``formula`` computes, in the element type of ``like``; once per ``name``."""
-        element = element_type(like)
-        wide = self._kept(name, None, lambda: formula(self))
-        if isinstance(wide, float):
-            return self._kept(name, element, lambda: self._make.scalar(wide, like))
-        return self._kept(name, element, lambda: self._make.cast(wide, element))
+        key = (name, element_type(like))
+        wide = self._kept(name, lambda: formula(self))
+        if key not in self._typed:
+            self._typed[key] = self._as(wide, like)
+        return self._typed[key]
 
-    def _kept(self, name: str, element: Any, make: Callable[[], Any]) -> Any:
-        key = (name, element)
-        if key not in self._held:
-            self._held[key] = make()
-        return self._held[key]
+    def _as(self, x: Scalar, like: ir.Value) -> ir.Value:
+        """Return a scalar in the element type of ``like``."""
+        if isinstance(x, float):
+            return self._make.scalar(x, like)
+        return self._make.cast(x, element_type(like))
+
+    def _kept(self, name: str, make: Callable[[], Scalar]) -> Scalar:
+        if name not in self._held:
+            self._held[name] = make()
+        return self._held[name]
 
 
 def update(
-    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
-) -> tuple[Any, Moments]:
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
+) -> tuple[ir.Value, Moments]:
     """Return the new parameter and the new moments, from the gradient ``g``, all of one shape.
 
     ``g`` is yet to be multiplied with ``scalars.factor``.
@@ -106,15 +115,15 @@ def update(
 
 
 def _sgd(
-    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
-) -> tuple[Any, Moments]:
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
+) -> tuple[ir.Value, Moments]:
     change = make.mul(g, scalars.get("change", w, lambda s: s.times(s.rate, s.factor)))
     return make.sub(_shrunk(make, optimizer, scalars, w), change), {}
 
 
 def _momentum(
-    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
-) -> tuple[Any, Moments]:
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
+) -> tuple[ir.Value, Moments]:
     g = _decayed(make, optimizer, scalars, w, g)
     kept = make.mul(moments["velocity"], scalars.get("momentum", w, lambda s: optimizer.momentum))
     velocity = make.add(kept, g)
@@ -123,8 +132,8 @@ def _momentum(
 
 
 def _adam(
-    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
-) -> tuple[Any, Moments]:
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
+) -> tuple[ir.Value, Moments]:
     if not optimizer.weight_decay:
         return _adamw(make, optimizer, scalars, w, g, moments)
     g = _decayed(make, optimizer, scalars, w, g)
@@ -133,21 +142,26 @@ def _adam(
 
 
 def _adamw(
-    make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any, moments: Moments
-) -> tuple[Any, Moments]:
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value, moments: Moments
+) -> tuple[ir.Value, Moments]:
     change, moments = _adam_change(make, optimizer, scalars, g, scalars.factor, moments)
     return make.sub(_shrunk(make, optimizer, scalars, w), change), moments
 
 
 def _adam_change(
-    make: Build, optimizer: Optimizer, scalars: Scalars, g: Any, factor: Scalar, moments: Moments
-) -> tuple[Any, Moments]:
+    make: Build,
+    optimizer: Optimizer,
+    scalars: Scalars,
+    g: ir.Value,
+    factor: Scalar,
+    moments: Moments,
+) -> tuple[ir.Value, Moments]:
     """Kingma and Ba (arXiv 1412.6980), the efficient order of section 2.
 
     rate sqrt(c2)/c1 mean / (sqrt(variance) + epsilon sqrt(c2)), where c = 1 - beta^step.
     """
 
-    def averaged(old: str, new: Any, beta: float, *factors: Scalar) -> Any:
+    def averaged(old: str, new: ir.Value, beta: float, *factors: Scalar) -> ir.Value:
         mine = scalars.get(f"new {old}", g, lambda s: s.times(1.0 - beta, *factors))
         return make.add(
             make.mul(moments[old], scalars.get(f"old {old}", g, lambda s: beta)),
@@ -171,7 +185,7 @@ def _corrected_epsilon(scalars: Scalars, optimizer: Optimizer) -> Scalar:
     return scalars.times(scalars.root_correction(optimizer.beta2), optimizer.epsilon)
 
 
-def _shrunk(make: Build, optimizer: Optimizer, scalars: Scalars, w: Any) -> Any:
+def _shrunk(make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value) -> ir.Value:
     """Return the parameter times ``1 - rate * weight_decay``."""
     if not optimizer.weight_decay:
         return w
@@ -179,7 +193,9 @@ def _shrunk(make: Build, optimizer: Optimizer, scalars: Scalars, w: Any) -> Any:
     return make.mul(w, scalars.get("kept", w, lambda s: s.op("Sub", 1.0, s.times(s.rate, decay))))
 
 
-def _decayed(make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any) -> Any:
+def _decayed(
+    make: Build, optimizer: Optimizer, scalars: Scalars, w: ir.Value, g: ir.Value
+) -> ir.Value:
     """Return the scaled gradient with that of ``weight_decay / 2 * |w|^2``."""
     if scalars.factor != 1.0:
         g = make.mul(g, scalars.get("factor", g, lambda s: s.factor))
@@ -189,7 +205,7 @@ def _decayed(make: Build, optimizer: Optimizer, scalars: Scalars, w: Any, g: Any
     return make.add(g, make.mul(w, decay))
 
 
-_UPDATES: Mapping[str, Callable[..., tuple[Any, Moments]]] = {
+_UPDATES: Mapping[str, Callable[..., tuple[ir.Value, Moments]]] = {
     "sgd": _sgd,
     "momentum": _momentum,
     "adam": _adam,

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import cache
-from typing import Any
 
 from tensoropt.compiler.training.kernels import computes_in
 from tensoropt.compiler.training.marks import Marker
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import element_type, shape_of, tensor_type
+from tensoropt.dialects.elements import Array
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["NARROW", "WIDE", "compute_in"]
@@ -41,7 +41,7 @@ WIDE = frozenset(_WIDE.split())
 
 
 def compute_in(
-    block: ir.Block, weights: Collection[Any], marker: Marker, opset: int, precision: str
+    block: ir.Block, weights: Collection[ir.Value], marker: Marker, opset: int, precision: str
 ) -> None:
     """Let the float32 ops of ``block`` compute in ``precision``, float16 or bfloat16.
 
@@ -56,11 +56,13 @@ def compute_in(
 class _Walk:
     """``weak`` are the values whose type does not decide; ``casts`` those of each value."""
 
-    def __init__(self, weights: Collection[Any], marker: Marker, opset: int, narrow: Any) -> None:
+    def __init__(
+        self, weights: Collection[ir.Value], marker: Marker, opset: int, narrow: ir.Type
+    ) -> None:
         self.marker, self.opset, self.narrow = marker, opset, narrow
         self.wide = ir.F32Type.get()
-        self.weak: set[Any] = set(weights)
-        self.casts: dict[tuple[Any, Any], Any] = {}
+        self.weak: set[ir.Value] = set(weights)
+        self.casts: dict[tuple[ir.Value, ir.Type], ir.Value] = {}
 
     def visit(self, op: ir.Operation) -> None:
         """Choose the type that ``op`` computes in, and give it its operands in that type."""
@@ -81,7 +83,7 @@ class _Walk:
         for value in (op.results[i] for i in results if held):
             value.set_type(tensor_type(shape_of(value), target))
 
-    def _target(self, op: ir.Operation, strong: Iterable[Any]) -> Any:
+    def _target(self, op: ir.Operation, strong: Iterable[ir.Value]) -> ir.Type:
         name = op.name.removeprefix("onnx.")
         found = {element_type(value) for value in strong}
         if name in WIDE or not self._can_be_narrow(op):
@@ -113,7 +115,7 @@ class _Walk:
             [i for i in results if self._is_ours(op.results[i])],
         )
 
-    def _is_ours(self, value: Any) -> bool:
+    def _is_ours(self, value: ir.Value) -> bool:
         if not isinstance(value.type, ir.RankedTensorType):
             return False
         return element_type(value) in (self.wide, self.narrow)
@@ -124,7 +126,7 @@ class _Walk:
             for i in range(len(inner.operands)):
                 inner.operands[i] = self._as(inner.operands[i], self.wide)
 
-    def _as(self, value: Any, element: Any) -> Any:
+    def _as(self, value: ir.Value, element: ir.Type) -> ir.Value:
         """Return ``value`` in a type, where it is a float32 or narrow one of another."""
         if not self._is_ours(value) or element_type(value) == element:
             return value
@@ -132,7 +134,7 @@ class _Walk:
             self.casts[value, element] = self._cast(value, element)
         return self.casts[value, element]
 
-    def _cast(self, value: Any, element: Any) -> Any:
+    def _cast(self, value: ir.Value, element: ir.Type) -> ir.Value:
         owner = onnx.owner(value)
         name = (None if owner is None else onnx.node_name(owner)) or "cast"
         make = self.marker.at(f"{name}.{_TEXT[str(element)]}", self.opset, "forward")
@@ -145,7 +147,7 @@ class _Walk:
 _TEXT = {"f32": "float", "f16": "float16", "bf16": "bfloat16"}
 
 
-def _narrowed(literal: Any, element: Any) -> Any:
+def _narrowed(literal: Array, element: ir.Type) -> Array:
     """Return a literal in another type; large numbers, as masks have, stay finite."""
     import ml_dtypes
     import numpy as np

@@ -8,9 +8,8 @@ there, so that clones are neither run early nor merged with what they repeat.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.describe import tensor_info
 from tensoropt.compiler.training.marks import Marker, number_of
@@ -35,10 +34,10 @@ class ForwardPass:
     """The ops that a batch runs through, in order; ``place`` says which makes each value."""
 
     ops: Sequence[ir.Operation]
-    place: Mapping[Any, int]
+    place: Mapping[ir.Value, int]
 
     @classmethod
-    def of(cls, block: ir.Block, weights: Collection[Any]) -> ForwardPass:
+    def of(cls, block: ir.Block, weights: Collection[ir.Value]) -> ForwardPass:
         """Return the forward ops that depend on more than ``weights`` and literals. Linear."""
         ops = list(_batch_ops(block, weights))
         return cls(ops, {value: i for i, op in enumerate(ops) for value in op.results})
@@ -52,7 +51,7 @@ class ForwardPass:
         return divide([_kind(op) for op in self.ops], values)
 
 
-def _batch_ops(block: ir.Block, weights: Collection[Any]) -> Iterator[ir.Operation]:
+def _batch_ops(block: ir.Block, weights: Collection[ir.Value]) -> Iterator[ir.Operation]:
     fixed = set(weights)
     for view in block:
         op = view.operation
@@ -62,12 +61,12 @@ def _batch_ops(block: ir.Block, weights: Collection[Any]) -> Iterator[ir.Operati
             fixed.update(op.results)
 
 
-def _bytes(value: Any) -> int:
+def _bytes(value: ir.Value) -> int:
     info = tensor_info(value.type)
     return 0 if info is None else info.memory_bytes
 
 
-def _kind(op: ir.Operation) -> Any:
+def _kind(op: ir.Operation) -> Hashable:
     """Return what ops of repeated layers have in common; literals may differ (seeds of dropout)."""
     return op.name, tuple(v.type for v in op.operands), tuple(v.type for v in op.results)
 
@@ -83,7 +82,7 @@ class Recomputation:
     def __init__(
         self,
         block: ir.Block,
-        weights: Collection[Any],
+        weights: Collection[ir.Value],
         marker: Marker,
         opset: int,
         policy: str,
@@ -93,12 +92,12 @@ class Recomputation:
         self.blocks = self.forward.blocks()
         self.block_of = [n for n, held in enumerate(self.blocks) for _ in held]
         self.crossing = set(self._crossing())
-        self.clones: dict[Any, Any] = {}
-        self.barriers: dict[tuple[int, Any], Any] = {}
-        self.after: dict[int, Any] = {}
-        self.arriving: Any = None
+        self.clones: dict[ir.Value, ir.Value] = {}
+        self.barriers: dict[tuple[int, ir.Value], ir.Value] = {}
+        self.after: dict[int, ir.Value | None] = {}
+        self.arriving: ir.Value | None = None
 
-    def _crossing(self) -> Iterator[Any]:
+    def _crossing(self) -> Iterator[ir.Value]:
         """Yield the values that another block reads."""
         for op, own in zip(self.forward.ops, self.block_of, strict=True):
             for value in onnx.read_values(op):
@@ -106,11 +105,11 @@ class Recomputation:
                 if made is not None and self.block_of[made] != own:
                     yield value
 
-    def arrive(self, gradient: Any) -> None:
+    def arrive(self, gradient: ir.Value) -> None:
         """Note that the backward pass has come as far as ``gradient``."""
         self.arriving = gradient
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: ir.Value) -> ir.Value:
         """Return what the backward pass uses in place of ``value``."""
         if self._keeps(value):
             return value
@@ -121,7 +120,7 @@ class Recomputation:
                 self._repeat(op, number)
         return self.clones[value]
 
-    def _keeps(self, value: Any) -> bool:
+    def _keeps(self, value: ir.Value) -> bool:
         place = self.forward.place.get(value)
         if place is None or value in self.crossing:
             return True
@@ -133,7 +132,7 @@ class Recomputation:
             return True
         return onnx.is_random(op) or len(op.regions) > 0
 
-    def _needed(self, value: Any) -> list[ir.Operation]:
+    def _needed(self, value: ir.Value) -> list[ir.Operation]:
         """Return the ops to repeat for ``value``, in order."""
         found: set[int] = set()
         pending = [value]
@@ -165,7 +164,7 @@ class Recomputation:
         )
         self.clones.update(zip(op.results, made.results, strict=True))
 
-    def _operand(self, value: Any, reader: ir.Operation, number: int) -> Any:
+    def _operand(self, value: ir.Value, reader: ir.Operation, number: int) -> ir.Value:
         """Return what a clone reads: another clone, a weight, or what is kept, held back."""
         if value in self.clones and not self._keeps(value):
             return self.clones[value]
@@ -176,8 +175,9 @@ class Recomputation:
         if (number, value) not in self.barriers:
             leader = leader_of(reader if made is None else made)
             make = self.marker.at("barrier", self.opset, "recompute", leader)
-            operands = [value, self.after[number]]
-            self.barriers[number, value] = make.onnx(onnx.BARRIER, operands, value.type)
+            after = self.after[number]
+            assert after is not None, "no gradient has arrived"
+            self.barriers[number, value] = make.onnx(onnx.BARRIER, [value, after], value.type)
         return self.barriers[number, value]
 
 

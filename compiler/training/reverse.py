@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
+    FormMaker,
     ForwardOp,
+    Gradients,
     Training,
     decomposition_of,
     forward_form_of,
@@ -46,12 +47,12 @@ class Taped:
     name: str
     leader: ir.Operation
     op: ir.Operation | None
-    operands: list[Any]
-    results: list[Any]
-    held: dict[str, Any] = field(default_factory=dict)
+    operands: list[ir.Value]
+    results: list[ir.Value | None]
+    held: dict[str, ir.Value] = field(default_factory=dict)
 
 
-def is_float(value: Any) -> bool:
+def is_float(value: ir.Value) -> bool:
     """Say whether a value is a ranked tensor of floating point numbers."""
     if not isinstance(value.type, ir.RankedTensorType):
         return False
@@ -97,22 +98,22 @@ class _Tape:
                 self.marker.adopt(op, "forward")
             info = describe(op, self.versions)
             # What the branches of an If read counts: it is on the way to the loss as well.
-            operands, results = onnx.read_values(op), list(op.results)
-            self.taped.append(Taped(info, _label(op), op, op, operands, results))
+            operands = onnx.read_values(op)
+            self.taped.append(Taped(info, _label(op), op, op, operands, [*op.results]))
 
     def _forward(self, op: ir.Operation, follows: int | None) -> ForwardOp:
         make = self.marker.at(_label(op), self.versions[""], "forward", follows)
         return ForwardOp(op, describe(op, self.versions), list(op.operands), make, self.training)
 
-    def _decompose(self, op: ir.Operation, maker: Any) -> None:
+    def _decompose(self, op: ir.Operation, maker: FormMaker) -> None:
         made = self._built(op, self._forward(op, None), maker)
         for new in made:
             self._visit(new)
 
-    def _form(self, op: ir.Operation, maker: Any) -> None:
+    def _form(self, op: ir.Operation, maker: FormMaker) -> None:
         operands, info, name = list(op.operands), describe(op, self.versions), _label(op)
         forward = self._forward(op, None)
-        results: list[Any] = []
+        results: list[ir.Value | None] = []
         made = self._built(op, forward, maker, results)
         if not made:
             return
@@ -124,7 +125,11 @@ class _Tape:
         self.taped.append(Taped(info, name, leader, None, operands, results, forward.kept))
 
     def _built(
-        self, op: ir.Operation, forward: ForwardOp, maker: Any, results: list[Any] | None = None
+        self,
+        op: ir.Operation,
+        forward: ForwardOp,
+        maker: FormMaker,
+        results: list[ir.Value | None] | None = None,
     ) -> list[ir.Operation]:
         """Build what replaces ``op`` before it; return the new ops."""
         start = len(self.marker.made)
@@ -153,7 +158,7 @@ class Reverse:
     def __init__(
         self,
         taped: Sequence[Taped],
-        wanted: set[Any],
+        wanted: set[ir.Value],
         marker: Marker,
         opset: int,
         recomputation: Recomputation | None = None,
@@ -161,11 +166,11 @@ class Reverse:
         self.taped, self.marker, self.opset = taped, marker, opset
         self.recomputation = recomputation
         self.active = _active(taped, wanted)
-        self.parts: dict[Any, list[Any]] = {}
-        self.sums: dict[Any, Any] = {}
+        self.parts: dict[ir.Value, list[ir.Value]] = {}
+        self.sums: dict[ir.Value, ir.Value] = {}
         self.fours: dict[ir.Operation, list[int]] = {}
 
-    def run(self, loss: Any, seed: Any) -> None:
+    def run(self, loss: ir.Value, seed: ir.Value) -> None:
         """Compute the gradients of ``loss``, whose own is ``seed``. Linear in the operations.
 
         Raises UserError for an op on the way from an active argument to the loss that cannot be
@@ -175,13 +180,13 @@ class Reverse:
         for taped in reversed(self.taped):
             self._op(taped)
 
-    def gradient(self, value: Any) -> Any:
+    def gradient(self, value: ir.Value) -> ir.Value | None:
         """Return the gradient of a value, ``None`` where the loss does not depend on it."""
         if value not in self.sums and value in self.parts:
             self.sums[value] = self._sum(value, self.parts[value])
         return self.sums.get(value)
 
-    def _sum(self, value: Any, parts: list[Any]) -> Any:
+    def _sum(self, value: ir.Value, parts: list[ir.Value]) -> ir.Value:
         """Add up what the uses contribute: first all but the one that came first, the last use.
 
         The last use is often where a residual connection ends; the others may share partial sums.
@@ -194,7 +199,7 @@ class Reverse:
             others = [make.onnx("Sum", others, value.type)]
         return make.onnx("Sum", [parts[0], *others], value.type)
 
-    def _given(self, results: Sequence[Any]) -> list[Any]:
+    def _given(self, results: Sequence[ir.Value | None]) -> list[ir.Value | None]:
         """Return the gradient of each result; of results that are one value the first has it.
 
         Through what has no elements nothing depends on anything: no rule sees such a gradient.
@@ -228,10 +233,10 @@ class Reverse:
         self._collect(taped, wanted, _own(make, gradients, found))
         self._note(taped, gradients)
 
-    def _read(self, value: Any) -> Any:
+    def _read(self, value: ir.Value) -> ir.Value:
         return value if self.recomputation is None else self.recomputation.read(value)
 
-    def _collect(self, taped: Taped, wanted: list[bool], found: Sequence[Any]) -> None:
+    def _collect(self, taped: Taped, wanted: list[bool], found: Gradients) -> None:
         for operand, want, part in zip(taped.operands, wanted, found, strict=True):
             if want and part is not None:
                 assert part.type == operand.type, (
@@ -239,20 +244,20 @@ class Reverse:
                 )
                 self.parts.setdefault(operand, []).append(part)
 
-    def _note(self, taped: Taped, gradients: Sequence[Any]) -> None:
+    def _note(self, taped: Taped, gradients: Gradients) -> None:
         fours = self.fours.setdefault(taped.leader, [])
         for result, dy in zip(taped.results, gradients, strict=True):
-            if dy is not None and onnx.owner(dy) is not None:
+            if result is not None and dy is not None and onnx.owner(dy) is not None:
                 fours += [*_reference(result), *_reference(dy)]
         set_gradients(taped.leader, fours)
 
 
-def _own(make: Marking, gradients: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+def _own(make: Marking, gradients: Gradients, found: Gradients) -> list[ir.Value | None]:
     """Return the gradients that a rule has found; one passed on as it came becomes the op's own.
 
     It then lies as the op does: who reads it is not tied to those that the op's result goes to.
     """
-    own: dict[Any, Any] = {}
+    own: dict[ir.Value, ir.Value] = {}
     given = {dy for dy in gradients if dy is not None}
     for part in found:
         if part is not None and part in given and part not in own:
@@ -260,7 +265,7 @@ def _own(make: Marking, gradients: Sequence[Any], found: Sequence[Any]) -> list[
     return [own.get(part, part) if part is not None else None for part in found]
 
 
-def _active(taped: Sequence[Taped], wanted: set[Any]) -> set[Any]:
+def _active(taped: Sequence[Taped], wanted: set[ir.Value]) -> set[ir.Value]:
     """Return every value that depends on one of ``wanted`` by more than integers.
 
     What a training form computed on the way is none: its gradient alone reads it.
@@ -272,24 +277,24 @@ def _active(taped: Sequence[Taped], wanted: set[Any]) -> set[Any]:
     return active
 
 
-def _may_depend(value: Any) -> bool:
+def _may_depend(value: ir.Value) -> bool:
     """Say whether a value can have a gradient, or hold one that can, as a sequence does."""
     if isinstance(value.type, ir.RankedTensorType):
         return is_float(value)
     return not onnx.is_no_value(value)
 
 
-def _is_empty(value: Any) -> bool:
+def _is_empty(value: ir.Value) -> bool:
     """Say whether a value is a tensor without elements."""
     return isinstance(value.type, ir.RankedTensorType) and 0 in shape_of(value)
 
 
-def _reference(value: Any) -> tuple[int, int]:
+def _reference(value: ir.Value) -> tuple[int, int]:
     op = onnx.owner(value)
     assert op is not None, "the gradient of an argument is none of an op's results"
     return number_of(op), ir.OpResult(value).result_number
 
 
-def _value_name(value: Any) -> str:
+def _value_name(value: ir.Value) -> str:
     op = onnx.owner(value)
     return "" if op is None else _label(op)

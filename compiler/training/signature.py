@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.marks import Marker
@@ -25,12 +24,12 @@ class Signature:
         self.function, self.marker = onnx.function(module), marker
         self.opset = onnx.opsets(module)[""]
         self.block = self.function.regions[0].blocks[0]
-        self.arguments: dict[Any, dict[str, ir.Attribute]] = {}
+        self.arguments: dict[ir.Value, dict[str, ir.Attribute]] = {}
         for value, own in zip(self.block.arguments, self._held("arg_attrs"), strict=False):
             self._adopt(value, {item.name: item.attr for item in own})
         self.taken = {*map(self.name_of, self.arguments)}
-        self.hypers: dict[str, Any] = {}
-        self.results: list[tuple[Any, dict[str, ir.Attribute]]] = []
+        self.hypers: dict[str, ir.Value] = {}
+        self.results: list[tuple[ir.Value, dict[str, ir.Attribute]]] = []
         end = self.block.operations[len(self.block.operations) - 1].operation
         names = [keys.NAME.of(own) for own in self._held("res_attrs")]
         self.outputs = dict(zip(names, end.operands, strict=False))
@@ -45,49 +44,49 @@ class Signature:
             raise UserError(f"function @main: expected topt.name on every {what}")
         return held
 
-    def _adopt(self, value: Any, attributes: dict[str, ir.Attribute]) -> None:
+    def _adopt(self, value: ir.Value, attributes: dict[str, ir.Attribute]) -> None:
         self.arguments[value] = {**attributes, **keys.ID.item(self.marker.number())}
 
     def argument(
         self, name: str, type_: ir.Type, attributes: Mapping[str, ir.Attribute] | None = None
-    ) -> Any:
+    ) -> ir.Value:
         """Return a new argument that carries ``attributes`` beside its name."""
         value = self.block.add_argument(type_, ir.Location.unknown())
         self._adopt(value, {**keys.NAME.item(name), **(attributes or {})})
         return value
 
-    def hyper(self, name: str, type_: ir.Type | None = None) -> Any:
+    def hyper(self, name: str, type_: ir.Type | None = None) -> ir.Value:
         """Return the scalar ``name`` that every step is given, float32 unless ``type_`` says."""
         if name not in self.hypers:
             type_ = type_ or tensor_type([], ir.F32Type.get())
             self.hypers[name] = self.argument(self.free_name(name), type_, keys.HYPER.item(name))
         return self.hypers[name]
 
-    def state(self, w: Any, kind: str, type_: ir.Type) -> Any:
+    def state(self, w: ir.Value, kind: str, type_: ir.Type) -> ir.Value:
         """Return a new argument that is kept for parameter ``w`` from step to step."""
         name = self.name_of(w)
         own = {**keys.STATE.item(kind), **keys.OF.item(name)}
         return self.argument(self.free_name(f"{name}.{kind}"), type_, own)
 
-    def mark(self, value: Any, attributes: Mapping[str, ir.Attribute]) -> None:
+    def mark(self, value: ir.Value, attributes: Mapping[str, ir.Attribute]) -> None:
         """Give an argument further attributes."""
         self.arguments[value].update(attributes)
 
-    def keep(self, value: Any, kind: str) -> None:
+    def keep(self, value: ir.Value, kind: str) -> None:
         """Make a weight state of the step, of this kind: it is given back each time."""
         held = self.arguments[value]
         keys.PARAM.remove(held)
         held.update(keys.STATE.item(kind))
 
-    def name_of(self, value: Any) -> str:
+    def name_of(self, value: ir.Value) -> str:
         """Return the name of an argument."""
         return keys.NAME.of(self.arguments[value])
 
-    def number_of(self, value: Any) -> int:
+    def number_of(self, value: ir.Value) -> int:
         """Return the number of an argument."""
         return keys.ID.of(self.arguments[value])
 
-    def is_parameter(self, value: Any) -> bool:
+    def is_parameter(self, value: ir.Value) -> bool:
         """Say whether an argument is a weight of the model."""
         return keys.PARAM.on(self.arguments[value])
 
@@ -100,12 +99,12 @@ class Signature:
         return name
 
     def give(
-        self, value: Any, name: str, attributes: Mapping[str, ir.Attribute] | None = None
+        self, value: ir.Value, name: str, attributes: Mapping[str, ir.Attribute] | None = None
     ) -> None:
         """Add a result that carries ``attributes`` beside its name."""
         self.results.append((value, {**keys.NAME.item(name), **(attributes or {})}))
 
-    def replace(self, old: Any, new: Any, follows: int) -> None:
+    def replace(self, old: ir.Value, new: ir.Value, follows: int) -> None:
         """Give ``new`` away as what argument ``old`` is in the next step."""
         name = self.name_of(old)
         own = {**keys.UPDATES.item(name), **keys.FOLLOWS.item(follows)}

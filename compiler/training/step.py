@@ -9,7 +9,6 @@ gradients (`topt.gradient_of`), so that the runtime can run them apart, in place
 from __future__ import annotations
 
 import fnmatch
-from typing import Any
 
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Training
@@ -71,7 +70,7 @@ class _Step:
         self.versions = onnx.opsets(module)
         self.opset = self.versions[""]
         self.signature = Signature(module, self.marker)
-        self.buffers: dict[Any, Any] = {}
+        self.buffers: dict[ir.Value, ir.Value] = {}
 
     def build(self) -> None:
         parameters = self._parameters()
@@ -99,7 +98,7 @@ class _Step:
     def _make(self, name: str, phase: str, follows: int | None = None) -> Marking:
         return self.marker.at(name, self.opset, phase, follows)
 
-    def _weights(self) -> list[Any]:
+    def _weights(self) -> list[ir.Value]:
         return [v for v in self.signature.arguments if self.signature.is_parameter(v)]
 
     def _narrow(self) -> None:
@@ -121,7 +120,7 @@ class _Step:
         onnx.require_domain(self.module, onnx.OWN_DOMAIN)
         return Recomputation(held.block, self._weights(), self.marker, self.opset, policy)
 
-    def _parameters(self) -> list[Any]:
+    def _parameters(self) -> list[ir.Value]:
         """Return the weights that training may change: `topt.fixed` marks those it may not."""
         held, patterns = self.signature, self.spec.freeze
         return [
@@ -139,10 +138,10 @@ class _Step:
             f"{left} to train and {kept} that stay as they are"
         )
 
-    def _seed(self) -> Any:
+    def _seed(self) -> ir.Value:
         return self.signature.hyper("seed", tensor_type([], ir.IntegerType.get_signless(64)))
 
-    def _seed_gradient(self, loss: Any) -> Any:
+    def _seed_gradient(self, loss: ir.Value) -> ir.Value:
         """Return the gradient of the loss: of the mean over micro-batches, times the loss scale."""
         make = self._make("loss.grad", "backward")
         share = 1.0 / self.spec.micro_batches
@@ -152,7 +151,7 @@ class _Step:
         scale = make.scaled(scale, share) if share != 1.0 else make.unary("Identity", scale)
         return make.cast(scale, element_type(loss))
 
-    def _gradient(self, w: Any, g: Any) -> Any:
+    def _gradient(self, w: ir.Value, g: ir.Value) -> ir.Value:
         """Return what the update reads, made by the op that all of the update follows."""
         name = self.signature.name_of(w)
         make = self._make(f"{name}.grad", "backward")
@@ -160,12 +159,12 @@ class _Step:
             return self._leading(make.unary("Identity", g), name)
         sum_ = self.signature.state(w, "gradient", w.type)
         held = self._leading(make.add(sum_, g), name)
-        self.signature.mark(sum_, keys.FOLLOWS.item(number_of(held.owner)))
+        self.signature.mark(sum_, keys.FOLLOWS.item(number_of(ir.OpResult(held).owner.operation)))
         return held
 
     @staticmethod
-    def _leading(gradient: Any, name: str) -> Any:
-        keys.GRADIENT_OF.set(gradient.owner.attributes, name)
+    def _leading(gradient: ir.Value, name: str) -> ir.Value:
+        keys.GRADIENT_OF.set(ir.OpResult(gradient).owner.attributes, name)
         return gradient
 
     def _give_buffers(self) -> None:

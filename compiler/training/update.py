@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tensoropt.compiler.training.marks import Marker, Marking, number_of
-from tensoropt.compiler.training.optimizers import MOMENTS, Scalars, update
+from tensoropt.compiler.training.optimizers import MOMENTS, Scalar, Scalars, update
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.dialects import onnx
@@ -27,7 +26,11 @@ class Update:
     """
 
     def __init__(
-        self, signature: Signature, marker: Marker, spec: TrainingSpec, gradients: Mapping[Any, Any]
+        self,
+        signature: Signature,
+        marker: Marker,
+        spec: TrainingSpec,
+        gradients: Mapping[ir.Value, ir.Value],
     ) -> None:
         self.signature, self.marker, self.spec = signature, marker, spec
         self.gradients = gradients
@@ -41,12 +44,12 @@ class Update:
     def _shared(self, name: str) -> Marking:
         return self.marker.at(name, self.signature.opset, "update")
 
-    def _make(self, w: Any) -> Marking:
+    def _make(self, w: ir.Value) -> Marking:
         """Return what builds ops that follow the gradient of ``w``."""
         name = f"{self.signature.name_of(w)}.update"
         return self._shared(name).following(self._leader(w))
 
-    def _leader(self, w: Any) -> int:
+    def _leader(self, w: ir.Value) -> int:
         owner = onnx.owner(self.gradients[w])
         assert owner is not None
         return number_of(owner)
@@ -60,9 +63,9 @@ class Update:
         scalars.factor = self._factor(scalars)
         return scalars
 
-    def _factor(self, scalars: Scalars) -> Any:
+    def _factor(self, scalars: Scalars) -> Scalar:
         """Return what all gradients are multiplied with: it undoes the loss scale, and clips."""
-        scale = 1.0
+        scale: Scalar = 1.0
         if self.spec.scales_loss:
             scale = scalars.op("Div", 1.0, scalars.wide(self.signature.hyper("loss_scale")))
         if self.spec.clip_norm is None:
@@ -72,7 +75,7 @@ class Update:
         clip = scalars.op("Min", 1.0, scalars.op("Div", self.spec.clip_norm, least))
         return scalars.times(clip, scale)
 
-    def _sum_of_squares(self) -> Any:
+    def _sum_of_squares(self) -> ir.Value:
         """Return that of all gradients.
 
         ``topt.norm`` lets each of them be a partial sum on the ranks that hold a part.
@@ -83,18 +86,18 @@ class Update:
         squares = [make.cast(one, widest) for one in found]
         return make.onnx("Sum", squares, squares[0].type, **keys.NORM.item(True))
 
-    def _squares(self, w: Any) -> Any:
+    def _squares(self, w: ir.Value) -> ir.Value:
         make, g = self._make(w), self._wide(w)
         if not shape_of(g):
             return make.mul(g, g)
         result = tensor_type([], element_type(g))
         return make.onnx("ReduceSumSquare", [g], result, keepdims=int_attr(0))
 
-    def _wide(self, w: Any) -> Any:
+    def _wide(self, w: ir.Value) -> ir.Value:
         """Return the gradient in float32 or wider, anew for each use: so it need not be kept."""
         return _at_least_float32(self._make(w), self.gradients[w])
 
-    def _parameter(self, w: Any, scalars: Scalars) -> None:
+    def _parameter(self, w: ir.Value, scalars: Scalars) -> None:
         signature, make, leader = self.signature, self._make(w), self._leader(w)
         wide = _at_least_float32(make, w)
         moments = {kind: self._moment(w, kind, wide.type) for kind in self._moments}
@@ -108,12 +111,12 @@ class Update:
     def _moments(self) -> tuple[str, ...]:
         return MOMENTS[self.spec.optimizer.name]
 
-    def _moment(self, w: Any, kind: str, type_: ir.Type) -> Any:
+    def _moment(self, w: ir.Value, kind: str, type_: ir.Type) -> ir.Value:
         held = self.signature.state(w, kind, type_)
         self.signature.mark(held, keys.FOLLOWS.item(self._leader(w)))
         return held
 
 
-def _at_least_float32(make: Marking, x: Any) -> Any:
+def _at_least_float32(make: Marking, x: ir.Value) -> ir.Value:
     narrow = ir.FloatType(element_type(x)).width < ir.F32Type.get().width
     return make.cast(x, ir.F32Type.get()) if narrow else x

@@ -3,9 +3,8 @@ keeps that for its own gradient."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -146,12 +145,12 @@ def mish(b: Backward) -> Gradients:
     return [make.mul(b.dy, make.add(t, make.mul(x, slope)))]
 
 
-def _where_positive(b: Backward, sign: Any, dy: Any, other: Any) -> Any:
+def _where_positive(b: Backward, sign: ir.Value, dy: ir.Value, other: ir.Value) -> ir.Value:
     positive = b.make.compare("Greater", sign, b.make.scalar(0.0, sign))
     return b.make.where(positive, dy, other)
 
 
-def _where_inside(b: Backward, x: Any, low: float, high: float, factor: float) -> Any:
+def _where_inside(b: Backward, x: ir.Value, low: float, high: float, factor: float) -> ir.Value:
     """Return dY times ``factor`` where ``low < x < high``, 0 elsewhere."""
     make, zero = b.make, b.make.scalar(0.0, b.dy)
     above = make.compare("Greater", x, make.scalar(low, x))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.training.gradients.heads import (
     Heads,
@@ -23,7 +22,7 @@ from tensoropt.compiler.training.gradients.registry import (
     decomposition,
     gradient,
 )
-from tensoropt.dialects.build import element_type, float_attr, int_attr, shape_of
+from tensoropt.dialects.build import element_type, float_attr, int_attr, shape_of, sizes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
@@ -34,7 +33,7 @@ _PACKED = 3
 
 
 @decomposition("Attention")
-def attention(f: ForwardOp) -> Sequence[Any]:
+def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return result, keys and values by head, and the scores that were asked for."""
     make, (query, key, value) = f.make, f.operands[:3]
     value = make.cast(value, element_type(query))
@@ -78,13 +77,15 @@ def _heads(f: ForwardOp) -> Heads:
     return Heads(shared, own // shared)
 
 
-def _precision(f: ForwardOp) -> Any:
+def _precision(f: ForwardOp) -> ir.Type | None:
     number = f.info.attribute("softmax_precision")
     element = None if number is None else element_of(int(number))
     return None if element is None else element.type()
 
 
-def _masks(f: ForwardOp, heads: Heads, q: Any, k: Any) -> tuple[Any, Any]:
+def _masks(
+    f: ForwardOp, heads: Heads, q: ir.Value, k: ir.Value
+) -> tuple[ir.Value | None, ir.Value | None]:
     """Return where rows see keys, ``None`` if each row sees one, and what is added to scores."""
     make, (rows, keys) = f.make, (shape_of(q)[-2] or 0, shape_of(k)[-1] or 0)
     causal = between(make, rows, keys, causal=bool(f.info.attribute("is_causal", 0)))
@@ -97,7 +98,7 @@ def _masks(f: ForwardOp, heads: Heads, q: Any, k: Any) -> tuple[Any, Any]:
     return seen, total(make, [bias, added])
 
 
-def _explicit(f: ForwardOp, mask: Any, q: Any, keys: int) -> tuple[Any, Any]:
+def _explicit(f: ForwardOp, mask: ir.Value, q: ir.Value, keys: int) -> tuple[ir.Value, ir.Value]:
     """Return which keys a mask lets see, and what it adds; it may end before the last key."""
     make, floor = f.make, lowest(q)
     if element_type(mask) == ir.IntegerType.get_signless(1):
@@ -106,9 +107,9 @@ def _explicit(f: ForwardOp, mask: Any, q: Any, keys: int) -> tuple[Any, Any]:
         mask = make.cast(mask, element_type(q))
         seen = make.compare("Greater", mask, make.scalar(floor, mask))
         added = make.where(seen, mask, make.scalar(floor, mask))
-    dim, short = mask.type.rank - 1, shape_of(mask)[-1] or 0
+    *outer, short = sizes_of(mask)
     if 1 < short < keys:
-        added = make.pad(added, dim, (0, keys - short), floor)
+        added = make.pad(added, len(outer), (0, keys - short), floor)
         seen = make.compare("Greater", added, make.scalar(floor, added))
     return seen, added
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.compiler.training.gradients.products import einsum
 from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["ACTIVATIONS", "CELLS", "Cell", "CellStep", "split"]
 
 _TIME, _GATES = 1, 2
 
 
-def split(make: Build, x: Any, dim: int, sizes: Sequence[int]) -> list[Any]:
+def split(make: Build, x: ir.Value, dim: int, sizes: Sequence[int]) -> list[ir.Value]:
     """Return ``x`` cut into parts of ``sizes`` along ``dim``."""
     shapes = [[n if d == dim else size for d, size in enumerate(shape_of(x))] for n in sizes]
     kinds = [tensor_type(shape, element_type(x)) for shape in shapes]
@@ -29,21 +29,21 @@ def split(make: Build, x: Any, dim: int, sizes: Sequence[int]) -> list[Any]:
     return make.onnx_many("Split", [x, make.ints(sizes)], kinds, axis=int_attr(dim))
 
 
-def _sigmoid(make: Build, y: Any, dy: Any) -> Any:
+def _sigmoid(make: Build, y: ir.Value, dy: ir.Value) -> ir.Value:
     part = make.mul(dy, y)
     return make.sub(part, make.mul(part, y))
 
 
-def _tanh(make: Build, y: Any, dy: Any) -> Any:
+def _tanh(make: Build, y: ir.Value, dy: ir.Value) -> ir.Value:
     return make.sub(dy, make.mul(make.mul(dy, y), y))
 
 
-def _relu(make: Build, y: Any, dy: Any) -> Any:
+def _relu(make: Build, y: ir.Value, dy: ir.Value) -> ir.Value:
     zero = make.scalar(0.0, dy)
     return make.where(make.compare("Greater", y, zero), dy, zero)
 
 
-ACTIVATIONS: dict[str, Callable[[Build, Any, Any], Any]] = {
+ACTIVATIONS: dict[str, Callable[[Build, ir.Value, ir.Value], ir.Value]] = {
     "Sigmoid": _sigmoid,
     "Tanh": _tanh,
     "Relu": _relu,
@@ -60,9 +60,9 @@ class CellStep:
     ``None`` for what is added: its gradient is a sum.
     """
 
-    gates: Any
-    states: list[Any]
-    products: list[tuple[Any, Any]]
+    gates: ir.Value
+    states: list[ir.Value]
+    products: Sequence[tuple[ir.Value, ir.Value | None]]
 
 
 @dataclass(frozen=True)
@@ -70,41 +70,45 @@ class Cell:
     """A cell with its ``weights`` (and biases) and the names of its ``activations``."""
 
     make: Build
-    weights: Sequence[Any]
+    weights: Sequence[ir.Value]
     activations: Sequence[str]
 
-    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+    def forward(
+        self, gates: ir.Value, states: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
         """Return the new states, the result first, and what the way back needs of the step."""
         raise NotImplementedError
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
+    def backward(
+        self, kept: list[ir.Value], h: ir.Value, before: list[ir.Value], after: list[ir.Value]
+    ) -> CellStep:
         """Return the gradients, from ``after``, those of the states.
 
         ``h`` is the result of the step; ``before`` the states before it.
         """
         raise NotImplementedError
 
-    def active(self, number: int, x: Any) -> Any:
+    def active(self, number: int, x: ir.Value) -> ir.Value:
         """Return activation ``number`` of ``x``."""
         return self.make.unary(self.activations[number], x)
 
-    def inactive(self, number: int, y: Any, dy: Any) -> Any:
+    def inactive(self, number: int, y: ir.Value, dy: ir.Value) -> ir.Value:
         """Return the gradient of what activation ``number`` made ``y`` of."""
         return ACTIVATIONS[self.activations[number]](self.make, y, dy)
 
-    def product(self, h: Any, weight: int) -> Any:
+    def product(self, h: ir.Value, weight: int) -> ir.Value:
         """Return what a state adds to the gates of a weight."""
         return einsum(self.make, [(h, "btxk"), (self.weights[weight], "ghxk")], "btgh")
 
-    def back(self, gates: Any, weight: int) -> Any:
+    def back(self, gates: ir.Value, weight: int) -> ir.Value:
         """Return the gradient of what was multiplied."""
         return einsum(self.make, [(gates, "btgh"), (self.weights[weight], "ghxk")], "btxk")
 
-    def parts(self, x: Any, *sizes: int) -> list[Any]:
+    def parts(self, x: ir.Value, *sizes: int) -> list[ir.Value]:
         """Return gates of their own."""
         return split(self.make, x, _GATES, sizes)
 
-    def together(self, *parts: Any) -> Any:
+    def together(self, *parts: ir.Value) -> ir.Value:
         """Return gates in one tensor."""
         return self.make.concat(list(parts), _GATES)
 
@@ -112,10 +116,14 @@ class Cell:
 class _Plain(Cell):
     """H' = f(G + H R)."""
 
-    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+    def forward(
+        self, gates: ir.Value, states: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
         return [self.active(0, self.make.add(gates, self.product(states[0], 0)))], []
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
+    def backward(
+        self, kept: list[ir.Value], h: ir.Value, before: list[ir.Value], after: list[ir.Value]
+    ) -> CellStep:
         gates = self.inactive(0, h, after[0])
         return CellStep(gates, [self.back(gates, 0)], [(gates, before[0])])
 
@@ -123,7 +131,9 @@ class _Plain(Cell):
 class _Lstm(Cell):
     """Hochreiter and Schmidhuber (1997), with forget gates; gates i, o, f, c."""
 
-    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+    def forward(
+        self, gates: ir.Value, states: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
         make, (h, c) = self.make, states
         three, own = self.parts(make.add(gates, self.product(h, 0)), 3, 1)
         three, own = self.active(0, three), self.active(1, own)
@@ -131,7 +141,9 @@ class _Lstm(Cell):
         c = make.add(make.mul(f, c), make.mul(i, own))
         return [make.mul(o, self.active(2, c)), c], [three, own, c]
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
+    def backward(
+        self, kept: list[ir.Value], h: ir.Value, before: list[ir.Value], after: list[ir.Value]
+    ) -> CellStep:
         make, (three, own, c), (dh, dc) = self.make, kept, after
         i, o, f = self.parts(three, 1, 1, 1)
         squashed = self.active(2, c)
@@ -149,7 +161,9 @@ class _PeepholeLstm(Cell):
     The weights are that of the recurrence, then those of i, o and f, one number per unit.
     """
 
-    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+    def forward(
+        self, gates: ir.Value, states: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
         make, (h, c), (_, at_i, at_o, at_f) = self.make, states, self.weights
         i, o, f, own = self.parts(make.add(gates, self.product(h, 0)), 1, 1, 1, 1)
         i = self.active(0, make.add(i, make.mul(c, at_i)))
@@ -159,7 +173,9 @@ class _PeepholeLstm(Cell):
         o = self.active(0, make.add(o, make.mul(c, at_o)))
         return [make.mul(o, self.active(2, c)), c], [i, o, f, own, c]
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
+    def backward(
+        self, kept: list[ir.Value], h: ir.Value, before: list[ir.Value], after: list[ir.Value]
+    ) -> CellStep:
         make, (i, o, f, own, c), (dh, dc) = self.make, kept, after
         (old_h, old_c), (_, at_i, at_o, at_f) = before, self.weights
         squashed = self.active(2, c)
@@ -178,7 +194,9 @@ class _PeepholeLstm(Cell):
 class _Gru(Cell):
     """Cho et al. (arXiv 1406.1078); gates z, r and h, which has a weight of its own."""
 
-    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+    def forward(
+        self, gates: ir.Value, states: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
         make, [h] = self.make, states
         two, own = self.parts(gates, 2, 1)
         two = self.active(0, make.add(two, self.product(h, 0)))
@@ -186,7 +204,9 @@ class _Gru(Cell):
         own = self.active(1, make.add(own, self.product(make.mul(r, h), 1)))
         return [make.add(own, make.mul(z, make.sub(h, own)))], [two, own]
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
+    def backward(
+        self, kept: list[ir.Value], h: ir.Value, before: list[ir.Value], after: list[ir.Value]
+    ) -> CellStep:
         make, (two, own), [old], [dh] = self.make, kept, before, after
         z, r = self.parts(two, 1, 1)
         carried = make.mul(dh, z)
@@ -202,7 +222,9 @@ class _Gru(Cell):
 class _LinearGru(Cell):
     """The GRU that resets what it has multiplied; a bias is added before."""
 
-    def forward(self, gates: Any, states: list[Any]) -> tuple[list[Any], list[Any]]:
+    def forward(
+        self, gates: ir.Value, states: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
         make, [h] = self.make, states
         two, own = self.parts(gates, 2, 1)
         added = make.add(self.product(h, 0), self.weights[1])
@@ -212,7 +234,9 @@ class _LinearGru(Cell):
         own = self.active(1, make.add(own, make.mul(r, of_own)))
         return [make.add(own, make.mul(z, make.sub(h, own)))], [two, own, of_own]
 
-    def backward(self, kept: list[Any], h: Any, before: list[Any], after: list[Any]) -> CellStep:
+    def backward(
+        self, kept: list[ir.Value], h: ir.Value, before: list[ir.Value], after: list[ir.Value]
+    ) -> CellStep:
         make, (two, own, added), [old], [dh] = self.make, kept, before, after
         z, r = self.parts(two, 1, 1)
         carried = make.mul(dh, z)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.windows import Window, kernel_of, windows_of
@@ -20,6 +19,7 @@ from tensoropt.compiler.training.gradients.sliding import (
     weight_gradient,
 )
 from tensoropt.dialects.build import Build, sizes_of
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["turned"]
 
@@ -56,7 +56,7 @@ def _bias(b: Backward) -> Gradients:
     return [b.make.reduce("ReduceSum", b.dy, dims, keepdims=False) if b.wanted[2] else None]
 
 
-def _image(b: Backward, windows: Windows, groups: int) -> Any:
+def _image(b: Backward, windows: Windows, groups: int) -> ir.Value:
     """Return dX; with several groups, where windows lie densely, by a convolution.
 
     That of W turned round, which is faster then: `bench/gradients.py`.
@@ -69,7 +69,7 @@ def _image(b: Backward, windows: Windows, groups: int) -> Any:
     return convolve(b.make, b.dy, turned(b.make, b.operand(1), groups), back, sizes, groups)
 
 
-def turned(make: Build, w: Any, groups: int) -> Any:
+def turned(make: Build, w: ir.Value, groups: int) -> ir.Value:
     """Return ``w`` (M x C/G x K...) as C x M/G x K..., its windows backwards."""
     outputs, inputs, *taps = sizes_of(w)
     w = _backwards(make, w, [dim for dim, size in enumerate(taps, 2) if size > 1])
@@ -80,7 +80,7 @@ def turned(make: Build, w: Any, groups: int) -> Any:
     return make.reshape(w, [groups * inputs, outputs // groups, *taps])
 
 
-def _backwards(make: Build, x: Any, dims: Sequence[int]) -> Any:
+def _backwards(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
     """Return ``x`` with the order of its elements along ``dims`` turned round."""
     if not dims:
         return x

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
-from typing import Any
+from typing import Literal
 
 from tensoropt.compiler.sharding.rule.slicing import taken
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.compiler.training.gradients.scattering import add_elements
 from tensoropt.dialects.build import Build, shape_of, sizes_of
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -43,7 +45,7 @@ def _constants(b: Backward, index: int) -> list[int]:
     return held
 
 
-def _put_back(make: Build, dy: Any, dim: int, cut: range, size: int) -> Any:
+def _put_back(make: Build, dy: ir.Value, dim: int, cut: range, size: int) -> ir.Value:
     """Return zeros of ``size`` along ``dim``, but for ``dy`` where ``cut`` took it from."""
     if cut.step < 0:
         dy, cut = _reversed(make, dy, dim), cut[::-1]
@@ -52,12 +54,12 @@ def _put_back(make: Build, dy: Any, dim: int, cut: range, size: int) -> Any:
     return _padded(make, dy, dim, (cut[0], size - cut[-1] - 1))
 
 
-def _reversed(make: Build, x: Any, dim: int) -> Any:
+def _reversed(make: Build, x: ir.Value, dim: int) -> ir.Value:
     count = shape_of(x)[dim] or 0
     return make.take(x, make.ints(range(count)[::-1]), dim)
 
 
-def _spread(make: Build, x: Any, dim: int, step: int) -> Any:
+def _spread(make: Build, x: ir.Value, dim: int, step: int) -> ir.Value:
     """Return ``x`` with ``step - 1`` zeros between its elements along ``dim``."""
     shape = sizes_of(x)
     wide = make.pad(make.unsqueeze(x, [dim + 1]), dim + 1, (0, step - 1), 0.0)
@@ -65,7 +67,7 @@ def _spread(make: Build, x: Any, dim: int, step: int) -> Any:
     return make.slice(flat, dim, 0, (shape[dim] - 1) * step + 1)
 
 
-def _padded(make: Build, x: Any, dim: int, ends: tuple[int, int]) -> Any:
+def _padded(make: Build, x: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
     """Return ``x`` with zeros at its ends, or shorter where they are negative."""
     shape = shape_of(x)
     before, behind = (max(0, -end) for end in ends)
@@ -99,11 +101,11 @@ def _pads(b: Backward) -> dict[int, tuple[int, int]]:
     return {axis % rank: pair for axis, pair in zip(axes, pairs, strict=True) if any(pair)}
 
 
-def _cropped(b: Backward, dy: Any, dim: int, ends: tuple[int, int]) -> Any:
+def _cropped(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
     return _padded(b.make, dy, dim, (-ends[0], -ends[1]))
 
 
-def _folded(b: Backward, dy: Any, dim: int, ends: tuple[int, int]) -> Any:
+def _folded(b: Backward, dy: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
     """Return the gradient of elements that were taken from a known place in the operand."""
     import numpy as np
 
@@ -114,6 +116,13 @@ def _folded(b: Backward, dy: Any, dim: int, ends: tuple[int, int]) -> Any:
     return add_elements(b.make, dy, places, dim, size)
 
 
+_NUMPY_MODES: Mapping[str, Literal["edge", "reflect", "wrap"]] = {
+    "edge": "edge",
+    "reflect": "reflect",
+    "wrap": "wrap",
+}
+
+
 def _sources(mode: str, size: int, ends: tuple[int, int]) -> list[int]:
     """Return which element each of a padded dimension is; negative ends are cut off first."""
     import numpy as np
@@ -121,11 +130,10 @@ def _sources(mode: str, size: int, ends: tuple[int, int]) -> list[int]:
     before, behind = (max(0, -end) for end in ends)
     kept = np.arange(size)[before : size - behind]
     added = max(0, ends[0]), max(0, ends[1])
-    named: Any = mode
-    return [int(i) for i in np.pad(kept, added, mode=named)]
+    return [int(i) for i in np.pad(kept, added, mode=_NUMPY_MODES[mode])]
 
 
-def _total(make: Build, x: Any) -> Any:
+def _total(make: Build, x: ir.Value) -> ir.Value:
     return make.reduce("ReduceSum", x, range(len(shape_of(x))), keepdims=False)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
@@ -26,6 +26,9 @@ from tensoropt.compiler.training.gradients.registry import (
 from tensoropt.dialects.build import Build, sizes_of
 from tensoropt.dialects.mlir import ir
 
+if TYPE_CHECKING:
+    import numpy as np
+
 __all__ = ["keep_mask"]
 
 _RATIO = 0.5
@@ -33,13 +36,13 @@ _HALF, _WORD = 2**32, 2**64
 
 
 @forward_form("Dropout")
-def dropout_form(f: ForwardOp) -> Sequence[Any]:
+def dropout_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     """X / (1 - ratio) where the mask is, else zero, in whatever mode the operator is for inference.
 
     The results keep no copy of X; the mask is a byte per element.
     """
     make, x, ratio = f.make, f.operands[0], _ratio(f)
-    if ratio == 0:
+    if isinstance(ratio, float) and ratio == 0:
         whole = make.expand(_true(make), sizes_of(x)) if f.gives(1) else None
         return [make.unary("Identity", x), whole][: len(f.op.results)]
     # What reads X comes first: all that follows lies as it does.
@@ -60,7 +63,7 @@ def dropout(b: Backward) -> Gradients:
     return b.first(b.make.where(b.kept("mask"), scaled, b.make.scalar(0.0, scaled)))
 
 
-def _ratio(f: ForwardOp) -> Any:
+def _ratio(f: ForwardOp) -> float | ir.Value:
     """Return the ratio as a number, or the value of the graph that holds it."""
     if not f.has(1):
         return _RATIO
@@ -68,13 +71,13 @@ def _ratio(f: ForwardOp) -> Any:
     return f.operands[1] if literal is None else float(literal.reshape(()))
 
 
-def _true(make: Build) -> Any:
+def _true(make: Build) -> ir.Value:
     import numpy as np
 
     return make.constant(np.array(True))
 
 
-def _scale(make: Build, ratio: Any, x: Any) -> Any:
+def _scale(make: Build, ratio: float | ir.Value, x: ir.Value) -> ir.Value:
     """Return 1 / (1 - ratio), or 0 where all is dropped."""
     if isinstance(ratio, float):
         return make.scalar(0.0 if ratio == 1 else 1.0 / (1.0 - ratio), x)
@@ -87,7 +90,9 @@ def _scale(make: Build, ratio: Any, x: Any) -> Any:
     return make.cast(inverse, ir.RankedTensorType(x.type).element_type)
 
 
-def keep_mask(make: Build, training: Training, shape: Sequence[int], ratio: Any) -> Any:
+def keep_mask(
+    make: Build, training: Training, shape: Sequence[int], ratio: float | ir.Value
+) -> ir.Value:
     """Return booleans of ``shape``, each false with probability ``ratio``, by the step's seed.
 
     ``ratio`` is a number or a floating point scalar. Literals: a key per index of each dimension.
@@ -103,7 +108,9 @@ def keep_mask(make: Build, training: Training, shape: Sequence[int], ratio: Any)
     return make.compare("Greater", found, _threshold(make, ratio))
 
 
-def _key(make: Build, rng: Any, shape: Sequence[int] = (), *, even: bool = False) -> Any:
+def _key(
+    make: Build, rng: np.random.Generator, shape: Sequence[int] = (), *, even: bool = False
+) -> ir.Value:
     """Return a literal of random odd numbers, or even ones."""
     import numpy as np
 
@@ -118,7 +125,9 @@ def _halves(shape: Sequence[int]) -> tuple[range, range]:
     return range(at), range(at, rank)
 
 
-def _table(make: Build, seed: Any, rng: Any, shape: Sequence[int], dims: range) -> Any:
+def _table(
+    make: Build, seed: ir.Value, rng: np.random.Generator, shape: Sequence[int], dims: range
+) -> ir.Value:
     """Return the keys of a group of dimensions; the other ones are 1 in size."""
     rank = len(shape)
     keys = [_key(make, rng, [n if d == at else 1 for d, n in enumerate(shape)]) for at in dims]
@@ -131,7 +140,7 @@ def _table(make: Build, seed: Any, rng: Any, shape: Sequence[int], dims: range) 
     )
 
 
-def _mixed(make: Build, x: Any, key: Any) -> Any:
+def _mixed(make: Build, x: ir.Value, key: ir.Value) -> ir.Value:
     """Return ``x`` with its high bits, which depend on all others, brought down to the low ones."""
     import numpy as np
 
@@ -140,7 +149,7 @@ def _mixed(make: Build, x: Any, key: Any) -> Any:
     return make.mul(make.add(x, high), key)
 
 
-def _threshold(make: Build, ratio: Any) -> Any:
+def _threshold(make: Build, ratio: float | ir.Value) -> ir.Value:
     """Return the number, of int64, that a part ``ratio`` of all of them do not exceed."""
     import numpy as np
 

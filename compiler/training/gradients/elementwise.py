@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import element_type
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -65,7 +65,7 @@ def power(b: Backward) -> Gradients:
     ]
 
 
-def _to_constant_power(b: Backward, exponent: float) -> Any:
+def _to_constant_power(b: Backward, exponent: float) -> ir.Value:
     """Return dY n A^(n-1) for a number n; with the result where n is 1/2."""
     make = b.make
     if exponent == 0.0:
@@ -82,7 +82,7 @@ def _to_constant_power(b: Backward, exponent: float) -> Any:
     return b.reduced(make.mul(scaled, lowered), 0)
 
 
-def _power_of_base(b: Backward) -> Any:
+def _power_of_base(b: Backward) -> ir.Value:
     make = b.make
     exponent = make.cast(b.operand(1), element_type(b.dy))
     lowered = make.binary("Pow", b.operand(0), make.shifted(exponent, -1.0))
@@ -91,7 +91,7 @@ def _power_of_base(b: Backward) -> Any:
     return b.reduced(make.mul(b.dy, factor), 0)
 
 
-def _power_of_exponent(b: Backward) -> Any:
+def _power_of_exponent(b: Backward) -> ir.Value:
     make, base = b.make, b.operand(0)
     is_zero = make.compare("Equal", base, make.scalar(0.0, base))
     log = make.unary("Log", make.where(is_zero, make.scalar(1.0, base), base))
@@ -117,7 +117,7 @@ def extreme(b: Backward) -> Gradients:
     ]
 
 
-def _attains(b: Backward, index: int) -> Any:
+def _attains(b: Backward, index: int) -> ir.Value:
     """Return where an operand is the result; of two, where it is no worse than the other."""
     if len(b.operands) > 2:
         return b.make.compare("Equal", b.operand(index), b.result())
@@ -147,14 +147,14 @@ def clip(b: Backward) -> Gradients:
     dx = reduce(lambda dy, mask: b.make.where(mask, zero, dy), outside, b.dy)
     masks = [None, below, above][: len(b.operands)]
     bounds = [
-        b.reduced(b.make.where(mask, b.dy, zero), i) if b.wanted[i] else None
+        b.reduced(b.make.where(mask, b.dy, zero), i) if mask is not None and b.wanted[i] else None
         for i, mask in enumerate(masks)
         if i
     ]
     return [dx if b.wanted[0] else None, *bounds]
 
 
-def _at_bound(b: Backward, index: int) -> Any:
+def _at_bound(b: Backward, index: int) -> ir.Value | None:
     """Return where the result is bound ``index``, ``None`` if there is no such bound."""
     return b.make.compare("Equal", b.result(), b.operand(index)) if b.has(index) else None
 

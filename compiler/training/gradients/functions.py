@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -93,14 +92,13 @@ def tanh(b: Backward) -> Gradients:
 @gradient("Asin")
 def asin(b: Backward) -> Gradients:
     """dY / sqrt(1 - X^2)."""
-    return [b.make.div(b.dy, b.make.unary("Sqrt", _from(b, 1.0, _squared(b, b.operand(0)))))]
+    return [_over_root(b)]
 
 
 @gradient("Acos")
 def acos(b: Backward) -> Gradients:
     """-dY / sqrt(1 - X^2)."""
-    [dx] = asin(b)
-    return [b.make.unary("Neg", dx)]
+    return [b.make.unary("Neg", _over_root(b))]
 
 
 @gradient("Atan")
@@ -127,15 +125,20 @@ def atanh(b: Backward) -> Gradients:
     return [b.make.div(b.dy, _from(b, 1.0, _squared(b, b.operand(0))))]
 
 
-def _squared(b: Backward, x: Any) -> Any:
+def _squared(b: Backward, x: ir.Value) -> ir.Value:
     return b.make.mul(x, x)
 
 
-def _from(b: Backward, number: float, x: Any) -> Any:
+def _from(b: Backward, number: float, x: ir.Value) -> ir.Value:
     """Return ``number - x``."""
     return b.make.sub(b.make.scalar(number, x), x)
 
 
-def _root(b: Backward, term: float) -> Any:
+def _over_root(b: Backward) -> ir.Value:
+    """Return dY / sqrt(1 - X^2)."""
+    return b.make.div(b.dy, b.make.unary("Sqrt", _from(b, 1.0, _squared(b, b.operand(0)))))
+
+
+def _root(b: Backward, term: float) -> ir.Value:
     """Return sqrt(X^2 + term)."""
     return b.make.unary("Sqrt", b.make.shifted(_squared(b, b.operand(0)), term))

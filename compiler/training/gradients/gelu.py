@@ -4,10 +4,11 @@ exact and approximated, with and without a bias."""
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import Build
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -33,14 +34,14 @@ def fast_gelu(b: Backward) -> Gradients:
     return _biased(b, _tanh_slope)
 
 
-def _biased(b: Backward, slope: Any) -> Gradients:
+def _biased(b: Backward, slope: Callable[[Build, ir.Value], ir.Value]) -> Gradients:
     biased = b.has(1)
     x = b.make.add(b.operand(0), b.operand(1)) if biased else b.operand(0)
     dx = b.make.mul(b.dy, slope(b.make, x))
     return b.first(dx if b.wanted[0] else None, *([b.reduced(dx, 1)] if biased else []))
 
 
-def _erf_slope(make: Build, x: Any) -> Any:
+def _erf_slope(make: Build, x: ir.Value) -> ir.Value:
     """Return F(x) + x F'(x), F(x) = (1 + erf(x / sqrt 2)) / 2."""
     s = make.scaled(x, math.sqrt(0.5))
     below = make.shifted(make.scaled(make.unary("Erf", s), 0.5), 0.5)
@@ -48,7 +49,7 @@ def _erf_slope(make: Build, x: Any) -> Any:
     return make.add(below, make.mul(make.scaled(x, 1.0 / math.sqrt(2.0 * math.pi)), bell))
 
 
-def _tanh_slope(make: Build, x: Any) -> Any:
+def _tanh_slope(make: Build, x: ir.Value) -> ir.Value:
     """Return (1 + t) / 2 + x (1 - t^2) u' / 2, t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3)."""
     square = make.mul(x, x)
     inner = make.mul(x, make.shifted(make.scaled(square, _CUBIC), _LINEAR))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.dialects.build import Build, element_type, shape_of, sizes_of
 from tensoropt.dialects.elements import element_of
@@ -35,7 +34,7 @@ class Heads:
     shared: int
     each: int
 
-    def query(self, make: Build, x: Any) -> Any:
+    def query(self, make: Build, x: ir.Value) -> ir.Value:
         """Return `b h s d` or, grouped, `b k g s d`, from `b h s d` or packed `b s (h d)`."""
         shape = sizes_of(x)
         if len(shape) == 4:
@@ -43,18 +42,19 @@ class Heads:
         batch, rows, width = shape
         size = width // (self.shared * self.each)
         x = make.reshape(x, [batch, rows, *self._own, size])
-        return make.transpose(x, [0, *range(2, x.type.rank - 1), 1, x.type.rank - 1])
+        rank = 3 + len(self._own)
+        return make.transpose(x, [0, *range(2, rank - 1), 1, rank - 1])
 
     @property
     def _own(self) -> list[int]:
         return [self.shared] if self.each == 1 else [self.shared, self.each]
 
-    def key(self, make: Build, x: Any, *, flip: bool) -> Any:
+    def key(self, make: Build, x: ir.Value, *, flip: bool) -> ir.Value:
         """Return `b h t d` (or `b h d t` with ``flip``), with 1 behind the heads if grouped."""
         x = self.unpacked(make, x, flip=flip)
         return x if self.each == 1 else make.unsqueeze(x, [2])
 
-    def unpacked(self, make: Build, x: Any, *, flip: bool = False) -> Any:
+    def unpacked(self, make: Build, x: ir.Value, *, flip: bool = False) -> ir.Value:
         """Return `b h t d` (or `b h d t`), from that or from packed `b t (h d)`."""
         shape = sizes_of(x)
         if len(shape) == 4:
@@ -63,9 +63,10 @@ class Heads:
         x = make.reshape(x, [batch, rows, self.shared, width // self.shared])
         return make.transpose(x, [0, 2, 3, 1] if flip else [0, 2, 1, 3])
 
-    def result(self, make: Build, y: Any, *, packed: bool) -> Any:
+    def result(self, make: Build, y: ir.Value, *, packed: bool) -> ir.Value:
         """Return `b h s d` or packed `b s (h d)` from what attention gives."""
-        shape, rank = sizes_of(y), y.type.rank
+        shape = sizes_of(y)
+        rank = len(shape)
         heads, (rows, size) = self.shared * self.each, shape[-2:]
         if not packed:
             return y if self.each == 1 else make.reshape(y, [shape[0], heads, rows, size])
@@ -74,9 +75,15 @@ class Heads:
 
 
 def attend(
-    make: Build, q: Any, k: Any, *, scale: float, softcap: float = 0.0, bias: Any = None,
-    softmax: Any = None,
-) -> tuple[Any, ...]:  # fmt: skip
+    make: Build,
+    q: ir.Value,
+    k: ir.Value,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    bias: ir.Value | None = None,
+    softmax: ir.Type | None = None,
+) -> tuple[ir.Value, ...]:
     """Return the scores as they are, capped and masked, and their softmax over the keys.
 
     ``q`` and ``k`` are those of :class:`Heads`, ``k`` flipped. ``bias`` is added to the scores;
@@ -93,7 +100,7 @@ def attend(
     return raw, capped, masked, weights
 
 
-def lowest(like: Any) -> float:
+def lowest(like: ir.Value) -> float:
     """Return what is added to the score of a key that must not be seen: several add up."""
     import ml_dtypes
     import numpy as np
@@ -105,14 +112,16 @@ def lowest(like: Any) -> float:
     return float(info.min) / 4
 
 
-def positions(make: Build, count: int, rank: int = 1) -> Any:
+def positions(make: Build, count: int, rank: int = 1) -> ir.Value:
     """Return 0 to ``count`` - 1, int64, of shape (count, 1, ..., 1) with ``rank`` dimensions."""
     import numpy as np
 
     return make.constant(np.arange(count, dtype=np.int64).reshape(count, *[1] * (rank - 1)))
 
 
-def between(make: Build, rows: int, keys: int, *, causal: bool, window: int = -1) -> Any:
+def between(
+    make: Build, rows: int, keys: int, *, causal: bool, window: int = -1
+) -> ir.Value | None:
     """Return which keys a row sees, bools of (rows, keys): none behind it if ``causal``, and no
     more than ``window`` ones before it; ``None`` where it sees all."""
     row, key, seen = positions(make, rows, 2), positions(make, keys), None
@@ -124,13 +133,15 @@ def between(make: Build, rows: int, keys: int, *, causal: bool, window: int = -1
     return seen
 
 
-def boolean_bias(make: Build, seen: Any, like: Any, hidden: float | None = None) -> Any:
+def boolean_bias(
+    make: Build, seen: ir.Value, like: ir.Value, hidden: float | None = None
+) -> ir.Value:
     """Return 0 where ``seen`` holds and ``hidden`` elsewhere, of the element type of ``like``."""
     hidden = lowest(like) if hidden is None else hidden
     return make.where(seen, make.scalar(0.0, like), make.scalar(hidden, like))
 
 
-def grouped_bias(make: Build, heads: Heads, x: Any) -> Any:
+def grouped_bias(make: Build, heads: Heads, x: ir.Value) -> ir.Value:
     """Return what broadcasts to `b h s t` so that it broadcasts to grouped scores."""
     shape = sizes_of(x)
     if heads.each == 1 or len(shape) <= 2:
@@ -141,7 +152,7 @@ def grouped_bias(make: Build, heads: Heads, x: Any) -> Any:
     return make.reshape(x, [*batch, heads.shared, heads.each, *rest])
 
 
-def total(make: Build, biases: Sequence[Any]) -> Any:
+def total(make: Build, biases: Sequence[ir.Value | None]) -> ir.Value | None:
     """Return the sum of what there is; ``None`` if that is nothing."""
     held = None
     for bias in (bias for bias in biases if bias is not None):

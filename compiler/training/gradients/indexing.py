@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tensoropt.compiler.sharding.ops.scattering import row_numbers
 from tensoropt.compiler.sharding.rule.factors import axis_of
@@ -57,7 +56,7 @@ def gather_nd(b: Backward) -> Gradients:
     return b.first(add_slices(b.make, b.dy, b.operand(1), b.shape(0)))
 
 
-def _added_in_batches(b: Backward, batch: int) -> Any:
+def _added_in_batches(b: Backward, batch: int) -> ir.Value:
     """Return the gradient of the data; the dimensions that are indexed, or behind them, are one."""
     make, shape, outer = b.make, b.shape(0), b.shape(1)[:-1]
     inner = batch + b.shape(1)[-1]
@@ -77,7 +76,7 @@ def scatter_elements(b: Backward) -> Gradients:
     dx = updates = None
     if b.wanted[0]:
         zeros = None if added else b.make.zeros(b.operands[2])
-        dx = b.dy if added else put_elements(b.make, b.dy, zeros, b.operand(1), axis)
+        dx = b.dy if zeros is None else put_elements(b.make, b.dy, zeros, b.operand(1), axis)
     if b.wanted[2]:
         held = {"axis": int_attr(axis)}
         updates = b.make.onnx("GatherElements", [b.dy, b.operand(1)], b.operands[2].type, **held)
@@ -91,8 +90,9 @@ def scatter_nd(b: Backward) -> Gradients:
     dx = updates = None
     if b.wanted[0]:
         zeros = None if added else b.make.zeros(b.operands[2])
-        operands = [b.dy, b.operand(1), zeros]
-        dx = b.dy if added else b.make.onnx("ScatterND", operands, b.dy.type)
+        dx, indices = b.dy, b.operand(1)
+        if zeros is not None:
+            dx = b.make.onnx("ScatterND", [dx, indices, zeros], dx.type)
     if b.wanted[2]:
         updates = b.make.onnx("GatherND", [b.dy, b.operand(1)], b.operands[2].type)
     return [dx, None, updates]

@@ -7,7 +7,6 @@ anew from X.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.training.gradients.registry import (
@@ -42,7 +41,7 @@ _STATISTICS = ("mean", "inverse")
 
 
 @forward_form("LayerNormalization")
-def layer_form(f: ForwardOp) -> Sequence[Any]:
+def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     """The op with its statistics, N x 1 in float32; those of doubles would be too coarse."""
     x, make = f.operands[0], f.make
     rank = len(shape_of(x))
@@ -94,7 +93,7 @@ def root_mean_square(b: Backward) -> Gradients:
 
 
 def _scaled(
-    b: Backward, held: Standardised, statistics: Sequence[Callable[[Any], Any]]
+    b: Backward, held: Standardised, statistics: Sequence[Callable[[ir.Value], ir.Value]]
 ) -> Gradients:
     """Return the gradients of X, scale and bias, of x' scale + bias.
 
@@ -111,9 +110,9 @@ def _scaled(
     ]
 
 
-def _of_result(b: Backward, held: Standardised) -> list[Any]:
+def _of_result(b: Backward, held: Standardised) -> list[ir.Value | None]:
     """Return what X, scale and bias get of the first result."""
-    make, found = b.make, list[Any]([None] * len(b.operands))
+    make, found = b.make, list[ir.Value | None]([None] * len(b.operands))
     if b.gradient() is None:
         return found
     dy = wide(make, b.dy)
@@ -122,31 +121,31 @@ def _of_result(b: Backward, held: Standardised) -> list[Any]:
         scale = wide(make, b.operand(1))
         found[0] = held.gradient(make.mul(dy, scale), make.mul(product, scale))
     for index, term in ((1, product), (2, dy)):
-        if index < len(found) and b.wanted[index]:
+        if term is not None and index < len(found) and b.wanted[index]:
             found[index] = unbroadcast(make, term, b.shape(index))
     return found
 
 
-def _whole(make: Build, x: Any, like: Any) -> Any:
+def _whole(make: Build, x: ir.Value, like: ir.Value) -> ir.Value:
     """Return ``x`` in the shape of ``like``: that of the mean alone is a number per row."""
     return x if shape_of(x) == shape_of(like) else make.expand(x, sizes_of(like))
 
 
 @decomposition("com.microsoft.SkipLayerNormalization")
-def skip(f: ForwardOp) -> Sequence[Any]:
+def skip(f: ForwardOp) -> Sequence[ir.Value | None]:
     """The normalised sum of operands 0, 1 and 4, and the sum itself as result 3."""
     return _normalised_sum(f, "LayerNormalization", (0, 1, 4), (2, 3))
 
 
 @decomposition("com.microsoft.SkipSimplifiedLayerNormalization")
-def skip_simplified(f: ForwardOp) -> Sequence[Any]:
+def skip_simplified(f: ForwardOp) -> Sequence[ir.Value | None]:
     """The normalised sum of operands 0, 1 and 3, and the sum itself as result 3."""
     return _normalised_sum(f, "SimplifiedLayerNormalization", (0, 1, 3), (2,))
 
 
 def _normalised_sum(
     f: ForwardOp, op_type: str, terms: Sequence[int], parameters: Sequence[int]
-) -> Sequence[Any]:
+) -> Sequence[ir.Value | None]:
     f.check_unused((1, 2))  # statistics, which no runtime on a CPU returns
     make, total = f.make, f.operands[0]
     for index in filter(f.has, terms[1:]):

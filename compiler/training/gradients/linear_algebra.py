@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.sharding.ops.einsum import parse_equation
 from tensoropt.compiler.training.gradients.products import Labels, operand_gradient
@@ -14,6 +13,7 @@ from tensoropt.compiler.training.gradients.registry import (
     decomposition,
     gradient,
 )
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -49,7 +49,9 @@ def _batch(whole: int, own: int) -> list[str]:
     return [f"batch{dim}" for dim in range(max(whole, 0) - own, max(whole, 0))] if own > 0 else []
 
 
-def _operand_gradients(b: Backward, dy: Any, sides: Sequence[Labels], result: Labels) -> list[Any]:
+def _operand_gradients(
+    b: Backward, dy: ir.Value, sides: Sequence[Labels], result: Labels
+) -> list[ir.Value | None]:
     """Return the gradient of each operand of a product, from that of its result."""
     return [
         operand_gradient(
@@ -78,7 +80,7 @@ def gemm(b: Backward) -> Gradients:
 
 
 @decomposition("com.microsoft.FusedGemm")
-def fused_gemm(f: ForwardOp) -> Sequence[Any]:
+def fused_gemm(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return Gemm, and the activation behind it as an operator of its own."""
     held = {name: f.op.attributes[name] for name in ("alpha", "beta", "transA", "transB")
             if name in f.op.attributes}  # fmt: skip

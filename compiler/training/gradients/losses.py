@@ -8,7 +8,6 @@ the gradient of the cross entropy is softmax minus one-hot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
@@ -31,7 +30,7 @@ _WEIGHTS = "tensoropt.ClassWeights"
 _CLASSES = 1
 
 
-def cross_entropy(make: Build, scores: Any, labels: Any, axis: int) -> list[Any]:
+def cross_entropy(make: Build, scores: ir.Value, labels: ir.Value, axis: int) -> list[ir.Value]:
     """Return minus the logarithm of the probability of each label, and those of all classes.
 
     ``scores`` has the classes along ``axis``; ``labels`` (int32 or int64, each below the number of
@@ -45,14 +44,14 @@ def cross_entropy(make: Build, scores: Any, labels: Any, axis: int) -> list[Any]
 
 
 @forward_form(CROSS_ENTROPY)
-def _cross_entropy_form(f: ForwardOp) -> Sequence[Any]:
+def _cross_entropy_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     make, (scores, index), axis = f.make, f.operands, int(f.info.attribute("axis"))
     logarithms = make.unary("LogSoftmax", scores, axis=int_attr(axis))
     f.kept["logarithms"] = logarithms
     return [_minus_picked(make, logarithms, index, axis), logarithms]
 
 
-def _minus_picked(make: Build, logarithms: Any, index: Any, axis: int) -> Any:
+def _minus_picked(make: Build, logarithms: ir.Value, index: ir.Value, axis: int) -> ir.Value:
     kind = tensor_type(shape_of(index), element_type(logarithms))
     picked = make.onnx("GatherElements", [logarithms, index], kind, axis=int_attr(axis))
     return make.unary("Neg", make.squeeze(picked, [axis]))
@@ -83,7 +82,7 @@ def _cross_entropy_gradient(b: Backward) -> Gradients:
 
 
 @decomposition("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy(f: ForwardOp) -> Sequence[Any]:
+def softmax_cross_entropy(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return the loss, and the logarithms of the probabilities of all classes where they are."""
     labels, kept = _labels(f)
     loss, logarithms = cross_entropy(f.make, f.operands[0], labels, _CLASSES)
@@ -92,7 +91,7 @@ def softmax_cross_entropy(f: ForwardOp) -> Sequence[Any]:
 
 
 @decomposition("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(f: ForwardOp) -> Sequence[Any]:
+def negative_log_likelihood(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return minus the logarithms at the labels, weighted and reduced."""
     labels, kept = _labels(f)
     index = f.make.unsqueeze(labels, [_CLASSES])
@@ -100,7 +99,7 @@ def negative_log_likelihood(f: ForwardOp) -> Sequence[Any]:
     return [_reduced(f, loss, labels, kept)]
 
 
-def _labels(f: ForwardOp) -> tuple[Any, Any]:
+def _labels(f: ForwardOp) -> tuple[ir.Value, ir.Value | None]:
     """Return the labels with class 0 for those that are ignored, and which are not: bools or
     ``None``."""
     make, labels, ignored = f.make, f.operands[1], f.info.attribute("ignore_index")
@@ -111,7 +110,7 @@ def _labels(f: ForwardOp) -> tuple[Any, Any]:
     return make.where(kept, labels, make.scalar(0, labels)), kept
 
 
-def _reduced(f: ForwardOp, loss: Any, labels: Any, kept: Any) -> Any:
+def _reduced(f: ForwardOp, loss: ir.Value, labels: ir.Value, kept: ir.Value | None) -> ir.Value:
     """Return the losses of all samples weighted, then summed or averaged over their weights."""
     make, how = f.make, str(f.info.attribute("reduction", "mean"))
     weights, dims = _weights(f, labels, kept), range(len(shape_of(loss)))
@@ -121,12 +120,12 @@ def _reduced(f: ForwardOp, loss: Any, labels: Any, kept: Any) -> Any:
     if how == "mean" and weights is None:
         return make.reduce("ReduceMean", loss, dims, keepdims=False)
     total = make.reduce("ReduceSum", loss, dims, keepdims=False)
-    if how == "sum":
+    if how == "sum" or weights is None:
         return total
     return make.div(total, make.reduce("ReduceSum", weights, dims, keepdims=False))
 
 
-def _weights(f: ForwardOp, labels: Any, kept: Any) -> Any:
+def _weights(f: ForwardOp, labels: ir.Value, kept: ir.Value | None) -> ir.Value | None:
     """Return the weight of each sample, ``None`` where all are 1."""
     make, weights = f.make, None
     if len(f.operands) > 2 and not onnx.is_no_value(f.operands[2]):
@@ -140,7 +139,7 @@ def _weights(f: ForwardOp, labels: Any, kept: Any) -> Any:
 
 
 @forward_form(_WEIGHTS)
-def _class_weights(f: ForwardOp) -> Sequence[Any]:
+def _class_weights(f: ForwardOp) -> Sequence[ir.Value | None]:
     return [f.make.onnx("Gather", f.operands, f.op.results[0].type, axis=int_attr(0))]
 
 

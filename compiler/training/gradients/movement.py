@@ -96,12 +96,13 @@ def split(b: Backward) -> Gradients:
     """The gradients of the parts joined, zeros for those that nothing depends on."""
     make, axis = b.make, axis_of(b.info, 0, len(b.shape(0)))
     given, sizes = [b.gradient(i) for i in range(len(b.results))], _part_sizes(b, axis)
-    there = [i for i, dy in enumerate(given) if dy is not None]
+    there = [(i, dy) for i, dy in enumerate(given) if dy is not None]
+    at, first = there[0]
     if len(there) == 1:
-        ends = sum(sizes[: there[0]]), sum(sizes[there[0] + 1 :])
-        return b.first(make.pad(given[there[0]], axis, ends, 0.0))
+        ends = sum(sizes[:at]), sum(sizes[at + 1 :])
+        return b.first(make.pad(first, axis, ends, 0.0))
     shapes = ([*b.shape(0)[:axis], size, *b.shape(0)[axis + 1 :]] for size in sizes)
-    zero = make.scalar(0, given[there[0]])
+    zero = make.scalar(0, first)
     pairs = zip(shapes, given, strict=True)
     return b.first(
         make.concat([make.expand(zero, s) if dy is None else dy for s, dy in pairs], axis)
@@ -110,16 +111,17 @@ def split(b: Backward) -> Gradients:
 
 def _part_sizes(b: Backward, axis: int) -> list[int]:
     """Return the sizes of the parts of a Split along ``axis``, of those omitted too."""
-    count, size = len(b.results), b.shape(0)[axis]
+    results = [result for result in b.results if result is not None]
+    count, size = len(results), b.shape(0)[axis]
     if not b.has(1):
         each = -(-size // count)
         return [max(0, min(each, size - at * each)) for at in range(count)]
     sizes = b.info.literal_ints(1)
-    if sizes is None and any(map(onnx.is_no_value, b.results)):
+    if sizes is None and any(map(onnx.is_no_value, results)):
         raise b.refused(
             "expected operand 1, the sizes, to be a constant, got: one that is computed"
         )
-    return [sizes_of(result)[axis] for result in b.results] if sizes is None else sizes
+    return [sizes_of(result)[axis] for result in results] if sizes is None else sizes
 
 
 @gradient("Trilu")

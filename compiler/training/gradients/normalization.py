@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.factors import axis_of
 from tensoropt.compiler.training.gradients.registry import (
@@ -40,7 +39,7 @@ _EUCLIDEAN = 2
 
 
 @forward_form("BatchNormalization")
-def batch_form(f: ForwardOp) -> Sequence[Any]:
+def batch_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Normalise by the statistics of the batch, which are kept: C numbers each.
 
     The op does the last step, on X less its mean; its own training mode is not on every device, and
@@ -57,7 +56,7 @@ def batch_form(f: ForwardOp) -> Sequence[Any]:
     return [_given_scale(f, centred, inverse), *moved][: len(f.op.results)]
 
 
-def _given_scale(f: ForwardOp, centred: Any, inverse: Any) -> Any:
+def _given_scale(f: ForwardOp, centred: ir.Value, inverse: ir.Value) -> ir.Value:
     """Return ``centred`` times ``inverse`` and scale, plus bias, per channel."""
     make, own = f.make, [wide(f.make, x) for x in f.operands[1:3]]
     sizes = shape_of(inverse)
@@ -68,7 +67,7 @@ def _given_scale(f: ForwardOp, centred: Any, inverse: Any) -> Any:
     return make.cast(y, element_type(f.operands[0]))
 
 
-def _moved(f: ForwardOp, index: int, batch: Any) -> Any:
+def _moved(f: ForwardOp, index: int, batch: ir.Value) -> ir.Value:
     """Return the new running statistics, and give them to the buffer, if it is one."""
     make, old = f.make, f.operands[index]
     batch = make.cast(batch, element_type(old))
@@ -80,7 +79,7 @@ def _moved(f: ForwardOp, index: int, batch: Any) -> Any:
     return new
 
 
-def _uncast(value: Any) -> Any:
+def _uncast(value: ir.Value) -> ir.Value:
     """Return what a narrow copy was cast from."""
     op = onnx.owner(value)
     return _uncast(op.operands[0]) if op is not None and op.name == "onnx.Cast" else value
@@ -91,7 +90,9 @@ def batch(b: Backward) -> Gradients:
     """The gradients of what is normalised and of the running statistics: means of X, moved."""
     make = b.make
     centred = make.sub(wide(make, b.operand(0)), b.kept("mean"))
-    found = [None] * 3 if b.gradient() is None else _of_normalised(b, centred)
+    found: list[ir.Value | None] = [None] * 3
+    if b.gradient() is not None:
+        found = _of_normalised(b, centred)
     momentum = float(b.info.attribute("momentum", _MOMENTUM))
     for index in (1, 2):
         dy = b.gradient(index)
@@ -102,7 +103,7 @@ def batch(b: Backward) -> Gradients:
     return _given(b, found)
 
 
-def _of_normalised(b: Backward, centred: Any) -> list[Any]:
+def _of_normalised(b: Backward, centred: ir.Value) -> list[ir.Value | None]:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`.
 
     Scale is per channel, so it is taken out of the means: they are dScale and dBias.
@@ -111,7 +112,7 @@ def _of_normalised(b: Backward, centred: Any) -> list[Any]:
     inverse = _per_channel(b, b.kept("inverse"))
     total = make.reduce("ReduceSum", dy, dims)
     product = make.mul(make.reduce("ReduceSum", make.mul(dy, centred), dims), inverse)
-    found: list[Any] = [None, make.squeeze(product, dims), make.squeeze(total, dims)]
+    found: list[ir.Value | None] = [None, make.squeeze(product, dims), make.squeeze(total, dims)]
     if b.wanted[0]:
         scale = _per_channel(b, wide(make, b.operand(1)))
         slope = make.scaled(make.mul(product, inverse), 1.0 / count)
@@ -120,7 +121,7 @@ def _of_normalised(b: Backward, centred: Any) -> list[Any]:
     return found
 
 
-def _of_statistic(b: Backward, index: int, dy: Any, centred: Any) -> Any:
+def _of_statistic(b: Backward, index: int, dy: ir.Value, centred: ir.Value) -> ir.Value:
     """Return what X gets of the mean (result 1) or the variance (2) of a batch of n numbers.
 
     That is dy / n, or 2 dy (X - mean) / n.
@@ -140,11 +141,11 @@ def _batch_count(b: Backward) -> int:
     return math.prod(b.shape(0)[dim] for dim in _batch_dims(b))
 
 
-def _per_channel(b: Backward, x: Any) -> Any:
+def _per_channel(b: Backward, x: ir.Value) -> ir.Value:
     return b.make.unsqueeze(x, _batch_dims(b))
 
 
-def _given(b: Backward, found: Sequence[Any]) -> Gradients:
+def _given(b: Backward, found: Gradients) -> Gradients:
     """Return what is wanted of ``found``, in the types of the operands."""
     rows = zip(found, b.wanted, b.operands, strict=False)
     held = [
@@ -232,7 +233,7 @@ def local_response(b: Backward) -> Gradients:
     return [make.sub(own, make.mul(x, make.scaled(others, 2 * alpha * beta / size)))]
 
 
-def _neighbours(make: Build, x: Any, before: int, after: int) -> Any:
+def _neighbours(make: Build, x: ir.Value, before: int, after: int) -> ir.Value:
     """Return the sum of every channel and those so far before and after it."""
     channels, padded = sizes_of(x)[1], pad(make, x, {1: (before, after)})
     parts = [strided(make, padded, {1: (at, channels, 1)}) for at in range(before + after + 1)]

@@ -8,8 +8,8 @@ channel before use, so that both of these dimensions can be split.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.windows import Window, windows_of
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
@@ -40,7 +40,7 @@ def max_pool(b: Backward) -> Gradients:
     return [make.reshape(dx, sizes)]
 
 
-def _indices(b: Backward) -> Any:
+def _indices(b: Backward) -> ir.Value:
     """Return, per window, the place of its first maximum, counted from the start of the input."""
     held = {name: _attribute(value) for name, value in b.info.attributes}
     held["storage_order"] = int_attr(0)
@@ -48,7 +48,7 @@ def _indices(b: Backward) -> Any:
     return b.make.onnx_many("MaxPool", [b.operand(0)], types, **held)[1]
 
 
-def _attribute(value: Any) -> ir.Attribute:
+def _attribute(value: int | str | Sequence[int]) -> ir.Attribute:
     if isinstance(value, int):
         return int_attr(value)
     return ir.StringAttr.get(value) if isinstance(value, str) else ints_attr(value)
@@ -58,15 +58,15 @@ def _integers(shape: list[int]) -> ir.Type:
     return tensor_type(shape, ir.IntegerType.get_signless(64))
 
 
-def _whole(make: Build, value: int) -> Any:
+def _whole(make: Build, value: int) -> ir.Value:
     import numpy as np
 
     return make.constant(np.array(value, np.int64))
 
 
 def _scatter(
-    make: Build, shape: list[int], at: Any, values: Any, *, reduction: str = "none"
-) -> Any:
+    make: Build, shape: list[int], at: ir.Value, values: ir.Value, *, reduction: str = "none"
+) -> ir.Value:
     """Return zeros (N x C x L) with ``values`` at the places ``at`` of the last dimension."""
     zeros = zeros_beside(make, at, element_type(values), shape, shared=2)
     how = ir.StringAttr.get(reduction)
@@ -117,7 +117,7 @@ def _counted(window: Window, size: int, count: int, *, include: bool) -> list[in
     return [sum(first <= start + tap < last for tap in taps) for start in starts]
 
 
-def _divided(make: Build, x: Any, dim: int, counts: list[int]) -> Any:
+def _divided(make: Build, x: ir.Value, dim: int, counts: list[int]) -> ir.Value:
     """Return ``x`` over ``counts`` along ``dim``; a number for all is a scalar."""
     if len(set(counts)) == 1:
         return x if counts[0] == 1 else make.scaled(x, 1.0 / counts[0])
@@ -127,7 +127,7 @@ def _divided(make: Build, x: Any, dim: int, counts: list[int]) -> Any:
     return make.mul(x, make.constant(shares))
 
 
-def _spread(make: Build, y: Any, windows: Windows, sizes: list[int]) -> Any:
+def _spread(make: Build, y: ir.Value, windows: Windows, sizes: list[int]) -> ir.Value:
     """Return, per element of N x C x I..., the sum of ``y`` over the windows that hold it.
 
     Elements before the first window, and those a stride and more behind the last, are in none.
@@ -145,7 +145,7 @@ def _outside(window: Window, size: int, count: int) -> tuple[int, int]:
     return max(-window.begin, 0), rest if rest >= window.stride else 0
 
 
-def _spread_inside(make: Build, y: Any, windows: Windows, sizes: list[int]) -> Any:
+def _spread_inside(make: Build, y: ir.Value, windows: Windows, sizes: list[int]) -> ir.Value:
     counts = sizes_of(y)[2:]
     if all(_tiles(w, sizes[w.dim], n) for w, n in zip(windows, counts, strict=True)):
         apart = [size for n in counts for size in (n, 1)]
@@ -174,7 +174,7 @@ def global_lp_pool(b: Backward) -> Gradients:
     return [_weighted(b, _shares(b))]
 
 
-def _shares(b: Backward) -> Any:
+def _shares(b: Backward) -> ir.Value:
     """Return dY Y^(1-p), zero where Y is."""
     make, order = b.make, int(b.info.attribute("p", _NORM_ORDER))
     if order == 1:
@@ -185,7 +185,7 @@ def _shares(b: Backward) -> Any:
     return make.where(make.compare("Equal", y, zero), zero, make.div(b.dy, power))
 
 
-def _counted_again(b: Backward) -> Any:
+def _counted_again(b: Backward) -> ir.Value:
     """Return Y, of which ONNX Runtime's inference may count other windows than its kernel makes."""
     y, same = b.result(), str(b.info.attribute("auto_pad", "")).startswith("SAME")
     dilated = max(b.info.attribute("dilations", ()), default=1) > 1
@@ -193,7 +193,7 @@ def _counted_again(b: Backward) -> Any:
     return b.make.reshape(y, sizes_of(b.dy)) if differs else y
 
 
-def _weighted(b: Backward, shares: Any) -> Any:
+def _weighted(b: Backward, shares: ir.Value) -> ir.Value:
     """Return sign(X) |X|^(p-1) times ``shares``."""
     make, x, order = b.make, b.operand(0), int(b.info.attribute("p", _NORM_ORDER))
     if order == _NORM_ORDER:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
@@ -24,10 +23,10 @@ _MATRIX = 2
 
 def operand_gradient(
     make: Build,
-    factors: Sequence[tuple[Any, Labels]],
+    factors: Sequence[tuple[ir.Value, Labels]],
     own: Labels,
     shape: Sequence[int],
-) -> Any:
+) -> ir.Value:
     """Return the gradient of an operand of ``shape``: a sum of products of ``factors``.
 
     They are the gradient of the result and the other operands. A dimension of size 1 that was
@@ -45,7 +44,7 @@ def operand_gradient(
     return x if shape_of(x) == list(shape) else make.expand(x, shape)
 
 
-def _sizes(factors: Sequence[tuple[Any, Labels]]) -> Mapping[str, int]:
+def _sizes(factors: Sequence[tuple[ir.Value, Labels]]) -> Mapping[str, int]:
     """Return how long each loop is; a stretched dimension of 1 does not count."""
     sizes: dict[str, int] = {}
     for value, labels in factors:
@@ -54,7 +53,7 @@ def _sizes(factors: Sequence[tuple[Any, Labels]]) -> Mapping[str, int]:
     return sizes
 
 
-def contract(make: Build, factors: Sequence[tuple[Any, Labels]], result: Labels) -> Any:
+def contract(make: Build, factors: Sequence[tuple[ir.Value, Labels]], result: Labels) -> ir.Value:
     """Return the product of ``factors`` with dimensions ``result``, summed over all other labels.
 
     Two matrices are multiplied by Gemm, which reads either of them transposed; stacks of matrices
@@ -71,8 +70,8 @@ def contract(make: Build, factors: Sequence[tuple[Any, Labels]], result: Labels)
 
 
 def _without_stretched(
-    make: Build, factor: tuple[Any, Labels], factors: Sequence[tuple[Any, Labels]]
-) -> tuple[Any, list[str]]:
+    make: Build, factor: tuple[ir.Value, Labels], factors: Sequence[tuple[ir.Value, Labels]]
+) -> tuple[ir.Value, list[str]]:
     """Return a factor without the dimensions of size 1 that others stretch."""
     (x, labels), sizes = factor, _sizes(factors)
     shape = shape_of(x)
@@ -81,7 +80,9 @@ def _without_stretched(
     return (make.squeeze(x, ones) if ones else x), kept
 
 
-def _product(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], result: list[str]) -> Any:
+def _product(
+    make: Build, a: tuple[ir.Value, Labels], b: tuple[ir.Value, Labels], result: list[str]
+) -> ir.Value:
     if (b[1] and result and result[-1] in a[1] and result[-1] not in b[1]) or not a[1]:
         a, b = b, a
     if not b[1] and set(a[1]) == set(result):
@@ -96,7 +97,11 @@ def _product(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], result: 
 
 
 def _matrices(
-    a: tuple[Any, Labels], b: tuple[Any, Labels], result: list[str], shared: list[str], summed: str
+    a: tuple[ir.Value, Labels],
+    b: tuple[ir.Value, Labels],
+    result: list[str],
+    shared: list[str],
+    summed: str,
 ) -> tuple[bool, bool] | None:
     """Return which of the two stacks of matrices are transposed, ``None`` if they are none."""
     count, rows, columns = len(shared), list(a[1]), list(b[1])
@@ -110,7 +115,9 @@ def _matrices(
     return rows[-1] != summed, columns[-1] == summed
 
 
-def _gemm(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], summed: str) -> Any:
+def _gemm(
+    make: Build, a: tuple[ir.Value, Labels], b: tuple[ir.Value, Labels], summed: str
+) -> ir.Value:
     left, right = a[1][0] == summed, b[1][-1] == summed
     rows, columns = shape_of(a[0])[int(left)], shape_of(b[0])[1 - int(right)]
     flips = {"transA": int_attr(int(left)), "transB": int_attr(int(right))}
@@ -118,7 +125,9 @@ def _gemm(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], summed: str
     return make.onnx("Gemm", [a[0], b[0]], kind, **flips)
 
 
-def _matmul(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], *flips: bool) -> Any:
+def _matmul(
+    make: Build, a: tuple[ir.Value, Labels], b: tuple[ir.Value, Labels], *flips: bool
+) -> ir.Value:
     """Return a product of stacks; ONNX Runtime reads a transposed one without a copy."""
     left, right = (
         make.swapped(x) if flip else x for (x, _), flip in zip((a, b), flips, strict=True)
@@ -126,7 +135,7 @@ def _matmul(make: Build, a: tuple[Any, Labels], b: tuple[Any, Labels], *flips: b
     return make.matmul(left, right)
 
 
-def einsum(make: Build, factors: Sequence[tuple[Any, Labels]], result: Labels) -> Any:
+def einsum(make: Build, factors: Sequence[tuple[ir.Value, Labels]], result: Labels) -> ir.Value:
     """Return ``factors`` multiplied and summed over all labels that ``result`` lacks, by Einsum."""
     sizes = _sizes(factors)
     letters = dict(zip(sizes, string.ascii_letters, strict=False))

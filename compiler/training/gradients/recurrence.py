@@ -8,7 +8,6 @@ its activations give. All steps together follow one op, so that a search decides
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.training.gradients.cells import CELLS, Cell, CellStep, split
@@ -21,6 +20,7 @@ from tensoropt.compiler.training.gradients.registry import (
     gradient,
 )
 from tensoropt.dialects.build import Build
+from tensoropt.dialects.mlir import ir
 
 __all__ = ["RECURRENCE"]
 
@@ -38,7 +38,7 @@ _TIME = 1
 class _Operands:
     """The operands of a recurrence by what they are."""
 
-    def __init__(self, make: Build, info: OpInfo, operands: Sequence[Any]) -> None:
+    def __init__(self, make: Build, info: OpInfo, operands: Sequence[ir.Value]) -> None:
         self.make, count = make, int(info.attribute("states"))
         self.first_weight = 1 + count + int(info.attribute("lengths"))
         self.gates, self.states = operands[0], list(operands[1 : 1 + count])
@@ -49,26 +49,26 @@ class _Operands:
         activations = info.attribute("activations")
         self.cell: Cell = CELLS[info.attribute("cell")](make, self.weights, activations)
 
-    def each(self, x: Any) -> list[Any]:
+    def each(self, x: ir.Value) -> list[ir.Value]:
         """Return the steps of ``x``."""
         return split(self.make, x, _TIME, [1] * len(self.order))
 
-    def runs(self, step: int) -> Any:
+    def runs(self, step: int) -> ir.Value | None:
         """Return which sequences reach ``step``, bools `b 1 1 1`; ``None`` where all do."""
         if self.lengths is None:
             return None
         return self.make.compare("Less", self.make.scalar(step, self.lengths), self.lengths)
 
-    def zero(self) -> Any:
+    def zero(self) -> ir.Value:
         """Return a scalar of the type of the gates, which are not read."""
         return self.make.scalar(0.0, self.gates)
 
 
 @forward_form(RECURRENCE)
-def _recurrence(f: ForwardOp) -> Sequence[Any]:
+def _recurrence(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return all steps; each keeps what its cell says, and the states of ended sequences."""
     held = _Operands(f.make, f.info, f.operands)
-    each, states, results = held.each(held.gates), held.states, dict[int, Any]()
+    each, states, results = held.each(held.gates), held.states, dict[int, ir.Value]()
     for step in held.order:
         new, kept = held.cell.forward(each[step], states)
         runs = held.runs(step)
@@ -97,7 +97,8 @@ class _Backpropagation:
 
     def run(self) -> Gradients:
         results = self.held.each(self.b.result())
-        dy, *after = map(self.b.gradient, range(len(self.b.results)))
+        dy, *last = map(self.b.gradient, range(len(self.b.results)))
+        after: Gradients = last
         of_results = None if dy is None else self.held.each(dy)
         steps: dict[int, CellStep] = {}
         for number in reversed(range(len(self.order))):
@@ -111,33 +112,33 @@ class _Backpropagation:
         return [gates, *after, *lengths, *weights]
 
     def _step(
-        self, number: int, results: list[Any], dy: Any, after: list[Any]
-    ) -> tuple[CellStep, list[Any]]:
+        self, number: int, results: list[ir.Value], dy: ir.Value | None, after: Gradients
+    ) -> tuple[CellStep, list[ir.Value]]:
         """Return what the step that runs as ``number`` gives, and the gradients of the states
         before it, from those ``after`` it and that of its result (``None`` for nothing)."""
         step, runs = self.order[number], self.held.runs(self.order[number])
-        after = [self.make.zeros(self.states[0]) if x is None else x for x in after]
-        given = [x if dy is None or i else self.make.add(x, dy) for i, x in enumerate(after)]
+        known = [self.make.zeros(self.states[0]) if x is None else x for x in after]
+        given = [x if dy is None or i else self.make.add(x, dy) for i, x in enumerate(known)]
         if runs is not None:
             given = [self.make.where(runs, x, self.held.zero()) for x in given]
         before, kept = self._before(number, results), self._kept(step)
         made = self.held.cell.backward(kept, results[step], before, given)
         if runs is None:
             return made, made.states
-        passed = (self.make.where(runs, self.held.zero(), x) for x in after)
+        passed = (self.make.where(runs, self.held.zero(), x) for x in known)
         both = zip(made.states, passed, strict=True)
         return made, [self.make.add(own, past) for own, past in both]
 
-    def _all_kept(self, step: int) -> list[Any]:
+    def _all_kept(self, step: int) -> list[ir.Value]:
         count = len(self.b.held) // len(self.order)
         return [self.b.kept(f"{step}.{i}") for i in range(count)]
 
-    def _kept(self, step: int) -> list[Any]:
+    def _kept(self, step: int) -> list[ir.Value]:
         """Return what the cell kept."""
         kept = self._all_kept(step)
         return kept if self.held.lengths is None else kept[: len(kept) - len(self.states)]
 
-    def _before(self, number: int, results: list[Any]) -> list[Any]:
+    def _before(self, number: int, results: list[ir.Value]) -> list[ir.Value]:
         """Return the states before the step that runs as ``number``."""
         if number == 0:
             return self.states
@@ -146,10 +147,10 @@ class _Backpropagation:
             return self._all_kept(step)[-len(self.states) :]
         return [results[step], *self._kept(step)[-1:]][: len(self.states)]
 
-    def _stack(self, parts: list[Any]) -> Any:
+    def _stack(self, parts: list[ir.Value]) -> ir.Value:
         return self.make.concat(parts, _TIME)
 
-    def _weight(self, index: int, steps: Sequence[CellStep], gates: Any) -> Any:
+    def _weight(self, index: int, steps: Sequence[CellStep], gates: ir.Value) -> ir.Value | None:
         """Return the gradient of a weight: one product for all steps, or a sum for what is
         added."""
         if not self.b.wanted[self.held.first_weight + index]:
@@ -157,7 +158,7 @@ class _Backpropagation:
         pairs = [step.products[index] for step in steps]
         same = all(left == step.gates for (left, _), step in zip(pairs, steps, strict=True))
         left = gates if same else self._stack([left for left, _ in pairs])
-        if pairs[0][1] is None:
+        rights = [right for _, right in pairs if right is not None]
+        if not rights:
             return self.make.reduce("ReduceSum", left, [0, 1], keepdims=False)
-        right = self._stack([right for _, right in pairs])
-        return einsum(self.make, [(left, "btgh"), (right, "btxk")], "ghxk")
+        return einsum(self.make, [(left, "btgh"), (self._stack(rights), "btxk")], "ghxk")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.training.gradients.cells import ACTIVATIONS, split
 from tensoropt.compiler.training.gradients.products import einsum
@@ -20,7 +19,7 @@ _BIAS, _LENGTHS, _STATES, _PEEPHOLES = 3, 4, (5, 6), 7
 
 
 @decomposition("LSTM", "GRU", "RNN")
-def recurrent(f: ForwardOp) -> Sequence[Any]:
+def recurrent(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return the results of all steps and the last states, of each direction and joined."""
     _check(f)
     layout, make = int(f.info.attribute("layout", 0)), f.make
@@ -51,7 +50,7 @@ def _activations(f: ForwardOp) -> tuple[str, ...]:
     return tuple(name.capitalize() for name in held) if held else _DEFAULTS[f.info.name] * ways
 
 
-def _direction(f: ForwardOp, x: Any, way: int, layout: int) -> list[Any]:
+def _direction(f: ForwardOp, x: ir.Value, way: int, layout: int) -> list[ir.Value]:
     """Return the result `b t 1 h` and the last states `b 1 1 h` of one direction."""
     make, kind = f.make, f.info.name
     direction = str(f.info.attribute("direction", "forward"))
@@ -85,13 +84,15 @@ def _is_ragged(f: ForwardOp) -> bool:
     return f.has(_LENGTHS) and (known is None or bool((known != steps).any()))
 
 
-def _own(f: ForwardOp, index: int, way: int, shape: list[int]) -> Any:
+def _own(f: ForwardOp, index: int, way: int, shape: list[int]) -> ir.Value:
     """Return what of operand ``index`` is of direction ``way``, of ``shape``."""
     ways, x = f.info.shape(1)[0] or 1, f.operands[index]
     return f.make.reshape(x if ways == 1 else f.make.slice(x, 0, way, way + 1), shape)
 
 
-def _with_biases(f: ForwardOp, way: int, gates: Any, r: Any) -> tuple[Any, list[Any], str]:
+def _with_biases(
+    f: ForwardOp, way: int, gates: ir.Value, r: ir.Value
+) -> tuple[ir.Value, list[ir.Value], str]:
     """Return the gates with their biases, the weights, and the name of the cell.
 
     Input and recurrence each have a bias; only a GRU that resets what it has multiplied adds them
@@ -104,16 +105,17 @@ def _with_biases(f: ForwardOp, way: int, gates: Any, r: Any) -> tuple[Any, list[
     if f.has(_BIAS):
         both = _own(f, _BIAS, way, [2, count or 1, hidden or 1])
     if linear:
-        sides = [make.squeeze(x, [0]) for x in split(make, both, 0, (1, 1))] if f.has(_BIAS) else []
-        zeros = None if sides else make.expand(make.scalar(0.0, gates), [count or 1, hidden or 1])
-        gates = make.add(gates, sides[0]) if sides else gates
-        return gates, [r, sides[1] if sides else zeros], "LinearGRU"
+        if both is None:
+            zeros = make.expand(make.scalar(0.0, gates), [count or 1, hidden or 1])
+            return gates, [r, zeros], "LinearGRU"
+        own, added = (make.squeeze(x, [0]) for x in split(make, both, 0, (1, 1)))
+        return make.add(gates, own), [r, added], "LinearGRU"
     if both is not None:
         gates = make.add(gates, make.reduce("ReduceSum", both, [0], keepdims=False))
     return gates, split(make, r, 0, (2, 1)) if kind == "GRU" else [r], kind
 
 
-def _state(f: ForwardOp, index: int, way: int, layout: int, gates: Any) -> Any:
+def _state(f: ForwardOp, index: int, way: int, layout: int, gates: ir.Value) -> ir.Value:
     """Return a state before the first step, `b 1 1 h`: zeros where it is not there."""
     batch, _, _, hidden = (size or 1 for size in shape_of(gates))
     if not f.has(index):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tensoropt.compiler.sharding.ops.reduction import reduced_dims
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import element_type, int_attr
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
@@ -113,7 +113,7 @@ def _dims(b: Backward) -> list[int]:
     return dims
 
 
-def _spread(b: Backward, y: Any) -> Any:
+def _spread(b: Backward, y: ir.Value) -> ir.Value:
     """Return a result, or its gradient, with dimensions of 1 where it was reduced."""
     dims = _dims(b)
     return b.make.unsqueeze(y, dims) if dims and not b.info.attribute("keepdims", 1) else y

@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.support.errors import UserError
@@ -27,9 +27,14 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, broadcast, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 __all__ = [
     "TRAINING_OPSET",
     "Backward",
+    "FormMaker",
     "ForwardOp",
     "Gradients",
     "decomposition",
@@ -44,7 +49,7 @@ __all__ = [
 TRAINING_OPSET = 20
 """The least version of the standard operators that gradients are written for."""
 
-Gradients = Sequence[Any]
+Gradients = Sequence[ir.Value | None]
 """Per operand its gradient (``ir.Value`` of the operand's type), ``None`` where it has none: an
 operand that nothing wants, an integer, one that was omitted, or one that only places others."""
 
@@ -83,10 +88,10 @@ class ForwardOp:
 
     op: ir.Operation
     info: OpInfo
-    operands: list[Any]
+    operands: list[ir.Value]
     make: Build
     training: Training
-    kept: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, ir.Value] = field(default_factory=dict)
 
     def has(self, index: int) -> bool:
         """Say whether operand ``index`` is there (not omitted)."""
@@ -116,8 +121,8 @@ class Training:
     ``number`` returns another number each time, for what draws random numbers of its own.
     """
 
-    seed: Callable[[], Any]
-    update: Callable[[Any, Any], None]
+    seed: Callable[[], ir.Value]
+    update: Callable[[ir.Value, ir.Value], None]
     number: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
 
 
@@ -134,15 +139,15 @@ class Backward:
 
     info: OpInfo
     make: Build
-    operands: list[Any]
-    results: list[Any]
-    given: list[Any]
+    operands: list[ir.Value]
+    results: list[ir.Value | None]
+    given: list[ir.Value | None]
     wanted: list[bool]
-    read: Callable[[Any], Any]
-    held: dict[str, Any] = field(default_factory=dict)
+    read: Callable[[ir.Value], ir.Value]
+    held: dict[str, ir.Value] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set, init=False)
 
-    def operand(self, index: int) -> Any:
+    def operand(self, index: int) -> ir.Value:
         """Return operand ``index`` as the forward op read it."""
         return self.read(self.operands[index])
 
@@ -150,33 +155,37 @@ class Backward:
         """Say whether operand ``index`` is there (not omitted)."""
         return index < len(self.operands) and not onnx.is_no_value(self.operands[index])
 
-    def result(self, index: int = 0) -> Any:
+    def result(self, index: int = 0) -> ir.Value:
         """Return result ``index`` of the forward op."""
-        return self.read(self.results[index])
+        value = self.results[index]
+        assert value is not None, f"{self.info.name}: result {index} is not used"
+        return self.read(value)
 
     def shape(self, index: int) -> list[int]:
         """Return the shape of operand ``index``, which keeps nothing."""
         return sizes_of(self.operands[index])
 
-    def first(self, *found: Any) -> Gradients:
+    def first(self, *found: ir.Value | None) -> Gradients:
         """Return ``found`` for the first operands and nothing for the others."""
         return [*found, *[None] * (len(self.operands) - len(found))]
 
-    def kept(self, name: str) -> Any:
+    def kept(self, name: str) -> ir.Value:
         """Return what the training form of the op kept under ``name``."""
         return self.read(self.held[name])
 
-    def gradient(self, index: int = 0) -> Any:
+    def gradient(self, index: int = 0) -> ir.Value | None:
         """Return the gradient of result ``index``, ``None`` where nothing depends on it."""
         self.asked.add(index)
         return self.given[index] if index < len(self.given) else None
 
     @property
-    def dy(self) -> Any:
+    def dy(self) -> ir.Value:
         """The gradient of the first result, which must be there."""
-        if self.given[0] is None:
+        dy = self.gradient()
+        if dy is None:
             self.check_asked()
-        return self.gradient()
+        assert dy is not None, f"{self.info.name}: nothing depends on the first result"
+        return dy
 
     def check_asked(self) -> None:
         """Raise UserError for a result behind the first whose gradient was not asked for."""
@@ -190,11 +199,11 @@ class Backward:
         name = str(getattr(self.make, "name", "")).removesuffix(".grad")
         return UserError(f"node '{name}' ({self.info.name}) has no gradient: {text}")
 
-    def literal(self, index: int) -> Any:
+    def literal(self, index: int) -> npt.NDArray[np.generic] | None:
         """Return the array of operand ``index`` if it is a literal, else ``None``."""
         return self.info.literal(index)
 
-    def reduced(self, x: Any, operand: int) -> Any:
+    def reduced(self, x: ir.Value, operand: int) -> ir.Value:
         """Return ``x`` summed over what operand ``operand`` was broadcast along: its gradient."""
         return unbroadcast(self.make, x, shape_of(self.operands[operand]))
 
@@ -207,7 +216,7 @@ def _result_name(info: OpInfo, index: int) -> str:
     return f"output {index} ({names[index]})" if index < len(names) else f"output {index}"
 
 
-def unbroadcast(make: Build, x: Any, shape: Sequence[int | None]) -> Any:
+def unbroadcast(make: Build, x: ir.Value, shape: Sequence[int | None]) -> ir.Value:
     """Return ``x`` summed to ``shape``, from which it was broadcast."""
     held = shape_of(x)
     assert broadcast(held, shape) == held, f"{held} is not broadcast from {shape}"
@@ -223,7 +232,9 @@ def unbroadcast(make: Build, x: Any, shape: Sequence[int | None]) -> Any:
 
 
 GradientMaker = Callable[[Backward], Gradients]
-FormMaker = Callable[[ForwardOp], Sequence[Any]]
+FormMaker = Callable[[ForwardOp], Sequence[ir.Value | None]]
+
+_Maker = TypeVar("_Maker")
 
 _GRADIENTS: dict[str, GradientMaker] = {}
 _FORMS: dict[str, FormMaker] = {}
@@ -248,8 +259,8 @@ def decomposition(*names: str) -> Callable[[FormMaker], FormMaker]:
     return _registering(_DECOMPOSITIONS, names)
 
 
-def _registering(table: dict[str, Any], names: Sequence[str]) -> Callable[[Any], Any]:
-    def register(maker: Any) -> Any:
+def _registering(table: dict[str, _Maker], names: Sequence[str]) -> Callable[[_Maker], _Maker]:
+    def register(maker: _Maker) -> _Maker:
         for name in names:
             assert name not in table, f"{name} is registered already"
             table[name] = maker

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import (
     Build,
@@ -91,7 +88,7 @@ def _copies(b: Backward, at: int, dim: int) -> int | None:
     return int(scale) if scale == 1.0 or (nearest and repeats) else None
 
 
-def _summed(make: Build, dy: Any, dim: int, times: int) -> Any:
+def _summed(make: Build, dy: ir.Value, dim: int, times: int) -> ir.Value:
     if times == 1:
         return dy
     shape = sizes_of(dy)
@@ -99,7 +96,7 @@ def _summed(make: Build, dy: Any, dim: int, times: int) -> Any:
     return make.reduce("ReduceSum", make.reshape(dy, parts), [dim + 1], keepdims=False)
 
 
-def _times_weights(b: Backward, dy: Any, at: int, dim: int) -> Any:
+def _times_weights(b: Backward, dy: ir.Value, at: int, dim: int) -> ir.Value:
     """Return the sums along ``dim`` of ``dy`` times the weight of each operand's element."""
     make, last = b.make, len(shape_of(dy)) - 1
     weights = make.cast(_weights(b, at, dim), element_type(dy))
@@ -112,7 +109,7 @@ def _times_weights(b: Backward, dy: Any, at: int, dim: int) -> Any:
     return make.transpose(product, [order.index(d) for d in range(last + 1)])
 
 
-def _weights(b: Backward, at: int, dim: int) -> Any:
+def _weights(b: Backward, at: int, dim: int) -> ir.Value:
     """Return the weights along ``dim`` [operand's, result's]: unit vectors, resized.
 
     They depend on constants alone, and ONNX Runtime computes them when it loads the graph.
@@ -133,7 +130,7 @@ def _weights(b: Backward, at: int, dim: int) -> Any:
     return make.reshape(weights, [size, made])
 
 
-def _region(b: Backward, at: int) -> Any:
+def _region(b: Backward, at: int) -> ir.Value | None:
     """Return start and end of what is resized, ``None`` where that is all."""
     if b.info.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return None
@@ -143,10 +140,11 @@ def _region(b: Backward, at: int) -> Any:
 
 def _kept(b: Backward) -> dict[str, ir.Attribute]:
     """Return the attributes of the op that say how to interpolate."""
-    kinds: dict[type, Callable[[Any], ir.Attribute]] = {
-        int: int_attr,
-        float: float_attr,
-        str: ir.StringAttr.get,
-    }
     held = {name: b.info.attribute(name) for name in _ATTRIBUTES}
-    return {name: kinds[type(v)](v) for name, v in held.items() if v is not None}
+    return {name: _attribute(v) for name, v in held.items() if v is not None}
+
+
+def _attribute(value: float | str) -> ir.Attribute:
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    return int_attr(value) if isinstance(value, int) else float_attr(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.training.gradients.cells import split
 from tensoropt.compiler.training.gradients.heads import (
@@ -18,14 +17,23 @@ from tensoropt.compiler.training.gradients.heads import (
 )
 from tensoropt.compiler.training.gradients.registry import ForwardOp, decomposition
 from tensoropt.dialects.build import element_type, int_attr, shape_of, sizes_of, tensor_type
+from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
 
 _CACHE = "it reads a cache of keys and values, which training does not have"
 
 
-def _result(f: ForwardOp, heads: Heads, query: Any, key: Any, value: Any, *, biases: Sequence[Any],
-            softcap: float = 0.0) -> Any:  # fmt: skip
+def _result(
+    f: ForwardOp,
+    heads: Heads,
+    query: ir.Value,
+    key: ir.Value,
+    value: ir.Value,
+    *,
+    biases: Sequence[ir.Value | None],
+    softcap: float = 0.0,
+) -> ir.Value:
     """Return attention, packed `b s (h d)`; ``biases`` broadcast to `b h s t`."""
     make = f.make
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
@@ -36,7 +44,7 @@ def _result(f: ForwardOp, heads: Heads, query: Any, key: Any, value: Any, *, bia
     return heads.result(make, y, packed=True)
 
 
-def _padding(f: ForwardOp, index: int, keys: int, like: Any) -> Any:
+def _padding(f: ForwardOp, index: int, keys: int, like: ir.Value) -> ir.Value | None:
     """Return what a mask of keys adds: one length or one 0 or 1 per key, for each sequence."""
     if not f.has(index):
         return None
@@ -54,14 +62,14 @@ def _padding(f: ForwardOp, index: int, keys: int, like: Any) -> Any:
     return boolean_bias(make, seen, like, hidden)
 
 
-def _causal(f: ForwardOp, rows: int, keys: int, like: Any) -> Any:
+def _causal(f: ForwardOp, rows: int, keys: int, like: ir.Value) -> ir.Value | None:
     causal = bool(f.info.attribute("unidirectional", 0))
     seen = between(f.make, rows, keys, causal=causal)
     return None if seen is None else boolean_bias(f.make, seen, like)
 
 
 @decomposition("com.microsoft.MultiHeadAttention")
-def multi_head(f: ForwardOp) -> Sequence[Any]:
+def multi_head(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return result, keys and values; the bias holds those of query, key and value in order."""
     make = f.make
     if any(map(f.has, (6, 7, 8, 9))):
@@ -82,7 +90,7 @@ def multi_head(f: ForwardOp) -> Sequence[Any]:
     return found[: len(f.op.results)]
 
 
-def _with_bias(f: ForwardOp) -> list[Any]:
+def _with_bias(f: ForwardOp) -> list[ir.Value]:
     """Return query, key and value, each with its part of the bias; by head there is none."""
     held = f.operands[:3]
     if not f.has(3):
@@ -94,7 +102,7 @@ def _with_bias(f: ForwardOp) -> list[Any]:
 
 
 @decomposition("com.microsoft.Attention")
-def merged(f: ForwardOp) -> Sequence[Any]:
+def merged(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return the result; query, key and value are products of the input with parts of one weight.
 
     The parts are taken apart before they are multiplied, so that each splits along its heads.
@@ -132,7 +140,7 @@ _UNSUPPORTED = {
 
 
 @decomposition("com.microsoft.GroupQueryAttention")
-def grouped(f: ForwardOp) -> Sequence[Any]:
+def grouped(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return result, keys and values of sequences that start here: there is nothing in a cache."""
     make, own, shared = f.make, *(int(f.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
     _check_grouped(f)
@@ -168,7 +176,7 @@ def _check_grouped(f: ForwardOp) -> None:
             raise f.refused(f"it has the attribute {name}, expected none")
 
 
-def _unpacked(f: ForwardOp, own: int, shared: int) -> list[Any]:
+def _unpacked(f: ForwardOp, own: int, shared: int) -> list[ir.Value]:
     """Return query, key and value, which may be packed in the first operand."""
     if f.has(1):
         return f.operands[:3]
@@ -176,7 +184,7 @@ def _unpacked(f: ForwardOp, own: int, shared: int) -> list[Any]:
     return split(f.make, f.operands[0], 2, [own * size, shared * size, shared * size])
 
 
-def _turned(f: ForwardOp, x: Any, count: int) -> Any:
+def _turned(f: ForwardOp, x: ir.Value, count: int) -> ir.Value:
     """Return query or key turned by the angles of its positions, if that is asked for."""
     import numpy as np
 
@@ -196,7 +204,7 @@ def _turned(f: ForwardOp, x: Any, count: int) -> Any:
     )
 
 
-def _lengths(f: ForwardOp, keys: int, like: Any) -> Any:
+def _lengths(f: ForwardOp, keys: int, like: ir.Value) -> ir.Value | None:
     """Return what hides the keys behind the end of each sequence; ``None`` if all are full."""
     make, last = f.make, f.operands[5]
     known = f.info.literal(5)

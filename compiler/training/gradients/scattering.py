@@ -8,7 +8,6 @@ the sharding rule takes it apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
@@ -18,7 +17,7 @@ __all__ = ["add_elements", "add_slices", "put_elements", "zeros_beside"]
 _WIDTH = 32
 
 
-def add_slices(make: Build, updates: Any, indices: Any, shape: Sequence[int]) -> Any:
+def add_slices(make: Build, updates: ir.Value, indices: ir.Value, shape: Sequence[int]) -> ir.Value:
     """Return zeros of ``shape`` with each slice of ``updates`` added at its index.
 
     ``indices`` (int64) hold index tuples along their last dimension; before it they have the first
@@ -27,7 +26,9 @@ def add_slices(make: Build, updates: Any, indices: Any, shape: Sequence[int]) ->
     return _added(make, "ScatterND", updates, indices, shape)
 
 
-def add_elements(make: Build, updates: Any, indices: Any, dim: int, size: int) -> Any:
+def add_elements(
+    make: Build, updates: ir.Value, indices: ir.Value, dim: int, size: int
+) -> ir.Value:
     """Return zeros of ``size`` along ``dim``, with each update added at its index along ``dim``."""
     shape = sizes_of(updates)
     shape[dim] = size
@@ -35,8 +36,13 @@ def add_elements(make: Build, updates: Any, indices: Any, dim: int, size: int) -
 
 
 def _added(
-    make: Build, op_type: str, updates: Any, indices: Any, shape: Sequence[int], **held: Any
-) -> Any:
+    make: Build,
+    op_type: str,
+    updates: ir.Value,
+    indices: ir.Value,
+    shape: Sequence[int],
+    **held: ir.Attribute,
+) -> ir.Value:
     own = element_type(updates)
     wide = own if ir.FloatType(own).width >= _WIDTH else ir.F32Type.get()
     zeros = zeros_beside(make, indices, wide, shape)
@@ -46,8 +52,8 @@ def _added(
 
 
 def zeros_beside(
-    make: Build, indices: Any, element: ir.Type, shape: Sequence[int], *, shared: int = 0
-) -> Any:
+    make: Build, indices: ir.Value, element: ir.Type, shape: Sequence[int], *, shared: int = 0
+) -> ir.Value:
     """Return zeros of type ``element``, made anew in each run.
 
     ONNX Runtime keeps, as long as a session lives, what follows from constants alone; so these
@@ -61,7 +67,9 @@ def zeros_beside(
     return make.expand(zero, shape)
 
 
-def put_elements(make: Build, x: Any, updates: Any, indices: Any, dim: int) -> Any:
+def put_elements(
+    make: Build, x: ir.Value, updates: ir.Value, indices: ir.Value, dim: int
+) -> ir.Value:
     """Return ``x`` with each update in the place of the element at its index along ``dim``."""
     held = {"axis": int_attr(dim)}
     return make.onnx("ScatterElements", [x, indices, updates], x.type, **held)

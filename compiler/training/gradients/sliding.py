@@ -10,10 +10,10 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tensoropt.compiler.sharding.rule.windows import Window
 from tensoropt.dialects.build import Build, element_type, int_attr, ints_attr, sizes_of, tensor_type
+from tensoropt.dialects.mlir import ir
 
 __all__ = [
     "WIDE",
@@ -40,7 +40,9 @@ def end_padding(window: Window, size: int, count: int) -> int:
     return (count - 1) * window.stride + window.extent - window.begin - size
 
 
-def pad(make: Build, x: Any, ends: Mapping[int, tuple[int, int]], fill: float = 0.0) -> Any:
+def pad(
+    make: Build, x: ir.Value, ends: Mapping[int, tuple[int, int]], fill: float = 0.0
+) -> ir.Value:
     """Return ``x`` with elements of ``fill`` before and behind some dimensions.
 
     A negative count removes elements instead.
@@ -57,7 +59,7 @@ def pad(make: Build, x: Any, ends: Mapping[int, tuple[int, int]], fill: float = 
     return make.onnx("Pad", operands, tensor_type(shape, element_type(x)))
 
 
-def strided(make: Build, x: Any, bounds: Mapping[int, tuple[int, int, int]]) -> Any:
+def strided(make: Build, x: ir.Value, bounds: Mapping[int, tuple[int, int, int]]) -> ir.Value:
     """Return, of some dimensions, (first, count, step) elements; ``x`` where that is all of it."""
     shape = sizes_of(x)
     bounds = {d: held for d, held in bounds.items() if held != (0, shape[d], 1)}
@@ -72,8 +74,8 @@ def strided(make: Build, x: Any, bounds: Mapping[int, tuple[int, int, int]]) -> 
 
 
 def convolve(
-    make: Build, x: Any, w: Any, windows: Windows, counts: Sequence[int], groups: int = 1
-) -> Any:
+    make: Build, x: ir.Value, w: ir.Value, windows: Windows, counts: Sequence[int], groups: int = 1
+) -> ir.Value:
     """Return Conv with ``counts`` windows along the spatial dimensions."""
     sizes = sizes_of(x)
     pairs = list(zip(windows, counts, strict=True))
@@ -86,8 +88,8 @@ def convolve(
 
 
 def convolve_back(
-    make: Build, y: Any, w: Any, windows: Windows, sizes: Sequence[int], groups: int = 1
-) -> Any:
+    make: Build, y: ir.Value, w: ir.Value, windows: Windows, sizes: Sequence[int], groups: int = 1
+) -> ir.Value:
     """Return ConvTranspose whose result has ``sizes`` along the spatial dimensions.
 
     Every element of ``y`` adds its multiple of ``w`` where its window lies. As much is padded at
@@ -121,7 +123,7 @@ def _evened(window: Window, end: int) -> tuple[int, int, int, int]:
     return max(0, end), max(0, -end), begin - max(0, end), 0
 
 
-def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str, Any]:
+def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str, ir.Attribute]:
     return {
         "kernel_shape": ints_attr([window.taps for window in windows]),
         "strides": ints_attr([window.stride for window in windows]),
@@ -131,7 +133,9 @@ def _attributes(windows: Windows, pads: Sequence[int], groups: int) -> dict[str,
     }
 
 
-def weight_gradient(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
+def weight_gradient(
+    make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups: int
+) -> ir.Value:
     """Return, per weight, the sum over images and windows of ``dy`` times what the weight meets.
 
     With many channels a product of matrices per element of the window; with few channels per group
@@ -143,7 +147,7 @@ def weight_gradient(make: Build, x: Any, dy: Any, windows: Windows, groups: int)
     return (by_products if wide else by_convolution)(make, x, dy, windows, groups)
 
 
-def by_products(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
+def by_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups: int) -> ir.Value:
     """Return the gradient of the weights by products of matrices, one per element of the window.
 
     It is the sum over N of dY (N x G x M/G x O) times what the element meets (N x G x O x C/G).
@@ -159,8 +163,8 @@ def by_products(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> 
 
 
 def _channels_last(
-    make: Build, x: Any, windows: Windows, counts: Sequence[int], groups: int
-) -> Any:
+    make: Build, x: ir.Value, windows: Windows, counts: Sequence[int], groups: int
+) -> ir.Value:
     """Return ``x`` as N x G x I... x C/G, with its padding."""
     batch, inputs, *sizes = sizes_of(x)
     spatial = [dim + 3 for dim in range(len(sizes))]
@@ -170,7 +174,9 @@ def _channels_last(
     return pad(make, make.transpose(x, [0, 1, *spatial, 2]), ends)
 
 
-def _met(make: Build, x: Any, windows: Windows, counts: Sequence[int], at: Sequence[int]) -> Any:
+def _met(
+    make: Build, x: ir.Value, windows: Windows, counts: Sequence[int], at: Sequence[int]
+) -> ir.Value:
     """Return what element ``at`` of every window meets, N x G x O x C/G."""
     rows = zip(windows, counts, at, strict=True)
     bounds = {w.dim: (tap * w.dilation, count, w.stride) for w, count, tap in rows}
@@ -179,11 +185,13 @@ def _met(make: Build, x: Any, windows: Windows, counts: Sequence[int], at: Seque
     return make.reshape(met, [*shape[:2], math.prod(counts), shape[-1]])
 
 
-def _product(make: Build, dy: Any, x: Any) -> Any:
+def _product(make: Build, dy: ir.Value, x: ir.Value) -> ir.Value:
     return make.reduce("ReduceSum", make.matmul(dy, x), [0])
 
 
-def by_convolution(make: Build, x: Any, dy: Any, windows: Windows, groups: int) -> Any:
+def by_convolution(
+    make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups: int
+) -> ir.Value:
     """Return the gradient of the weights by a convolution of X with dY.
 
     X is an image per channel (of a group), dY the kernels, and what strides were are dilations. The
@@ -202,8 +210,8 @@ def by_convolution(make: Build, x: Any, dy: Any, windows: Windows, groups: int) 
 
 
 def _by_groups(
-    make: Build, x: Any, dy: Any, windows: Windows, taps: Sequence[int], groups: int
-) -> Any:
+    make: Build, x: ir.Value, dy: ir.Value, windows: Windows, taps: Sequence[int], groups: int
+) -> ir.Value:
     """Return C/G x M x K..., summed over N."""
     batch, inputs, *sizes = sizes_of(x)
     outputs, counts, each = sizes_of(dy)[1], sizes_of(dy)[2:], inputs // groups

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tensoropt.dialects.build import Build, element_type, shape_of
 from tensoropt.dialects.mlir import ir
@@ -17,20 +16,20 @@ from tensoropt.dialects.mlir import ir
 __all__ = ["Standardised", "inverse_deviation", "mean", "squares", "standardise", "wide"]
 
 
-def wide(make: Build, x: Any) -> Any:
+def wide(make: Build, x: ir.Value) -> ir.Value:
     """Return ``x`` in float32 if its own type is too narrow for sums."""
     element = element_type(x)
     narrow = isinstance(element, ir.F16Type | ir.BF16Type)
     return make.cast(x, ir.F32Type.get()) if narrow else x
 
 
-def mean(make: Build, x: Any, dims: Sequence[int]) -> Any:
+def mean(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
     """Return the mean over ``dims``, which become 1."""
     count = math.prod(shape_of(x)[dim] or 1 for dim in dims)
     return make.scaled(make.reduce("ReduceSum", x, dims), 1.0 / count)
 
 
-def squares(make: Build, x: Any, dims: Sequence[int]) -> Any:
+def squares(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
     """Return the mean of the squares over ``dims``, which become 1.
 
     ONNX Runtime is slow at ReduceSumSquare over dimensions that are not the last.
@@ -38,7 +37,7 @@ def squares(make: Build, x: Any, dims: Sequence[int]) -> Any:
     return mean(make, make.mul(x, x), dims)
 
 
-def inverse_deviation(make: Build, variance: Any, epsilon: float) -> Any:
+def inverse_deviation(make: Build, variance: ir.Value, epsilon: float) -> ir.Value:
     """Return 1 / sqrt(``variance`` + ``epsilon``)."""
     return make.unary("Reciprocal", make.unary("Sqrt", make.shifted(variance, epsilon)))
 
@@ -48,12 +47,12 @@ class Standardised:
     """``value`` is (x - mean) ``inverse``, or x ``inverse`` where no mean is subtracted."""
 
     make: Build
-    value: Any
-    inverse: Any
+    value: ir.Value
+    inverse: ir.Value
     dims: Sequence[int]
     centred: bool
 
-    def gradient(self, g: Any, product: Any) -> Any:
+    def gradient(self, g: ir.Value, product: ir.Value) -> ir.Value:
         """Return dX from the gradient ``g`` of ``value`` and the ``product`` of the two.
 
         dX = inverse (g - value mean(g value) - mean(g)), the last where a mean is subtracted.
@@ -64,16 +63,16 @@ class Standardised:
             found = make.sub(found, mean(make, g, self.dims))
         return make.mul(found, self.inverse)
 
-    def of_mean(self, dy: Any) -> Any:
+    def of_mean(self, dy: ir.Value) -> ir.Value:
         """Return dX from the gradient of the mean: dX = dy / n."""
         return self._shared(dy)
 
-    def of_inverse(self, dy: Any) -> Any:
+    def of_inverse(self, dy: ir.Value) -> ir.Value:
         """Return dX from the gradient of the inverse: dX = -dy inverse^2 value / n."""
         share = self.make.mul(self._shared(dy), self.make.mul(self.inverse, self.inverse))
         return self.make.unary("Neg", self.make.mul(self.value, share))
 
-    def _shared(self, dy: Any) -> Any:
+    def _shared(self, dy: ir.Value) -> ir.Value:
         """Return ``dy``, in the type of the values, over the number of elements."""
         make = self.make
         count = math.prod(shape_of(self.value)[dim] or 1 for dim in self.dims)
@@ -81,7 +80,7 @@ class Standardised:
 
 
 def standardise(
-    make: Build, x: Any, dims: Sequence[int], epsilon: float, *, centred: bool = True
+    make: Build, x: ir.Value, dims: Sequence[int], epsilon: float, *, centred: bool = True
 ) -> Standardised:
     """Return ``x`` standardised over ``dims``, with ``epsilon`` added to the variance."""
     x = make.sub(x, mean(make, x, dims)) if centred else x
