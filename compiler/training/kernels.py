@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
+
+if TYPE_CHECKING:
+    from onnx.defs import OpSchema
 
 __all__ = ["binding", "computes_in", "has_kernel", "is_lacking", "on_cuda", "without_kernels"]
 
@@ -82,7 +85,7 @@ def on_cuda(name: str, opset: int) -> bool:
     return name in _TAKEN_APART or computes_in(name, opset, "float")
 
 
-def _schema(op_type: str, opset: int) -> Any:
+def _schema(op_type: str, opset: int) -> OpSchema | None:
     """Return ONNX's schema, None where it has none: ONNX Runtime's own are in its domain too."""
     from onnx.defs import SchemaError, get_schema
 
@@ -92,7 +95,7 @@ def _schema(op_type: str, opset: int) -> Any:
         return None
 
 
-def binding(held: Any, operands: Sequence[str], results: Sequence[str]) -> dict[str, str]:
+def binding(held: OpSchema, operands: Sequence[str], results: Sequence[str]) -> dict[str, str]:
     """Return the types by parameter of an ONNX schema; an empty one is of a value left out."""
     found = {}
     for formals, names in ((held.inputs, operands), (held.outputs, results)):
@@ -107,7 +110,7 @@ def is_lacking(
     opset: int,
     operands: Sequence[ir.Type],
     results: Sequence[ir.Type],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, ir.Attribute],
 ) -> bool:
     """Say whether a standard op has a bfloat16 operand or result but no kernel for that."""
     types = [[_name(kind) for kind in kinds] for kinds in (operands, results)]

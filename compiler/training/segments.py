@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -170,7 +170,7 @@ def _periods(kinds: Ints) -> list[int]:
     return sorted(d for d in often if _LEAST <= d <= len(kinds) // 2)
 
 
-def _longest(equal: Any) -> tuple[int, int]:
+def _longest(equal: npt.NDArray[np.bool_]) -> tuple[int, int]:
     """Return (begin, length) of the longest run of True."""
     import numpy as np
 
