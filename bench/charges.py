@@ -74,7 +74,7 @@ def charges(graph: Graph, mesh: Mesh, device: Device) -> Charges:
 def _zoo_graph(name: str) -> Graph:
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         module = driver.load(zoo.provide(name, Path(folder)), zoo.DIMS.get(name, {}))
-        driver.run_phase(module, "prepare")
+        driver.advance(module, "rules")
     return read_graph(module)
 
 

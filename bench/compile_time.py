@@ -108,7 +108,7 @@ def compile_model(
     """Compile the model once, search it for each epsilon, and yield the times."""
     row, started = Row(path.stem, str(mesh), 0.0), time.process_time()
     module, row.import_s = _timed(clock, lambda: driver.load(path, {}))
-    _, row.prepare_s = _timed(clock, lambda: driver.run_phase(module, "prepare"))
+    _, row.prepare_s = _timed(clock, lambda: driver.advance(module, "rules"))
     (graph, tables), row.tables_s = _timed(clock, lambda: _tables(module, mesh, device))
     row.nodes = sum(node.kind == "op" for node in graph.nodes)
     row.variables = len(tables.problem.nodes)

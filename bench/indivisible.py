@@ -50,7 +50,7 @@ def main() -> int:
         for name in given.models or zoo.NAMES:
             path = zoo.cnn_path(name) if name in zoo.CNNS else zoo.provide(name, Path(folder))
             module = driver.load(path, zoo.DIMS.get(name, {}))
-            driver.run_phase(module, "prepare")
+            driver.advance(module, "rules")
             graph = read_graph(module)
             shares = (unsplit_share(graph, ranks) for ranks in given.ranks)
             print(f"{name:20}", *(f"{share:8.2%}" for share in shares))

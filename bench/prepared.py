@@ -23,7 +23,9 @@ __all__ = ["model_graph", "prepared", "training_graph", "training_spec"]
 
 def model_graph(name: str, **sizes: int) -> Graph:
     """Build a model of the catalogue, with some of its sizes changed, and prepare its graph."""
-    return read_graph(prepared(name, sizes))
+    module = prepared(name, sizes)
+    driver.advance(module, "rules")
+    return read_graph(module)
 
 
 def training_graph(name: str, **sizes: int) -> Graph:

@@ -31,6 +31,7 @@ class AddRulesPass(Pass):
 
     name: ClassVar[str] = "add-rules"
     summary: ClassVar[str] = "Put the sharding rule on every operation."
+    reaches: ClassVar[str | None] = "rules"
 
     def run(self, module: ir.Module) -> None:
         versions, infos = onnx.opsets(module), TypeInfos()

@@ -8,15 +8,16 @@ from typing import ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.reshard.lowering import lower_path
-from tensoropt.compiler.search.problem.options import op_options
 from tensoropt.compiler.shapes.refine import merged_type
 from tensoropt.compiler.sharding.ops.randomness import give_seed
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.strategies import strategy_of_layouts
+from tensoropt.compiler.sharding.rule.written import WrittenRules
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.mlir import func, ir
@@ -53,6 +54,7 @@ class _Partition:
         self.versions = onnx.opsets(module)
         self.mesh: Mesh = mesh_of(module.operation)
         self.resharder = resharder_of(module, self.old)
+        self.rules = WrittenRules()
         self.local: dict[ir.Value, ir.Value] = {}
         self.layouts: dict[ir.Value, Layout] = {}
 
@@ -131,7 +133,8 @@ class _Partition:
 
     def _onnx(self, op: ir.Operation) -> None:
         info = describe(op, self.versions)
-        strategy = self._strategy(op, info)
+        rule = self._rule(op, info)
+        strategy = self._strategy(op, rule)
         self._check_read(op, strategy.operands)
         operands = [self.local[value] for value in op.operands]
         types = [
@@ -142,7 +145,7 @@ class _Partition:
             if len(op.regions):
                 results = self._with_regions(op, operands)
             else:
-                local = LocalOp(op, info, rule_for(info), strategy, self.mesh, operands, types)
+                local = LocalOp(op, info, rule, strategy, self.mesh, operands, types)
                 results = [self._sized(*pair) for pair in zip(local.build(), types, strict=True)]
         self.local.update(zip(op.results, results, strict=True))
         self.layouts.update(zip(op.results, strategy.results, strict=True))
@@ -167,18 +170,23 @@ class _Partition:
             return value
         return Build(value.location, self.versions[""]).onnx("Identity", [value], known)
 
-    def _strategy(self, op: ir.Operation, info: OpInfo) -> Strategy:
-        """Return the offered strategy of these layouts, with the choices behind it."""
+    def _rule(self, op: ir.Operation, info: OpInfo) -> Rule:
+        try:
+            return self.rules.of(op, info)
+        except UserError as error:
+            raise self.owner.fail(op, str(error)) from None
+
+    def _strategy(self, op: ir.Operation, rule: Rule) -> Strategy:
+        """Return the strategy of these layouts, with the roles of the mesh axes behind it."""
         operands, results = strategy_of(op)
-        offered = op_options(rule_for(info), len(operands), self.mesh)
-        wanted = Strategy((), tuple(operands), tuple(results))
-        found = next((s for s in offered if s == wanted), None)
-        if found is None:
+        own = len(op.operands)  # then comes what the regions capture, which is replicated
+        found = strategy_of_layouts(rule, self.mesh, operands[:own], results)
+        if found is None or any(not layout.is_replicated for layout in operands[own:]):
             text = ", ".join(map(str, (*operands, "->", *results)))
             raise self.owner.fail(
                 op, f"has a strategy its sharding rule does not offer on mesh {self.mesh}: {text}"
             )
-        return found
+        return Strategy(found.roles, tuple(operands), found.results)
 
     def _with_regions(self, op: ir.Operation, operands: list[ir.Value]) -> list[ir.Value]:
         """Copy a control-flow op whole: everything in it is replicated, so all shapes stay.

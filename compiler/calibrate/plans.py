@@ -91,8 +91,10 @@ def prepared(
         raise UserError(f"{path}: expected an .onnx model")
     try:
         module = driver.load(path, dims, training=training is not None)
-        driver.run_phase(module, "prepare", training=training is not None)
-        if training is not None:
+        if training is None:
+            driver.advance(module, "rules")
+        else:
+            driver.run_phase(module, "prepare", training=True)
             driver.train(module, training)
     except PassError as error:
         raise UserError(f"{path}: {error}") from error

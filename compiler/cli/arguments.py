@@ -26,7 +26,7 @@ __all__ = [
     "wants_planning",
 ]
 
-EMIT = ("import", "prepare", "train", "search", "reshard", "partition")
+EMIT = ("import", "prepare", "train", "rules", "search", "reshard", "partition")
 OBJECTIVES = ("time", "memory", "devices", "profile")
 FORMATS = ("table", "json", "csv")
 

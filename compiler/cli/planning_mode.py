@@ -176,6 +176,7 @@ class _Planning:
         return [*training_notes(forward, module, spec.precision)]
 
     def _plan(self, module: ir.Module) -> int:
+        self.compilation.advance(module, "rules", self.say)
         if self.args.objective == "profile":
             with self.compilation.timed("profile"):
                 return _print_profile(self.args, self.request, read_graphs(module), self.say)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = [
+    "advance",
     "compile_plan",
     "frontier",
     "is_text",
@@ -64,18 +65,24 @@ def loaded(
         return module, None
 
 
+def advance(module: ir.Module, last: str) -> None:
+    """Run all phases up to ``last`` that ``module`` has not passed, without `train`."""
+    Compilation().advance(module, last)
+
+
 def run_phase(module: ir.Module, phase: str, *, training: bool = False) -> None:
     """Run the passes of one phase that has no options over ``module``."""
     Compilation(trains=training).run(module, phase)
 
 
 def train(module: ir.Module, step: BuildTrainingStepPass) -> None:
-    """Make a prepared ``module`` the training step, or the ways to build it, of ``step``."""
-    Compilation(trains=True, step=step).run(module, "train")
+    """Make a prepared ``module`` the training step, or the ways to build it, of ``step``, with
+    the rules of its operations."""
+    Compilation(trains=True, step=step).advance(module, "rules")
 
 
 def frontier(module: ir.Module, request: Request, say: Say = _silent) -> FrontierResult:
-    """Return the frontier of ``module``, which stays as it is: a prepared one, or a step."""
+    """Return the frontier of ``module``, which stays as it is: one with rules."""
     from tensoropt.compiler.search.frontier import objectives
     from tensoropt.compiler.search.frontier.steps import read_graphs
 

@@ -179,7 +179,7 @@ def test_scaled_down_models_agree_on_two_ranks(name: str, tmp_path: Path) -> Non
 
 def _prepared(path: Path) -> driver.ir.Module:
     module = driver.load(path, {})
-    driver.run_phase(module, "prepare")
+    driver.advance(module, "rules")
     return module
 
 

@@ -157,5 +157,5 @@ def test_dumps_while_planning(opt, mlp: Path) -> None:
 
 def test_the_pass_is_the_search_of_the_product(opt, mlp: Path) -> None:
     prepare = PHASES["prepare"]
-    own = opt(mlp, "-p", f"{prepare},search-strategies{{devices=2 pick=memory}}").out
+    own = opt(mlp, "-p", f"{prepare},add-rules,search-strategies{{devices=2 pick=memory}}").out
     assert own == opt(mlp, "--emit", "search", *FLAGS).out

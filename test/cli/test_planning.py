@@ -344,9 +344,9 @@ def test_a_plan_is_no_text(refused, mlp: Path) -> None:
     assert message == "-o -: a plan is a folder, expected its name"
 
 
-@pytest.mark.parametrize("phase", ["import", "prepare", "search", "reshard", "partition"])
+@pytest.mark.parametrize("phase", ["import", "prepare", "rules", "search", "reshard", "partition"])
 def test_every_phase_is_printed_and_read_back(opt, mlp: Path, tmp_path: Path, phase: str) -> None:
-    flags = [] if phase in ("import", "prepare") else ["--mesh", "2"]
+    flags = [] if phase in ("import", "prepare", "rules") else ["--mesh", "2"]
     text = opt(mlp, "--emit", phase, *flags)
     assert text.status == 0
     assert 'loc("first")' in text.out
@@ -374,7 +374,8 @@ def test_passes_over_a_model(opt, refused, mlp: Path) -> None:
 
 PASSES = {
     "import": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce",
-    "prepare": "search-strategies{mesh=2}",
+    "prepare": "add-rules",
+    "rules": "search-strategies{mesh=2}",
     "search": "check-strategies,insert-reshards,optimize-reshards",
     "reshard": "check-strategies,keep-whole,partition,dce",
     "partition": "",
@@ -383,7 +384,7 @@ PASSES = {
 
 @pytest.mark.parametrize("phase", PASSES)
 def test_resuming_from_a_phase_gives_the_same(opt, mlp: Path, tmp_path: Path, phase: str) -> None:
-    before = phase in ("import", "prepare")
+    before = phase in ("import", "prepare", "rules")
     mesh = ["--mesh", "2"]
     path = tmp_path / "phase.mlir"
     assert opt(mlp, "--emit", phase, *([] if before else mesh), "-o", path).status == 0

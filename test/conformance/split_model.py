@@ -72,7 +72,7 @@ class Model:
         self.source = ParameterSource(path)
         with _context():
             module = import_model(path)
-        driver.run_phase(module, "prepare")
+        driver.advance(module, "rules")
         self.text = str(module.operation.get_asm(enable_debug_info=True))
         self.graph = read_graph(module)
         self._strategies: dict[Mesh, list[tuple[Strategy, ...]]] = {}

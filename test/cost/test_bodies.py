@@ -66,7 +66,7 @@ def prepared(text: str, folder: Path) -> ir.Module:
     path = folder / "model.onnx"
     onnx.save(parser.parse_model(HEADER + text), path)
     module = driver.load(path, {})
-    driver.run_phase(module, "prepare")
+    driver.advance(module, "rules")
     return module
 
 

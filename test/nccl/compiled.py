@@ -49,5 +49,5 @@ def _chosen(
 
 def _prepared(path: Path) -> driver.ir.Module:
     module = driver.load(path, zoo.DIMS.get(path.stem, {}))
-    driver.run_phase(module, "prepare")
+    driver.advance(module, "rules")
     return module

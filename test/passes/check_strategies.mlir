@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p check-strategies | filecheck %s
+// RUN: tensoropt-opt %s -p add-rules,check-strategies | filecheck %s
 
 // Nobody searched these strategies: they are costed, and the weight lies as its one use wants it.
 // CHECK: module attributes {{{.*}}topt.search = {name = "pinned", strategies = "[[PRINT:[0-9a-f]+]]"}}

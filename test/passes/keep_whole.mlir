@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p keep-whole,keep-whole,partition | filecheck %s
+// RUN: tensoropt-opt %s -p add-rules,keep-whole,keep-whole,partition | filecheck %s
 
 // What `partition` leaves of @main is the program of one rank; the whole one stays beside it, once.
 // CHECK: module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}, topt.passed = "partition"}

@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p partition | filecheck %s
+// RUN: tensoropt-opt %s -p add-rules,partition | filecheck %s
 
 // A product split along its inner dimension: partial sums pass through the addition of the bias,
 // which is kept on one rank and zero on the other, and are reduced once, before the nonlinearity.

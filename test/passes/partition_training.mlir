@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p partition | filecheck %s
+// RUN: tensoropt-opt %s -p add-rules,partition | filecheck %s
 
 // All that a rank runs for the update is marked, collectives and slices among it, so that it can be
 // a graph of its own.

@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p partition --split-input-file --verify-diagnostics
+// RUN: tensoropt-opt %s -p add-rules,partition --split-input-file --verify-diagnostics
 
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 4)

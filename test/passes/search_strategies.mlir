@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p search-strategies{mesh=2} | filecheck %s
+// RUN: tensoropt-opt %s -p add-rules,search-strategies{mesh=2} | filecheck %s
 
 // CHECK: module attributes {topt.device = "cpu"
 // CHECK-SAME: topt.passed = "search", topt.search = {epsilon = 0.000000e+00 : f64, name = "ft", strategies = "{{[0-9a-f]+}}"}}

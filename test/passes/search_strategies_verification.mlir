@@ -44,3 +44,13 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     return %x : tensor<4xf32>
   }
 }
+
+// -----
+
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4xf32> {topt.name = "x"}) -> (tensor<4xf32> {topt.name = "y"}) {
+    // expected-error@+1 {{'onnx.Relu' op has no topt.rule, run add-rules first}}
+    %0 = "onnx.Relu"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+}

@@ -32,7 +32,7 @@ def graph_of(name: str) -> Graph:
     is_cnn = name in zoo.CNNS
     path = zoo.cnn_path(name) if is_cnn else zoo.transformer_path(name)
     module = driver.load(path, zoo.DIMS.get(name, {}))
-    driver.run_phase(module, "prepare")
+    driver.advance(module, "rules")
     return read_graph(module)
 
 

@@ -30,7 +30,7 @@ INFO = TensorInfo((8, 8), "float32", 4)
 def _tables(layers: int, folder: Path) -> MeshTables:
     model = Gpt(layers=layers, width=32, heads=4, vocabulary=64, sequence=8, batch=4)
     module = driver.load(model.build("gpt").save(folder), {})
-    driver.run_phase(module, "prepare")
+    driver.advance(module, "rules")
     return MeshTables(read_graph(module), MESH, load_device("h200"))
 
 

@@ -20,6 +20,7 @@ from tensoropt.compiler.training.spec import Optimizer, TrainingSpec, parse_loss
 from tensoropt.compiler.training.step import build_training_step
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
+from tensoropt.passes.add_rules import AddRulesPass
 from tensoropt.passes.dce import DcePass
 
 Array = npt.NDArray[Any]
@@ -59,6 +60,7 @@ def build(path: Path, spec: TrainingSpec) -> ir.Module:
     run_phase(module, "prepare", training=True)
     build_training_step(module, spec)
     DcePass().run(module)
+    AddRulesPass().run(module)
     return module
 
 

@@ -39,7 +39,7 @@ SLACK = {("inception_v2", Mesh((2, 4))): 0.0025}
 
 def _module(name: str) -> ir.Module:
     module = driver.load(zoo.transformer_path(name), zoo.DIMS.get(name, {}))
-    driver.run_phase(module, "prepare")
+    driver.advance(module, "rules")
     return module
 
 
@@ -79,7 +79,7 @@ def _reshard_time_s(module: ir.Module, mesh: Mesh) -> float:
 def test_the_search_charges_what_the_program_costs(name: str, mesh: Mesh) -> None:
     path = zoo.cnn_path(name) if name in zoo.CNNS else zoo.transformer_path(name)
     module = driver.load(path, zoo.DIMS.get(name, {}))
-    driver.run_phase(module, "prepare")
+    driver.advance(module, "rules")
     tables = MeshTables(read_graph(module), mesh, load_device("h200"))
     evaluator, chosen = Evaluator(tables), len(tables.variables)
     for point in solve_frontier(tables.problem, epsilon=0.05).points:

@@ -145,7 +145,7 @@ FAMILIES = [_perceptron, _attention, _convolution, _recurrent, _einsum, _quantiz
 def _random_plan(path: Path, mesh: Mesh, seed: int) -> ir.Module:
     """Return the module, partitioned by random strategies."""
     module = driver.load(path, {})
-    driver.run_phase(module, "prepare")
+    driver.advance(module, "rules")
     options = SearchOptions("random", seed)
     [point] = search_frontier(module, [mesh], load_device("cpu"), options).points
     annotate(module, point, "cpu")

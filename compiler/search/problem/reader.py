@@ -8,8 +8,8 @@ from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.search.problem.graph import Graph, Node, Value
 from tensoropt.compiler.search.problem.marks import Marks
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
-from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
-from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.written import WrittenRules
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -43,7 +43,8 @@ class _Reader:
         self.indices: dict[ir.Value, int] = {}
         self.infos = TypeInfos()
         self.marks = Marks(self.graph)
-        self.known: dict[OpInfo, tuple[OpInfo, Rule]] = {}
+        self.rules = WrittenRules()
+        self.known: dict[OpInfo, OpInfo] = {}
 
     def read(self) -> Graph:
         block = self.function.regions[0].blocks[0]
@@ -85,14 +86,13 @@ class _Reader:
         node.constant = not onnx.is_random(op) and all(producer.constant for producer in inputs)
 
     def _described(self, op: ir.Operation) -> tuple[OpInfo, Rule]:
-        """Return the same objects for all ops that are equal."""
+        """Return the same objects for all ops that are equal and have equal rules."""
         info = describe(op, self.versions, self.infos)
-        if info not in self.known:
-            try:
-                self.known[info] = info, rule_for(info)
-            except MisfitError as error:
-                raise UserError(f"node '{onnx.node_name(op)}': {error}") from None
-        return self.known[info]
+        info = self.known.setdefault(info, info)
+        try:
+            return info, self.rules.of(op, info)
+        except UserError as error:
+            raise UserError(f"{op.location}: '{op.name}' op {error}") from None
 
     def _append(
         self, node: Node, results: Sequence[ir.Value], operands: Sequence[ir.Value | None] = ()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from tensoropt.compiler.layout.layout import (
     PARTIAL_SUM,
     REPLICATE,
@@ -13,7 +16,7 @@ from tensoropt.compiler.layout.layout import (
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
 
-__all__ = ["axis_roles", "placements", "strategies", "strategy_of_roles"]
+__all__ = ["axis_roles", "placements", "strategies", "strategy_of_layouts", "strategy_of_roles"]
 
 
 def strategies(rule: Rule, mesh: Mesh) -> tuple[Strategy, ...]:
@@ -46,6 +49,33 @@ def strategy_of_roles(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> St
     """Return the strategy of one role per mesh axis, ``None`` where it is not offered."""
     offered = mesh.is_grouped(roles) and _divides(rule, mesh, roles)
     return _strategy(rule, roles) if offered else None
+
+
+def strategy_of_layouts(
+    rule: Rule, mesh: Mesh, operands: Sequence[Layout], results: Sequence[Layout]
+) -> Strategy | None:
+    """Return the strategy of these layouts, the first of those that :func:`strategies` offers;
+    ``None`` where there is none. Each axis shows what it does by itself.
+
+    Cost: the axes times what each can do, times the operands and results.
+    """
+    wanted = Strategy((), tuple(operands), tuple(results))
+    shown = [
+        [role for role in _options(rule, extent) if _shows(rule, role, axis, wanted)]
+        for axis, extent in enumerate(mesh.shape)
+    ]
+    for roles in itertools.product(*shown):
+        found = strategy_of_roles(rule, mesh, roles)
+        if found is not None:
+            return found
+    return None
+
+
+def _shows(rule: Rule, role: AxisRole, axis: int, wanted: Strategy) -> bool:
+    """Say whether ``role`` of ``axis`` places operands and results as ``wanted`` does."""
+    operands, results = placements(rule, role)
+    sides = (operands, wanted.operands), (results, wanted.results)
+    return all([layout.placements[axis] for layout in s] == placed for placed, s in sides)
 
 
 def _options(rule: Rule, extent: int) -> list[AxisRole]:

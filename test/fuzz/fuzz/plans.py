@@ -113,7 +113,7 @@ class _Trial:
             from tensoropt.compiler.importer.importer import import_model
 
             module = import_model(path, dims=case.dims if case.given else {})
-        driver.run_phase(module, "prepare")
+        driver.advance(module, "rules")
         self.text = str(module.operation.get_asm(enable_debug_info=True))
 
     def try_plan(self, choice: Choice) -> Finding | None:
