@@ -110,7 +110,7 @@ def pass_page() -> str:
 
 
 def _phases() -> str:
-    order = ["prepare", "train", "search", "reshard", "partition"]
+    order = ["prepare", "train", "rules", "search", "reshard", "partition"]
     texts = {"train": "build-training-step", "search": "search-strategies", **PHASES}
     rows = [(phase, ", ".join(f"`{name}`" for name in texts[phase].split(","))) for phase in order]
     return "\n".join(f"| {phase} | {passes} |" for phase, passes in rows)

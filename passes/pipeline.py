@@ -180,6 +180,9 @@ def _explained(action: Callable[[], None], where: str) -> None:
         action()
     except PassError as error:
         raise PassError(f"{error.message} ({where})", error.location, error.attached) from error
+    except verifier.InvalidError as error:
+        own = Pass.fail(error.op, error.message)
+        raise PassError(f"{own.message} ({where})", own.location) from own
     except UserError as error:
         raise PassError(f"{error} ({where})") from error
     except Exception as error:

@@ -222,7 +222,7 @@ MERGED = _key("merged", _TEXTS, MODULE)
 LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
 
-PIPELINE = ("import", "prepare", "train", "search", "reshard", "partition")
+PIPELINE = ("import", "prepare", "train", "rules", "search", "reshard", "partition")
 """The phases of the compiler, in order."""
 PASSED = _key("passed", _TEXT, MODULE)
 """Which of :data:`PIPELINE` the module has passed; before the first there is none."""

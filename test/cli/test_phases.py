@@ -145,7 +145,7 @@ def test_a_report_is_timed_too(opt, mlp: Path, flags: str) -> None:
     outcome = opt(mlp, "--devices", "2", *flags.split(), "--mlir-timing")
     names = [line.split()[-1] for line in outcome.err.splitlines() if "%" in line]
     report = "profile" if "profile" in flags else "compare"
-    assert names == [*PHASES["prepare"].split(","), report, "total"]
+    assert names == [*PHASES["prepare"].split(","), "add-rules", report, "total"]
 
 
 def test_dumps_while_planning(opt, mlp: Path) -> None:

@@ -1,6 +1,6 @@
 // RUN: tensoropt-opt %s --split-input-file --verify-diagnostics
 
-// expected-error@+1 {{'builtin.module' op has an unknown topt.passed, expected one of import, prepare, train, search, reshard, partition, got: "serch"}}
+// expected-error@+1 {{'builtin.module' op has an unknown topt.passed, expected one of import, prepare, train, rules, search, reshard, partition, got: "serch"}}
 module attributes {topt.passed = "serch"} {
 }
 

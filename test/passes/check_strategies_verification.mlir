@@ -14,7 +14,7 @@ module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
 module attributes {topt.device = "cpu", topt.opset = {ai.onnx = 20 : i64}} {
   shard.grid @mesh(shape = 2)
   func.func @main(%x: tensor<4x6xf32> {topt.layout = #topt.layout<@mesh, ["R"]>, topt.name = "x"}) -> (tensor<4x6xf32> {topt.layout = #topt.layout<@mesh, ["R"]>, topt.name = "y"}) {
-    // expected-error@+1 {{'onnx.Relu' op has no topt.strategy, run search-strategies first (in pass 'check-strategies')}}
+    // expected-error@+1 {{'onnx.Relu' op has no topt.strategy, run search-strategies first (in pass 'check-strategies' after 'add-rules')}}
     %0 = "onnx.Relu"(%x) : (tensor<4x6xf32>) -> tensor<4x6xf32>
     return %0 : tensor<4x6xf32>
   }

@@ -7,7 +7,7 @@ module attributes {topt.model = "m.onnx", topt.opset = {ai.onnx = 20 : i64}, top
   // The fastest plan splits a tensor this large, with no communication; half of it stays on a rank.
   // CHECK-NEXT: func.func @main([[ARG0:%\w+]]: tensor<1024x64xf32> {topt.layout = #topt.layout<@mesh, ["S([[DIM:[01]]])"]>, topt.name = "x"})
   func.func @main(%x: tensor<1024x64xf32> {topt.name = "x"}) -> (tensor<1024x64xf32> {topt.name = "y"}) {
-    // CHECK-NEXT: "onnx.Relu"([[ARG0]]) {topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S([[DIM]])"]>], [#topt.layout<@mesh, ["S([[DIM]])"]>]>}
+    // CHECK-NEXT: "onnx.Relu"([[ARG0]]) {topt.rule = {{.*}}, topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S([[DIM]])"]>], [#topt.layout<@mesh, ["S([[DIM]])"]>]>}
     %0 = "onnx.Relu"(%x) : (tensor<1024x64xf32>) -> tensor<1024x64xf32>
     return %0 : tensor<1024x64xf32>
   }

@@ -57,6 +57,7 @@ def test_nodes_alike_have_equal_costs(tmp_path: Path) -> None:
 def test_a_small_constant_is_whole_if_many_use_it(tmp_path: Path) -> None:
     model = Gpt(layers=6, width=64, heads=4, vocabulary=16, sequence=8, batch=4).build("gpt")
     module = driver.load(model.save(tmp_path), {})
+    driver.run_phase(module, "rules")
     whole = {node.name: node.whole for node in read_graph(module).nodes if node.constant}
     assert whole["causal/greaterorequal"]  # one use per layer
     assert not whole["tokens.weight"]  # tied to the output: two uses
@@ -125,7 +126,9 @@ def test_an_op_that_was_measured_to_be_part_of_another_is_free_there() -> None:
     relu = Operator(1e-6, fused=frozenset({("Exp",)}))
     device = replace(load_device("cpu"), operators={("Relu", "float32"): relu})
     with driver.new_context():
-        tables = MeshTables(read_graph(driver.parse_text(text)), Mesh((1,)), device)
+        module = driver.parse_text(text)
+        driver.run_phase(module, "rules")
+        tables = MeshTables(read_graph(module), Mesh((1,)), device)
     ops = [index for index, node in enumerate(tables.graph.nodes) if node.kind == "op"]
     times = [float(tables.node_table(index).time_s[0]) for index in ops]
     assert times[0] > 0

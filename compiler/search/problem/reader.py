@@ -14,6 +14,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
+from tensoropt.dialects.verifier import InvalidError
 
 __all__ = ["read_graph"]
 
@@ -28,7 +29,7 @@ def read_graph(module: ir.Module, main: ir.Operation | None = None) -> Graph:
     """Return the graph of a function, ``@main`` unless told; linear in the number of operands.
 
     Raises:
-        UserError: an operation is not of the ``onnx`` namespace.
+        UserError: an operation is not of the ``onnx`` namespace, or has no rule.
     """
     return _Reader(module, main or onnx.function(module)).read()
 
@@ -92,7 +93,7 @@ class _Reader:
         try:
             return info, self.rules.of(op, info)
         except UserError as error:
-            raise UserError(f"{op.location}: '{op.name}' op {error}") from None
+            raise InvalidError(op, str(error)) from None
 
     def _append(
         self, node: Node, results: Sequence[ir.Value], operands: Sequence[ir.Value | None] = ()

@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p partition | filecheck %s
+// RUN: tensoropt-opt %s -p add-rules,partition | filecheck %s
 
 // A dimension split over both axes is joined over the minor one alone.
 

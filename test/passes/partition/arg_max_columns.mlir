@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p partition | filecheck %s
+// RUN: tensoropt-opt %s -p add-rules,partition | filecheck %s
 
 // An index along the split dimension counts from where the rank's part begins.
 

@@ -1,4 +1,4 @@
-// RUN: tensoropt-opt %s -p partition | filecheck %s
+// RUN: tensoropt-opt %s -p add-rules,partition | filecheck %s
 
 // A softmax over the split dimension: the ranks share maximum and sum.
 

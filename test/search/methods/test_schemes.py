@@ -104,7 +104,9 @@ def test_expert_needs_something_to_split() -> None:
       }
     }"""
     with driver.new_context():
-        tables = MeshTables(read_graph(driver.parse_text(text)), Mesh((2,)), load_device("cpu"))
+        module = driver.parse_text(text)
+        driver.run_phase(module, "rules")
+        tables = MeshTables(read_graph(module), Mesh((2,)), load_device("cpu"))
     with pytest.raises(
         UserError, match="--search expert: no scheme fits the model, expected a con"
     ):
