@@ -15,6 +15,7 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = [
     "ELEMENTS",
+    "Array",
     "Element",
     "dense_to_array",
     "element_of",

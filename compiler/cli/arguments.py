@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tensoropt.compiler.search.frontier.request import (
     DEFAULT_DEVICES,
@@ -63,7 +64,14 @@ class Parser(argparse.ArgumentParser):
 class _Output(argparse.Action):
     """Stores where to write, and in ``slashed`` that it was called a folder by a slash."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option: str | None = None,
+    ) -> None:
+        assert isinstance(values, str), "one argument, as text"
         namespace.output = Path(values)
         namespace.slashed = values.endswith(os.sep)
 
@@ -122,7 +130,7 @@ def _add_general(parser: Parser) -> None:
     add("--list-passes", action="store_true", help="list the passes and what they do")
 
 
-def _add_compiler(group: Any) -> None:
+def _add_compiler(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("-p", "--pass-pipeline", metavar="TEXT", help="passes to run: 'a,b{option=value}'")
     add("--emit", metavar="PHASE", help=f"print the IR after a phase: {', '.join(EMIT)}")
@@ -137,7 +145,7 @@ def _add_compiler(group: Any) -> None:
     add("--mlir-timing", action="store_true", help="print the time of each pass")
 
 
-def _add_planning(group: Any) -> None:
+def _add_planning(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--pareto", action="store_true", help="print the frontier of memory and time")
     add("--devices", metavar="N", help=f"number of devices (default {DEFAULT_DEVICES})")
@@ -167,7 +175,7 @@ def _add_planning(group: Any) -> None:
     add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")
 
 
-def add_training(group: Any) -> None:
+def add_training(group: argparse._ArgumentGroup) -> None:
     add, default = group.add_argument, Optimizer("adamw")
     add("--train", action="store_true",
         help="plan the training step; the learning rate is given to tensoropt-run")  # fmt: skip

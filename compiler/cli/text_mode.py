@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensoropt.compiler.cli.expected import mismatches, parse_expectations
 from tensoropt.compiler.cli.guard import FAILURE
@@ -92,7 +92,7 @@ def _transform(args: argparse.Namespace, part: str, line: int, context: ir.Conte
     return str(module.operation.get_asm(enable_debug_info=" loc(" in part))
 
 
-def _collect(info: Any, diagnostics: list[Diagnostic]) -> bool:
+def _collect(info: ir.Diagnostic, diagnostics: list[Diagnostic]) -> bool:
     diagnostics += Diagnostic.unpack(info)
     return True
 

@@ -28,7 +28,7 @@ from tensoropt.compiler.shapes.inference import infer_types, name_outputs, value
 from tensoropt.compiler.sharding.rule.slicing import written_ends
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.build import ints_attr
-from tensoropt.dialects.elements import to_dense
+from tensoropt.dialects.elements import Array, to_dense
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, constant_value, op_name
 from tensoropt.dialects.topt import keys
@@ -224,7 +224,7 @@ class _Importer:
             found[_ENDS] = self._ends(found[_ENDS], constant_value(found[_STEPS]), node)
         return found
 
-    def _ends(self, ends: ir.Value, steps: Any, node: onnx.NodeProto) -> ir.Value:
+    def _ends(self, ends: ir.Value, steps: Array | None, node: onnx.NodeProto) -> ir.Value:
         """Return the ends of a Slice with the least integer for "to the end" of negative steps.
 
         ONNX Runtime runs the largest likewise, but takes the result to be empty when it checks

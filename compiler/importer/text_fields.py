@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 __all__ = ["undecoded_text"]
 
@@ -12,7 +11,7 @@ __all__ = ["undecoded_text"]
 _REMARKS = frozenset({"doc_string", "metadata_props", "producer_name", "producer_version"})
 
 
-def undecoded_text(message: Any) -> tuple[str, bytes] | None:
+def undecoded_text(message: Message) -> tuple[str, bytes] | None:
     """Return the name and bytes of the first text field of ``message`` that is not UTF-8."""
     for field, value in message.ListFields():
         if field.name in _REMARKS:

@@ -63,10 +63,17 @@ def check_weights(module: ir.Module, weights: Path, *, training: bool) -> None:
                     f"--weights {weights}: expected the model that the text was made of, "
                     f"with a weight '{name}', got: none of that name"
                 )
-            _check_weight(f"--weights {weights}: weight '{name}'", source, name, value.type)
+            _check_weight(
+                f"--weights {weights}: weight '{name}'",
+                source,
+                name,
+                ir.RankedTensorType(value.type),
+            )
 
 
-def _check_weight(what: str, source: ParameterSource, name: str, wanted: Any) -> None:
+def _check_weight(
+    what: str, source: ParameterSource, name: str, wanted: ir.RankedTensorType
+) -> None:
     shape, element = source.shape(name), source.element(name)
     if list(shape) != list(wanted.shape) or element != element_of(str(wanted.element_type)):
         sizes = "x".join(map(str, shape)) or "no dimensions"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
@@ -84,7 +83,7 @@ def _name(path: Path) -> str:
     return "<stdin>" if str(path) == "-" else str(path)
 
 
-def _line_in(text: str, location: Any) -> int | None:
+def _line_in(text: str, location: ir.Location | None) -> int | None:
     """Return the line of the operation at ``location``, the name of a node.
 
     Printed text names the node at the end of its line. What is parsed without the names has the
@@ -101,6 +100,6 @@ def _line_in(text: str, location: Any) -> int | None:
         return None
 
 
-def _locations(text: str) -> list[Any]:
+def _locations(text: str) -> list[ir.Location]:
     module = ir.Module.parse(text)
     return [op.location for op in onnx.walk(module.operation)]
