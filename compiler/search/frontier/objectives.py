@@ -43,7 +43,7 @@ def frontier(graphs: Graphs, request: Request, say: Say = _silent) -> FrontierRe
     """
     if request.pins is not None:
         return _pinned(graphs, request, request.pins)
-    return _frontier(graphs, request, say, on_interrupt="return")
+    return _frontier(graphs, request, say, _interruptible(request))
 
 
 def _pinned(graphs: Graphs, request: Request, pins: Mapping[str, Any]) -> FrontierResult:
@@ -59,8 +59,12 @@ def _pinned(graphs: Graphs, request: Request, pins: Mapping[str, Any]) -> Fronti
     return as_step(pinned_frontier(graphs[way], pins, request.description), way)
 
 
-def _frontier(graphs: Graphs, request: Request, say: Say, **more: Any) -> FrontierResult:
-    options = replace(_options(request, request.search), **more)
+def _interruptible(request: Request) -> SearchOptions:
+    """Return the options of a search that gives what it has found when it is interrupted."""
+    return replace(_options(request, request.search), on_interrupt="return")
+
+
+def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
     if "" in graphs:
         return search_graph(graphs[""], request.meshes, request.description, options, say)
 
@@ -107,9 +111,10 @@ def fewest_devices(
         need, own, exactly = _least_bytes(graphs, count), request.on(count), False
         if need > limit:
             continue
-        lean = leanest(_frontier(graphs, own, say, epsilon=1.0, enough_bytes=limit).points)
+        brief = replace(_options(own, own.search), epsilon=1.0, enough_bytes=limit)
+        lean = leanest(_frontier(graphs, own, say, brief).points)
         if lean.memory_bytes <= limit:
-            return own, _frontier(graphs, own, say, on_interrupt="return")
+            return own, _frontier(graphs, own, say, _interruptible(own))
         need, exactly = lean.memory_bytes, True
     raise nothing_fits(limit, need, count, exactly=exactly)
 
@@ -129,7 +134,8 @@ def profile(
             yield count, None
             continue
         # Without a limit the fastest is one of the extremes, which are exact.
-        extremes = {} if limit else {"epsilon": 1.0}
-        points = _frontier(graphs, own, say, **extremes).points
+        options = _options(own, own.search)
+        options = options if limit else replace(options, epsilon=1.0)
+        points = _frontier(graphs, own, say, options).points
         fits = [point for point in points if limit is None or point.memory_bytes <= limit]
         yield count, fastest(fits) if fits else None

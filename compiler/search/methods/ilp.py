@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from tensoropt.compiler.search.methods.result import (
 )
 from tensoropt.compiler.search.problem.problem import nothing_allowed
 from tensoropt.compiler.support.errors import UserError
+
+if TYPE_CHECKING:
+    from highspy import Highs, HighsLp
 
 __all__ = ["MOST_VARIABLES", "search"]
 
@@ -85,7 +89,7 @@ def _solve(case: Case, limits: Limits) -> Found:
     return found(case.problem, [assignment], time_epsilon=gap)
 
 
-def _highspy() -> Any:
+def _highspy() -> ModuleType:
     try:
         import highspy
     except ImportError:
@@ -96,8 +100,8 @@ def _highspy() -> Any:
     return highspy
 
 
-def _solver(highspy: Any, program: Program, time_limit_s: float | None) -> Any:
-    solver = highspy.Highs()
+def _solver(highspy: ModuleType, program: Program, time_limit_s: float | None) -> Highs:
+    solver: Highs = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 2)
     solver.setOptionValue("mip_rel_gap", 0.0)
@@ -108,9 +112,9 @@ def _solver(highspy: Any, program: Program, time_limit_s: float | None) -> Any:
     return solver
 
 
-def _linear_program(highspy: Any, program: Program) -> Any:
+def _linear_program(highspy: ModuleType, program: Program) -> HighsLp:
     columns = len(program.cost)
-    lp = highspy.HighsLp()
+    lp: HighsLp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = columns, len(program.row_lower)
     lp.col_cost_ = program.cost
     lp.col_lower_, lp.col_upper_ = np.zeros(columns), np.full(columns, np.inf)
@@ -125,7 +129,7 @@ def _linear_program(highspy: Any, program: Program) -> Any:
     return lp
 
 
-def _check_solved(highspy: Any, solver: Any, limits: Limits) -> None:
+def _check_solved(highspy: ModuleType, solver: Highs, limits: Limits) -> None:
     status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
         if limits.memory_bytes is None:

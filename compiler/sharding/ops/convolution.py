@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
     adds_up,
@@ -16,7 +15,7 @@ from tensoropt.compiler.sharding.rule.factors import (
     rule_of,
 )
 from tensoropt.compiler.sharding.rule.halo import halo_of, inner_exchange, with_halo
-from tensoropt.compiler.sharding.rule.local_op import LocalOp
+from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.windows import count, spatial_loops, window_loop
@@ -40,7 +39,7 @@ _CHANNELS = 1
 def convolution(info: OpInfo) -> Rule:
     """Return `n c i, m c k, m -> n m o`; several groups are split as wholes."""
     factors = _slid(info, _channels(info, 0, 1), info.shape(1)[2:])
-    return _rule(info, factors, localize=_slide, inner=inner_exchange(info, factors, halo_of(info)))
+    return _rule(info, factors, _slide, inner_exchange(info, factors, halo_of(info)))
 
 
 @sharding_rule("ConvTranspose")
@@ -52,7 +51,7 @@ def transposed_convolution(info: OpInfo) -> Rule:
     else:
         spatial = spatial_loops(info, kernel, windows, side="operand", exact=True)
     factors = [*_channels(info, 1, 0), *spatial, window_loop(kernel)]
-    return _rule(info, factors, localize=_divide_groups)
+    return _rule(info, factors, _divide_groups)
 
 
 def _slid(info: OpInfo, channels: list[FactorMap], kernel: Shape) -> list[FactorMap]:
@@ -167,10 +166,20 @@ def _bias(info: OpInfo, index: int = 2) -> tuple[int, ...]:
     return (index,) if info.operand(index) is not None else ()
 
 
-def _rule(info: OpInfo, factors: list[FactorMap], **options: Any) -> Rule:
+def _rule(
+    info: OpInfo, factors: list[FactorMap], localize: Localize, inner: tuple[InnerStep, ...] = ()
+) -> Rule:
     bias = _bias(info)
     linear = linear_in(info, (0, *bias), (1, *bias))
-    return rule_of(info, factors, linear=linear, additive=bias, flops_per_point=2.0, **options)
+    return rule_of(
+        info,
+        factors,
+        linear=linear,
+        additive=bias,
+        flops_per_point=2.0,
+        localize=localize,
+        inner=inner,
+    )
 
 
 def _divide_groups(local: LocalOp) -> list[ir.Value]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.rule import Linear, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, kept_factors, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.halo import crossed, halo_of, inner_exchange, with_halo
@@ -42,7 +42,7 @@ def average_pooling(info: OpInfo) -> Rule:
     """Return the rule of any pooling; averages of partial sums add up."""
     halo = halo_of(info)
     known = halo if halo is not None and _is_counted(info, halo) else None
-    return _slid(info, known, _average, linear=linear_in(info, (0,)))
+    return _slid(info, known, _average, linear_in(info, (0,)))
 
 
 def _is_counted(info: OpInfo, window: Window) -> bool:
@@ -77,13 +77,17 @@ def max_pooling(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, localize=_offset_indices, flops_per_point=1.0)
 
 
-def _slid(info: OpInfo, halo: Window | None, localize: Localize, **options: Any) -> Rule:
+def _slid(
+    info: OpInfo, halo: Window | None, localize: Localize, linear: tuple[Linear, ...] = ()
+) -> Rule:
     exact = bool(info.attribute("ceil_mode", 0))
     kernel, windows = info.attribute("kernel_shape"), info.result_shape()[2:]
     spatial = spatial_loops(info, kernel, windows, side="result", exact=exact, halo=halo)
     factors = [*kept_factors(info, (0, 1)), *spatial, _window(info)]
     inner = inner_exchange(info, factors, halo)
-    return rule_of(info, factors, localize=localize, flops_per_point=1.0, inner=inner, **options)
+    return rule_of(
+        info, factors, linear=linear, localize=localize, flops_per_point=1.0, inner=inner
+    )
 
 
 def _slide_over_zeros(local: LocalOp) -> list[ir.Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import Dims, Factor, InnerStep, Linear, Rule
@@ -65,13 +65,19 @@ def _can_split(sizes: Sequence[int | None]) -> bool:
 
 
 def present_factor(
-    info: OpInfo, operands: Mapping[int, int], results: Mapping[int, int], **options: Any
+    info: OpInfo,
+    operands: Mapping[int, int],
+    results: Mapping[int, int],
+    *,
+    size: int | None = None,
+    reduction: Reduction | None = None,
+    can_split: bool = True,
 ) -> FactorMap:
     """Return the factor along the operands and results that are there; the others are dropped."""
     given = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
     made = range(len(info.results))
     kept = {i: d for i, d in results.items() if i in made and info.results[i] is not None}
-    return FactorMap(given, kept, **options)
+    return FactorMap(given, kept, size, reduction, can_split)
 
 
 def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
