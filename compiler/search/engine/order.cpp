@@ -7,7 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "looks.hpp"
+#include "colours.hpp"
 
 namespace tensoropt::search {
 namespace {

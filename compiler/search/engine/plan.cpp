@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "looks.hpp"
+#include "colours.hpp"
 #include "order.hpp"
 
 namespace tensoropt::search {
@@ -18,9 +18,9 @@ class Planner {
   using Looks = std::pair<std::uint64_t, std::uint64_t>;  // of both ends of an edge
 
  public:
-  // Tables are the same only between nodes of the same looks.
-  Planner(const Model& model, std::vector<std::uint64_t> looks)
-      : model_(model), looks_(std::move(looks)) {}
+  // Tables are the same only between nodes of the same colours.
+  Planner(const Model& model, std::vector<std::uint64_t> colours)
+      : model_(model), colours_(std::move(colours)) {}
 
   Plan build(const std::vector<int>& order) {
     plan_.position.resize(order.size());
@@ -54,16 +54,16 @@ class Planner {
   void add_base() {
     for (std::size_t n = 0; n < model_.nodes.size(); ++n) {
       add_table({int(n)});
-      add_content(model_.nodes[n], false, 1, {looks_[n], 0});
+      add_content(model_.nodes[n], false, 1, {colours_[n], 0});
     }
     for (const Edge& edge : model_.edges) {
       const bool flip = plan_.position[edge.a] > plan_.position[edge.b];
       flip ? add_table({edge.b, edge.a}) : add_table({edge.a, edge.b});
-      add_content(edge.table, flip, model_.size(edge.b), {looks_[edge.a], looks_[edge.b]});
+      add_content(edge.table, flip, model_.size(edge.b), {colours_[edge.a], colours_[edge.b]});
     }
   }
 
-  // Base tables are the same when their content and their ends' looks are.
+  // Base tables are the same when their content and their ends' colours are.
   void add_content(const TableRef& table, bool flip, std::size_t columns, Looks ends) {
     const int id = int(plan_.flipped.size());
     plan_.flipped.push_back(flip);
@@ -197,7 +197,7 @@ class Planner {
   Plan plan_;
   std::vector<char> live_;
   std::vector<std::vector<int>> tables_of_;  // node -> tables, some of them not live any more
-  const std::vector<std::uint64_t> looks_;
+  const std::vector<std::uint64_t> colours_;
   std::map<std::tuple<const Table*, bool, std::size_t, Looks>, int> by_content_;
   std::map<std::vector<std::size_t>, int> by_key_;
   double widest_ = 0;
@@ -258,10 +258,10 @@ std::size_t offset_of(const Plan& plan, int table, const std::vector<int>& choic
 }
 
 Plan make_plan(const Model& model) {
-  const std::vector<std::uint64_t> looks = looks_of(model, kReach);
-  Plan best = Planner(model, looks).build(elimination_order(model, false));
-  if (2 * std::set(looks.begin(), looks.end()).size() <= looks.size()) {  // much is equal
-    Plan shared = Planner(model, looks).build(elimination_order(model, true));
+  const std::vector<std::uint64_t> colours = colours_of(model, kReach);
+  Plan best = Planner(model, colours).build(elimination_order(model, false));
+  if (2 * std::set(colours.begin(), colours.end()).size() <= colours.size()) {  // much is equal
+    Plan shared = Planner(model, colours).build(elimination_order(model, true));
     if (shared.distinct_work < best.distinct_work) best = std::move(shared);
   }
   return with_base(model, std::move(best), {});

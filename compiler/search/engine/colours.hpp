@@ -1,4 +1,4 @@
-// Which nodes look alike, with what is around them.
+// Which nodes look alike, with what is around them: colour refinement.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,6 @@ inline std::uint64_t blend(std::uint64_t a, std::uint64_t b) {
 
 // Per node a number that is the same for nodes with equal tables up to `reach` edges away (colour
 // refinement, Weisfeiler and Lehman 1968). Linear in the number of edges times `reach`.
-std::vector<std::uint64_t> looks_of(const Model& model, int reach);
+std::vector<std::uint64_t> colours_of(const Model& model, int reach);
 
 }  // namespace tensoropt::search

@@ -1,4 +1,4 @@
-#include "looks.hpp"
+#include "colours.hpp"
 
 #include <unordered_map>
 
@@ -18,21 +18,21 @@ class Labels {
 
 }  // namespace
 
-std::vector<std::uint64_t> looks_of(const Model& model, int reach) {
+std::vector<std::uint64_t> colours_of(const Model& model, int reach) {
   Labels labels;
-  std::vector<std::uint64_t> looks, edges;
-  for (const TableRef& node : model.nodes) looks.push_back(labels.of(node));
+  std::vector<std::uint64_t> colours, edges;
+  for (const TableRef& node : model.nodes) colours.push_back(labels.of(node));
   for (const Edge& edge : model.edges) edges.push_back(labels.of(edge.table));
   for (int round = 0; round < reach; ++round) {
-    std::vector<std::uint64_t> around(looks.size(), 0);  // sums: the order of edges tells nothing
+    std::vector<std::uint64_t> around(colours.size(), 0);  // sums: the order of edges tells nothing
     for (std::size_t e = 0; e < edges.size(); ++e) {
       const auto [a, b, table] = model.edges[e];
-      around[a] += blend(blend(1, edges[e]), looks[b]);
-      around[b] += blend(blend(2, edges[e]), looks[a]);
+      around[a] += blend(blend(1, edges[e]), colours[b]);
+      around[b] += blend(blend(2, edges[e]), colours[a]);
     }
-    for (std::size_t n = 0; n < looks.size(); ++n) looks[n] = blend(looks[n], around[n]);
+    for (std::size_t n = 0; n < colours.size(); ++n) colours[n] = blend(colours[n], around[n]);
   }
-  return looks;
+  return colours;
 }
 
 }  // namespace tensoropt::search
