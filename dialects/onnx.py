@@ -26,6 +26,7 @@ __all__ = [
     "attribute",
     "attributes",
     "constant_value",
+    "declare",
     "folded_values",
     "function",
     "held_by",
@@ -70,6 +71,7 @@ class Schema:
 
     ``attributes`` maps each name to its AttributeProto.AttributeType number; a maximum of 2**31-1
     marks a variadic side; ``outputs`` holds the names of the outputs, one for all variadic ones.
+    One that ``is_open`` has any attributes: a person declared it, and nothing says which.
     """
 
     op_type: str
@@ -82,6 +84,7 @@ class Schema:
     attributes: dict[str, int]
     required: frozenset[str]
     outputs: tuple[str, ...]
+    is_open: bool = False
 
 
 def op_name(domain: str, op_type: str) -> str:
@@ -313,9 +316,28 @@ def is_random_name(name: str) -> bool:
     return name in _RANDOM
 
 
-@cache
+_DECLARED: dict[tuple[str, str], Schema] = {}
+
+
+def declare(schemas: Iterable[Schema]) -> None:
+    """Make operators known that neither the standard nor ONNX Runtime has, in place of others that
+    were declared before."""
+    _DECLARED.clear()
+    for held in schemas:
+        if held.op_type not in _defined_ops(held.domain):
+            _DECLARED[held.domain, held.op_type] = held
+
+
 def schema(domain: str, op_type: str, version: int) -> Schema | None:
     """Return the schema of an operator in a version of its domain, or ``None`` if unknown."""
+    declared = _DECLARED.get((domain, op_type))
+    if declared is not None:
+        return declared if version >= declared.since_version else None
+    return _defined(domain, op_type, version)
+
+
+@cache
+def _defined(domain: str, op_type: str, version: int) -> Schema | None:
     import onnx.defs
 
     if domain == OWN_DOMAIN:
@@ -330,9 +352,13 @@ def schema(domain: str, op_type: str, version: int) -> Schema | None:
     return max(versions, key=lambda s: s.since_version, default=None)
 
 
-@cache
 def known_ops(domain: str) -> frozenset[str]:
     """Return the names of all operators of ``domain``, those that ONNX Runtime adds included."""
+    return _defined_ops(domain) | {op_type for own, op_type in _DECLARED if own == domain}
+
+
+@cache
+def _defined_ops(domain: str) -> frozenset[str]:
     if domain == OWN_DOMAIN:
         return frozenset(_OWN)
     return _standard_ops(domain) | frozenset(_runtime_schemas().get(domain, ()))
@@ -347,8 +373,9 @@ def _standard_ops(domain: str) -> frozenset[str]:
 
 
 def known_domains() -> frozenset[str]:
-    """Return every domain that the standard or ONNX Runtime defines operators for."""
-    return _standard_domains() | frozenset(_runtime_schemas())
+    """Return every domain that the standard, ONNX Runtime or a person defines operators for."""
+    declared = {domain for domain, _ in _DECLARED}
+    return _standard_domains() | frozenset(_runtime_schemas()) | declared
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import ClassVar
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.rule_text import named
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
+from tensoropt.compiler.sharding.rule.files import given_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.training.alternatives import alternatives
@@ -24,9 +25,9 @@ __all__ = ["AddRulesPass"]
 class AddRulesPass(Pass):
     """Puts `topt.rule` on every `onnx` operation of a program: how it may be split.
 
-    A rule that is there stays: a person may write one. Operations in the regions of others have
-    none, as they run whole. Refuses operands that are not those of the operator's definition.
-    Linear in the operations.
+    A rule that is there stays: a person may write one. Those of `--rules` come before our own.
+    Operations in the regions of others have none, as they run whole. Refuses operands that are not
+    those of the operator's definition. Linear in the operations.
     """
 
     name: ClassVar[str] = "add-rules"
@@ -45,7 +46,8 @@ class AddRulesPass(Pass):
 
     def _rule(self, op: ir.Operation, versions: dict[str, int], infos: TypeInfos) -> Rule:
         try:
-            return rule_for(describe(op, versions, infos))
+            info = describe(op, versions, infos)
+            return given_rule(info) or rule_for(info)
         except MisfitError as error:
             raise self.fail(op, str(error)) from None
 

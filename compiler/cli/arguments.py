@@ -126,6 +126,8 @@ def _add_general(parser: Parser) -> None:
         "(repeatable)")  # fmt: skip
     add("--weights", type=Path, metavar="MODEL.onnx",
         help="the model that MLIR text was made of: the plan is given its weights")  # fmt: skip
+    add("--rules", type=Path, metavar="FILE.toml",
+        help="how operators may be split, those of other domains too")  # fmt: skip
     add("--version", action="version", version=TOOL)
     add("--list-passes", action="store_true", help="list the passes and what they do")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from tensoropt.compiler.cli.arguments import build_parser, wants_plan, wants_planning
 from tensoropt.compiler.cli.guard import guarded
@@ -26,6 +27,7 @@ def _run(args: argparse.Namespace) -> int:
         raise UserError("expected an .onnx model, an .mlir file, or - for stdin, got: no input")
     _check_combination(args)
     check_installation()
+    _load_rules(args.rules)
     if args.emit:
         from tensoropt.compiler.cli.emit_mode import run_emit
 
@@ -35,6 +37,12 @@ def _run(args: argparse.Namespace) -> int:
 
         return run_planning(args)
     return _run_passes(args)
+
+
+def _load_rules(path: Path | None) -> None:
+    from tensoropt.compiler.sharding.rule.files import load_rules
+
+    load_rules(path)
 
 
 def _run_passes(args: argparse.Namespace) -> int:

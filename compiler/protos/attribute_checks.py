@@ -62,7 +62,7 @@ def kind_problem(found: Schema, kinds: Mapping[str, str]) -> str | None:
 
     An empty list does not say what it is a list of: its kind is ``EMPTY``.
     """
-    for name, kind in kinds.items():
+    for name, kind in () if found.is_open else kinds.items():
         if name not in found.attributes:
             return f"has an unknown attribute '{name}'{did_you_mean(name, found.attributes)}"
         wanted = KINDS.get(found.attributes[name], "a sparse tensor")

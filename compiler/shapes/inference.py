@@ -15,6 +15,7 @@ from tensoropt.compiler.shapes import onnx_inference
 from tensoropt.compiler.shapes.classical_types import DOMAIN as CLASSICAL
 from tensoropt.compiler.shapes.classical_types import classical_types
 from tensoropt.compiler.shapes.corrections import Corrections, corrections, masked, unmask
+from tensoropt.compiler.shapes.given_types import given_types, has_given_rule
 from tensoropt.compiler.shapes.runtime_types import loads, runtime_types
 from tensoropt.compiler.shapes.symbols import open_sizes, substitute
 from tensoropt.compiler.support import native
@@ -56,15 +57,17 @@ def infer_types(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _with_classical(inferred: onnx.ModelProto) -> onnx.ModelProto:
-    """Find types of `ai.onnx.ml` that inference leaves open, and infer again while there are more.
+    """Find types of `ai.onnx.ml`, and of operators that a person gave rules for, which inference
+    leaves open, and infer again while there are more.
 
     A round for each time that others are between two of them.
     """
     for _ in range(_ROUNDS):
         graph = inferred.graph
-        if not any(node.domain == CLASSICAL for node in graph.node):
+        if not any(node.domain == CLASSICAL or has_given_rule(node) for node in graph.node):
             break
-        found = classical_types(graph, _shaped(_all_types(graph)))
+        known = _shaped(_all_types(graph))
+        found = {**classical_types(graph, known), **given_types(graph, known)}
         if not found:
             break
         _declare(graph, {**_known(graph), **found})
