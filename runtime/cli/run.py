@@ -114,6 +114,7 @@ def _job(arguments: argparse.Namespace) -> Job:
         cuda_graphs=arguments.cuda_graphs,
         timeout_s=arguments.timeout,
         stall_s=arguments.stall,
+        custom_ops=tuple(str(path.resolve()) for path in arguments.custom_ops),
     )
 
 
@@ -132,6 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     own = "(default: by its type and its output's spread)"
     add("--rtol", type=number(0.0), help=f"relative tolerance of an element {own}")
     add("--atol", type=number(0.0), help=f"absolute tolerance of an element {own}")
+    add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
+        help="a library of operators that plans and MODEL use (repeatable)")  # fmt: skip
     add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first one")
     add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
     add("--timeout", type=number(1e-3), metavar="S", help="end all ranks after S seconds")

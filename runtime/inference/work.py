@@ -27,7 +27,7 @@ from tensoropt.runtime.session.ranks import (
     slowest_s,
     wait_idle,
 )
-from tensoropt.runtime.session.session import Session, rank_session
+from tensoropt.runtime.session.session import Session, rank_session, use_custom_ops
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.files import file_mode
@@ -43,6 +43,9 @@ def check_job(job: Job) -> list[Plan]:
     together.
     """
     check_provider(job)
+    for library in job.custom_ops:
+        if not Path(library).is_file():
+            raise UserError(f"--custom-ops {library}: no such file")
     plans = [_inference_plan(folder) for folder in job.plans]
     for plan in plans[1:]:
         if plan.ranks != plans[0].ranks:
@@ -81,6 +84,7 @@ def run_job(job: Job, comm: Any) -> list[CheckResult]:
     A plan whose sessions cannot be made is an error of that plan. A failure while running raises
     `UserError`: the other ranks then wait for this one, so the job cannot go on.
     """
+    use_custom_ops(job.custom_ops)
     provider, asked = provider_of(job, comm), job
     reference = one_device(job, provider) if job.model is not None and comm.rank == 0 else None
     wait_idle(comm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "one_device_session",
     "rank_session",
     "training_session",
+    "use_custom_ops",
 ]
 
 _FATAL = 4  # ONNX Runtime also raises its errors; printing them as well would tell them twice
@@ -249,6 +250,14 @@ def one_device_session(
     return _opened(model if changed is None else changed, options, provider, lambda: None)
 
 
+_custom_ops: list[str] = []
+
+
+def use_custom_ops(libraries: Sequence[str]) -> None:
+    """Register these libraries of operators in every session that is made from now on."""
+    _custom_ops[:] = libraries
+
+
 def cores() -> int:
     """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0))
@@ -304,6 +313,8 @@ def _opened(
         kinds = provider.sessions(graphs=graphs)
         provider.prepare(options)
         register()
+        for library in _custom_ops:
+            options.register_custom_ops_library(library)
         # Without the fallback: a second session on the CPU, and a text on stdout.
         make = lambda: InferenceSession(where, options, kinds, enable_fallback=0)  # noqa: E731
         session = provider.opened(make)

@@ -67,6 +67,8 @@ class Job(Launched):
     floats are distributed as ``draw`` says, one of `DRAWS`, and ``dims`` sizes symbolic dimensions.
     ``runs`` steps are timed after one that is not.
     ``rtol`` and ``atol``: None takes those of the output's type, see `compare`.
+    ``custom_ops`` are libraries of operators, for all sessions: who runs the job names them, as a
+    plan must not make a machine load code.
     """
 
     kind = "run"
@@ -81,11 +83,13 @@ class Job(Launched):
     runs: int = 0
     rtol: float | None = None
     atol: float | None = None
+    custom_ops: tuple[str, ...] = ()
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Job:
         """Return the job whose fields JSON held."""
         values["plans"] = tuple(values["plans"])
+        values["custom_ops"] = tuple(values["custom_ops"])
         values["int_range"] = tuple(values["int_range"])
         return cls(**values)
 
