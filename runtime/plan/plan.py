@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tensoropt.runtime.plan.document import read_json, schema_error
+from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.layout import Layout, parse_layout
 from tensoropt.runtime.support.errors import UserError, one_line
 
@@ -57,7 +58,7 @@ class Plan:
     outputs: tuple[Tensor, ...]
     parameters: tuple[Tensor, ...]
     files: Mapping[str, str]
-    document: Mapping[str, Any]
+    document: Entries
 
     @classmethod
     def load(cls, folder: Path | str) -> Plan:
@@ -104,7 +105,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def document_sha256(document: Mapping[str, Any]) -> str:
+def document_sha256(document: Mapping[str, object]) -> str:
     """Return the SHA-256 of plan.json but for its own entry ``sha256``.
 
     That of the UTF-8 bytes of its JSON with sorted keys, without spaces, in ASCII.
@@ -114,12 +115,12 @@ def document_sha256(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read_document(folder: Path) -> dict[str, Any]:
+def _read_document(folder: Path) -> Entries:
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
     path = folder / "plan.json"
     try:
-        document = read_json(path)
+        document: Entries = read_json(path)
     except FileNotFoundError:
         raise UserError(f"{folder}: not a plan directory, it has no plan.json") from None
     except (OSError, ValueError) as error:
@@ -138,7 +139,7 @@ def _what_is(path: Path) -> str:
     return "a file" if path.exists() else "no such folder"
 
 
-def _check_schema(folder: Path, document: dict[str, Any]) -> None:
+def _check_schema(folder: Path, document: Entries) -> None:
     error = schema_error(document)
     if error is not None:
         raise UserError(f"{folder / 'plan.json'}: {error}")
@@ -151,7 +152,7 @@ def _with_place(place: Path | str, build: Callable[[], T]) -> T:
         raise UserError(f"{place}: {error}") from None
 
 
-def _build(folder: Path, document: dict[str, Any]) -> Plan:
+def _build(folder: Path, document: Entries) -> Plan:
     mesh = tuple(document["mesh"]["shape"])
     return Plan(
         folder=folder,
@@ -159,23 +160,22 @@ def _build(folder: Path, document: dict[str, Any]) -> Plan:
         ranks=document["ranks"],
         model_name=document["model"]["name"],
         model_sha256=document["model"]["sha256"],
-        inputs=_tensors(document, "inputs", mesh),
-        outputs=_tensors(document, "outputs", mesh),
-        parameters=_tensors(document, "parameters", mesh),
+        inputs=_tensors(document["inputs"], "input", mesh),
+        outputs=_tensors(document["outputs"], "output", mesh),
+        parameters=_tensors(document["parameters"], "parameter", mesh),
         files=document["files"],
         document=document,
     )
 
 
-def _tensors(document: dict[str, Any], field: str, mesh: tuple[int, ...]) -> tuple[Tensor, ...]:
-    singular = field.removesuffix("s")
+def _tensors(entries: list[TensorEntry], kind: str, mesh: tuple[int, ...]) -> tuple[Tensor, ...]:
     return tuple(
-        _with_place(f"{singular} '{entry['name']}'", partial(tensor_of, entry, mesh))
-        for entry in document[field]
+        _with_place(f"{kind} '{entry['name']}'", partial(tensor_of, entry, mesh))
+        for entry in entries
     )
 
 
-def tensor_of(entry: Mapping[str, Any], mesh: tuple[int, ...]) -> Tensor:
+def tensor_of(entry: TensorEntry, mesh: tuple[int, ...]) -> Tensor:
     """Return the tensor that an entry of plan.json describes; raises `UserError`."""
     layout = parse_layout(entry["layout"], mesh)
     layout.check(entry["shape"])

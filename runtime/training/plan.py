@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from tensoropt.runtime.plan.entries import (
+    GradientEntry,
+    HyperEntry,
+    LossEntry,
+    OptimizerEntry,
+    StateEntry,
+    TensorEntry,
+)
 from tensoropt.runtime.plan.plan import Plan, Tensor, tensor_of
 from tensoropt.runtime.support.errors import UserError
 
@@ -59,9 +65,9 @@ class TrainingPlan:
     plan: Plan
     batch: int
     micro_batches: int
-    loss: Mapping[str, Any]
+    loss: LossEntry
     loss_output: str
-    optimizer: Mapping[str, Any]
+    optimizer: OptimizerEntry
     hyper: tuple[Hyper, ...]
     state: tuple[State, ...]
     gradients: tuple[Gradient, ...]
@@ -130,11 +136,11 @@ def _where(plan: Plan) -> Path:
     return plan.folder / "plan.json"
 
 
-def _hyper(entry: Mapping[str, Any]) -> Hyper:
+def _hyper(entry: HyperEntry) -> Hyper:
     return Hyper(entry["name"], entry["role"], entry["dtype"], tuple(entry["graphs"]))
 
 
-def _state(plan: Plan, entry: Mapping[str, Any]) -> State:
+def _state(plan: Plan, entry: StateEntry) -> State:
     return State(
         _held(plan, entry),
         entry["kind"],
@@ -145,11 +151,11 @@ def _state(plan: Plan, entry: Mapping[str, Any]) -> State:
     )
 
 
-def _gradient(plan: Plan, entry: Mapping[str, Any]) -> Gradient:
+def _gradient(plan: Plan, entry: GradientEntry) -> Gradient:
     return Gradient(_held(plan, entry), entry["of"], entry["accumulator"])
 
 
-def _held(plan: Plan, entry: Mapping[str, Any]) -> Tensor:
+def _held(plan: Plan, entry: TensorEntry) -> Tensor:
     """Return a tensor that stays on the ranks between the graphs."""
     place = f"{_where(plan)}: training: '{entry['name']}'"
     try:

@@ -13,11 +13,10 @@ from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.dims import unnamed
+from tensoropt.runtime.plan.entries import StrategyEntry, TensorEntry
 
 __all__ = [
     "ModuleRows",
-    "StrategyRow",
-    "TensorRow",
     "check_ends",
     "describe_module",
     "described_tensors",
@@ -25,31 +24,13 @@ __all__ = [
 ]
 
 
-class TensorRow(TypedDict):
-    """A tensor in plan.json: its global shape, and its layout, an entry per mesh axis."""
-
-    name: str
-    dtype: str
-    shape: list[int | str]
-    layout: list[str]
-
-
-class StrategyRow(TypedDict):
-    """A node in plan.json and the layouts of its operands and results."""
-
-    node: str
-    op: str
-    operands: list[list[str]]
-    results: list[list[str]]
-
-
 class ModuleRows(TypedDict):
     """What plan.json says of a module."""
 
-    inputs: list[TensorRow]
-    outputs: list[TensorRow]
-    parameters: list[TensorRow]
-    strategies: list[StrategyRow]
+    inputs: list[TensorEntry]
+    outputs: list[TensorEntry]
+    parameters: list[TensorEntry]
+    strategies: list[StrategyEntry]
 
 
 def describe_module(module: ir.Module) -> ModuleRows:
@@ -74,7 +55,7 @@ def describe_module(module: ir.Module) -> ModuleRows:
     }
 
 
-def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[TensorRow, ir.DictAttr]]:
+def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[TensorEntry, ir.DictAttr]]:
     """Yield the description of each argument or result of `@main`, and its attributes.
 
     ``side`` is ``arg_attrs`` or ``res_attrs``.
@@ -89,7 +70,7 @@ def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[TensorRow,
                     f"func @main: {side[:3]} {index} has no {wanted.name}, "
                     "expected search-strategies to be run"
                 )
-        tensor: TensorRow = {
+        tensor: TensorEntry = {
             "name": keys.NAME.of(held),
             "dtype": dtype_of(type_, keys.NAME.of(held), is_parameter=keys.PARAM.on(held)),
             "shape": _shape(ir.RankedTensorType(type_), held),
@@ -147,7 +128,7 @@ def _has_strategy(op: ir.OpView) -> bool:
     return keys.STRATEGY.on(op.operation.attributes)
 
 
-def _strategy(op: ir.OpView) -> StrategyRow:
+def _strategy(op: ir.OpView) -> StrategyEntry:
     """Return the row of one node; an operand that holds no tensor has an empty layout.
 
     What the regions of a control-flow op read from outside follows its operands.

@@ -8,7 +8,6 @@ from typing import TypedDict
 
 from tensoropt.compiler.exporter.plan.describe import (
     ModuleRows,
-    TensorRow,
     describe_module,
     described_tensors,
     dtype_of,
@@ -19,6 +18,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.build import shape_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.plan.entries import TensorEntry
 
 __all__ = ["Described", "describe_step"]
 
@@ -31,7 +31,7 @@ class HyperRow(TypedDict):
     dtype: str
 
 
-class StateRow(TensorRow):
+class StateRow(TensorEntry):
     """A tensor that a step keeps for the next, and the result that is its next value."""
 
     kind: str
@@ -137,7 +137,7 @@ def describe_step(module: ir.Module) -> Described:
     return Described(describe_module(module), kept, hyper, *own)
 
 
-def _state(tensor: TensorRow, held: ir.DictAttr, result: str) -> StateRow:
+def _state(tensor: TensorEntry, held: ir.DictAttr, result: str) -> StateRow:
     return {**tensor, "kind": keys.STATE.of(held), "of": keys.OF.get(held), "result": result}
 
 

@@ -1,0 +1,126 @@
+"""What plan.json holds, as `plan.schema.json` has it, by what of it is read."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+__all__ = [
+    "Entries",
+    "GradientEntry",
+    "HyperEntry",
+    "LossEntry",
+    "OptimizerEntry",
+    "StateEntry",
+    "StrategyEntry",
+    "TensorEntry",
+    "TrainingEntry",
+]
+
+
+class TensorEntry(TypedDict):
+    """A tensor: its global shape, with names for symbolic sizes, and its layout by mesh axis."""
+
+    name: str
+    dtype: str
+    shape: list[int | str]
+    layout: list[str]
+
+
+class StrategyEntry(TypedDict):
+    """A node of the model, and the layouts of its operands and results."""
+
+    node: str
+    op: str
+    operands: list[list[str]]
+    results: list[list[str]]
+
+
+class LossEntry(TypedDict):
+    """The loss that a training step computes."""
+
+    kind: str
+    output: str
+    labels: str | None
+    classes: NotRequired[int | None]
+    ignore: NotRequired[int | None]
+
+
+class OptimizerEntry(TypedDict):
+    """What updates the parameters."""
+
+    name: str
+    momentum: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+
+
+class HyperEntry(TypedDict):
+    """An input that says how to learn, such as the learning rate."""
+
+    name: str
+    role: str
+    dtype: str
+    graphs: list[str]
+
+
+class StateEntry(TensorEntry):
+    """A tensor that a step leaves changed for the next: an input, and an output."""
+
+    kind: str
+    of: str | None
+    result: str
+    graph: str
+    read_by: list[str]
+
+
+class GradientEntry(TensorEntry):
+    """A gradient that the first graph leaves for the update."""
+
+    of: str
+    accumulator: str | None
+
+
+class TrainingEntry(TypedDict):
+    """What only the plan of a training step has."""
+
+    loss: LossEntry
+    optimizer: OptimizerEntry
+    micro_batches: int
+    hyper: list[HyperEntry]
+    state: list[StateEntry]
+    gradients: list[GradientEntry]
+    loss_output: str
+
+
+class _Model(TypedDict):
+    name: str
+    sha256: str
+
+
+class _Mesh(TypedDict):
+    shape: list[int]
+
+
+class _Predicted(TypedDict):
+    time_s: float
+    memory_bytes: int
+    static_parts: NotRequired[dict[str, int]]
+
+
+class Entries(TypedDict):
+    """A plan."""
+
+    schema: int
+    model: _Model
+    mesh: _Mesh
+    ranks: int
+    predicted: _Predicted
+    inputs: list[TensorEntry]
+    outputs: list[TensorEntry]
+    parameters: list[TensorEntry]
+    strategies: list[StrategyEntry]
+    training: NotRequired[TrainingEntry]
+    files: dict[str, str]
+    sha256: NotRequired[str]
