@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -33,7 +33,16 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.files import file_mode
 from tensoropt.runtime.support.job import CheckResult, Job, OutputResult
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 __all__ = ["check_job", "run_job"]
+
+
+class _Facts(TypedDict):
+    peak_bytes: int | None
+    used_bytes: int | None
+    nodes_on_cpu: int | None
 
 
 def check_job(job: Job) -> list[Plan]:
@@ -78,7 +87,7 @@ def _check_outputs_path(job: Job) -> None:
         raise UserError(f"--outputs {path}: expected a file in an existing folder")
 
 
-def run_job(job: Job, comm: Any) -> list[CheckResult]:
+def run_job(job: Job, comm: MPI.Comm) -> list[CheckResult]:
     """Run the job's plans on the ranks of ``comm``; the results are whole on rank 0 only.
 
     A plan whose sessions cannot be made is an error of that plan. A failure while running raises
@@ -97,7 +106,7 @@ def run_job(job: Job, comm: Any) -> list[CheckResult]:
 
 
 def _run_plan(
-    job: Job, plan: Plan, comm: Any, provider: Provider, reference: Reference | None
+    job: Job, plan: Plan, comm: MPI.Comm, provider: Provider, reference: Reference | None
 ) -> CheckResult:
     predicted = plan.document["predicted"]
     result = CheckResult(
@@ -120,12 +129,13 @@ def _run_plan(
         raise UserError(f"{plan.folder}: {failure}") from None
     wait_idle(comm)
     passed = all(output.passed for output in judged) if job.model else None
-    facts["cuda_graphs"] = refusal or "captured" if job.cuda_graphs else None
-    return replace(result, outputs=judged, step_times_s=tuple(times), passed=passed, **facts)
+    graphs = refusal or "captured" if job.cuda_graphs else None
+    result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
+    return replace(result, cuda_graphs=graphs, **facts)
 
 
 def _open(
-    job: Job, plan: Plan, comm: Any, provider: Provider
+    job: Job, plan: Plan, comm: MPI.Comm, provider: Provider
 ) -> tuple[Session | None, str | None, str | None]:
     """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
 
@@ -142,14 +152,14 @@ def _open(
     return None, refusal, error
 
 
-def _take_steps(job: Job, session: Session, inputs: Inputs, comm: Any) -> list[float]:
+def _take_steps(job: Job, session: Session, inputs: Inputs, comm: MPI.Comm) -> list[float]:
     for name, tensor in inputs.tensors.items():
         session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
     session.run()
     return [slowest_s(comm, session.run) for _ in range(job.runs)]
 
 
-def _facts(session: Session, provider: Provider, memory: MemoryMeter, comm: Any) -> dict[str, Any]:
+def _facts(session: Session, provider: Provider, memory: MemoryMeter, comm: MPI.Comm) -> _Facts:
     """Return what was measured beside times: of the rank that has most."""
     return {
         "peak_bytes": largest(comm, memory.bytes()),
@@ -159,7 +169,7 @@ def _facts(session: Session, provider: Provider, memory: MemoryMeter, comm: Any)
 
 
 def _outputs(
-    job: Job, plan: Plan, session: Session, comm: Any, reference: Reference | None
+    job: Job, plan: Plan, session: Session, comm: MPI.Comm, reference: Reference | None
 ) -> tuple[OutputResult, ...]:
     """Judge the outputs, and write them where the job says; there are none but on rank 0.
 

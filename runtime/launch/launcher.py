@@ -117,7 +117,7 @@ def _terminable() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    before: dict[int, Any] = {}
+    before = {}
     try:
         for ending in (signal.SIGTERM, signal.SIGHUP):
             before[ending] = signal.signal(ending, end)

@@ -9,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.job import Launched
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["ANSWER_S", "PATIENCE_S", "abort_and_exit", "oversee", "whereabouts"]
 
@@ -26,7 +29,7 @@ _LOOKS = 10  # in the time that a job may stand still
 
 
 @contextmanager
-def oversee(job: Launched, comm: Any, end: Callable[[str], None]) -> Iterator[None]:
+def oversee(job: Launched, comm: MPI.Comm, end: Callable[[str], None]) -> Iterator[None]:
     """Watch over the job's limits meanwhile; all ranks of ``comm`` come here together.
 
     Rank 0 calls ``end`` with what is wrong, from another thread; where it does not, another rank

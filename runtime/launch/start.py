@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tensoropt.runtime.launch.identity import identity
 from tensoropt.runtime.launch.launcher import launch, ranks_present
@@ -16,6 +16,9 @@ from tensoropt.runtime.launch.link import LauncherLink, TerminalLink, clear_line
 from tensoropt.runtime.launch.workers import Worker, worker_of
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.job import Launched
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["start"]
 
@@ -38,7 +41,7 @@ def start(job: Launched) -> Any:
     return worker.from_values(launch(job, ranks, stoppable=worker.stoppable))
 
 
-def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
+def _run_here(job: Launched, worker: Worker[Launched, Any], rank: int) -> Any:
     from tensoropt.runtime.launch.oversight import oversee
     from tensoropt.runtime.launch.world import world
 
@@ -64,7 +67,7 @@ def _run_here(job: Launched, worker: Worker, rank: int) -> Any:
 
 
 @contextmanager
-def _failing_together(comm: Any) -> Iterator[None]:
+def _failing_together(comm: MPI.Comm) -> Iterator[None]:
     try:
         yield
     except BaseException as failure:
@@ -94,7 +97,7 @@ def _ends_with_one() -> bool:
     return "PMI_RANK" in os.environ or "PMIX_RANK" in os.environ
 
 
-def _fail(why: str, comm: Any) -> NoReturn:
+def _fail(why: str, comm: MPI.Comm) -> NoReturn:
     """End all ranks: the others would wait for this one."""
     from tensoropt.runtime.ops import library
 

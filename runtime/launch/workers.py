@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tensoropt.runtime.plan.plan import Plan
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from tensoropt.runtime.launch.link import LauncherLink
+    from tensoropt.runtime.support.job import Launched
+
 __all__ = ["Worker", "worker_of"]
+
+J = TypeVar("J")
+R = TypeVar("R")
 
 _ROOMS = {"run": "inference", "train": "training", "profile": "profile"}
 """Where the ``WORKER`` of each kind of job is. They know how to launch, launching does not know
@@ -17,7 +26,7 @@ them: only their names."""
 
 
 @dataclass(frozen=True)
-class Worker:
+class Worker(Generic[J, R]):
     """One kind of job; a job and its results are dataclasses that go through JSON as ``values``.
 
     ``check`` raises `UserError` for all that can be found before ranks start, and returns a plan
@@ -25,15 +34,15 @@ class Worker:
     asks a ``stoppable`` job to end in order.
     """
 
-    job_from: Callable[[dict[str, Any]], Any]
-    check: Callable[[Any], Plan]
-    run: Callable[[Any, Any, Any], Any]
-    to_values: Callable[[Any], Any]
-    from_values: Callable[[Any], Any]
+    job_from: Callable[[dict[str, Any]], J]
+    check: Callable[[J], Plan]
+    run: Callable[[J, MPI.Comm, LauncherLink], R]
+    to_values: Callable[[R], object]
+    from_values: Callable[[Any], R]
     stoppable: bool = False
 
 
-def worker_of(kind: str) -> Worker:
+def worker_of(kind: str) -> Worker[Launched, Any]:
     """Return how jobs of a kind are done, importing what that takes."""
-    worker: Worker = import_module(f"tensoropt.runtime.{_ROOMS[kind]}.worker").WORKER
+    worker: Worker[Launched, Any] = import_module(f"tensoropt.runtime.{_ROOMS[kind]}.worker").WORKER
     return worker

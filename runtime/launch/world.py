@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.runtime.ops import library
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["world"]
 
 
-def world(job: str = "") -> Any:
+def world(job: str = "") -> MPI.Comm:
     """Return the communicator of all ranks, brought up where it is not.
 
     ``job`` is what they must have in common, see `library.start`. Raises `UserError`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from tensoropt.runtime.launch.workers import Worker
 from tensoropt.runtime.plan.plan import Plan
@@ -14,7 +13,7 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["WORKER"]
 
 
-def _no_plan(job: Any) -> Plan:
+def _no_plan(job: ProfileJob) -> Plan:
     raise UserError("a job that measures has no plan, expected it to say how many ranks it takes")
 
 
