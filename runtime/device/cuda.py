@@ -16,7 +16,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import numpy as np
@@ -29,7 +29,8 @@ from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.onnx_runtime import installation_fault
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, SessionOptions
+    from mpi4py import MPI
+    from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
 __all__ = ["CudaProvider", "StandInProvider", "check_cuda", "device_of", "open_cuda", "stand_in"]
 
@@ -104,7 +105,7 @@ class CudaProvider(Provider):
         placed.put(array)
         return placed
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceArray:
+    def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> DeviceArray:
         from onnxruntime import OrtValue
 
         kind = ONNX_CODES.get(dtype.name, dtype)
@@ -118,7 +119,7 @@ class CudaProvider(Provider):
         self._placed.add(array)
         return array
 
-    def fetch(self, value: Any) -> Array:
+    def fetch(self, value: OrtValue) -> Array:
         return DeviceArray(value, dtype_of_code(value.element_type())).get()
 
 
@@ -209,7 +210,7 @@ def check_cuda() -> None:
         )
 
 
-def open_cuda(comm: Any, *, share_gpus: bool) -> Provider:
+def open_cuda(comm: MPI.Comm, *, share_gpus: bool) -> Provider:
     """Return this rank's device; ``comm`` is that of all ranks. Raises `UserError`."""
     rank, shown = _neighbours(comm)  # of all ranks, before one can fail
     check_cuda()
@@ -268,7 +269,7 @@ def _allow_sharing(version: str, ranks: int, devices: int) -> None:
         os.environ.setdefault("NCCL_MAX_CTAS", _SHARING_BLOCKS)
 
 
-def _neighbours(comm: Any) -> tuple[int, list[str | None]]:
+def _neighbours(comm: MPI.Comm) -> tuple[int, list[str | None]]:
     """Return this rank's number on its machine, and which devices each rank there is shown."""
     from mpi4py import MPI
 

@@ -10,7 +10,7 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -49,9 +49,9 @@ class PlacedArray(ABC):
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     nbytes: int
-    value: Any
+    value: OrtValue
 
     @abstractmethod
     def put(self, array: Array) -> None:
@@ -94,7 +94,7 @@ class HostArray(PlacedArray):
 class DeviceArray(PlacedArray):
     """An array in a device's memory, held by ``value``, an OrtValue."""
 
-    def __init__(self, value: Any, dtype: np.dtype[Any]) -> None:
+    def __init__(self, value: OrtValue, dtype: np.dtype[np.generic]) -> None:
         self.value, self.dtype, self.shape = value, dtype, tuple(value.shape())
         self.nbytes = dtype.itemsize * int(np.prod(self.shape))
 
@@ -171,17 +171,17 @@ class Provider(ABC):
         """Return ``array`` where the rank computes: on the CPU itself, elsewhere a copy."""
 
     @abstractmethod
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> PlacedArray:
+    def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> PlacedArray:
         """Return an array whose values are not set."""
 
-    def zeros(self, shape: Sequence[int], dtype: np.dtype[Any]) -> PlacedArray:
+    def zeros(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> PlacedArray:
         """Return an array of zeros."""
         array = self.empty(shape, dtype)
         array.zero()
         return array
 
     @abstractmethod
-    def fetch(self, value: Any) -> Array:
+    def fetch(self, value: OrtValue) -> Array:
         """Return an array of its own with the values of an output, an OrtValue."""
 
 
@@ -210,14 +210,14 @@ class CpuProvider(Provider):
     def place(self, array: Array) -> HostArray:
         return HostArray(array)
 
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> HostArray:
+    def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> HostArray:
         """Return an array at the start of a cache line."""
         size = dtype.itemsize * int(np.prod(shape))
         raw = np.empty(size + _ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % _ALIGNMENT
         return HostArray(raw[start : start + size].view(dtype).reshape(tuple(shape)))
 
-    def fetch(self, value: Any) -> Array:
+    def fetch(self, value: OrtValue) -> Array:
         # The memory may be an input's, which is not kept for the output's sake.
         array = np.empty(tuple(value.shape()), dtype_of_code(value.element_type()))
         if array.nbytes:

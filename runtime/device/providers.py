@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, Provider
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import Launched
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["check_provider", "provider_of"]
 
@@ -28,7 +31,7 @@ def check_provider(job: Launched) -> None:
         raise UserError(f"{flag}: expected --provider cuda")
 
 
-def provider_of(job: Launched, comm: Any) -> Provider:
+def provider_of(job: Launched, comm: MPI.Comm) -> Provider:
     """Return where this rank of a job computes; all ranks of ``comm`` call it.
 
     Raises `UserError` on every rank where one of them cannot.

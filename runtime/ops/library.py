@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-from typing import Any
+from typing import Any, TypedDict
 
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = [
+    "Cuda",
     "abort",
     "arena_peak_bytes",
     "ask",
@@ -22,6 +23,17 @@ __all__ = [
     "watch",
     "where",
 ]
+
+
+class Cuda(TypedDict, total=False):
+    """What a machine has, see `cuda`."""
+
+    nccl: str
+    cuda: str
+    driver: str
+    gpus: list[int]
+    names: list[str]
+    error: str
 
 
 def where() -> str:
@@ -38,12 +50,12 @@ def abort() -> None:
     _function("tensoropt_abort", None)()
 
 
-def cuda() -> dict[str, Any]:
+def cuda() -> Cuda:
     """Return what this machine has: ``nccl``, ``cuda`` and ``driver`` (versions, such as "13.0"),
     ``gpus`` (bytes of memory of each) and ``names``; or ``error``, one line, where something is
     missing.
     """
-    facts: dict[str, Any] = json.loads(_text("tensoropt_cuda"))
+    facts: Cuda = json.loads(_text("tensoropt_cuda"))
     return facts
 
 
@@ -113,7 +125,7 @@ def _text(name: str) -> str:
 
 
 @functools.cache
-def _function(name: str, result: Any, *arguments: Any) -> Any:
+def _function(name: str, result: type[object] | None, *arguments: type[object]) -> Any:
     function = getattr(_library(), name)
     function.restype, function.argtypes = result, arguments
     return function

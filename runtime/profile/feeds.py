@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ __all__ = ["drawn_input"]
 _NAMES = {"float": "float32", "double": "float64"}
 
 
-def drawn_input(name: str, kind: str, shape: list[Any], seed: int) -> Array:
+def drawn_input(name: str, kind: str, shape: Sequence[int | str | None], seed: int) -> Array:
     """Return a tensor of ONNX Runtime's type text ``kind``, such as ``tensor(float)``.
 
     Real numbers lie in [0.5, 1): none is so small that arithmetic slows down. Integers are 0 or 1,
@@ -24,9 +24,10 @@ def drawn_input(name: str, kind: str, shape: list[Any], seed: int) -> Array:
     element = kind.removeprefix("tensor(").removesuffix(")")
     if not kind.startswith("tensor(") or element == "string":
         raise UserError(f"input '{name}': expected a tensor of numbers, got: {kind}")
-    if not all(isinstance(size, int) for size in shape):
+    sizes = [size for size in shape if isinstance(size, int)]
+    if len(sizes) < len(shape):
         raise UserError(f"input '{name}': expected a static shape, got: {shape}")
     dtype, draw = dtype_of(_NAMES.get(element, element)), np.random.default_rng(seed)
     if dtype.kind in "iub":
-        return draw.integers(0, 2, shape).astype(dtype)
-    return draw.uniform(0.5, 1.0, shape).astype(dtype)
+        return draw.integers(0, 2, sizes).astype(dtype)
+    return draw.uniform(0.5, 1.0, sizes).astype(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 __all__ = ["COLLECTIVES", "kernel_times_s", "merged"]
 
@@ -18,6 +18,15 @@ _KEPT = 0.1  # the part of the runs, from the fastest, that counts: others were 
 
 Times = dict[str, tuple[str, float]]
 """By the name of a node its operator and its time in seconds."""
+
+
+class _Event(TypedDict):
+    """An event of a trace; microseconds."""
+
+    name: str
+    ts: float
+    dur: float
+    args: dict[str, str]
 
 
 def kernel_times_s(path: Path, warm_up: int) -> Times:
@@ -43,7 +52,7 @@ def kernel_times_s(path: Path, warm_up: int) -> Times:
     }
 
 
-def _in_order(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _in_order(events: Iterable[_Event]) -> list[_Event]:
     """Return runs and kernels by their start; the event of a run is written when it ends."""
     wanted = [e for e in events if e["name"] == "model_run" or e["name"].endswith(_KERNEL)]
     return sorted(wanted, key=lambda event: (event["ts"], -event["dur"]))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.device.providers import provider_of
@@ -20,6 +20,9 @@ from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores, slowest_s
 from tensoropt.runtime.session.session import Session, rank_session
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["run_profile"]
 
@@ -35,7 +38,7 @@ class _Place:
     provider: Provider
 
 
-def run_profile(job: ProfileJob, comm: Any, link: LauncherLink) -> list[Measured]:
+def run_profile(job: ProfileJob, comm: MPI.Comm, link: LauncherLink) -> list[Measured]:
     """Run the tasks on the ranks of ``comm``; the results are whole on rank 0 only.
 
     Ends after the task at which the person asked to stop.
@@ -47,7 +50,7 @@ def run_profile(job: ProfileJob, comm: Any, link: LauncherLink) -> list[Measured
     return list(_all(job, comm, link))
 
 
-def _all(job: ProfileJob, comm: Any, link: LauncherLink) -> Iterator[Measured]:
+def _all(job: ProfileJob, comm: MPI.Comm, link: LauncherLink) -> Iterator[Measured]:
     provider = provider_of(job, comm)
     if not job.tasks:
         yield _gpus(provider)
@@ -76,7 +79,7 @@ def _gpus(provider: Provider) -> Measured:
     return Measured(gpu_bytes=facts["gpus"], gpu_names=facts["names"])
 
 
-def _task(job: ProfileJob, task: Task, comm: Any, place: _Place, left_s: float) -> Measured:
+def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: float) -> Measured:
     path = Path(task.path(comm.rank))
     trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
     session, error = made_on_all(comm, partial(_open, path, place, trace))
@@ -100,7 +103,7 @@ def _open(path: Path, place: _Place, trace: Path | None) -> Session:
     return session
 
 
-def _warm_up(session: Session, comm: Any, seconds: float, left_s: float) -> int:
+def _warm_up(session: Session, comm: MPI.Comm, seconds: float, left_s: float) -> int:
     """Run a few times; return how many runs take ``seconds``, the same on all ranks.
 
     One at least, and no more than take ``left_s``.
@@ -111,7 +114,7 @@ def _warm_up(session: Session, comm: Any, seconds: float, left_s: float) -> int:
     return int(comm.bcast(max(min(fits, int(min(left_s / least_s, _MOST_RUNS))), 1)))
 
 
-def _times(session: Session, comm: Any, runs: int, most_s: float) -> list[float]:
+def _times(session: Session, comm: MPI.Comm, runs: int, most_s: float) -> list[float]:
     """Return the times of ``runs`` runs, or of fewer where those take more than ``most_s``.
 
     They are the same on all ranks, so all of them end together.

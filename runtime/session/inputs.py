@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -116,7 +115,7 @@ def _has_arithmetic(tensor: Tensor) -> bool:
     return any(isinstance(size, str) and terms(size) != [size] for size in tensor.shape)
 
 
-def check_dtype(path: str, tensor: Tensor, dtype: np.dtype[Any]) -> None:
+def check_dtype(path: str, tensor: Tensor, dtype: np.dtype[np.generic]) -> None:
     """Raise `UserError` unless an array of ``dtype`` in the file ``path`` can be the input."""
     expected = dtype_of(tensor.dtype)
     if tensor.dtype == STRING:
@@ -152,7 +151,7 @@ def _learned(name: str, found: int, dims: dict[str, int]) -> int:
     return dims.setdefault(name, known if isinstance(known, int) else found)
 
 
-def as_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+def as_dtype(array: Array, dtype: np.dtype[np.generic]) -> Array:
     """Return an array of a file as what it is: raw bytes of a type that numpy lacks, or text."""
     if dtype.hasobject:
         return array.astype(object)
@@ -188,7 +187,7 @@ def rounded_otherwise(array: Array, name: str) -> Array:
     return (array.astype(np.float64) * (1 + step)).astype(array.dtype)
 
 
-def _drawn(job: Job, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _drawn(job: Job, name: str, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
     """Floats are drawn as the job says, booleans fair, integers small: they often index tables.
 
     Strings are letters.
@@ -201,7 +200,7 @@ def _drawn(job: Job, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
     if dtype.kind in "iu":
         low, high = job.int_range
         return random.integers(low, high, shape).astype(dtype)
-    kind: Any = np.float64 if dtype == np.float64 else np.float32
+    kind = np.float64 if dtype == np.float64 else np.float32
     if job.draw == "uniform":
         return random.random(shape, dtype=kind).astype(dtype)
     array = random.standard_normal(shape, dtype=kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tensoropt.runtime.plan.layout import Layout, gather_global
 from tensoropt.runtime.session.session import cores
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = [
     "first_error",
@@ -28,7 +31,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-def share_of_cores(comm: Any) -> int:
+def share_of_cores(comm: MPI.Comm) -> int:
     """Return the cores of this machine per rank on it, at least one."""
     from mpi4py import MPI
 
@@ -38,14 +41,14 @@ def share_of_cores(comm: Any) -> int:
     return max(1, cores() // int(ranks))
 
 
-def wait_idle(comm: Any) -> None:
+def wait_idle(comm: MPI.Comm) -> None:
     """Wait until every rank is here, asleep: MPI's own waiting would keep the cores busy."""
     request = comm.Ibarrier()
     while not request.Test():
         time.sleep(0.002)
 
 
-def first_error(comm: Any, error: str | None) -> str | None:
+def first_error(comm: MPI.Comm, error: str | None) -> str | None:
     """Return the first rank's error with that rank's name, the same on all; None if none has one.
 
     Ranks that are done before others wait asleep.
@@ -55,7 +58,7 @@ def first_error(comm: Any, error: str | None) -> str | None:
     return next(errors, None)
 
 
-def made_on_all(comm: Any, make: Callable[[], T]) -> tuple[T | None, str | None]:
+def made_on_all(comm: MPI.Comm, make: Callable[[], T]) -> tuple[T | None, str | None]:
     """Return what ``make`` gives and no error, or nothing and the first rank's `UserError`.
 
     The same of the two on all ranks, which all call this.
@@ -69,14 +72,14 @@ def made_on_all(comm: Any, make: Callable[[], T]) -> tuple[T | None, str | None]
     return (made if error is None else None), error
 
 
-def timed_s(run: Callable[[], Any]) -> float:
+def timed_s(run: Callable[[], object]) -> float:
     """Return how long ``run`` takes, in seconds."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def slowest_s(comm: Any, run: Callable[[], Any]) -> float:
+def slowest_s(comm: MPI.Comm, run: Callable[[], object]) -> float:
     """Return the slowest rank's time of ``run``, in seconds; all ranks begin together."""
     from mpi4py import MPI
 
@@ -84,13 +87,13 @@ def slowest_s(comm: Any, run: Callable[[], Any]) -> float:
     return float(comm.allreduce(timed_s(run), MPI.MAX))
 
 
-def largest(comm: Any, value: int | None) -> int | None:
+def largest(comm: MPI.Comm, value: int | None) -> int | None:
     """Return the largest of the ranks' values, None where no rank has one."""
     found = [one for one in comm.allgather(value) if one is not None]
     return max(found, default=None)
 
 
-def gather(name: str, part: Array, layout: Layout, comm: Any, copy: int = 0) -> Array:
+def gather(name: str, part: Array, layout: Layout, comm: MPI.Comm, copy: int = 0) -> Array:
     """Return the whole output on rank 0, elsewhere the rank's own part.
 
     Of a layout that replicates, ``copy`` says which ranks' parts are taken.
@@ -99,7 +102,7 @@ def gather(name: str, part: Array, layout: Layout, comm: Any, copy: int = 0) -> 
         return _gathered_objects(part, layout, comm, copy)
     facts = comm.gather((part.shape, part.dtype.name))
     sources = layout.sources(copy)
-    if comm.rank != 0:
+    if facts is None:  # on the other ranks
         if comm.rank in sources:
             comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
         return part
@@ -112,7 +115,7 @@ def gather(name: str, part: Array, layout: Layout, comm: Any, copy: int = 0) -> 
     return gather_global(parts, layout, copy)
 
 
-def _gathered_objects(part: Array, layout: Layout, comm: Any, copy: int) -> Array:
+def _gathered_objects(part: Array, layout: Layout, comm: MPI.Comm, copy: int) -> Array:
     """Return the whole output of strings on rank 0, which have no bytes to send as they are."""
     parts = comm.gather(part if comm.rank in layout.sources(copy) else None)
     return part if parts is None else gather_global(dict(enumerate(parts)), layout, copy)
@@ -122,7 +125,7 @@ def _bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def gather_into(whole: Array | None, part: Array, layout: Layout, comm: Any) -> None:
+def gather_into(whole: Array | None, part: Array, layout: Layout, comm: MPI.Comm) -> None:
     """Write a tensor into ``whole`` on rank 0, one rank's part at a time.
 
     ``whole`` is None on the other ranks; ``part`` is this rank's. The layout is not partial.

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.drawing import DROPOUT, RANDOM
 from tensoropt.runtime.support.errors import UserError
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["seeded_model"]
 
@@ -29,17 +32,17 @@ def seeded_model(model: Path, plan: Plan) -> bytes | None:
     import onnx
 
     given = list(_drawing(onnx.load(plan.graph(0), load_external_data=False).graph))
-    given = [node for node in given if _seed(node) is not None]
+    given = [node for node in given if _seed(node)]
     if not given:
         return None
     whole = onnx.load(model, load_external_data=False)
-    if any(_seed(node) is None for held in whole.functions for node in _drawing(held)):
+    if any(not _seed(node) for held in whole.functions for node in _drawing(held)):
         whole = _inlined(model, whole)
-    _give(model, [node for node in _drawing(whole.graph) if _seed(node) is None], given)
+    _give(model, [node for node in _drawing(whole.graph) if not _seed(node)], given)
     return bytes(whole.SerializeToString())
 
 
-def _inlined(model: Path, whole: Any) -> Any:
+def _inlined(model: Path, whole: onnx.ModelProto) -> onnx.ModelProto:
     """Return ``whole`` without functions, as it was compiled: each call draws its own numbers."""
     import onnx.inliner
 
@@ -53,7 +56,7 @@ def _inlined(model: Path, whole: Any) -> Any:
     return inlined
 
 
-def _drawing(graph: Any) -> Iterator[Any]:
+def _drawing(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes that draw numbers, also those inside other nodes, in their order."""
     for node in graph.node:
         if node.op_type in _DRAWING and node.domain in ("", "ai.onnx"):
@@ -63,12 +66,12 @@ def _drawing(graph: Any) -> Iterator[Any]:
                 yield from _drawing(held.g)
 
 
-def _seed(node: Any) -> Any:
-    """Return the attribute ``seed``, if there is one."""
-    return next((held for held in node.attribute if held.name == "seed"), None)
+def _seed(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
+    """Return the attribute ``seed``, nothing where there is none."""
+    return [held for held in node.attribute if held.name == "seed"][:1]
 
 
-def _give(model: Path, lacking: list[Any], given: list[Any]) -> None:
+def _give(model: Path, lacking: list[onnx.NodeProto], given: list[onnx.NodeProto]) -> None:
     counts = Counter(node.name for node in lacking)
     named = {(node.op_type, node.name): node for node in given}
     rest = []
@@ -77,12 +80,14 @@ def _give(model: Path, lacking: list[Any], given: list[Any]) -> None:
         if held is None:
             rest.append(node)
         else:
-            node.attribute.append(_seed(held))
+            node.attribute.extend(_seed(held))
             given.remove(held)
     _give_in_order(model, rest, _by_operator(given))
 
 
-def _give_in_order(model: Path, lacking: list[Any], given: Mapping[str, list[Any]]) -> None:
+def _give_in_order(
+    model: Path, lacking: list[onnx.NodeProto], given: Mapping[str, list[onnx.NodeProto]]
+) -> None:
     """Give seeds where each operator has as many nodes as the plan has seeds for."""
     for op_type, nodes in _by_operator(lacking).items():
         seeds = [_seed(node) for node in given.get(op_type, ())]
@@ -94,11 +99,11 @@ def _give_in_order(model: Path, lacking: list[Any], given: Mapping[str, list[Any
                 f"plan's {len(seeds)} seeds is unknown, expected nodes with names of their own"
             )
         for node, seed in zip(nodes, seeds, strict=True):
-            node.attribute.append(seed)
+            node.attribute.extend(seed)
 
 
-def _by_operator(nodes: list[Any]) -> dict[str, list[Any]]:
-    table: dict[str, list[Any]] = {}
+def _by_operator(nodes: list[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
+    table: dict[str, list[onnx.NodeProto]] = {}
     for node in nodes:
         table.setdefault(node.op_type, []).append(node)
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
@@ -121,7 +121,7 @@ class Session:
             return strings
         return self._provider.fetch(value)
 
-    def signature(self) -> list[tuple[str, str, list[Any]]]:
+    def signature(self) -> list[tuple[str, str, list[int | str | None]]]:
         """Return name, type such as ``tensor(float)``, and shape of each input."""
         return [(value.name, value.type, value.shape) for value in self._session.get_inputs()]
 

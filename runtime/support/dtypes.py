@@ -49,7 +49,7 @@ def is_native(name: str) -> bool:
     return name not in ONNX_CODES
 
 
-def dtype_of(name: str) -> np.dtype[Any]:
+def dtype_of(name: str) -> np.dtype[np.generic]:
     """Return the numpy dtype called ``name``; raises `UserError` where there is none."""
     if name == STRING:
         return np.dtype(object)
@@ -58,18 +58,18 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
         name = getattr(ml_dtypes, name)
     try:
-        dtype: np.dtype[Any] = np.dtype(name)
+        dtype: np.dtype[np.generic] = np.dtype(name)
     except TypeError:
         raise UserError(f"unknown element type, got: {name}") from None
     return dtype
 
 
-def name_of(dtype: np.dtype[Any]) -> str:
+def name_of(dtype: np.dtype[np.generic]) -> str:
     """Return what `dtype_of` calls the type of an array."""
     return STRING if dtype.hasobject else dtype.name
 
 
-def dtype_of_code(code: int) -> np.dtype[Any]:
+def dtype_of_code(code: int) -> np.dtype[np.generic]:
     """Return the dtype that ONNX gives a number; raises `UserError` where arrays have none."""
     if code not in _NAMES:
         raise UserError(f"arrays have no such element type, got: ONNX's number {code}")

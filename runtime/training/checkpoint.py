@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,8 +26,12 @@ from tensoropt.runtime.support.files import file_mode
 from tensoropt.runtime.training.plan import State, TrainingPlan
 from tensoropt.runtime.training.state import Held
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 __all__ = [
     "DTYPES",
+    "Facts",
     "Progress",
     "check_checkpoint",
     "checkpoints_in",
@@ -38,6 +42,9 @@ __all__ = [
     "weights_of",
     "write_checkpoint",
 ]
+
+Facts = tuple[str | int, ...]
+"""The element type of a tensor in a checkpoint, as safetensors calls it, and its sizes."""
 
 _FORMAT = "tensoropt-checkpoint-1"
 
@@ -92,7 +99,7 @@ def keep_latest(folder: Path, count: int) -> None:
 
 
 def write_checkpoint(
-    path: Path, held: Held, progress: Progress, comm: Any, *, moments: bool = True
+    path: Path, held: Held, progress: Progress, comm: MPI.Comm, *, moments: bool = True
 ) -> None:
     """Write what the ranks of ``comm`` hold to ``path``; every rank calls this.
 
@@ -109,7 +116,7 @@ def write_checkpoint(
 
 
 def _header(plan: TrainingPlan, states: Sequence[State], progress: Progress) -> bytes:
-    entries: dict[str, Any] = {"__metadata__": _metadata(plan, progress)}
+    entries: dict[str, object] = {"__metadata__": _metadata(plan, progress)}
     start = 0
     for state in states:
         end = start + _size(state)
@@ -142,7 +149,7 @@ def _metadata(plan: TrainingPlan, progress: Progress) -> dict[str, str]:
 
 @contextmanager
 def _written(
-    path: Path, header: bytes, states: Sequence[State], comm: Any
+    path: Path, header: bytes, states: Sequence[State], comm: MPI.Comm
 ) -> Iterator[Mapping[str, Array]]:
     """Give the places in a new file by tensor on rank 0, and the file its name at the end."""
     aside: Path | None = None
@@ -166,7 +173,7 @@ def _written(
                 aside.unlink()
 
 
-def _agree(path: Path, error: str | None, comm: Any) -> None:
+def _agree(path: Path, error: str | None, comm: MPI.Comm) -> None:
     error = comm.bcast(error)
     if error is not None:
         raise UserError(f"{path}: {error}")
@@ -219,7 +226,7 @@ def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
     return None
 
 
-def weights_of(path: Path) -> dict[str, tuple[Any, ...]]:
+def weights_of(path: Path) -> dict[str, Facts]:
     """Return types and shapes of the parameters and buffers in a checkpoint."""
     metadata, tensors = _opened(path)
     moments = json.loads(metadata["moments"])
@@ -244,7 +251,7 @@ def check_checkpoint(plan: TrainingPlan, path: Path) -> Progress:
     return Progress(**json.loads(metadata["progress"]))
 
 
-def _check_tensors(plan: TrainingPlan, path: Path, found: Mapping[str, tuple[Any, ...]]) -> None:
+def _check_tensors(plan: TrainingPlan, path: Path, found: Mapping[str, Facts]) -> None:
     expected = {s.name: (DTYPES[s.tensor.dtype], *s.tensor.shape) for s in plan.state}
     for name, facts in expected.items():
         if name not in found:
@@ -259,12 +266,12 @@ def _check_tensors(plan: TrainingPlan, path: Path, found: Mapping[str, tuple[Any
         raise UserError(f"{path}: tensor '{extra[0]}' is not in the state of {plan.folder}")
 
 
-def facts_text(facts: tuple[Any, ...]) -> str:
+def facts_text(facts: Facts) -> str:
     """Return a tensor's type and shape as text."""
     return f"{facts[0]} {'x'.join(map(str, facts[1:])) or 'scalar'}"
 
 
-def _opened(path: Path) -> tuple[dict[str, str], dict[str, tuple[Any, ...]]]:
+def _opened(path: Path) -> tuple[dict[str, str], dict[str, Facts]]:
     """Return metadata, and by tensor its type and shape."""
     from safetensors import SafetensorError, safe_open
 

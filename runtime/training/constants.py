@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["constant_bytes", "constants", "tensor_bytes", "tensor_dtype"]
 
 
-def constants(model: Any) -> Iterator[tuple[str, Any]]:
+def constants(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
     """Yield the initializers and constants of the main graph (TensorProto) by name."""
     for tensor in model.graph.initializer:
         yield tensor.name, tensor
@@ -22,15 +25,15 @@ def constants(model: Any) -> Iterator[tuple[str, Any]]:
                     yield node.output[0], attribute.t
 
 
-def tensor_dtype(tensor: Any) -> np.dtype[Any]:
+def tensor_dtype(tensor: onnx.TensorProto) -> np.dtype[np.generic]:
     """Return the element type of a TensorProto."""
     import onnx
 
-    found: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    found: np.dtype[np.generic] = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     return found
 
 
-def tensor_bytes(tensor: Any) -> int:
+def tensor_bytes(tensor: onnx.TensorProto) -> int:
     """Return the size of a TensorProto in memory."""
     return int(np.prod(tensor.dims, dtype=np.int64)) * tensor_dtype(tensor).itemsize
 

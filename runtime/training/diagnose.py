@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
 from tensoropt.runtime.session.session import Session, every_value_session
 from tensoropt.runtime.training.finite import all_finite
 from tensoropt.runtime.training.step import TrainingStep
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["first_not_finite"]
 
@@ -23,7 +26,7 @@ class _Place(NamedTuple):
     what: str
 
 
-def first_not_finite(step: TrainingStep, threads: int, comm: Any) -> str | None:
+def first_not_finite(step: TrainingStep, threads: int, comm: MPI.Comm) -> str | None:
     """Return what is NaN or infinite first, over all ranks, in the run that ``step`` is fed for.
 
     Every rank calls this. The graph runs again, unoptimised, with values as outputs: those of an

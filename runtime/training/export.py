@@ -5,15 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
-from tensoropt.runtime.training.checkpoint import DTYPES, facts_text, weights_of
+from tensoropt.runtime.training.checkpoint import DTYPES, Facts, facts_text, weights_of
 from tensoropt.runtime.training.constants import constants, tensor_bytes, tensor_dtype
 from tensoropt.runtime.training.inference import for_inference
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["export_model"]
 
@@ -56,12 +59,14 @@ def export_model(model: Path, checkpoint: Path, out: Path) -> None:
         raise UserError(f"--export {out}: {one_line(error)}") from None
 
 
-def _check(checkpoint: Path, name: str, facts: tuple[Any, ...], places: Mapping[str, Any]) -> None:
+def _check(
+    checkpoint: Path, name: str, facts: Facts, places: Mapping[str, onnx.TensorProto]
+) -> None:
     if name not in places:
         near = did_you_mean(name, places)
         raise UserError(f"{checkpoint}: the model has no weight '{name}'{near}")
     dtype = tensor_dtype(places[name]).name
-    expected = (DTYPES.get(dtype, dtype), *places[name].dims)
+    expected: Facts = (DTYPES.get(dtype, dtype), *places[name].dims)
     if facts != expected:
         raise UserError(
             f"{checkpoint}: tensor '{name}': expected {facts_text(expected)}, "
@@ -70,8 +75,8 @@ def _check(checkpoint: Path, name: str, facts: tuple[Any, ...], places: Mapping[
 
 
 def _write(
-    model: Any,
-    places: Mapping[str, Any],
+    model: onnx.ModelProto,
+    places: Mapping[str, onnx.TensorProto],
     folder: Path,
     checkpoint: Path,
     trained: set[str],
@@ -92,19 +97,19 @@ def _write(
         graph.replace(out)
 
 
-def _data_path(places: Mapping[str, Any], trained: set[str], out: Path) -> Path | None:
+def _data_path(places: Mapping[str, onnx.TensorProto], trained: set[str], out: Path) -> Path | None:
     """Return where external data goes, None where the graph's own file can hold it."""
     small = not any(_is_outside(tensor) for tensor in places.values())
     size = sum(tensor_bytes(places[name]) for name in trained)
     return None if small and size < _INLINE else out.with_name(f"{out.name}.data")
 
 
-def _is_outside(tensor: Any) -> bool:
+def _is_outside(tensor: onnx.TensorProto) -> bool:
     return bool(tensor.data_location == 1)  # TensorProto.EXTERNAL
 
 
 def _fill(
-    places: Mapping[str, Any],
+    places: Mapping[str, onnx.TensorProto],
     folder: Path,
     checkpoint: Path,
     trained: set[str],
@@ -123,7 +128,9 @@ def _fill(
                 _set(tensor, numpy_helper.to_array(tensor, str(folder)), data, location)
 
 
-def _set(tensor: Any, array: Array, data: IO[bytes] | None, location: str) -> None:
+def _set(tensor: onnx.TensorProto, array: Array, data: IO[bytes] | None, location: str) -> None:
+    import onnx
+
     for field in _DATA_FIELDS:
         tensor.ClearField(field)
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -131,7 +138,7 @@ def _set(tensor: Any, array: Array, data: IO[bytes] | None, location: str) -> No
         tensor.raw_data = raw.tobytes()
         return
     data.write(bytes(-data.tell() % _PAGE))
-    tensor.data_location = 1
+    tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", data.tell()), ("length", raw.nbytes)):
         tensor.external_data.add(key=key, value=str(value))
     data.write(raw.data)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["for_inference"]
 
 
-def for_inference(model: Any) -> None:
+def for_inference(model: onnx.ModelProto) -> None:
     """Let the nodes of an ONNX ``model`` that are others in training be as in inference, in place.
 
     BatchNormalization reads running statistics, Dropout returns its operand. A node whose further
@@ -28,7 +31,7 @@ def for_inference(model: Any) -> None:
     _drop_unread(graph, stored & read)
 
 
-def _read(graph: Any) -> Iterator[str]:
+def _read(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the names that a graph and those inside its nodes read."""
     for node in graph.node:
         yield from node.input
@@ -38,7 +41,7 @@ def _read(graph: Any) -> Iterator[str]:
     yield from (value.name for value in graph.output)
 
 
-def _drop_unread(graph: Any, names: set[str]) -> None:
+def _drop_unread(graph: onnx.GraphProto, names: set[str]) -> None:
     """Remove those of the initializers ``names`` that nothing reads any more."""
     unread = names.difference(_read(graph))
     kept = [tensor for tensor in graph.initializer if tensor.name not in unread]
@@ -47,7 +50,7 @@ def _drop_unread(graph: Any, names: set[str]) -> None:
         graph.initializer.extend(kept)
 
 
-def _normalise(node: Any) -> None:
+def _normalise(node: onnx.NodeProto) -> None:
     kept = [held for held in node.attribute if held.name != "training_mode"]
     if len(kept) < len(node.attribute):
         del node.attribute[:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tensoropt.runtime.support.job import Launched
 
@@ -80,7 +79,7 @@ class TrainResult:
     interrupted: bool = False
     error: str | None = None
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what JSON output holds."""
         facts = dict(vars(self))
         time_s = self.step_time_s

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.labels import check_labels, describe_integers
 from tensoropt.runtime.training.schedule import LossScale, learning_rate, seed_of
 from tensoropt.runtime.training.step import TrainingStep
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["StepFacts", "StoppedError", "Trainer"]
 
@@ -44,7 +47,7 @@ class Trainer:
     """Takes steps; ``progress`` says how far it is, ``written`` which checkpoint is the last."""
 
     def __init__(
-        self, job: TrainJob, step: TrainingStep, progress: Progress, threads: int, comm: Any
+        self, job: TrainJob, step: TrainingStep, progress: Progress, threads: int, comm: MPI.Comm
     ) -> None:
         self.job, self._step, self.progress = job, step, progress
         self.plan, self.held = step.plan, step.held

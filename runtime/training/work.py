@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensoropt.runtime.device.provider import MemoryMeter
 from tensoropt.runtime.device.providers import provider_of
@@ -28,10 +28,13 @@ from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import ROLES, TrainingStep
 from tensoropt.runtime.training.trainer import StoppedError, Trainer
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 __all__ = ["run_training"]
 
 
-def run_training(job: TrainJob, comm: Any, link: LauncherLink) -> TrainResult:
+def run_training(job: TrainJob, comm: MPI.Comm, link: LauncherLink) -> TrainResult:
     """Train on the ranks of ``comm``; the result is whole on rank 0 only.
 
     A loss or gradient that is not finite ends training with a result that says so. A failure of
@@ -58,7 +61,7 @@ def run_training(job: TrainJob, comm: Any, link: LauncherLink) -> TrainResult:
 
 
 def _open(
-    job: TrainJob, held: Held, threads: int, folder: Path, comm: Any
+    job: TrainJob, held: Held, threads: int, folder: Path, comm: MPI.Comm
 ) -> tuple[TrainingStep | None, str | None, str | None]:
     """Return the rank's step, what became of CUDA graphs if they were asked for, and an error.
 
@@ -83,7 +86,7 @@ def _trained(
     trainer: Trainer,
     memory: MemoryMeter,
     link: LauncherLink,
-    comm: Any,
+    comm: MPI.Comm,
     graphs: str | None,
 ) -> TrainResult:
     start, plan = trainer.progress, trainer.plan
@@ -113,7 +116,7 @@ def _trained(
     )
 
 
-def _measured(trainer: Trainer, memory: MemoryMeter, comm: Any) -> dict[str, Any]:
+def _measured(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, Any]:
     """Return what was measured beside times, of the rank that has most, and the prediction."""
     predicted = trainer.plan.plan.document["predicted"]
     return {
@@ -128,7 +131,7 @@ def _measured(trainer: Trainer, memory: MemoryMeter, comm: Any) -> dict[str, Any
 
 
 def _take_steps(
-    job: TrainJob, trainer: Trainer, log: Log, link: LauncherLink, comm: Any
+    job: TrainJob, trainer: Trainer, log: Log, link: LauncherLink, comm: MPI.Comm
 ) -> str | None:
     """Take all steps, or as many as can be; returns what stopped them, if not a person."""
     last = trainer.progress.step + job.steps
@@ -153,7 +156,7 @@ def _is_due(job: TrainJob, step: int) -> bool:
     return job.checkpoint_every is not None and step % job.checkpoint_every == 0
 
 
-def _checkpoint(job: TrainJob, trainer: Trainer, comm: Any) -> str | None:
+def _checkpoint(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | None:
     """Write a checkpoint of where training is, unless it is there; returns its path."""
     if job.checkpoint is None:
         return None
@@ -168,7 +171,7 @@ def _checkpoint(job: TrainJob, trainer: Trainer, comm: Any) -> str | None:
     return str(path)
 
 
-def _export(job: TrainJob, trainer: Trainer, comm: Any) -> str | None:
+def _export(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | None:
     if job.export is None or job.model is None:
         return None
     path = Path(job.export)
@@ -186,7 +189,7 @@ def _export(job: TrainJob, trainer: Trainer, comm: Any) -> str | None:
     return str(path)
 
 
-def _held_bytes(trainer: Trainer, comm: Any) -> dict[str, int]:
+def _held_bytes(trainer: Trainer, comm: MPI.Comm) -> dict[str, int]:
     """Return what the rank that holds most of each kind holds."""
     mine = trainer.held.bytes_by_kind()
     mine["constants_bytes"] = trainer.constant_bytes()
