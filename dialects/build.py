@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensoropt.dialects.elements import element_of, to_dense
 from tensoropt.dialects.mlir import ir
@@ -189,7 +189,7 @@ class Build:
         """Return a constant without dimensions, of the element type of ``like``."""
         return self.constant(self.like(value, like))
 
-    def like(self, values: npt.ArrayLike, like: ir.Value) -> npt.NDArray[Any]:
+    def like(self, values: npt.ArrayLike, like: ir.Value) -> npt.NDArray[np.generic]:
         """Return an array of ``values``, of the element type of ``like``."""
         import numpy as np
 

@@ -6,13 +6,17 @@ All functions build at the current insertion point. Shapes are local ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.topt import MESH, AxisConstantOp
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["all_gather", "all_reduce", "axis_constant", "grid_axes", "reduction_attr"]
 
@@ -44,7 +48,9 @@ def all_gather(
     ).result
 
 
-def axis_constant(values: Any, axes: Sequence[int], location: ir.Location) -> ir.Value:
+def axis_constant(
+    values: npt.NDArray[np.generic], axes: Sequence[int], location: ir.Location
+) -> ir.Value:
     """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
     stacked = to_dense(values)
     kind = ir.RankedTensorType(stacked.type)

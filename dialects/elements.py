@@ -197,7 +197,7 @@ def _from_hex(digits: str, element: Element, shape: tuple[int, ...]) -> Array:
     return raw.view(element.dtype).reshape(shape).copy()
 
 
-def _parse_token(token: str, element: Element) -> Any:
+def _parse_token(token: str, element: Element) -> object:
     if token.startswith('"'):
         return ir.StringAttr(ir.Attribute.parse(token)).value_bytes
     if not token.startswith("0x"):

@@ -136,7 +136,7 @@ def attributes(op: ir.Operation) -> Iterator[str]:
     return (name for name in op.attributes if not name.startswith("topt."))
 
 
-def attribute(op: ir.Operation, name: str, default: Any = None) -> Any:
+def attribute(op: ir.Operation, name: str, default: object = None) -> Any:
     """Return an ONNX attribute as int, float, str (bytes if not UTF-8), list or array.
 
     A type attribute is returned as its MLIR type; ``default`` stands for one that is not there.
@@ -159,7 +159,7 @@ def _text(value: ir.StringAttr) -> str | bytes:
         return raw
 
 
-_CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+_CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], object]], ...] = (
     (ir.IntegerAttr, lambda value: value.value),
     (ir.FloatAttr, lambda value: value.value),
     (ir.StringAttr, _text),

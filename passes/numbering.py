@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt.keys import FOLLOWS, GRADIENTS, ID, REPEATS
+from tensoropt.dialects.topt.keys import FOLLOWS, GRADIENTS, ID, REPEATS, Carried
 
 __all__ = ["forget_removed"]
 
@@ -29,7 +29,8 @@ def forget_removed(module: ir.Module) -> None:
 
 
 def _numbers(main: ir.Operation, ops: list[ir.Operation]) -> Iterator[int]:
-    for held in (*(own for _, own in onnx.arguments(main)), *(op.attributes for op in ops)):
+    carried: list[Carried] = [own for _, own in onnx.arguments(main)]
+    for held in (*carried, *(op.attributes for op in ops)):
         if ID.on(held):
             yield ID.of(held)
 

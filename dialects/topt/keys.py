@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule_text import NamedRule
@@ -62,6 +62,7 @@ __all__ = [
     "STRATEGY",
     "TRAINING",
     "UPDATES",
+    "Carried",
     "Key",
 ]
 
@@ -73,6 +74,13 @@ Setting = str | int | float
 PREFIX = "topt."
 
 MODULE, OPERATION, ARGUMENT, RESULT = "the module", "an operation", "an argument", "a result"
+
+
+class Carried(Protocol):
+    """What holds attributes: those of an operation, or a dictionary."""
+
+    def __contains__(self, name: str, /) -> bool: ...
+    def __getitem__(self, name: str, /) -> ir.Attribute: ...
 
 
 @dataclass(frozen=True)
@@ -93,23 +101,23 @@ class Key(Generic[T]):
     kind: Kind[T]
     places: tuple[str, ...]
 
-    def on(self, held: Any) -> bool:
+    def on(self, held: Carried) -> bool:
         """Say whether ``held`` has the attribute."""
         return self.name in held
 
     @overload
-    def get(self, held: Any) -> T | None: ...
+    def get(self, held: Carried) -> T | None: ...
     @overload
-    def get(self, held: Any, default: T) -> T: ...
-    def get(self, held: Any, default: T | None = None) -> T | None:
+    def get(self, held: Carried, default: T) -> T: ...
+    def get(self, held: Carried, default: T | None = None) -> T | None:
         """Return what ``held`` has under this key, ``default`` if it has nothing."""
         return self.kind.read(held[self.name]) if self.name in held else default
 
-    def of(self, held: Any) -> T:
+    def of(self, held: Carried) -> T:
         """Return what ``held`` has under this key; raises KeyError if it has nothing."""
         return self.kind.read(held[self.name])
 
-    def set(self, held: Any, value: T) -> None:
+    def set(self, held: ir.OpAttributeMap | dict[str, ir.Attribute], value: T) -> None:
         """Write ``value`` into the attributes ``held`` of an operation."""
         held[self.name] = self.kind.write(value)
 
@@ -117,7 +125,7 @@ class Key(Generic[T]):
         """Return the attribute by its name, to be put among others."""
         return {self.name: self.kind.write(value)}
 
-    def remove(self, held: Any) -> None:
+    def remove(self, held: ir.OpAttributeMap | dict[str, ir.Attribute]) -> None:
         """Take the attribute away from ``held``, where it has it."""
         if self.name in held:
             del held[self.name]

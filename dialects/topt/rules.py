@@ -30,7 +30,7 @@ def rule_attr(rule: NamedRule) -> RuleAttr:
     return held
 
 
-def rule_of_attr(attribute: Any) -> NamedRule:
+def rule_of_attr(attribute: RuleAttr) -> NamedRule:
     """Return the rule that a `#topt.rule` attribute holds; raises UserError for a wrong one."""
     extras = {item.name: item.attr for item in ir.DictAttr(attribute.extras)}
     for name in extras:

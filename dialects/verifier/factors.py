@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensoropt.compiler.layout.rule import Dims, Factor
 from tensoropt.compiler.layout.rule_text import NamedRule
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.dialect import RuleAttr
 from tensoropt.dialects.topt.rules import rule_of_attr
 
 __all__ = ["rule_problem"]
 
 
 def rule_problem(
-    attribute: Any, operands: Sequence[ir.Type], results: Sequence[ir.Type]
+    attribute: RuleAttr, operands: Sequence[ir.Type], results: Sequence[ir.Type]
 ) -> str | None:
     """Return what is wrong with the rule of an operation of these types, to follow its name."""
     try:
@@ -41,9 +41,10 @@ def _side_problem(
 
 
 def _tensor_problem(named: NamedRule, dims: Dims, type_: ir.Type) -> str | None:
-    rank = type_.rank if isinstance(type_, ir.RankedTensorType) else 0
-    if len(dims) != rank:
-        return f"expected {rank} dimensions, got: {len(dims)}"
+    if not isinstance(type_, ir.RankedTensorType):
+        return f"expected 0 dimensions, got: {len(dims)}" if dims else None
+    if len(dims) != type_.rank:
+        return f"expected {type_.rank} dimensions, got: {len(dims)}"
     for number, factor in enumerate(dims):
         if factor is not None and not _fits(named.rule.factors[factor], type_, number):
             name, size = named.names[factor], named.rule.factors[factor].size
@@ -51,7 +52,7 @@ def _tensor_problem(named: NamedRule, dims: Dims, type_: ir.Type) -> str | None:
     return None
 
 
-def _fits(factor: Factor, type_: Any, dim: int) -> bool:
+def _fits(factor: Factor, type_: ir.RankedTensorType, dim: int) -> bool:
     """Say whether parts of ``factor`` are parts of the dimension; one that stays whole has none."""
     if not factor.can_split or not factor.size or type_.is_dynamic_dim(dim):
         return True

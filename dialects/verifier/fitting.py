@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
@@ -32,7 +31,9 @@ class Fitting:
         except UserError:
             return None
 
-    def problem(self, attribute: Any, type_: ir.Type, *, local: bool = False) -> str | None:
+    def problem(
+        self, attribute: ir.Attribute, type_: ir.Type, *, local: bool = False
+    ) -> str | None:
         """Return what is wrong with the layout of a value of ``type_``, to follow its name.
 
         ``local`` says that the type is that of one rank's part, so that any size may be right.
@@ -42,7 +43,7 @@ class Fitting:
             self._found[key] = self._problem(attribute, type_, local)
         return self._found[key]
 
-    def _problem(self, attribute: Any, type_: ir.Type, local: bool) -> str | None:
+    def _problem(self, attribute: ir.Attribute, type_: ir.Type, local: bool) -> str | None:
         layout = self._layout(attribute)
         if isinstance(layout, str):
             return layout
@@ -50,13 +51,13 @@ class Fitting:
         wrong = _misfit(layout, type_, self.mesh, local)
         return None if wrong is None else f"does not fit {type_} on mesh {self.mesh}, {wrong}"
 
-    def _layout(self, attribute: Any) -> Layout | str:
+    def _layout(self, attribute: ir.Attribute) -> Layout | str:
         """Return the layout, or what is wrong with it whatever the tensor."""
         if attribute not in self._read:
             self._read[attribute] = self._parsed(attribute)
         return self._read[attribute]
 
-    def _parsed(self, attribute: Any) -> Layout | str:
+    def _parsed(self, attribute: ir.Attribute) -> Layout | str:
         if not isinstance(attribute, LayoutAttr):
             return f"is of the wrong kind, expected #topt.layout, got: {attribute}"
         if str(attribute.mesh) != f"@{MESH}":
@@ -85,12 +86,12 @@ def _misfit(layout: Layout, type_: ir.Type, mesh: Mesh, local: bool) -> str | No
     return layout.misfit(_shape(layout, type_, mesh, local), mesh)
 
 
-def _adds_up(type_: Any) -> bool:
+def _adds_up(type_: ir.RankedTensorType) -> bool:
     element = element_of(str(type_.element_type))
     return element is None or element.name != "STRING"
 
 
-def _shape(layout: Layout, type_: Any, mesh: Mesh, local: bool) -> list[int | None]:
+def _shape(layout: Layout, type_: ir.RankedTensorType, mesh: Mesh, local: bool) -> list[int | None]:
     """Return the shape of the whole tensor."""
     dynamic = ir.ShapedType.get_dynamic_size()
     sizes: list[int | None] = [None if size == dynamic else size for size in type_.shape]

@@ -7,12 +7,11 @@ of them, with the types it goes with, is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tensoropt.compiler.support.errors import did_you_mean
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.topt.dialect import AXIS_CONSTANT, POINT, RESHARD
+from tensoropt.dialects.topt.dialect import AXIS_CONSTANT, POINT, RESHARD, RuleAttr, StrategyAttr
 from tensoropt.dialects.topt.keys import (
     ARGUMENT,
     KEYS,
@@ -57,7 +56,7 @@ class _Verifier:
         self._refer()
         self.foreign: set[str] = set()  # names of attributes that are not ours
         self.known: set[tuple[str, ir.Attribute, str]] = set()
-        self.fitted: set[tuple[Any, ...]] = set()
+        self.fitted: set[tuple[object, ...]] = set()
         self.checks = {
             "shard.grid": self._grid,
             "func.func": self._function,
@@ -94,7 +93,7 @@ class _Verifier:
                     if len(inner.regions):
                         self._inside(inner)
 
-    def _operation(self, op: ir.Operation, held: Any) -> None:
+    def _operation(self, op: ir.Operation, held: ir.OpAttributeMap) -> None:
         foreign = self.foreign
         ours = [(name, held[name]) for name in held if name not in foreign]
         foreign.update(name for name, _ in ours if not name.startswith(PREFIX))
@@ -131,31 +130,33 @@ class _Verifier:
             )
         self.known.add(case)
 
-    def _rule(self, carrier: Carrier, rule: Any) -> None:
+    def _rule(self, carrier: Carrier, rule: ir.Attribute) -> None:
         op = carrier.op
         types = [value.type for value in op.operands], [value.type for value in op.results]
         case = rule, *types[0], None, *types[1]
         if case in self.fitted:
             return
+        assert isinstance(rule, RuleAttr)  # as its key has it
         problem = rule_problem(rule, *types)
         if problem is not None:
             raise carrier.wrong(f"{RULE.name} {problem}")
         self.fitted.add(case)
 
-    def _strategy(self, carrier: Carrier, strategy: Any) -> None:
+    def _strategy(self, carrier: Carrier, strategy: ir.Attribute) -> None:
         op = carrier.op
         operands = op.operands if not len(op.regions) else onnx.read_by(op)
         types = [value.type for value in operands], [value.type for value in op.results]
         case = strategy, *types[0], None, *types[1]
         if case in self.fitted:
             return
+        assert isinstance(strategy, StrategyAttr)
         sides = ("operand", strategy.operands, types[0]), ("result", strategy.results, types[1])
         for side, layouts, own in sides:
             self._side(carrier, side, list(ir.ArrayAttr(layouts)), own)
         self.fitted.add(case)
 
     def _side(
-        self, carrier: Carrier, side: str, layouts: Sequence[Any], types: Sequence[ir.Type]
+        self, carrier: Carrier, side: str, layouts: Sequence[ir.Attribute], types: Sequence[ir.Type]
     ) -> None:
         if len(layouts) != len(types):
             raise carrier.wrong(

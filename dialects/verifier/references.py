@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import (
@@ -21,6 +21,8 @@ from tensoropt.dialects.topt.keys import (
 from tensoropt.dialects.verifier.carrier import Carrier
 
 __all__ = ["References"]
+
+Taker = Callable[[Carrier, ir.Attribute], None]
 
 
 class References:
@@ -84,13 +86,13 @@ class References:
             )
         self._gradients.append((carrier, values))
 
-    def _to_number(self, key: Key[int]) -> Any:
+    def _to_number(self, key: Key[int]) -> Taker:
         def take(carrier: Carrier, attribute: ir.Attribute) -> None:
             self._to_numbers.append((carrier, key, key.kind.read(attribute)))
 
         return take
 
-    def _to_name(self, key: Key[str]) -> Any:
+    def _to_name(self, key: Key[str]) -> Taker:
         def take(carrier: Carrier, attribute: ir.Attribute) -> None:
             self._to_names.append((carrier, key, key.kind.read(attribute)))
 
