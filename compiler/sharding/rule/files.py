@@ -174,11 +174,11 @@ _KINDS: Mapping[str, tuple[str, Any]] = {
 }
 
 
-def _is_int(held: Any) -> bool:
+def _is_int(held: object) -> bool:
     return isinstance(held, int) and not isinstance(held, bool)
 
 
-def _is_list(held: Any, kind: type) -> bool:
+def _is_list(held: object, kind: type) -> bool:
     return isinstance(held, list) and all(
         isinstance(one, kind) and not isinstance(one, bool) for one in held
     )
@@ -193,7 +193,7 @@ def _check_names(where: str, held: Mapping[str, Any], known: Sequence[str]) -> N
             )
 
 
-def _rule(where: str, entry: Any) -> FileRule:
+def _rule(where: str, entry: object) -> FileRule:
     if not isinstance(entry, dict):
         raise UserError(f"{where}: expected a table, got: {entry}")
     _check_names(f"{where}:", entry, tuple(_KINDS))
