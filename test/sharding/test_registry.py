@@ -68,7 +68,7 @@ def test_a_mesh_of_one_rank_offers_one_strategy() -> None:
 
 
 def test_what_can_move_is_what_the_collectives_take() -> None:
-    header = Path(__file__).parents[2] / "runtime" / "ops" / "ort" / "element.hpp"
+    header = Path(__file__).parents[2] / "runtime" / "ops" / "element.hpp"
     taken = set(re.findall(r'\{Element::\w+,\s+"(\w+)"', header.read_text(encoding="utf-8")))
     names = {element.numpy for element in ELEMENTS}
     movable = {name for name in names if TensorInfo((2,), name, 1).is_movable}

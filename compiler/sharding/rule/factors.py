@@ -98,7 +98,10 @@ def rule_of(
     flops_per_point: float = 0.0,
     inner: tuple[InnerStep, ...] = (),
 ) -> Rule:
-    """Return the rule of these factors; dimensions that no factor names are never split."""
+    """Return the rule of these factors; dimensions that no factor names are never split.
+
+    What runs inside over no factors at all, as for a scalar, never runs.
+    """
     operands, results = _unmarked(info.operands), _unmarked(info.results)
     for number, factor in enumerate(factors):
         _mark(operands, factor.operands, number)
@@ -111,7 +114,7 @@ def rule_of(
         linear=linear,
         localize=localize,
         flops_per_point=flops_per_point,
-        inner=inner,
+        inner=tuple(step for step in inner if step.factors),
     )
 
 
@@ -121,7 +124,7 @@ def _unmarked(tensors: Sequence[TensorInfo | None]) -> list[list[int | None]]:
 
 def _mark(sides: Sequence[list[int | None]], places: Mapping[int, int], number: int) -> None:
     for index, dim in places.items():
-        assert sides[index][dim] is None, f"dimension {dim} runs along two loops"
+        assert sides[index][dim] is None, f"dimension {dim} runs along two factors"
         sides[index][dim] = number
 
 
