@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
-from sharding.parts import REDUCTIONS, Array
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.steps import ReshardStep
+from tensoropt.compiler.sharding.proof.parts import REDUCTIONS, Array
 
 __all__ = ["run_step"]
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reshard.simulator import run_step
-from sharding.parts import combine, cut
 
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import load_device
@@ -18,6 +17,7 @@ from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.resharder import Path, Resharder
 from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, steps_from
+from tensoropt.compiler.sharding.proof.parts import combine, cut
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 MESHES = [Mesh(shape) for shape in ((2,), (4,), (2, 2), (2, 4), (2, 2, 2), (1, 4), (2, 1, 2, 2, 2))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reshard.simulator import run_step
-from sharding.parts import combine, cut
 
 from tensoropt.compiler.layout.layout import Layout, Placement, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
@@ -16,6 +15,7 @@ from tensoropt.compiler.reshard.steps import (
     layouts_of_rank,
     steps_from,
 )
+from tensoropt.compiler.sharding.proof.parts import combine, cut
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
 KINDS: dict[str, StepKind] = {

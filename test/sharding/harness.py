@@ -9,14 +9,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from sharding.onnx_node import Array, evaluate
-from sharding.parts import combine, cut
 from sharding.spmd import run_spmd
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.rule_text import named
+from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
+from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo

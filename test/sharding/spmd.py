@@ -7,10 +7,10 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from sharding.onnx_node import Array, evaluate
-from sharding.parts import REDUCTIONS
 
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
+from tensoropt.compiler.sharding.proof.parts import REDUCTIONS
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.elements import dense_to_array, element_of
 from tensoropt.dialects.mlir import ir

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
-from sharding.onnx_node import Array
 
+from tensoropt.compiler.sharding.proof.onnx_node import Array
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.registry import registered, rule_for
 

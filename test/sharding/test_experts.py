@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharding.harness import Case, check, normal, offered
-from sharding.onnx_node import Array
+
+from tensoropt.compiler.sharding.proof.onnx_node import Array
 
 MESHES = [(2,), (4,), (2, 2)]
 RUNTIME = "com.microsoft"

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sharding.harness import Case, check, normal, offered
-from sharding.onnx_node import Array
+
+from tensoropt.compiler.sharding.proof.onnx_node import Array
 
 MESHES = [(2,), (4,), (2, 2)]
 OPERATORS = ("QuantizeLinear", "DequantizeLinear")

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sharding.parts import combine, cut
 from sharding.spmd import run_spmd
 
 from tensoropt.compiler.cost.device import load_device
@@ -15,6 +14,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline.driver import run_phase
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_frontier
+from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir

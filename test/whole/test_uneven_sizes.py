@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from sharding.parts import combine, cut
 from sharding.spmd import run_spmd
 
 from tensoropt.compiler.cost.device import load_device
@@ -26,6 +25,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_frontier
+from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import layout_of
