@@ -128,6 +128,10 @@ def _add_general(parser: Parser) -> None:
         help="the model that MLIR text was made of: the plan is given its weights")  # fmt: skip
     add("--rules", type=Path, metavar="FILE.toml",
         help="how operators may be split, those of other domains too")  # fmt: skip
+    add("--check-rules", action="store_true",
+        help="prove the rules that are not ours against ONNX Runtime")  # fmt: skip
+    add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
+        help="with --check-rules, a library of the operators (repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
     add("--list-passes", action="store_true", help="list the passes and what they do")
 

@@ -28,6 +28,10 @@ def _run(args: argparse.Namespace) -> int:
     _check_combination(args)
     check_installation()
     _load_rules(args.rules)
+    if args.check_rules:
+        from tensoropt.compiler.cli.rules_mode import run_check_rules
+
+        return run_check_rules(args)
     if args.emit:
         from tensoropt.compiler.cli.emit_mode import run_emit
 
@@ -63,6 +67,10 @@ def _check_combination(args: argparse.Namespace) -> None:
     if args.pass_pipeline is not None and (planning or args.emit):
         other = "--emit" if args.emit else "planning flags"
         raise UserError(f"--pass-pipeline runs passes alone, expected it without {other}")
+    if args.custom_ops and not args.check_rules:
+        raise UserError("--custom-ops belongs to --check-rules, or to tensoropt-run")
+    if args.check_rules and (planning or args.emit or args.pass_pipeline is not None):
+        raise UserError("--check-rules plans nothing, expected no flags of planning or passes")
     if args.weights is not None:
         _check_weights(args)
     for flag in ("split_input_file", "verify_diagnostics"):

@@ -14,7 +14,7 @@ import onnxruntime as ort
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Array", "evaluate", "make_node", "run_node"]
+__all__ = ["Array", "evaluate", "make_node", "node_of", "run_node"]
 
 Array = npt.NDArray[Any]
 Kind = tuple[np.dtype[Any], tuple[int, ...] | None]
@@ -35,13 +35,20 @@ def evaluate(
 
     ``versions`` maps each domain ("" for the standard one) to its opset version.
     """
+    return run_node(node_of(op), versions, operands)
+
+
+def node_of(op: ir.Operation) -> onnx.NodeProto:
+    """Return ``op`` as a node with inputs ``x0...`` and outputs ``y0...``."""
     if len(op.regions):
         raise NotImplementedError(f"{op.name}: operations with regions are not interpreted")
     domain, op_type = views.split_name(op.name)
     kept = [_attribute(op, name) for name in views.attributes(op)]
-    present = tuple(not isinstance(result.type, ir.NoneType) for result in op.results)
-    node = make_node(op_type, domain, [o is not None for o in operands], present, kept)
-    return run_node(node, versions, operands)
+    given, present = (
+        [not isinstance(value.type, ir.NoneType) for value in side]
+        for side in (op.operands, op.results)
+    )
+    return make_node(op_type, domain, given, present, kept)
 
 
 def make_node(
@@ -63,13 +70,19 @@ def make_node(
 
 
 def run_node(
-    node: onnx.NodeProto, versions: dict[str, int], operands: Sequence[Array | None]
+    node: onnx.NodeProto,
+    versions: dict[str, int],
+    operands: Sequence[Array | None],
+    libraries: tuple[str, ...] = (),
 ) -> list[Array | None]:
-    """Return the outputs of ``node``, ``None`` for an omitted one."""
+    """Return the outputs of ``node``, ``None`` for an omitted one.
+
+    ``libraries`` are those of the custom operators.
+    """
     kinds = tuple(
         None if o is None else (o.dtype, o.shape if node.domain else None) for o in operands
     )
-    session = _session(node.SerializeToString(), tuple(sorted(versions.items())), kinds)
+    session = _session(node.SerializeToString(), tuple(sorted(versions.items())), kinds, libraries)
     feeds = {f"x{i}": o for i, o in enumerate(operands) if o is not None}
     outputs = iter(session.run(None, feeds))
     return [next(outputs) if name else None for name in node.output]
@@ -80,6 +93,7 @@ def _session(
     node_bytes: bytes,
     versions: tuple[tuple[str, int], ...],
     kinds: tuple[Kind | None, ...],
+    libraries: tuple[str, ...],
 ) -> ort.InferenceSession:
     node = onnx.NodeProto.FromString(node_bytes)
     inputs = [_input(i, *kind) for i, kind in enumerate(kinds) if kind is not None]
@@ -90,6 +104,8 @@ def _session(
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    for library in libraries:
+        options.register_custom_ops_library(library)
     return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

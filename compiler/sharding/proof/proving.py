@@ -1,0 +1,155 @@
+"""The proof of a rule whose operation of one rank is a plain copy: every strategy that it offers
+must give what the whole operation gives, in ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.sharding.proof.parts import combine, cut
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
+from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = ["MESHES", "Proof", "prove"]
+
+Array = npt.NDArray[Any]
+Run = Callable[[Sequence[Array | None]], list[Array | None]]
+
+MESHES = (Mesh((2,)), Mesh((4,)), Mesh((2, 2)))
+"""The meshes on which rules are proved."""
+
+RTOL, ATOL = 1e-4, 1e-5
+"""How far floats may differ: relatively, and in parts of the largest value, at least of 1."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How many strategies of a rule on ``mesh`` were right, and by how much they differed."""
+
+    mesh: Mesh
+    strategies: int
+    difference: float
+
+
+def prove(info: OpInfo, rule: Rule, run: Run, seed: int = 0) -> list[Proof]:
+    """Return the proofs on all meshes of the op that ``run`` evaluates, on random operands.
+
+    Raises:
+        UserError: a strategy is wrong, or the op cannot be run; the message follows its name.
+    """
+    rng = np.random.default_rng(seed)
+    operands = [_operand(info, index, rng) for index in range(len(info.operands))]
+    whole = _whole(run, operands)
+    return [_on_mesh(rule, mesh, run, operands, whole, rng) for mesh in MESHES]
+
+
+def _operand(info: OpInfo, index: int, rng: np.random.Generator) -> Array | None:
+    held, literal = info.operands[index], info.literal(index)
+    if literal is not None or held is None:
+        return literal
+    return _drawn(held, rng)
+
+
+def _drawn(held: TensorInfo, rng: np.random.Generator) -> Array:
+    shape = [size for size in held.shape if size is not None]
+    if len(shape) < held.rank:
+        raise UserError("has a symbolic size, expected all of them to be known, see --dim")
+    if held.dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if held.dtype.startswith(("int", "uint")):
+        return rng.integers(0, 8, shape).astype(held.dtype)
+    if not held.dtype.startswith("float"):
+        raise UserError(f"reads {held.dtype}, expected numbers that can be drawn")
+    return rng.standard_normal(shape).astype(held.dtype)
+
+
+def _whole(run: Run, operands: Sequence[Array | None]) -> list[Array | None]:
+    try:
+        return run(operands)
+    except UserError as error:
+        raise UserError(f"does not run: {error}") from None
+
+
+def _on_mesh(
+    rule: Rule,
+    mesh: Mesh,
+    run: Run,
+    operands: Sequence[Array | None],
+    whole: Sequence[Array | None],
+    rng: np.random.Generator,
+) -> Proof:
+    tried, most = strategies(rule, mesh), 0.0
+    for strategy in tried:
+        try:
+            most = max(most, _difference(strategy, mesh, run, operands, whole, rng))
+        except UserError as error:
+            raise _wrong(strategy, mesh, str(error)) from None
+        except AssertionError as error:  # of what puts the parts together
+            said = " ".join(str(error).split())
+            raise _wrong(strategy, mesh, f"gives parts that do not fit: {said}") from None
+    return Proof(mesh, len(tried), most)
+
+
+def _wrong(strategy: Strategy, mesh: Mesh, said: str) -> UserError:
+    return UserError(f"has a rule that is wrong: {_text(strategy)} on mesh {mesh} {said}")
+
+
+def _difference(
+    strategy: Strategy,
+    mesh: Mesh,
+    run: Run,
+    operands: Sequence[Array | None],
+    whole: Sequence[Array | None],
+    rng: np.random.Generator,
+) -> float:
+    """Return the largest difference of the ranks' results from those of the ``whole`` op."""
+    parts = [
+        [None] * mesh.size if array is None else cut(array, layout, mesh, rng)
+        for array, layout in zip(operands, strategy.operands, strict=True)
+    ]
+    ranks = [run([own[rank] for own in parts]) for rank in range(mesh.size)]
+    most = 0.0
+    for number, (expected, layout) in enumerate(zip(whole, strategy.results, strict=True)):
+        if expected is not None:
+            own = [_array(results[number]) for results in ranks]
+            shape = layout.local_shape(expected.shape, mesh)
+            if own[0].shape != tuple(shape):
+                raise UserError(
+                    f"gives result {number} another shape, expected {[*shape]} on a rank, "
+                    f"got: {[*own[0].shape]}"
+                )
+            most = max(
+                most, _compared(number, combine(own, layout, mesh, expected.shape), expected)
+            )
+    return most
+
+
+def _array(value: Array | None) -> Array:
+    assert value is not None, "leaves a result out"
+    return value
+
+
+def _compared(number: int, got: Array, expected: Array) -> float:
+    if expected.dtype.kind != "f":
+        if not np.array_equal(got, expected):
+            raise UserError(f"differs in result {number}")
+        return 0.0
+    difference = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    most = float(difference.max(initial=0.0))
+    scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=1.0))
+    if not np.allclose(got, expected, rtol=RTOL, atol=ATOL * scale, equal_nan=True):
+        raise UserError(f"differs by up to {most:.3g} in result {number}")
+    return most
+
+
+def _text(strategy: Strategy) -> str:
+    sides = (strategy.operands, strategy.results)
+    operands, results = (" ".join(",".join(one.texts) for one in side) for side in sides)
+    return f"{operands} -> {results}"
