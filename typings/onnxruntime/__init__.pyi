@@ -23,6 +23,7 @@ class SessionOptions:
     execution_mode: ExecutionMode
     execution_order: ExecutionOrder
     graph_optimization_level: GraphOptimizationLevel
+    inter_op_num_threads: int
     intra_op_num_threads: int
     log_severity_level: int
     optimized_model_filepath: str
