@@ -157,12 +157,12 @@ def slow(*arguments):
         Path(sys.argv[1]).touch()
         time.sleep(60)
 checkpoint.gather_into = slow
-from tensoropt.runtime.launch.link import Link
+from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.work import run_training
 from tensoropt.runtime.launch.world import world
 job = TrainJob(sys.argv[2], steps=4, data=sys.argv[3], checkpoint=sys.argv[4], checkpoint_every=2)
-run_training(job, world(), Link())
+run_training(job, world(), LauncherLink())
 """
 
 
