@@ -30,8 +30,8 @@ class Worker(Generic[J, R]):
     """One kind of job; a job and its results are dataclasses that go through JSON as ``values``.
 
     ``check`` raises `UserError` for all that can be found before ranks start, and returns a plan
-    that says how many. ``run`` takes the job, the communicator and the `LauncherLink`. The first Ctrl-C
-    asks a ``stoppable`` job to end in order.
+    that says how many. ``run`` takes the job, the communicator and the `LauncherLink`. The first
+    Ctrl-C asks a ``stoppable`` job to end in order.
     """
 
     job_from: Callable[[dict[str, Any]], J]
