@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from own_ops import RULES, library, model
 
 from tensoropt.compiler.cli.opt import main
+from tensoropt.compiler.sharding.rule.files import ENTRY_POINTS
 
 RUN = Path(sys.executable).with_name("tensoropt-run")
 
@@ -133,3 +135,32 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, capsys, text: str, message: s
     assert message in err
     assert err.startswith(f"error: {path}: ")
     assert not plan.exists()
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Let a package have the entry point ``value``."""
+    entry = metadata.EntryPoint("own", value, ENTRY_POINTS)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry])
+
+
+def test_an_installed_package_gives_rules(tmp_path, rules: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "own_package.py").write_text(f"RULES = {str(rules)!r}\nOTHER = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    installed(monkeypatch, "own_package:RULES")
+    assert opt(model(tmp_path), "--emit", "rules") == 0
+    assert '"(i, j) -> (i)", ["i=8", "j=6 sum"]' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("os:sep.join", "expected the path of a file, got: <built-in method join of str object"),
+        ("no_such_package:RULES", "ModuleNotFoundError: No module named 'no_such_package'"),
+    ],
+)
+def test_a_package_that_gives_none(tmp_path, monkeypatch, capsys, value: str, message: str) -> None:
+    installed(monkeypatch, value)
+    assert opt(model(tmp_path), "--emit", "rules") == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: entry point 'own' of tensoropt.rules: {message}")
+    assert err.count("\n") == 1

@@ -16,6 +16,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,18 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape, TensorInfo
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects import onnx
 
-__all__ = ["FileRule", "given_result_shapes", "given_rule", "is_given", "load_rules"]
+__all__ = [
+    "ENTRY_POINTS",
+    "FileRule",
+    "given_result_shapes",
+    "given_rule",
+    "is_given",
+    "load_rules",
+]
+
+ENTRY_POINTS = "tensoropt.rules"
+"""The group of entry points of packages; each is the path of a file of rules, as a string or Path.
+"""
 
 _NAME = re.compile(r"[A-Za-z]\w*")
 _GIVEN: dict[str, list[FileRule]] = {}
@@ -76,11 +88,14 @@ def _sized(factor: Factor, sizes: set[int | None], summable: bool) -> Factor:
 
 
 def load_rules(path: Path | None) -> None:
-    """Take the rules of a file from now on, in place of those of another; none without one."""
+    """Take the rules of a file from now on, in place of those of another; none without one.
+
+    After them come those of packages that are installed, see :data:`ENTRY_POINTS`.
+    """
     _GIVEN.clear()
     onnx.declare([])
-    rules = [] if path is None else list(_read(path))
-    for rule in rules:
+    own = [] if path is None else list(_read(path))
+    for rule in [*own, *_installed()]:
         _GIVEN.setdefault(rule.op, []).append(rule)
     onnx.declare([_schema(own) for own in _GIVEN.values()])
 
@@ -140,6 +155,19 @@ def _schema(rules: Sequence[FileRule]) -> onnx.Schema:
         outputs=tuple(f"y{number}" for number in range(max(results))),
         is_open=True,
     )
+
+
+def _installed() -> Iterator[FileRule]:
+    """Yield the rules of the packages that have some."""
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        where = f"entry point '{entry.name}' of {ENTRY_POINTS}"
+        try:
+            held = entry.load()
+        except Exception as error:  # the package's own
+            raise UserError(f"{where}: {type(error).__name__}: {error}") from None
+        if not isinstance(held, str | Path):
+            raise UserError(f"{where}: expected the path of a file, got: {held!r}")
+        yield from _read(Path(held))
 
 
 def _read(path: Path) -> Iterator[FileRule]:
