@@ -17,8 +17,8 @@ def has_given_rule(node: onnx.NodeProto) -> bool:
     return is_given(_name(node))
 
 
-def given_types(graph: onnx.GraphProto, known: Types) -> Types:
-    """Return the types that rules tell and ``known`` does not have.
+def given_types(graph: onnx.GraphProto, known: Types, declared: Types) -> Types:
+    """Return the types that rules tell and ``known`` does not have; those ``declared`` count more.
 
     A dimension of a result is as long as those of operands along the same factor; elements are of
     the type of the first operand. Linear in the nodes.
@@ -26,7 +26,8 @@ def given_types(graph: onnx.GraphProto, known: Types) -> Types:
     found: Types = {}
     for node in graph.node:
         if has_given_rule(node) and any(name and name not in known for name in node.output):
-            found.update(_of_node(node, known))
+            said = {name: declared[name] for name in node.output if name in declared}
+            found.update({**_of_node(node, known), **said})
     return found
 
 

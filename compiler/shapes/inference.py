@@ -44,7 +44,7 @@ def infer_types(proto: onnx.ModelProto) -> onnx.ModelProto:
     bare.CopyFrom(proto)
     _drop_declared(bare)
     _weights_as_inputs(bare)
-    inferred = _with_classical(_infer(bare))
+    inferred = _with_classical(_infer(bare), _shaped(declared[()]))
     if not _complete(inferred):
         known = {**_shaped(declared[()]), **_known(inferred.graph)}
         if _needs_runtime(inferred.graph, known, declared[()]):
@@ -56,7 +56,7 @@ def infer_types(proto: onnx.ModelProto) -> onnx.ModelProto:
     return _closed(inferred)
 
 
-def _with_classical(inferred: onnx.ModelProto) -> onnx.ModelProto:
+def _with_classical(inferred: onnx.ModelProto, declared: Types) -> onnx.ModelProto:
     """Find types of `ai.onnx.ml`, and of operators that a person gave rules for, which inference
     leaves open, and infer again while there are more.
 
@@ -67,7 +67,7 @@ def _with_classical(inferred: onnx.ModelProto) -> onnx.ModelProto:
         if not any(node.domain == CLASSICAL or has_given_rule(node) for node in graph.node):
             break
         known = _shaped(_all_types(graph))
-        found = {**classical_types(graph, known), **given_types(graph, known)}
+        found = {**classical_types(graph, known), **given_types(graph, known, declared)}
         if not found:
             break
         _declare(graph, {**_known(graph), **found})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import onnx
+
 from tensoropt.compiler.protos.emitter import Emitter
 from tensoropt.compiler.protos.subgraphs import subgraphs
-from tensoropt.compiler.protos.types import TypeTable
+from tensoropt.compiler.protos.types import TypeTable, type_proto
 from tensoropt.compiler.shapes.inference import Types, infer_types, value_types
 from tensoropt.compiler.shapes.reshapes import write_reshapes
 from tensoropt.compiler.shapes.symbols import dims_of
+from tensoropt.compiler.sharding.rule.files import is_given
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name
+from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name, owner
 
 __all__ = ["merged_type", "refine_types", "update_signature"]
 
@@ -23,7 +26,9 @@ def refine_types(module: ir.Module) -> bool:
     with module.context, ir.Location.unknown():
         emitter = Emitter(module, {op_name("", BARRIER): _as_identity})
         emitter.function(lambda argument: None)
-        inferred = infer_types(emitter.model())
+        model = emitter.model()
+        _declare_given(model, emitter.values)
+        inferred = infer_types(model)
         types: Types = {}
         for graph, _ in subgraphs(inferred.graph):
             types.update(value_types(graph))
@@ -33,6 +38,17 @@ def refine_types(module: ir.Module) -> bool:
         )
         update_signature(module)
     return changed
+
+
+def _declare_given(model: onnx.ModelProto, values: dict[ir.Value, str]) -> None:
+    """Declare what operators make whose types the model said, as nothing else knows them."""
+    there = {info.name for info in (*model.graph.value_info, *model.graph.output)}
+    for value, name in values.items():
+        op = owner(value)
+        if op is None or not is_given(op.name.removeprefix("onnx.")) or name in there:
+            continue
+        if isinstance(value.type, ir.RankedTensorType):
+            model.graph.value_info.add(name=name).type.CopyFrom(type_proto(value.type))
 
 
 def _as_identity(emitter: Emitter, op: ir.Operation) -> None:

@@ -7,7 +7,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import parser
 from own_ops import RULES, library, model
 
 from tensoropt.compiler.cli.opt import main
@@ -164,3 +166,16 @@ def test_a_package_that_gives_none(tmp_path, monkeypatch, capsys, value: str, me
     err = capsys.readouterr().err
     assert err.startswith(f"error: entry point 'own' of tensoropt.rules: {message}")
     assert err.count("\n") == 1
+
+
+def test_a_type_that_the_model_declares_counts_more(tmp_path: Path, capsys) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]>
+    g (float[8,6] x) => (float[4,6] y) <int64[4,6] t> {
+      t = my.ops.Half (x)
+      y = Cast <to = 1> (t)
+    }"""
+    onnx.save(parser.parse_model(text), tmp_path / "half.onnx")
+    rules = tmp_path / "half.toml"
+    rules.write_text('[[rule]]\nop = "my.ops.Half"\nmap = "(_, j) -> (_, j)"\n')
+    assert opt(tmp_path / "half.onnx", "--rules", rules, "--emit", "rules") == 0
+    assert "(tensor<8x6xf32>) -> tensor<4x6xi64>" in capsys.readouterr().out
