@@ -301,8 +301,8 @@ class Build:
         shape[dim] = (shape[dim] or 0) + sum(ends)
         result, mode = tensor_type(shape, element_type(x)), ir.StringAttr.get("constant")
         if self.opset < _PAD_OPERANDS_SINCE:
-            held = {"pads": ints_attr(pads.reshape(-1).tolist()), "value": float_attr(fill)}
-            return self.onnx("Pad", [x], result, mode=mode, **held)
+            attributes = {"pads": ints_attr(pads.reshape(-1).tolist()), "value": float_attr(fill)}
+            return self.onnx("Pad", [x], result, mode=mode, **attributes)
         operands = [x, self.constant(pads.reshape(-1)), self.scalar(fill, x)]
         return self.onnx("Pad", operands, result, mode=mode)
 

@@ -199,17 +199,17 @@ def _check_body(main: ir.Operation) -> None:
 
 def opsets(module: ir.Module) -> dict[str, int]:
     """Return the operator set version of each domain; the standard domain is the empty string."""
-    held = module.operation.attributes
-    if not keys.OPSET.on(held):
+    attributes = module.operation.attributes
+    if not keys.OPSET.on(attributes):
         raise UserError("the module has no attribute topt.opset, expected one version per domain")
-    table = keys.OPSET.of(held)
+    table = keys.OPSET.of(attributes)
     return {"" if domain == "ai.onnx" else domain: version for domain, version in table.items()}
 
 
 def require_domain(module: ir.Module, domain: str) -> None:
     """Give ``module`` version 1 of ``domain``, unless it has a version of it."""
-    held = module.operation.attributes
-    keys.OPSET.set(held, {domain: 1, **keys.OPSET.of(held)})
+    attributes = module.operation.attributes
+    keys.OPSET.set(attributes, {domain: 1, **keys.OPSET.of(attributes)})
 
 
 def region_names(op: ir.Operation) -> list[str]:
@@ -252,8 +252,8 @@ def signature(main: ir.Operation) -> ir.FunctionType:
 
 def phase(op: ir.Operation) -> str | None:
     """Return the phase of a training step that ``op`` is marked with, if it is."""
-    held = op.attributes
-    return keys.PHASE.get(held)
+    attributes = op.attributes
+    return keys.PHASE.get(attributes)
 
 
 def folded_values(main: ir.Operation) -> set[ir.Value]:
@@ -391,34 +391,34 @@ def _runtime_schemas() -> dict[str, dict[str, list[Schema]]]:
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
     table: dict[str, dict[str, list[Schema]]] = {}
-    for held in get_all_operator_schema():
-        if held.name not in _standard_ops(held.domain):
-            row = table.setdefault(held.domain, {}).setdefault(held.name, [])
-            row.append(_from_runtime(held))
+    for schema in get_all_operator_schema():
+        if schema.name not in _standard_ops(schema.domain):
+            row = table.setdefault(schema.domain, {}).setdefault(schema.name, [])
+            row.append(_from_runtime(schema))
     return table
 
 
-def _from_onnx(held: Any) -> Schema:
-    kinds = {name: int(a.type.value) for name, a in held.attributes.items()}
-    return _make_schema(held, kinds)
+def _from_onnx(schema: Any) -> Schema:
+    kinds = {name: int(a.type.value) for name, a in schema.attributes.items()}
+    return _make_schema(schema, kinds)
 
 
-def _from_runtime(held: Any) -> Schema:
-    return _make_schema(held, {name: int(a.type) for name, a in held.attributes.items()})
+def _from_runtime(schema: Any) -> Schema:
+    return _make_schema(schema, {name: int(a.type) for name, a in schema.attributes.items()})
 
 
-def _make_schema(held: Any, kinds: dict[str, int]) -> Schema:
+def _make_schema(schema: Any, kinds: dict[str, int]) -> Schema:
     return Schema(
-        op_type=held.name,
-        domain=held.domain,
-        since_version=held.since_version,
-        min_inputs=held.min_input,
-        max_inputs=held.max_input,
-        min_outputs=held.min_output,
-        max_outputs=held.max_output,
+        op_type=schema.name,
+        domain=schema.domain,
+        since_version=schema.since_version,
+        min_inputs=schema.min_input,
+        max_inputs=schema.max_input,
+        min_outputs=schema.min_output,
+        max_outputs=schema.max_output,
         attributes=kinds,
-        required=frozenset(name for name, a in held.attributes.items() if a.required),
-        outputs=tuple(output.name for output in held.outputs),
+        required=frozenset(name for name, a in schema.attributes.items() if a.required),
+        outputs=tuple(output.name for output in schema.outputs),
     )
 
 

@@ -40,8 +40,8 @@ class CheckStrategiesPass(Pass):
     summary: ClassVar[str] = "Check strategies that were edited, and cost them anew."
 
     def run(self, module: ir.Module) -> None:
-        held = module.operation.attributes
-        said = SEARCH.get(held)
+        attributes = module.operation.attributes
+        said = SEARCH.get(attributes)
         if said is None or said.get("strategies") != fingerprint(module):
             _Edited(module).settle()
 

@@ -54,9 +54,9 @@ def _is_used(value: ir.Value) -> bool:
 def _drop_parameters(main: ir.Operation) -> None:
     if "arg_attrs" not in main.attributes:
         return
-    block, held = main.regions[0].blocks[0], carried(main, "arg_attrs")
-    for index in reversed(range(len(held))):
-        if keys.PARAM.on(held[index]) and not _is_used(block.arguments[index]):
+    block, attributes = main.regions[0].blocks[0], carried(main, "arg_attrs")
+    for index in reversed(range(len(attributes))):
+        if keys.PARAM.on(attributes[index]) and not _is_used(block.arguments[index]):
             block.erase_argument(index)
-            del held[index]
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get(held)
+            del attributes[index]
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

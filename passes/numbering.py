@@ -30,9 +30,9 @@ def forget_removed(module: ir.Module) -> None:
 
 def _numbers(main: ir.Operation, ops: list[ir.Operation]) -> Iterator[int]:
     carried: list[Carried] = [own for _, own in onnx.arguments(main)]
-    for held in (*carried, *(op.attributes for op in ops)):
-        if ID.on(held):
-            yield ID.of(held)
+    for attributes in (*carried, *(op.attributes for op in ops)):
+        if ID.on(attributes):
+            yield ID.of(attributes)
 
 
 def _forget_gradients(op: ir.Operation, numbers: set[int]) -> None:

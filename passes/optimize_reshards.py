@@ -81,14 +81,14 @@ class _Tensor:
 
     def merge(self) -> None:
         """Keep one reshard for each layout, the first."""
-        held, kept = {self.layout: self.value}, []
+        values, kept = {self.layout: self.value}, []
         for op in self.reshards:
             target, result = layout_of(op.attributes["dst"]), op.results[0]
-            if target in held:
-                result.replace_all_uses_with(held[target])
+            if target in values:
+                result.replace_all_uses_with(values[target])
                 op.erase()
             else:
-                held[target] = result
+                values[target] = result
                 kept.append(op)
         self.reshards = kept
 

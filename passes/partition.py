@@ -212,13 +212,13 @@ class _Partition:
         )
 
 
-def _lowered(held: list[ir.DictAttr]) -> ir.ArrayAttr:
+def _lowered(attributes: list[ir.DictAttr]) -> ir.ArrayAttr:
     """Return the attributes of all arguments or results without those that end here."""
-    return ir.ArrayAttr.get([_without_searched(own) for own in held])
+    return ir.ArrayAttr.get([_without_searched(own) for own in attributes])
 
 
-def _without_searched(held: ir.DictAttr) -> ir.DictAttr:
-    kept = {item.name: item.attr for item in held if item.name not in keys.SEARCHED}
+def _without_searched(attributes: ir.DictAttr) -> ir.DictAttr:
+    kept = {item.name: item.attr for item in attributes if item.name not in keys.SEARCHED}
     return ir.DictAttr.get(kept)
 
 

@@ -86,9 +86,9 @@ def _laid_out(module: ir.Module) -> Iterator[str]:
         for own in onnx.carried(main, side):
             yield str(own[LAYOUT.name]) if LAYOUT.on(own) else ""
     for op in main.regions[0].blocks[0]:
-        held = op.operation.attributes
-        if STRATEGY.on(held):
-            strategy = held[STRATEGY.name]
+        attributes = op.operation.attributes
+        if STRATEGY.on(attributes):
+            strategy = attributes[STRATEGY.name]
             yield op.operation.name
             yield _text(texts, strategy)
 
@@ -97,16 +97,16 @@ def _ops(module: ir.Module) -> list[ir.Operation]:
     return [op.operation for op in module.body if op.operation.name == POINT]
 
 
-def _read(index: int, held: ir.OpAttributeMap) -> WrittenPoint:
+def _read(index: int, attributes: ir.OpAttributeMap) -> WrittenPoint:
     return WrittenPoint(
         index,
-        tuple(ir.DenseI64ArrayAttr(held["mesh"])),
-        ir.FloatAttr(held["compute_s"]).value,
-        ir.FloatAttr(held["communication_s"]).value,
-        ir.IntegerAttr(held["static_bytes"]).value,
-        ir.IntegerAttr(held["transient_bytes"]).value,
-        ir.StringAttr(held[_RECOMPUTE]).value if _RECOMPUTE in held else None,
-        _CHOSEN in held,
+        tuple(ir.DenseI64ArrayAttr(attributes["mesh"])),
+        ir.FloatAttr(attributes["compute_s"]).value,
+        ir.FloatAttr(attributes["communication_s"]).value,
+        ir.IntegerAttr(attributes["static_bytes"]).value,
+        ir.IntegerAttr(attributes["transient_bytes"]).value,
+        ir.StringAttr(attributes[_RECOMPUTE]).value if _RECOMPUTE in attributes else None,
+        _CHOSEN in attributes,
     )
 
 

@@ -76,7 +76,7 @@ def _write_out(op: ir.Operation, versions: dict[str, int]) -> None:
     if ceil and not ceil_adds(info):
         del op.attributes["ceil_mode"]
     windows = windows_of(info)
-    pads = [*(held.begin for held in windows), *(held.end for held in windows)]
+    pads = [*(window.begin for window in windows), *(window.end for window in windows)]
     if same and dilated and min(pads, default=-1) >= 0:
         del op.attributes["auto_pad"]
         op.attributes["pads"] = ints_attr(pads)

@@ -94,30 +94,30 @@ def _claims(
 def _hand_on(proto: onnx.GraphProto, rest: Iterable[_Ran], claimed: Iterable[_Ran]) -> None:
     """Add what was run for others (a copy between layouts) to the first that reads it, or else to
     what made its operand."""
-    places = {held.position: held for held in claimed}
+    places = {item.position: item for item in claimed}
     readers: dict[str, int] = {}
     makers: dict[str, int] = {}
     for position in sorted(places, reverse=True):
         readers.update((value, position) for value in proto.node[position].input)
         makers.update((value, position) for value in proto.node[position].output)
-    for held in rest:
-        node = proto.node[held.position]
+    for item in rest:
+        node = proto.node[item.position]
         near = [readers[v] for v in node.output if v in readers]
         near += [makers[v] for v in node.input if v in makers]
         if near:
-            places[near[0]].time_s += held.time_s
+            places[near[0]].time_s += item.time_s
 
 
 def _shares(facts: Sequence[NodeFacts], claimed: Sequence[_Ran]) -> dict[str, float]:
     """Return the time of each node that is not part of another."""
     made_by = {value: node for node in facts for value in node.results}
-    ends = {value for held in claimed for value in held.makes}
+    ends = {value for claim in claimed for value in claim.makes}
     seen: set[str] = set()
     shares: dict[str, float] = defaultdict(float)
-    for held in claimed:
-        group = list(_group([made_by[v] for v in held.makes], made_by, ends, seen))
+    for claim in claimed:
+        group = list(_group([made_by[v] for v in claim.makes], made_by, ends, seen))
         for node, part in _split(group):
-            shares[node.name] += part * held.time_s
+            shares[node.name] += part * claim.time_s
     return shares
 
 

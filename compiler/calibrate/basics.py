@@ -65,7 +65,7 @@ def measure_floor(ranks: Ranks, count: int, folder: Path, seconds: float) -> Flo
         MeasuredGraph("tiny additions", str(chain(folder / f"chain{n}.onnx", n)))
         for n in (1, _CHAIN)
     )
-    one, many = (_needed(held) for held in ranks.times_s([short, long], count, seconds))
+    one, many = (_needed(time_s) for time_s in ranks.times_s([short, long], count, seconds))
     node_s = max((many - one) / (_CHAIN - 1), 1e-9)
     [traced] = ranks.kernels([long], count, seconds)
     kernel_s = sum((traced.nodes or {}).values()) / _CHAIN
@@ -121,7 +121,7 @@ def measure_operators(
         for path in _operator_graphs(ranks.provider, folder, dtype)
     ]
     measured = ranks.samples(graphs, count, seconds, floor)
-    return [sample for held in measured if held for sample in held.nodes]
+    return [sample for measure in measured if measure for sample in measure.nodes]
 
 
 def _operator_graphs(provider: str, folder: Path, dtype: str) -> Iterator[Path]:
@@ -144,7 +144,9 @@ def measure_collectives(
     Tensors have from 1 KiB to ``most_bytes``, four times as many from one to the next.
     """
     elements = [1 << power for power in range(8, most_bytes.bit_length() - 2, 2)]
-    keys = [(kind, size, held) for kind in KINDS for size in groups_of(count) for held in elements]
+    keys = [
+        (kind, size, element) for kind in KINDS for size in groups_of(count) for element in elements
+    ]
     # The ends of each line first, and so on: what there is no time for are points between.
     keys.sort(key=lambda key: _turn(elements.index(key[2]), len(elements)))
     graphs = [_collective(folder, count, *key) for key in keys]
@@ -152,7 +154,7 @@ def measure_collectives(
     found = []
     for kind in KINDS:
         for size in groups_of(count):
-            pairs = [(4.0 * held, times[kind, size, held]) for held in elements]
+            pairs = [(4.0 * element, times[kind, size, element]) for element in elements]
             ran = [(size_bytes, t) for size_bytes, t in pairs if t is not None]
             if len(ran) > 1:
                 found.append(_fitted(kind, size, ran, floor))
@@ -179,7 +181,7 @@ def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -
 
 
 def _fitted(kind: str, size: int, ran: list[tuple[float, float]], floor: Floor) -> FittedCollective:
-    sizes = np.array([held for held, _ in ran])
+    sizes = np.array([sample for sample, _ in ran])
     times = np.array([max(t - floor.graph_s, 0.0) / _TIMES for _, t in ran])
     lines = fit_lines(sizes, times)
     return FittedCollective(kind, size, lines, len(ran), *errors(greatest(lines, sizes), times))

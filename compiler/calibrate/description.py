@@ -81,47 +81,46 @@ class Description:
 
     def _link(self) -> tuple[float, float]:
         """Return the link that fits the all-gathers of the largest group: L alpha, (p-1) beta."""
-        gathers = [held for held in self.collectives if held.kind == "all_gather"]
+        gathers = [collective for collective in self.collectives if collective.kind == "all_gather"]
         if not gathers:
             return self.base.intra_node.latency_s, self.base.intra_node.bandwidth_bytes_per_s
-        widest = max(gathers, key=lambda held: held.ranks)
+        widest = max(gathers, key=lambda collective: collective.ranks)
         p, (fixed, slope) = widest.ranks, (widest.lines[0][0], widest.lines[-1][1])
         latency_s = max(fixed - self.floor.node_s, 1e-9) / (p - 1).bit_length()
         return latency_s, (p - 1) / max(slope, 1e-15)
 
     def _operators(self) -> Iterable[str]:
-        for held in sorted(self.operators, key=lambda held: (held.name, held.dtype)):
-            yield f"\n[operator.{_key(held.name)}.{_key(held.dtype)}] # {_quality(held)}"
-            yield from _operator(held.operator)
+        for fitted in sorted(self.operators, key=lambda fitted: (fitted.name, fitted.dtype)):
+            yield f"\n[operator.{_key(fitted.name)}.{_key(fitted.dtype)}] # {_quality(fitted)}"
+            yield from _operator(fitted.operator)
 
     def _collectives(self) -> Iterable[str]:
-        kinds = sorted({held.kind for held in self.collectives})
+        kinds = sorted({collective.kind for collective in self.collectives})
         for kind in kinds:
             yield "\n# Ranks of a group = [[seconds, seconds per byte], ...]; the greatest counts."
             yield f"[collective.{kind}]"
-            for held in self.collectives:
-                if held.kind == kind:
-                    lines = ", ".join(f"[{_number(a)}, {_number(b)}]" for a, b in held.lines)
-                    yield f"{held.ranks} = [{lines}] # median error {held.median:.0%}"
+            for collective in self.collectives:
+                if collective.kind == kind:
+                    lines = ", ".join(f"[{_number(a)}, {_number(b)}]" for a, b in collective.lines)
+                    yield f"{collective.ranks} = [{lines}] # median error {collective.median:.0%}"
 
 
-def _operator(held: Operator) -> Iterable[str]:
-    yield f"launch_s = {_number(held.launch_s)}"
-    if held.s_per_flop:
-        yield f"flop_per_s = {_number(1.0 / held.s_per_flop)}"
-    if held.s_per_byte:
-        yield f"bytes_per_s = {_number(1.0 / held.s_per_byte)}"
-    if held.fused:
-        contexts = ", ".join(json.dumps(list(context)) for context in sorted(held.fused))
+def _operator(operator: Operator) -> Iterable[str]:
+    yield f"launch_s = {_number(operator.launch_s)}"
+    if operator.s_per_flop:
+        yield f"flop_per_s = {_number(1.0 / operator.s_per_flop)}"
+    if operator.s_per_byte:
+        yield f"bytes_per_s = {_number(1.0 / operator.s_per_byte)}"
+    if operator.fused:
+        contexts = ", ".join(json.dumps(list(context)) for context in sorted(operator.fused))
         yield f"fused = [{contexts}]"
 
 
-def _quality(held: FittedOperator) -> str:
-    if not held.samples:
-        return f"{held.parts} samples, all part of other operators"
-    return (
-        f"{held.samples} samples, median error {held.median:.0%}, 90th percentile {held.worst:.0%}"
-    )
+def _quality(fitted: FittedOperator) -> str:
+    if not fitted.samples:
+        return f"{fitted.parts} samples, all part of other operators"
+    errors = f"median error {fitted.median:.0%}, 90th percentile {fitted.worst:.0%}"
+    return f"{fitted.samples} samples, {errors}"
 
 
 def _key(text: str) -> str:

@@ -122,8 +122,8 @@ def _numbers(module: ir.Module) -> Iterator[Work | None]:
     """Yield what each op does, or None if it does not run."""
     function, versions = ops.function(module), ops.opsets(module)
     folded, infos = ops.folded_values(function), TypeInfos()
-    for held in function.regions[0].blocks[0]:
-        op = held.operation
+    for block in function.regions[0].blocks[0]:
+        op = block.operation
         if not ops.is_onnx(op) or op.name in (ops.CONSTANT, ops.NO_VALUE):
             continue
         info = describe(op, versions, infos)

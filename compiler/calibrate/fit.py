@@ -84,8 +84,8 @@ def fit_operators(samples: Iterable[Sample]) -> list[FittedOperator]:
     groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in _agreed(samples):
         groups[sample.facts.work.operator, sample.facts.work.dtype].append(sample)
-    fitted = [_operator(*key, held) for key, held in groups.items()]
-    return sorted(fitted, key=lambda held: (-held.time_s, held.name, held.dtype))
+    fitted = [_operator(*key, group) for key, group in groups.items()]
+    return sorted(fitted, key=lambda group: (-group.time_s, group.name, group.dtype))
 
 
 def _agreed(samples: Iterable[Sample]) -> Iterator[Sample]:

@@ -58,12 +58,12 @@ class Builder:
         return self.constant(draw.uniform(0.0, 0.01, shape).astype(np.float32))
 
     def node(
-        self, op_type: str, *operands: str, results: int = 1, domain: str = "", **held: Any
+        self, op_type: str, *operands: str, results: int = 1, domain: str = "", **attributes: Any
     ) -> str:
         """Return the first result of a new node."""
         name = f"n{len(self.graph.node)}"
         names = [f"{name}_{number}" for number in range(results)]
-        made = helper.make_node(op_type, operands, names, name=name, domain=domain, **held)
+        made = helper.make_node(op_type, operands, names, name=name, domain=domain, **attributes)
         self.graph.node.append(made)
         return names[0]
 
@@ -113,9 +113,9 @@ def collective_graph(
     built = Builder()
     value = built.input(elements)
     token = built.constant(np.zeros(1, np.int64))
-    op_type, held = COLLECTIVES[kind]
+    op_type, attribute = COLLECTIVES[kind]
     for _ in range(times):
-        own = {"domain": DOMAIN, "group": list(group), **held}
+        own = {"domain": DOMAIN, "group": list(group), **attribute}
         first = built.node(op_type, value, token, results=2, **own)
         token = first.replace("_0", "_1")
     code = onnx.TensorProto.INT64

@@ -55,11 +55,11 @@ class Floor:
         What tracing costs depends on the operands of a node, and so on the model; it is found
         between nothing and the most that leaves a time to every node.
         """
-        held = list(kernels_s)
-        low, high = 0.0, max(held, default=0.0)
+        names = list(kernels_s)
+        low, high = 0.0, max(names, default=0.0)
         for _ in range(_HALVINGS):
             middle = replace(self, traced_s=(low + high) / 2)
-            if sum(map(middle.untraced_s, held)) > step_s - self.graph_s:
+            if sum(map(middle.untraced_s, names)) > step_s - self.graph_s:
                 low = middle.traced_s
             else:
                 high = middle.traced_s
@@ -100,7 +100,7 @@ class Ranks:
     ) -> list[float | None]:
         """Return the time of one run of each graph on all ``ranks`` at once, None if it fails."""
         found = self._run(graphs, ranks, seconds, traced=False)
-        return [None if held.error else held.step_s for held in found]
+        return [None if result.error else result.step_s for result in found]
 
     def kernels(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float
@@ -143,12 +143,12 @@ class Ranks:
         if len(found) < len(graphs):
             raise KeyboardInterrupt
         late = dict.fromkeys(
-            g.name for g, held in zip(graphs, found, strict=True) if held.error == NO_TIME
+            g.name for g, result in zip(graphs, found, strict=True) if result.error == NO_TIME
         )
         self.left_out += [self.late(list(late))] if late else []
-        for graph, held in zip(graphs, found, strict=True):
-            if held.error not in (None, NO_TIME) and not traced:
-                self.left_out.append(f"{graph.name}: {_PATH.sub('', held.error)}")
+        for graph, result in zip(graphs, found, strict=True):
+            if result.error not in (None, NO_TIME) and not traced:
+                self.left_out.append(f"{graph.name}: {_PATH.sub('', result.error)}")
         return found
 
     @staticmethod

@@ -22,53 +22,58 @@ _PLANS = ["model", "plan", "ranks", "predicted", "measured", "ratio"]
 
 def profile_text(profile: Calibration, *, colour: bool = False) -> str:
     """Return tables of the operators, the collectives and the plans, with relative errors."""
-    held = profile.description
+    description = profile.description
     parts = [
-        render(f"{held.name}: {_device(profile)}", _OPERATORS, [*_operator_rows(profile)], colour),
+        render(
+            f"{description.name}: {_device(profile)}",
+            _OPERATORS,
+            [*_operator_rows(profile)],
+            colour,
+        ),
         render("collectives", _COLLECTIVES, [*_collective_rows(profile)], colour),
         render("steps of plans", _PLANS, [*map(_plan_row, profile.plans)], colour),
     ]
-    sizes = [held.operators, held.collectives, profile.plans]
+    sizes = [description.operators, description.collectives, profile.plans]
     texts = [text for text, rows in zip(parts, sizes, strict=True) if rows]
     return "\n".join([*texts, *([f"{_summary(profile)}\n"] if profile.plans else [])])
 
 
 def _device(profile: Calibration) -> str:
-    held = profile.description
+    description = profile.description
     rates = ", ".join(
-        f"{p.flop_per_s / 1e9:.4g} GFLOP/s {dtype}" for dtype, p in held.peaks.items()
+        f"{p.flop_per_s / 1e9:.4g} GFLOP/s {dtype}" for dtype, p in description.peaks.items()
     )
-    memory = f"{held.bandwidth_bytes_per_s / 1e9:.3g} GB/s memory"
-    floors = f"{format_seconds(held.floor.node_s)} a node"
-    return f"{rates}, {memory}, {floors}, {format_seconds(held.floor.graph_s)} a graph"
+    memory = f"{description.bandwidth_bytes_per_s / 1e9:.3g} GB/s memory"
+    floors = f"{format_seconds(description.floor.node_s)} a node"
+    return f"{rates}, {memory}, {floors}, {format_seconds(description.floor.graph_s)} a graph"
 
 
 def _operator_rows(profile: Calibration) -> Iterator[list[str]]:
-    for held in profile.description.operators:
-        rates = (held.operator.s_per_flop, held.operator.s_per_byte)
-        errors = (held.median, held.worst) if held.samples else (None, None)
+    for operator in profile.description.operators:
+        rates = (operator.operator.s_per_flop, operator.operator.s_per_byte)
+        errors = (operator.median, operator.worst) if operator.samples else (None, None)
         yield [
-            held.name,
-            held.dtype,
-            str(held.samples),
-            str(held.parts),
-            format_seconds(held.operator.launch_s) if held.samples else "-",
+            operator.name,
+            operator.dtype,
+            str(operator.samples),
+            str(operator.parts),
+            format_seconds(operator.operator.launch_s) if operator.samples else "-",
             *(f"{1e-9 / rate:.3g}" if rate else "-" for rate in rates),
             *map(_percent, errors),
         ]
 
 
 def _collective_rows(profile: Calibration) -> Iterator[list[str]]:
-    for held in profile.description.collectives:
-        slopes = [slope for _, slope in held.lines if slope]
+    for collective in profile.description.collectives:
+        slopes = [slope for _, slope in collective.lines if slope]
         yield [
-            held.kind,
-            str(held.ranks),
-            str(held.samples),
-            format_seconds(max(fixed for fixed, _ in held.lines[:1])),
+            collective.kind,
+            str(collective.ranks),
+            str(collective.samples),
+            format_seconds(max(fixed for fixed, _ in collective.lines[:1])),
             f"{1e-9 / max(slopes):.3g}" if slopes else "-",
-            _percent(held.median),
-            _percent(held.worst),
+            _percent(collective.median),
+            _percent(collective.worst),
         ]
 
 
@@ -88,14 +93,14 @@ def _percent(value: float | None) -> str:
 
 def profile_json(profile: Calibration) -> str:
     """Return the same as one JSON object; times in seconds, rates per second."""
-    held = profile.description
+    description = profile.description
     whole: dict[str, Any] = {
-        "name": held.name,
-        "ranks": held.ranks,
-        "step_overhead_s": held.floor.graph_s,
-        "launch_overhead_s": held.floor.node_s,
-        "memory_bytes_per_s": held.bandwidth_bytes_per_s,
-        "peak_flop_per_s": {dtype: peak.flop_per_s for dtype, peak in held.peaks.items()},
+        "name": description.name,
+        "ranks": description.ranks,
+        "step_overhead_s": description.floor.graph_s,
+        "launch_overhead_s": description.floor.node_s,
+        "memory_bytes_per_s": description.bandwidth_bytes_per_s,
+        "peak_flop_per_s": {dtype: peak.flop_per_s for dtype, peak in description.peaks.items()},
         "operators": [
             {
                 "name": own.name,
@@ -108,7 +113,7 @@ def profile_json(profile: Calibration) -> str:
                 "median_error": own.median,
                 "p90_error": own.worst,
             }
-            for own in held.operators
+            for own in description.operators
         ],
         "collectives": [
             {
@@ -119,7 +124,7 @@ def profile_json(profile: Calibration) -> str:
                 "median_error": own.median,
                 "p90_error": own.worst,
             }
-            for own in held.collectives
+            for own in description.collectives
         ],
         "plans": [{**vars(plan), "ratio": plan.ratio} for plan in profile.plans],
         "left_out": list(profile.left_out),

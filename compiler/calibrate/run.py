@@ -177,11 +177,11 @@ class _Run:
         own = self.floors.get(written[0].model.path, floor) if written else floor
         measured = iter(self.ranks.samples(graphs, count, 4 * self.seconds, own))
         for plan in written:
-            found = [held for held in islice(measured, len(plan.graphs)) if held is not None]
+            found = [result for result in islice(measured, len(plan.graphs)) if result is not None]
             if len(found) == len(plan.graphs):
-                self.plans.append((plan, plan.step_s([held.step_s for held in found])))
-            self.own += [sample for held in found for sample in held.nodes]
-            self.floors.update((plan.model.path, held.floor) for held in found[:1])
+                self.plans.append((plan, plan.step_s([result.step_s for result in found])))
+            self.own += [sample for result in found for sample in result.nodes]
+            self.floors.update((plan.model.path, result.floor) for result in found[:1])
             plan.drop_graphs()
 
     def _written(self, name: str, description: Description) -> Path:
@@ -201,8 +201,12 @@ class _Run:
 def _united(own: Sequence[Sample], common: Sequence[Sample]) -> list[FittedOperator]:
     """Return the operators of ``own``, and of ``common`` those that are not among them."""
     first = fit_operators(own)
-    known = {(held.name, held.dtype) for held in first}
-    rest = (held for held in fit_operators(common) if (held.name, held.dtype) not in known)
+    known = {(operator.name, operator.dtype) for operator in first}
+    rest = (
+        operator
+        for operator in fit_operators(common)
+        if (operator.name, operator.dtype) not in known
+    )
     return [*first, *rest]
 
 

@@ -21,7 +21,6 @@ from tensoropt.compiler.exporter.plan.describe import check_ends
 from tensoropt.compiler.exporter.plan.writer import check_replaceable
 from tensoropt.compiler.importer.dimensions import open_dims
 from tensoropt.compiler.pipeline.driver import compile_plan, loaded
-from tensoropt.compiler.pipeline.export import check_weights
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.pipeline.text import said_of
 from tensoropt.compiler.report.comparison import (
@@ -131,6 +130,8 @@ class _Planning:
         """Return the exit status; notes come in the end: errors are one line."""
         self._check_passed(module)
         if self.args.weights is not None:
+            from tensoropt.compiler.pipeline.export import check_weights
+
             check_weights(module, self.args.weights, training=self.args.train)
         if _is_searched(module):
             self._write(module)

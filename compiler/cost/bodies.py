@@ -81,8 +81,8 @@ def _loop_turns(info: OpInfo) -> int | None:
 def _scan_turns(info: OpInfo) -> int | None:
     scanned = int(info.attribute("num_scan_inputs", 1))
     place = len(info.operands) - scanned
-    held = info.operand(place)
-    if held is None or info.version < _SCAN_SINCE:
+    tensor = info.operand(place)
+    if tensor is None or info.version < _SCAN_SINCE:
         return None
     axis = (info.attribute("scan_input_axes") or (0,))[0]
-    return held.shape[axis]
+    return tensor.shape[axis]

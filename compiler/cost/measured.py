@@ -100,14 +100,14 @@ def _check_operator(table: Table, name: str) -> None:
 
 
 def _operator(table: Table) -> Operator:
-    held = Operator(
+    operator = Operator(
         table.amount("launch_s"),
         _inverse(table, "flop_per_s"),
         _inverse(table, "bytes_per_s"),
         frozenset(table.texts("fused")),
     )
     table.reject_unread()
-    return held
+    return operator
 
 
 def _inverse(table: Table, key: str) -> float:

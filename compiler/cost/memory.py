@@ -81,9 +81,9 @@ class _Program:
 
     def _fold(self, op: ir.Operation) -> None:
         """Note which op before this one makes the same: that is what ONNX Runtime keeps."""
-        held = tuple((name, op.attributes[name]) for name in onnx.attributes(op))
+        attributes = tuple((name, op.attributes[name]) for name in onnx.attributes(op))
         read = tuple(self.alike.get(value, value) for value in op.operands)
-        key = op if len(op.regions) else (op.name, held, read)
+        key = op if len(op.regions) else (op.name, attributes, read)
         self.alike.update(zip(op.results, self.first.setdefault(key, [*op.results]), strict=True))
 
 

@@ -59,7 +59,7 @@ class RankLowerings:
         if op.parent is None or op.parent.name != "func.func":
             raise UserError(f"'{op.name}' op is inside a region, expected it in @main")
         op_type, names = _COLLECTIVES[op.name]
-        held = {name: _plain(op.attributes[source]) for name, source in names.items()}
+        attributes = {name: _plain(op.attributes[source]) for name, source in names.items()}
         if self.token is None:
             self.token = emitter.constant("tensoropt.token", np.zeros(1, np.int64))
         name = _name(op, op_type)
@@ -72,7 +72,7 @@ class RankLowerings:
             results=[*results, next_token],
             domain=DOMAIN,
             group=list(self.mesh.group(self.rank, _axes(op))),
-            **held,
+            **attributes,
         )
         emitter.main.value_info.append(_token_info(next_token))
         self.token = next_token
@@ -84,14 +84,14 @@ class RankLowerings:
         name = _name(op, "Slice")
         bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
         operands = [emitter.name(op.operands[0])]
-        held: dict[str, Any] = {**bounds}
+        attributes: dict[str, Any] = {**bounds}
         if emitter.opsets[""] >= 10:  # from then on the bounds are operands
             operands += [
                 emitter.constant(f"{name}_{key}", np.array(value, np.int64))
                 for key, value in bounds.items()
             ]
-            held = {}
-        emitter.node("Slice", operands, name=name, results=emitter.results(op, name), **held)
+            attributes = {}
+        emitter.node("Slice", operands, name=name, results=emitter.results(op, name), **attributes)
 
     def _axis_constant(self, emitter: Emitter, op: ir.Operation) -> None:
         emitter.literal(op, self._own(op))
@@ -108,15 +108,15 @@ class RankLowerings:
         Models of before `Where` hold no other; the rank knows which one it is.
         """
         keep = self._own(ir.OpResult(op.operands[0]).owner.operation)
-        operands, held = [emitter.name(op.operands[1])], dict[str, Any]()
+        operands, attributes = [emitter.name(op.operands[1])], dict[str, Any]()
         op_type, element = "Identity", tensor_element(op.operands[1].type)
         if not keep.item() and element.is_integer:
             op_type = "Mul"
             operands.append(emitter.constant("zero", np.zeros((), element.dtype)))
         elif not keep.item():
-            op_type, held = "Clip", {"min": 0.0, "max": 0.0}  # 0 times infinity were no zero
+            op_type, attributes = "Clip", {"min": 0.0, "max": 0.0}  # 0 times infinity were no zero
         name = _name(op, op_type)
-        emitter.node(op_type, operands, name=name, results=emitter.results(op, name), **held)
+        emitter.node(op_type, operands, name=name, results=emitter.results(op, name), **attributes)
 
 
 def _axes(op: ir.Operation) -> tuple[int, ...]:

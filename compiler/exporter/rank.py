@@ -75,13 +75,13 @@ def export_state(
     ``weights/rank{r}.safetensors`` in ``directory`` holds its parts of the parameters and buffers.
     """
     mesh = Mesh(tuple(mesh_shape))
-    held = [
+    parts = [
         Part(argument.name, _rank_slices(argument, source, mesh, rank))
         for argument in arguments(function(module))
         if keys.STATE.get(argument.held) in ("parameter", "buffer")
     ]
     target = Path(directory) / "weights" / f"rank{rank}.safetensors"
-    write_safetensors(target, held, source)
+    write_safetensors(target, parts, source)
     return target
 
 

@@ -88,7 +88,7 @@ def _folded(value: onnx.ValueInfoProto) -> list[str] | None:
     """Return the names of what a tensor was computed of by the exporter."""
     text = next((e.value for e in value.metadata_props if e.key == _FOLDED), None)
     try:
-        held = None if text is None else ast.literal_eval(text)
+        folded = None if text is None else ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return None
-    return [str(name) for name in held] if isinstance(held, list) else None
+    return [str(name) for name in folded] if isinstance(folded, list) else None

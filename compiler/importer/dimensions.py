@@ -56,8 +56,8 @@ def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> No
 def open_dims(module: ir.Module) -> list[str]:
     """Return the names whose sizes the inputs of an imported ``module`` leave open, each once."""
     found: dict[str, None] = {}
-    for _, held in arguments(function(module)):
-        names = keys.DIMS.get(held, [])
+    for _, attributes in arguments(function(module)):
+        names = keys.DIMS.get(attributes, [])
         found.update((term, None) for name in filter(None, names) for term in terms(name))
     return list(found)
 

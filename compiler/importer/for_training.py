@@ -51,14 +51,14 @@ def converted(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     proto.ir_version = max(proto.ir_version, _FREE_INITIALIZERS_SINCE)
     seconds = native.seconds_for(len(proto.graph.node))
     try:
-        held = native.call(_convert, proto.SerializeToString(), seconds=seconds)
+        model_bytes = native.call(_convert, proto.SerializeToString(), seconds=seconds)
     except (native.NativeError, native.NativeFailureError) as error:
         text = _PLACE.sub("", " ".join(str(error).split()))
         raise UserError(
             f"{path}: training needs opset {TRAINING_OPSET} or later, and "
             f"onnx.version_converter does not convert this model of opset {versions[0]}: {text}"
         ) from None
-    return onnx.ModelProto.FromString(held)
+    return onnx.ModelProto.FromString(model_bytes)
 
 
 def _convert(model: bytes) -> bytes:

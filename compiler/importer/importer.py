@@ -152,9 +152,9 @@ class _Importer:
         visible.update((key[1], key) for key in self.model.parameters if key[0] == scope)
         for index, node in enumerate(graph.node):
             _record(order, (visible.get(name) for name in node.input))
-            for held in node.attribute:
-                if held.HasField("g"):
-                    self._visit(held.g, (*scope, (index, held.name)), visible, order)
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    self._visit(attribute.g, (*scope, (index, attribute.name)), visible, order)
         _record(order, (visible.get(value.name) for value in graph.output))
 
     def _graph(self, graph: onnx.GraphProto, scope: Scope, outer: Values) -> list[ir.Value]:
@@ -202,7 +202,7 @@ class _Importer:
             if not a.HasField("g")
         }
         if graphs:
-            plain |= keys.REGIONS.item([held.name for held in graphs])
+            plain |= keys.REGIONS.item([graph.name for graph in graphs])
         op = ir.Operation.create(
             op_name(node.domain, node.op_type),
             results=results,
@@ -211,8 +211,8 @@ class _Importer:
             regions=len(graphs),
             loc=self._location(node.name),
         )
-        for region, held in zip(op.regions, graphs, strict=True):
-            self._region(region, held, (*place[:-1], (place[-1][0], held.name)), values)
+        for region, graph in zip(op.regions, graphs, strict=True):
+            self._region(region, graph, (*place[:-1], (place[-1][0], graph.name)), values)
         for name, value in zip(node.output, op.results, strict=True):
             values[name] = value
 
@@ -254,9 +254,9 @@ class _Importer:
         return ir.Operation.create(squeeze, [scalar], [value], loc=location).result
 
     def _region(
-        self, region: ir.Region, held: onnx.AttributeProto, scope: Scope, outer: Values
+        self, region: ir.Region, attribute: onnx.AttributeProto, scope: Scope, outer: Values
     ) -> None:
-        graph = held.g
+        graph = attribute.g
         kinds = [self.types.type(value.type) for value in graph.input]
         block = region.blocks.append(*kinds)
         inner = {value.name: a for value, a in zip(graph.input, block.arguments, strict=True)}
@@ -305,18 +305,18 @@ def _set_header(module: ir.Module, model: Model) -> None:
 
 def _parameter(parameter: Parameter) -> ir.Attribute:
     """Return the attributes of a parameter."""
-    held = {**keys.NAME.item(parameter.name), **keys.PARAM.item(True)}
+    attributes = {**keys.NAME.item(parameter.name), **keys.PARAM.item(True)}
     if parameter.fixed:
-        held |= keys.FIXED.item(True)
-    return ir.DictAttr.get(held)
+        attributes |= keys.FIXED.item(True)
+    return ir.DictAttr.get(attributes)
 
 
 def _argument(name: str, kind: onnx.TypeProto) -> ir.Attribute:
     """Return the attributes of an input or output."""
-    held = keys.NAME.item(name)
+    attributes = keys.NAME.item(name)
     if (names := dim_names(kind)) is not None:
-        held |= keys.DIMS.item(names)
-    return ir.DictAttr.get(held)
+        attributes |= keys.DIMS.item(names)
+    return ir.DictAttr.get(attributes)
 
 
 def _tensor_type(tensor: onnx.TensorProto) -> onnx.TypeProto:
@@ -329,8 +329,8 @@ def _record(order: dict[tuple[Scope, str], None], keys: Iterable[tuple[Scope, st
 
 def _names_used(node: onnx.NodeProto) -> Iterable[str]:
     yield from node.input
-    for held in node.attribute:
-        if held.HasField("g"):
-            for inner in held.g.node:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
                 yield from _names_used(inner)
-            yield from (output.name for output in held.g.output)
+            yield from (output.name for output in attribute.g.output)

@@ -151,11 +151,11 @@ def _check_versions(path: Path, proto: onnx.ModelProto) -> None:
 def _inline(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
     seconds = native.seconds_for(len(proto.graph.node))
     try:
-        held = native.call(_inlined, proto.SerializeToString(), seconds=seconds)
+        model_bytes = native.call(_inlined, proto.SerializeToString(), seconds=seconds)
     except (native.NativeError, native.NativeFailureError) as error:
         text = str(error).splitlines()[0]
         raise UserError(f"{path}: functions cannot be inlined: {text}") from None
-    inlined = onnx.ModelProto.FromString(held)
+    inlined = onnx.ModelProto.FromString(model_bytes)
     del inlined.functions[:]
     return inlined
 

@@ -21,8 +21,8 @@ def densify(path: Path, graph: onnx.GraphProto) -> None:
 
     Raises :class:`UserError` for one that does not fit together, or is too large to be dense.
     """
-    for held in graph.sparse_initializer:
-        graph.initializer.append(_dense(path, held, f"initializer '{held.values.name}'"))
+    for sparse in graph.sparse_initializer:
+        graph.initializer.append(_dense(path, sparse, f"initializer '{sparse.values.name}'"))
     del graph.sparse_initializer[:]
     for node in graph.node:
         for attribute in node.attribute:
@@ -32,13 +32,19 @@ def densify(path: Path, graph: onnx.GraphProto) -> None:
                 attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
 
 
-def _dense(path: Path, held: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
-    """Return the tensor of ``held``; its indices are flat, or one row of them per value."""
+def _dense(path: Path, sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
+    """Return the tensor of ``sparse``; its indices are flat, or one row of them per value."""
     try:
-        values, indices = numpy_helper.to_array(held.values), numpy_helper.to_array(held.indices)
-        if min(held.dims, default=0) < 0 or math.prod(held.dims) * values.itemsize > _MOST_BYTES:
-            raise ValueError(f"dimensions {list(held.dims)}")
-        dense = np.zeros(tuple(held.dims), values.dtype)
+        values, indices = (
+            numpy_helper.to_array(sparse.values),
+            numpy_helper.to_array(sparse.indices),
+        )
+        if (
+            min(sparse.dims, default=0) < 0
+            or math.prod(sparse.dims) * values.itemsize > _MOST_BYTES
+        ):
+            raise ValueError(f"dimensions {list(sparse.dims)}")
+        dense = np.zeros(tuple(sparse.dims), values.dtype)
         flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)
         if indices.size and (flat.min() < 0 or len(flat) != len(values)):
             raise ValueError(f"indices {indices.tolist()}")
@@ -46,4 +52,4 @@ def _dense(path: Path, held: onnx.SparseTensorProto, where: str) -> onnx.TensorP
     except (ValueError, LookupError, TypeError) as error:
         text = " ".join(str(error).split())
         raise UserError(f"{path}: {where} is no sparse tensor that can be dense: {text}") from None
-    return numpy_helper.from_array(dense, held.values.name)
+    return numpy_helper.from_array(dense, sparse.values.name)

@@ -108,11 +108,11 @@ def check_stored(folder: Folder, tensor: onnx.TensorProto) -> None:
     """Raise :class:`UserError` if the bytes of ``tensor`` cannot be where the file says."""
     stored = locate(folder, tensor)
     if stored.path is None and tensor.HasField("raw_data") and stored.element.name != "STRING":
-        held = len(tensor.raw_data)
-        if held != stored.nbytes:
+        size_bytes = len(tensor.raw_data)
+        if size_bytes != stored.nbytes:
             raise UserError(
                 f"{folder.model}: parameter '{tensor.name}': has the wrong length, "
-                f"expected {stored.nbytes} bytes, got: {held}"
+                f"expected {stored.nbytes} bytes, got: {size_bytes}"
             )
 
 

@@ -39,13 +39,13 @@ def transposed_copies(model: Model, folder: Folder, used: list[Key]) -> dict[Key
     matrices = dict(_matrices(model, folder, used))
     products = _read_by_products(model.graph)
     by_shape: dict[tuple[object, ...], list[Key]] = defaultdict(list)
-    for key, held in matrices.items():
-        by_shape[held.element, held.shape].append(key)
+    for key, value in matrices.items():
+        by_shape[value.element, value.shape].append(key)
     found: dict[Key, Key] = {}
-    for key, held in matrices.items():
-        others = by_shape[held.element, held.shape[::-1]] if key[1] in products else []
+    for key, value in matrices.items():
+        others = by_shape[value.element, value.shape[::-1]] if key[1] in products else []
         first = (o for o in others if o != key and o not in found and key not in found.values())
-        original = next((o for o in first if _is_transposed(matrices[o], held)), None)
+        original = next((o for o in first if _is_transposed(matrices[o], value)), None)
         if original is not None:
             found[key] = original
     return found
@@ -54,11 +54,11 @@ def transposed_copies(model: Model, folder: Folder, used: list[Key]) -> dict[Key
 def _matrices(model: Model, folder: Folder, used: list[Key]) -> Iterator[tuple[Key, Stored]]:
     """Yield the large matrices of floating point numbers that lie in a file."""
     stored = {key: locate(folder, model.parameters[key].tensor) for key in used if not key[0]}
-    least = _PART * sum(held.nbytes for held in stored.values())
-    for key, held in stored.items():
-        is_large = held.path is not None and held.nbytes > least
-        if is_large and len(held.shape) == 2 and held.element.name in _FLOATS:
-            yield key, held
+    least = _PART * sum(entry.nbytes for entry in stored.values())
+    for key, entry in stored.items():
+        is_large = entry.path is not None and entry.nbytes > least
+        if is_large and len(entry.shape) == 2 and entry.element.name in _FLOATS:
+            yield key, entry
 
 
 def _read_by_products(graph: onnx.GraphProto) -> set[str]:
@@ -96,8 +96,8 @@ def _is_equal(one: Stored, other: Stored) -> bool:
     return all(np.array_equal(_view(one)[at], _view(other)[:, at].T) for at in blocks)
 
 
-def _view(held: Stored) -> npt.NDArray[Any]:
+def _view(stored: Stored) -> npt.NDArray[Any]:
     """Return the bits of a tensor where they lie in its file."""
-    kind = np.dtype(f"<u{held.element.bits // 8}")
-    assert held.path is not None
-    return np.memmap(held.path, kind, "r", held.offset, held.shape)
+    kind = np.dtype(f"<u{stored.element.bits // 8}")
+    assert stored.path is not None
+    return np.memmap(stored.path, kind, "r", stored.offset, stored.shape)

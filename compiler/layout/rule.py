@@ -92,16 +92,16 @@ class Rule:
     ) -> list[tuple[InnerKind, tuple[int, ...], int]]:
         """Return (kind, mesh axes, bytes put in per rank) of all inside the op of one rank."""
         found = []
-        for held in self.inner:
-            axes = sorted(axis for factor in held.factors for axis in strategy.axes_of(factor))
+        for inner in self.inner:
+            axes = sorted(axis for factor in inner.factors for axis in strategy.axes_of(factor))
             if axes:
-                size = held.item_bytes * self._points(held, strategy, mesh)
-                found.append((held.kind, tuple(axes), size))
+                size = inner.item_bytes * self._points(inner, strategy, mesh)
+                found.append((inner.kind, tuple(axes), size))
         return found
 
-    def _points(self, held: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
+    def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
         """Return the points of one rank's tensor; a symbolic size counts as 1."""
-        sizes = ((f, self.factors[f].size or 1) for f in held.dims)
+        sizes = ((f, self.factors[f].size or 1) for f in inner.dims)
         return math.prod(size // mesh.extent(strategy.axes_of(f)) for f, size in sizes)
 
 

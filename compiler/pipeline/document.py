@@ -27,15 +27,15 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
 
     ``model`` is the file that the module was imported from.
     """
-    held = module.operation.attributes
-    mesh, found = mesh_of(module.operation), SEARCH.get(held)
+    attributes = module.operation.attributes
+    mesh, found = mesh_of(module.operation), SEARCH.get(attributes)
     if found is None:
         raise UserError("the module has no topt.search, expected check-strategies to be run")
     return {
         "schema": SCHEMA,
         "tool": TOOL,
         "model": {"name": model.name, "sha256": sha256(model)},
-        "device": load_device(DEVICE.of(held)).name,
+        "device": load_device(DEVICE.of(attributes)).name,
         "mesh": {"shape": list(mesh.shape)},
         "ranks": mesh.size,
         "search": {name: found.get(name) for name in ("name", "seed", "epsilon")},

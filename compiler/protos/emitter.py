@@ -50,25 +50,26 @@ Store = Callable[["Argument"], onnx.TensorProto | None]
 class Argument:
     """An argument of `@main`: its value, ONNX name, and its attributes."""
 
-    def __init__(self, value: ir.Value, held: ir.DictAttr, index: int) -> None:
+    def __init__(self, value: ir.Value, attributes: ir.DictAttr, index: int) -> None:
         self.value = value
-        self.held = held
-        self.name = keys.NAME.get(held, f"arg{index}")
-        self.is_parameter = keys.PARAM.on(held)
+        self.held = attributes
+        self.name = keys.NAME.get(attributes, f"arg{index}")
+        self.is_parameter = keys.PARAM.on(attributes)
 
 
 def arguments(main: ir.Operation) -> list[Argument]:
     """Return the arguments of `@main` in order."""
     values = main.regions[0].blocks[0].arguments
-    held = held_by(main, "arg_attrs", len(values))
+    attributes = held_by(main, "arg_attrs", len(values))
     return [
-        Argument(value, own, i) for i, (value, own) in enumerate(zip(values, held, strict=True))
+        Argument(value, own, i)
+        for i, (value, own) in enumerate(zip(values, attributes, strict=True))
     ]
 
 
-def dims_of(held: ir.DictAttr) -> list[str] | None:
+def dims_of(attributes: ir.DictAttr) -> list[str] | None:
     """Return the names of symbolic dimensions that an argument or result carries."""
-    return keys.DIMS.get(held)
+    return keys.DIMS.get(attributes)
 
 
 class Emitter:
@@ -90,8 +91,8 @@ class Emitter:
         block = main.regions[0].blocks[0]
         given = arguments(main)
         returned = list(block.operations[len(block.operations) - 1].operation.operands)
-        held = held_by(main, "res_attrs", len(returned))
-        ends = [keys.NAME.get(own, f"result{i}") for i, own in enumerate(held)]
+        attributes = held_by(main, "res_attrs", len(returned))
+        ends = [keys.NAME.get(own, f"result{i}") for i, own in enumerate(attributes)]
         self._reserve(given, list(zip(returned, ends, strict=True)))
         for argument in given:
             self._argument(argument, store)
@@ -100,7 +101,7 @@ class Emitter:
             self.operation(op.operation)
         for value, name in copies:
             self.node("Identity", [self.name(value)], results=[name])
-        for value, name, own in zip(returned, ends, held, strict=True):
+        for value, name, own in zip(returned, ends, attributes, strict=True):
             info = self.graph.output.add(name=name)
             info.type.CopyFrom(type_proto(value.type, dims_of(own)))
 
@@ -124,8 +125,8 @@ class Emitter:
                 raise UserError(f"{self._where()}: result '{name}' has the name of another value")
 
     def _where(self) -> str:
-        held = self.module.operation.attributes
-        return keys.MODEL.get(held, "module")
+        attributes = self.module.operation.attributes
+        return keys.MODEL.get(attributes, "module")
 
     def _argument(self, argument: Argument, store: Store) -> None:
         tensor = store(argument) if argument.is_parameter else None
@@ -251,19 +252,21 @@ class Emitter:
         name: str | None = None,
         results: Sequence[str] | None = None,
         domain: str = "",
-        **held: Any,
+        **attributes: Any,
     ) -> list[str]:
         """Add a node that no operation stands for; return the names of its results."""
         unique = self.node_names.unique(name or f"{op_type}_{len(self.graph.node)}")
         results = results or [self.value_names.unique(f"{unique}_out")]
-        made = onnx.helper.make_node(op_type, operands, results, name=unique, domain=domain, **held)
+        made = onnx.helper.make_node(
+            op_type, operands, results, name=unique, domain=domain, **attributes
+        )
         self.graph.node.append(made)
         return list(results)
 
     def model(self) -> onnx.ModelProto:
         """Return the model with the graph emitted so far."""
-        held = self.module.operation.attributes
-        version = keys.IR_VERSION.get(held, MAX_IR_VERSION)
+        attributes = self.module.operation.attributes
+        version = keys.IR_VERSION.get(attributes, MAX_IR_VERSION)
         made = onnx.ModelProto(
             ir_version=min(max(version, MIN_IR_VERSION), MAX_IR_VERSION), producer_name="tensoropt"
         )

@@ -95,9 +95,9 @@ class _Checker:
                 near = did_you_mean(value.name, visible)
                 self.fail(f"output '{value.name}' is not computed by any node{near}")
         for node in graph.node:
-            for held in node.attribute:
-                if held.HasField("g"):
-                    self.graph(held.g, visible)
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    self.graph(attribute.g, visible)
 
     def _unique(self, what: str, names: Iterable[str]) -> set[str]:
         seen: set[str] = set()
@@ -166,16 +166,18 @@ class _Checker:
         raise self._error(node, f"unknown operator in domain '{domain}'{near}")
 
     def _attributes(self, node: onnx.NodeProto) -> None:
-        for held in node.attribute:
-            if held.type in _SPARSE:
+        for attribute in node.attribute:
+            if attribute.type in _SPARSE:
                 raise self._error(
-                    node, f"attribute '{held.name}' is sparse, expected dense tensors"
+                    node, f"attribute '{attribute.name}' is sparse, expected dense tensors"
                 )
-            if held.type in _UNSUPPORTED:
-                what = _UNSUPPORTED[held.type]
-                raise self._error(node, f"attribute '{held.name}' holds {what}, expected one value")
-            if held.type == Attribute.TENSOR:
-                self._element(f"node '{node.name}' ({node.op_type})", held.t.data_type)
+            if attribute.type in _UNSUPPORTED:
+                what = _UNSUPPORTED[attribute.type]
+                raise self._error(
+                    node, f"attribute '{attribute.name}' holds {what}, expected one value"
+                )
+            if attribute.type == Attribute.TENSOR:
+                self._element(f"node '{node.name}' ({node.op_type})", attribute.t.data_type)
         if node.op_type == "Constant" and not node.domain:
             self._constant(node)
         self._schema(node)
@@ -185,12 +187,12 @@ class _Checker:
         for what, count in (("attribute", len(node.attribute)), ("result", len(node.output))):
             if count != 1:
                 raise self._error(node, f"expected exactly one {what}, got: {count}")
-        held = node.attribute[0]
-        if _CONSTANTS.get(held.name) != held.type:
-            kind = Attribute.AttributeType.Name(held.type)
+        attribute = node.attribute[0]
+        if _CONSTANTS.get(attribute.name) != attribute.type:
+            kind = Attribute.AttributeType.Name(attribute.type)
             raise self._error(
                 node,
-                f"attribute '{held.name}' of type {kind} is none of Constant, "
+                f"attribute '{attribute.name}' of type {kind} is none of Constant, "
                 f"expected one of: {', '.join(_CONSTANTS)}",
             )
 
@@ -198,7 +200,9 @@ class _Checker:
         """Check the attributes against the schema, as far as that does not need ranks."""
         found = schema(node.domain, node.op_type, self.versions[node.domain])
         assert found is not None, "checked by _operator"
-        problem = kind_problem(found, {held.name: _kind(held) for held in node.attribute})
+        problem = kind_problem(
+            found, {attribute.name: _kind(attribute) for attribute in node.attribute}
+        )
         if problem is None:
             problem = value_problem(_without_ranks(node))
         if problem is not None:
@@ -233,30 +237,30 @@ class _Checker:
 _LISTS = ("floats", "ints", "strings", "tensors", "type_protos")
 
 
-def _kind(held: onnx.AttributeProto) -> str:
-    name = KINDS.get(held.type, "UNDEFINED")
-    return "EMPTY" if name.lower() in _LISTS and not len(getattr(held, name.lower())) else name
+def _kind(attribute: onnx.AttributeProto) -> str:
+    name = KINDS.get(attribute.type, "UNDEFINED")
+    return "EMPTY" if name.lower() in _LISTS and not len(getattr(attribute, name.lower())) else name
 
 
 def _without_ranks(node: onnx.NodeProto) -> Uses:
     """Return the attributes of numbers and texts, of operands of which nothing is known."""
-    plain = (held for held in node.attribute if held.type in _PLAIN)
-    values = {held.name: _value(held) for held in plain}
+    plain = (attribute for attribute in node.attribute if attribute.type in _PLAIN)
+    values = {attribute.name: _value(attribute) for attribute in plain}
     op_type = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     return Uses(op_type, values, [None] * len(node.input), len(node.output))
 
 
-def _value(held: onnx.AttributeProto) -> Any:
-    value = onnx.helper.get_attribute_value(held)
+def _value(attribute: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
 
 
 def _needs(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the names a node uses, those its subgraphs capture included."""
     yield from filter(None, node.input)
-    for held in node.attribute:
-        if held.HasField("g"):
-            yield from _captured(held.g)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from _captured(attribute.g)
 
 
 def _captured(graph: onnx.GraphProto) -> Iterator[str]:

@@ -38,7 +38,7 @@ def spread(
     layouts = [source, *targets, *between]
     times = resharder.table(shape, item_bytes, layouts, layouts)[0].tolist()
     tree = _cheapest(times, len(targets), len(layouts))
-    return {layouts[target]: layouts[held] for target, held in tree.items()}
+    return {layouts[target]: layouts[value] for target, value in tree.items()}
 
 
 def _between(
@@ -66,7 +66,7 @@ def _cheapest(times: _Times, wanted: int, count: int) -> _Tree:
         trees = [_in_order(times, (*first, *order)) for first, order in tried]
     else:
         trees = [_nearest_first(times, wanted, first) for first in range(count)]
-    return min(trees, key=lambda tree: sum(times[held][target] for target, held in tree.items()))
+    return min(trees, key=lambda tree: sum(times[value][target] for target, value in tree.items()))
 
 
 def _in_order(times: _Times, order: Sequence[int]) -> _Tree:
@@ -89,4 +89,4 @@ def _nearest_first(times: _Times, wanted: int, first: int) -> _Tree:
 
 
 def _nearest(times: _Times, tree: _Tree, target: int) -> int:
-    return min([0, *tree], key=lambda held: times[held][target])
+    return min([0, *tree], key=lambda layout: times[layout][target])

@@ -23,35 +23,37 @@ def classical_types(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto])
     found: Types = {}
     for node in graph.node:
         maker = _MAKERS.get(node.op_type) if node.domain == DOMAIN else None
-        held = [found.get(name) or known.get(name) for name in node.input]
-        ranked = [one for one in held if one is not None and _has_rank(one)]
-        if maker is None or len(ranked) < len(held):
+        kinds = [found.get(name) or known.get(name) for name in node.input]
+        ranked = [one for one in kinds if one is not None and _has_rank(one)]
+        if maker is None or len(ranked) < len(kinds):
             continue
         pairs = zip(node.output, maker(_attributes(node), ranked[0]), strict=False)
         found.update((name, made) for name, made in pairs if name and name not in known)
     return found
 
 
-def _has_rank(held: onnx.TypeProto) -> bool:
-    return len(held.tensor_type.shape.dim) > 0
+def _has_rank(kind: onnx.TypeProto) -> bool:
+    return len(kind.tensor_type.shape.dim) > 0
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {held.name: onnx.helper.get_attribute_value(held) for held in node.attribute}
+    return {
+        attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute
+    }
 
 
 Maker = Callable[[dict[str, Any], onnx.TypeProto], Iterator[onnx.TypeProto]]
 
 
-def _alike(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+def _alike(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
     yield x
 
 
-def _floats(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+def _floats(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
     yield _tensor(TensorProto.FLOAT, list(x.tensor_type.shape.dim))
 
 
-def _classes(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+def _classes(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
     """Yield the type of the first LabelEncoder's result: numbers of names, or names of numbers."""
     of_text = x.tensor_type.elem_type == TensorProto.STRING
     made = TensorProto.INT64 if of_text else TensorProto.STRING
@@ -61,17 +63,17 @@ def _classes(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto
 def _columns(count: Callable[[dict[str, Any]], int]) -> Maker:
     """Return the maker of a table with a row per sample and ``count`` columns."""
 
-    def make(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
-        yield _tensor(TensorProto.FLOAT, [_samples(x), _size(count(held))])
+    def make(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+        yield _tensor(TensorProto.FLOAT, [_samples(x), _size(count(attributes))])
 
     return make
 
 
-def _vector_classes(held: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
-    texts = held.get("classlabels_strings", ())
+def _vector_classes(attributes: dict[str, Any], x: onnx.TypeProto) -> Iterator[onnx.TypeProto]:
+    texts = attributes.get("classlabels_strings", ())
     labels = TensorProto.STRING if texts else TensorProto.INT64
-    count = len(texts or held.get("classlabels_ints", ()))
-    if count > 2 and held.get("support_vectors") and not held.get("prob_a"):
+    count = len(texts or attributes.get("classlabels_ints", ()))
+    if count > 2 and attributes.get("support_vectors") and not attributes.get("prob_a"):
         count = count * (count - 1) // 2  # a score for each pair of classes
     yield _tensor(labels, [_samples(x)])
     yield _tensor(TensorProto.FLOAT, [_samples(x), _size(max(count, 2))])

@@ -67,12 +67,12 @@ def _literals(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
         yield tensor.name, tensor
     for node in graph.node:
         if node.op_type == "Constant" and not node.domain and len(node.attribute) == 1:
-            held = node.attribute[0]
-            if held.type == onnx.AttributeProto.TENSOR:
-                yield node.output[0], held.t
-            elif held.name in ("value_int", "value_ints"):
-                many = held.name == "value_ints"
-                value = np.array(held.ints if many else held.i, np.int64)
+            attribute = node.attribute[0]
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield node.output[0], attribute.t
+            elif attribute.name in ("value_int", "value_ints"):
+                many = attribute.name == "value_ints"
+                value = np.array(attribute.ints if many else attribute.i, np.int64)
                 yield node.output[0], numpy_helper.from_array(value)
 
 
@@ -101,10 +101,10 @@ def _array(tensor: onnx.TensorProto) -> npt.NDArray[np.generic] | None:
     return np.asarray(numpy_helper.to_array(tensor))
 
 
-def _sizes(held: onnx.TypeProto | None) -> Shape | None:
-    if held is None or not held.tensor_type.HasField("shape"):
+def _sizes(kind: onnx.TypeProto | None) -> Shape | None:
+    if kind is None or not kind.tensor_type.HasField("shape"):
         return None
-    dims = held.tensor_type.shape.dim
+    dims = kind.tensor_type.shape.dim
     return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in dims]
 
 

@@ -48,8 +48,8 @@ def _of_node(node: onnx.NodeProto, known: Types) -> Types:
     }
 
 
-def _info(held: onnx.TypeProto) -> TensorInfo:
-    dims = held.tensor_type.shape.dim
+def _info(kind: onnx.TypeProto) -> TensorInfo:
+    dims = kind.tensor_type.shape.dim
     shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
     return TensorInfo(shape, "", 0)
 

@@ -116,9 +116,9 @@ def value_types(graph: onnx.GraphProto) -> Types:
 def _declared(proto: onnx.ModelProto) -> Iterator[tuple[tuple[tuple[int, str], ...], Types]]:
     for graph, scope in subgraphs(proto.graph):
         types = {}
-        for name, held in value_types(graph).items():
+        for name, value in value_types(graph).items():
             types[name] = onnx.TypeProto()
-            types[name].CopyFrom(held)
+            types[name].CopyFrom(value)
         yield scope, types
 
 
@@ -237,7 +237,7 @@ def _known(graph: onnx.GraphProto) -> Types:
 
 
 def _shaped(types: Types) -> Types:
-    return {name: held for name, held in types.items() if _has_shape(held)}
+    return {name: kind for name, kind in types.items() if _has_shape(kind)}
 
 
 def _has_shape(held: onnx.TypeProto) -> bool:
@@ -266,11 +266,11 @@ def _static(proto: onnx.ModelProto) -> bool:
     return True
 
 
-def _has_sizes(held: onnx.TypeProto) -> bool:
-    dims = held.tensor_type.shape.dim
+def _has_sizes(kind: onnx.TypeProto) -> bool:
+    dims = kind.tensor_type.shape.dim
     return (
-        _has_shape(held)
-        and held.HasField("tensor_type")
+        _has_shape(kind)
+        and kind.HasField("tensor_type")
         and all(d.HasField("dim_value") for d in dims)
     )
 
@@ -279,7 +279,7 @@ def _declare(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> Non
     """Write ``types`` into the graph as what is known of its inner values, and of its outputs
     where these have none: nodes may read them too."""
     ends = {value.name for value in (*graph.input, *graph.output)}
-    copies = {name: held.SerializeToString() for name, held in types.items()}
+    copies = {name: kind.SerializeToString() for name, kind in types.items()}
     for output in graph.output:
         if output.name in copies and not _has_shape(output.type):
             output.type.ParseFromString(copies[output.name])

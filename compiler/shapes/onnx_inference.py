@@ -100,8 +100,10 @@ def _nodes(proto: onnx.ModelProto) -> dict[Place, onnx.NodeProto]:
 
 
 def _inferred(proto: onnx.ModelProto, strict: bool, values: bool, seconds: int) -> onnx.ModelProto:
-    held = native.call(_infer_shapes, proto.SerializeToString(), strict, values, seconds=seconds)
-    return onnx.ModelProto.FromString(held)
+    model_bytes = native.call(
+        _infer_shapes, proto.SerializeToString(), strict, values, seconds=seconds
+    )
+    return onnx.ModelProto.FromString(model_bytes)
 
 
 def _infer_shapes(model: bytes, strict: bool, values: bool) -> bytes:

@@ -37,7 +37,7 @@ def runtime_types(proto: onnx.ModelProto) -> Types:
     names = [name for node in asked.graph.node for name in node.output if name]
     asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     outputs = _outputs(asked) or ()
-    types = {o.name: held for o in outputs if (held := _runtime_type(o)) is not None}
+    types = {o.name: kind for o in outputs if (kind := _runtime_type(o)) is not None}
     _forget_lengths(proto.graph, types)
     return types
 
@@ -83,7 +83,7 @@ def _outputs(proto: onnx.ModelProto) -> list[_Output] | None:
         found = native.call(_load, asked.SerializeToString(), seconds=seconds)
     except (native.NativeError, native.NativeFailureError):  # a mistake in it, or no kernel
         return None
-    return [_Output(*held) for held in found]
+    return [_Output(*output) for output in found]
 
 
 def _fill_constants(graph: onnx.GraphProto) -> None:
@@ -93,8 +93,8 @@ def _fill_constants(graph: onnx.GraphProto) -> None:
         nodes += _filled(tensor, tensor.name)
         graph.initializer.remove(tensor)
     for node in graph.node:
-        held = [a.t for a in node.attribute if node.op_type == "Constant" and _is_elsewhere(a.t)]
-        nodes += _filled(held[0], node.output[0]) if held else [node]
+        tensors = [a.t for a in node.attribute if node.op_type == "Constant" and _is_elsewhere(a.t)]
+        nodes += _filled(tensors[0], node.output[0]) if tensors else [node]
     if len(nodes) > len(graph.node):
         del graph.node[:]
         graph.node.extend(nodes)
@@ -121,7 +121,7 @@ def _filled(tensor: onnx.TensorProto, name: str) -> list[onnx.NodeProto]:
 def _load(model: bytes) -> list[tuple[str, str, list[int | str | None]]]:
     """Return name, type and shape of the outputs of a model; runs in the child."""
     outputs = native.session(model).get_outputs()
-    return [(held.name, held.type, list(held.shape)) for held in outputs]
+    return [(output.name, output.type, list(output.shape)) for output in outputs]
 
 
 _RUNTIME_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE", "bool": "BOOL", "string": "STRING"}

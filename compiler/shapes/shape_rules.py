@@ -55,8 +55,8 @@ class Call:
 
     def ints(self, index: int) -> list[int] | None:
         """Return operand ``index`` as integers, ``None`` where it is no literal."""
-        held = self.literals.get(index)
-        return None if held is None else [int(value) for value in held.reshape(-1)]
+        literal = self.literals.get(index)
+        return None if literal is None else [int(value) for value in literal.reshape(-1)]
 
 
 def _pool(call: Call) -> Shape | None:
@@ -99,8 +99,8 @@ def _slice(call: Call) -> Shape | None:
     if starts is None or ends is None or steps is None:
         return sizes
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=False):
-        held = shape[axis]
-        sizes[axis] = OPEN if held is None or not step else len(taken(held, start, end, step))
+        length = shape[axis]
+        sizes[axis] = OPEN if length is None or not step else len(taken(length, start, end, step))
     return sizes
 
 

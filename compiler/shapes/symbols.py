@@ -22,11 +22,11 @@ Dims = list[int | str]
 Types = Mapping[str, onnx.TypeProto]
 
 
-def dims_of(held: onnx.TypeProto | None) -> Dims | None:
+def dims_of(kind: onnx.TypeProto | None) -> Dims | None:
     """Return the dimensions of a tensor type, ``None`` where it has no rank."""
-    if held is None or not held.tensor_type.HasField("shape"):
+    if kind is None or not kind.tensor_type.HasField("shape"):
         return None
-    dims = held.tensor_type.shape.dim
+    dims = kind.tensor_type.shape.dim
     return [
         d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param for d in dims
     ]
@@ -48,10 +48,10 @@ def _reshape(node: onnx.NodeProto, types: Types) -> Iterator[tuple[str, int]]:
     if source is None or result is None or "" in (*source, *result):
         return
     here, there = (Counter(d for d in dims if isinstance(d, str)) for dims in (source, result))
-    held, wanted = (math.prod(d for d in dims if isinstance(d, int)) for dims in (source, result))
+    known, wanted = (math.prod(d for d in dims if isinstance(d, int)) for dims in (source, result))
     left = there - here
-    if not here - there and left.total() == 1 and wanted and held % wanted == 0:
-        yield next(iter(left)), held // wanted
+    if not here - there and left.total() == 1 and wanted and known % wanted == 0:
+        yield next(iter(left)), known // wanted
 
 
 def _matmul(node: onnx.NodeProto, types: Types) -> Iterator[tuple[str, int]]:

@@ -36,7 +36,7 @@ def put_alternatives(module: ir.Module, steps: Mapping[str, ir.Module]) -> None:
     Of several, all but the first get another name, and each says which way it is.
     """
     onnx.function(module).erase()
-    held = module.operation.attributes
+    attributes = module.operation.attributes
     for number, (way, step) in enumerate(steps.items()):
         main = onnx.function(step)
         module.body.append(main)
@@ -44,7 +44,7 @@ def put_alternatives(module: ir.Module, steps: Mapping[str, ir.Module]) -> None:
             RECOMPUTE.set(main.attributes, way)
         if number:
             main.attributes["sym_name"] = ir.StringAttr.get(f"{_MAIN}.{way}")
-        OPSET.set(held, {**OPSET.of(held), **OPSET.of(step.operation.attributes)})
+        OPSET.set(attributes, {**OPSET.of(attributes), **OPSET.of(step.operation.attributes)})
 
 
 def keep_alternative(module: ir.Module, way: str) -> None:
@@ -53,8 +53,8 @@ def keep_alternative(module: ir.Module, way: str) -> None:
     for other in functions.keys() - {way}:
         functions[other].erase()
     with module.context, ir.Location.unknown():
-        main, held = functions[way].attributes, module.operation.attributes
+        main, attributes = functions[way].attributes, module.operation.attributes
         main["sym_name"] = ir.StringAttr.get(_MAIN)
         RECOMPUTE.remove(main)
         if way:
-            TRAINING.set(held, {**TRAINING.of(held), "recompute": way})
+            TRAINING.set(attributes, {**TRAINING.of(attributes), "recompute": way})

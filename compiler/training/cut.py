@@ -60,8 +60,8 @@ def result_names(module: ir.Module) -> list[str]:
 
 def updated_names(module: ir.Module) -> list[str]:
     """Return the names of the arguments whose new values `@main` returns, in that order."""
-    held = onnx.carried(onnx.function(module), "res_attrs")
-    return [keys.UPDATES.of(own) for own in held if keys.UPDATES.on(own)]
+    attributes = onnx.carried(onnx.function(module), "res_attrs")
+    return [keys.UPDATES.of(own) for own in attributes if keys.UPDATES.on(own)]
 
 
 def cut_step(module: ir.Module) -> Parts:
@@ -95,13 +95,13 @@ def bytecode(module: ir.Module) -> bytes:
 def drop_unused_arguments(module: ir.Module) -> None:
     """Remove the arguments of `@main` that nothing reads."""
     main = onnx.function(module)
-    block, held = main.regions[0].blocks[0], onnx.carried(main, "arg_attrs")
-    for index in reversed(range(len(held))):
+    block, attributes = main.regions[0].blocks[0], onnx.carried(main, "arg_attrs")
+    for index in reversed(range(len(attributes))):
         if not _is_used(block.arguments[index]):
             block.erase_argument(index)
-            del held[index]
+            del attributes[index]
     with module.context, ir.Location.unknown():
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(held)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
         update_signature(module)
 
 
@@ -138,7 +138,7 @@ class _Part:
 
     def keep(self, part: str) -> None:
         """Remove all that is not of ``part``."""
-        own = [(v, held) for v, held in self.results if _is_update(v) == (part == UPDATE)]
+        own = [(v, result) for v, result in self.results if _is_update(v) == (part == UPDATE)]
         if part == GRADIENTS:
             own += [(value, _named(name)) for name, value in self.gradients.items()]
         else:
@@ -159,7 +159,7 @@ class _Part:
         with ir.InsertionPoint(self.end):
             ir.Operation.create("func.return", operands=[value for value, _ in results])
         self.end.erase()
-        self.main.attributes["res_attrs"] = ir.ArrayAttr.get([held for _, held in results])
+        self.main.attributes["res_attrs"] = ir.ArrayAttr.get([result for _, result in results])
 
     def _sweep(self) -> None:
         """Remove what is not used: operations have no effect beside their results."""
@@ -170,7 +170,7 @@ class _Part:
     def _check(self, part: str) -> None:
         """Raise RuntimeError for an op of the other part that is more than a scalar's."""
         pairs = zip(self.block.arguments, self.arguments, strict=True)
-        free: set[ir.Value] = {value for value, held in pairs if keys.HYPER.on(held)}
+        free: set[ir.Value] = {value for value, pair in pairs if keys.HYPER.on(pair)}
         for op in _body(self.main):
             if (onnx.phase(op) == "update") == (part == UPDATE):
                 continue

@@ -44,7 +44,7 @@ class _Kernel:
         """ONNX Runtime takes an open-ended kernel for the version that it begins with only."""
         if self.first != version and not (self.first < version <= (self.last or 0)):
             return False
-        return all(types[p] in held for p, held in self.types.items() if p in types)
+        return all(types[p] in kind for p, kind in self.types.items() if p in types)
 
 
 @cache
@@ -73,9 +73,9 @@ def computes_in(name: str, opset: int, kind: str) -> bool:
 
     Of an operator that only ONNX Runtime knows that is its parameter T, or any.
     """
-    held = None if "." in name else _schema(name, opset)
-    if held is not None:
-        return has_kernel(name, held.since_version, {held.outputs[0].type_str: kind})
+    schema = None if "." in name else _schema(name, opset)
+    if schema is not None:
+        return has_kernel(name, schema.since_version, {schema.outputs[0].type_str: kind})
     held_types = (kernel.types for kernel in _kernels().get(name, ()))
     return any(kind in types.get("T", {kind}) for types in held_types)
 
@@ -126,10 +126,10 @@ def is_lacking(
 def _has_kernel(
     op_type: str, opset: int, operands: tuple[str, ...], results: tuple[str, ...]
 ) -> bool:
-    held = _schema(op_type, opset)
-    if held is None:
+    schema = _schema(op_type, opset)
+    if schema is None:
         return op_type in _kernels()
-    return has_kernel(op_type, held.since_version, binding(held, operands, results))
+    return has_kernel(op_type, schema.since_version, binding(schema, operands, results))
 
 
 def without_kernels(module: ir.Module) -> Counter[str]:
@@ -152,7 +152,7 @@ def _stays_behind(op: ir.Operation, opset: int) -> bool:
         return False
     if "." in name:
         return not computes_in(name, opset, _name(op.results[0].type))
-    kinds = [tuple(_name(v.type) for v in held) for held in (op.operands, op.results)]
+    kinds = [tuple(_name(v.type) for v in values) for values in (op.operands, op.results)]
     return _pads_unevenly(op) or not _has_kernel(name, opset, *kinds)
 
 

@@ -31,8 +31,8 @@ def build_loss(make: Build, signature: Signature, loss: Loss) -> ir.Value:
     """
     if loss.output not in signature.outputs:
         near = did_you_mean(loss.output, signature.outputs)
-        held = ", ".join(signature.outputs)
-        raise UserError(f"--loss {loss}: no output '{loss.output}'{near}; the model has {held}")
+        listed = ", ".join(signature.outputs)
+        raise UserError(f"--loss {loss}: no output '{loss.output}'{near}; the model has {listed}")
     output = signature.outputs[loss.output]
     element = element_of(str(element_type(output)))
     if element is None or element.name not in _FLOATS:
@@ -70,9 +70,9 @@ def _softmax_cross_entropy(
 
 def _mse(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> ir.Value:
     shape = shape_of(output)
-    held = element_of(str(element_type(signature.outputs[loss.output])))
-    assert held is not None
-    labels = _labels(signature, loss, shape, (held.name,))
+    element = element_of(str(element_type(signature.outputs[loss.output])))
+    assert element is not None
+    labels = _labels(signature, loss, shape, (element.name,))
     difference = make.sub(output, make.cast(labels, element_type(output)))
     if not shape:
         return make.mul(difference, difference)

@@ -52,9 +52,9 @@ class Marker:
         number = self.number()
         keys.ID.set(op.attributes, number)
         keys.PHASE.set(op.attributes, phase)
-        held = onnx.node_name(op)
-        if held is not None:
-            self._names.setdefault(held, 1)
+        name = onnx.node_name(op)
+        if name is not None:
+            self._names.setdefault(name, 1)
         return number
 
     def at(self, name: str, opset: int, phase: str, follows: int | None = None) -> Marking:

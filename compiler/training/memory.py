@@ -28,8 +28,8 @@ def static_parts(module: ir.Module, memory: RankMemory) -> StaticParts:
     """Return the parts of the static bytes of ``memory``, that of a partitioned training step."""
     main = onnx.function(module)
     sizes = {"parameter": 0, "gradient": 0, "buffer": 0, "optimizer": 0}
-    for value, held in onnx.arguments(main):
-        state = keys.STATE.get(held)
+    for value, attributes in onnx.arguments(main):
+        state = keys.STATE.get(attributes)
         if state is not None and state != "gradient":
             sizes[state if state in sizes else "optimizer"] += type_bytes(value.type)
     for op in main.regions[0].blocks[0]:

@@ -70,9 +70,9 @@ class _Walk:
             self.weak.update(op.results)
             return
         operands, results = self._typed(op)
-        held = [op.operands[i] for i in operands]
+        values = [op.operands[i] for i in operands]
         is_weak = all(value in self.weak for value in onnx.read_values(op))
-        target = self._target(op, [value for value in held if value not in self.weak])
+        target = self._target(op, [value for value in values if value not in self.weak])
         if is_weak and op.name.removeprefix("onnx.") not in NARROW:
             target = self.wide
             self.weak.update(op.results)
@@ -80,7 +80,7 @@ class _Walk:
             self._inside(op)
             for i in range(len(op.operands)):
                 op.operands[i] = self._as(op.operands[i], target if i in operands else self.wide)
-        for value in (op.results[i] for i in results if held):
+        for value in (op.results[i] for i in results if values):
             value.set_type(tensor_type(shape_of(value), target))
 
     def _target(self, op: ir.Operation, strong: Iterable[ir.Value]) -> ir.Type:
@@ -163,10 +163,10 @@ def _places(name: str, opset: int, operands: int, results: int) -> tuple[list[in
     """Return the operands and results of the type that the first result has in the schema."""
     import onnx.defs
 
-    held = onnx.defs.get_schema(name, opset)
-    kind = held.outputs[0].type_str
-    inputs = [held.inputs[min(i, len(held.inputs) - 1)].type_str for i in range(operands)]
-    outputs = [held.outputs[min(i, len(held.outputs) - 1)].type_str for i in range(results)]
+    schema = onnx.defs.get_schema(name, opset)
+    kind = schema.outputs[0].type_str
+    inputs = [schema.inputs[min(i, len(schema.inputs) - 1)].type_str for i in range(operands)]
+    outputs = [schema.outputs[min(i, len(schema.outputs) - 1)].type_str for i in range(results)]
     return (
         [i for i, text in enumerate(inputs) if text == kind],
         [i for i, text in enumerate(outputs) if text == kind],
@@ -178,7 +178,7 @@ def _allowed(name: str, opset: int) -> frozenset[str]:
     """Return the types that the first result may have."""
     import onnx.defs
 
-    held = onnx.defs.get_schema(name, opset)
-    kind = held.outputs[0].type_str
-    found = [one.allowed_type_strs for one in held.type_constraints if one.type_param_str == kind]
+    schema = onnx.defs.get_schema(name, opset)
+    kind = schema.outputs[0].type_str
+    found = [one.allowed_type_strs for one in schema.type_constraints if one.type_param_str == kind]
     return frozenset(text for texts in found for text in texts)

@@ -147,8 +147,10 @@ class Recomputation:
 
     def _repeat(self, op: ir.Operation, number: int) -> None:
         operands = [self._operand(value, op, number) for value in op.operands]
-        held = {name: value for name, value in op.attributes.items() if name not in _OF_ORIGINAL}
-        held |= {
+        attributes = {
+            name: value for name, value in op.attributes.items() if name not in _OF_ORIGINAL
+        }
+        attributes |= {
             **keys.ID.item(self.marker.number()),
             **keys.PHASE.item("recompute"),
             **keys.FOLLOWS.item(leader_of(op)),
@@ -159,7 +161,7 @@ class Recomputation:
             op.name,
             results=[value.type for value in op.results],
             operands=operands,
-            attributes=held,
+            attributes=attributes,
             loc=ir.Location.name(name),
         )
         self.clones.update(zip(op.results, made.results, strict=True))

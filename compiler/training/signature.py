@@ -37,12 +37,12 @@ class Signature:
 
     def _held(self, key: str) -> list[ir.DictAttr]:
         """Return what every argument or result carries."""
-        held, kind = onnx.carried(self.function, key), onnx.signature(self.function)
+        attributes, kind = onnx.carried(self.function, key), onnx.signature(self.function)
         expected = len(kind.inputs if key == "arg_attrs" else kind.results)
-        if len(held) != expected or not all(keys.NAME.on(own) for own in held):
+        if len(attributes) != expected or not all(keys.NAME.on(own) for own in attributes):
             what = "argument" if key == "arg_attrs" else "result"
             raise UserError(f"function @main: expected topt.name on every {what}")
-        return held
+        return attributes
 
     def _adopt(self, value: ir.Value, attributes: dict[str, ir.Attribute]) -> None:
         self.arguments[value] = {**attributes, **keys.ID.item(self.marker.number())}
@@ -74,9 +74,9 @@ class Signature:
 
     def keep(self, value: ir.Value, kind: str) -> None:
         """Make a weight state of the step, of this kind: it is given back each time."""
-        held = self.arguments[value]
-        keys.PARAM.remove(held)
-        held.update(keys.STATE.item(kind))
+        attributes = self.arguments[value]
+        keys.PARAM.remove(attributes)
+        attributes.update(keys.STATE.item(kind))
 
     def name_of(self, value: ir.Value) -> str:
         """Return the name of an argument."""

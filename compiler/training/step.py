@@ -88,10 +88,10 @@ class _Step:
             gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
             if not gradients:
                 raise UserError(self._untrained(len(parameters)))
-            held = {w: self._gradient(w, g) for w, g in gradients.items()}
+            reduced = {w: self._gradient(w, g) for w, g in gradients.items()}
             for op in self.marker.made[finished:]:
                 _move_up(op)
-            Update(self.signature, self.marker, self.spec, held).build()
+            Update(self.signature, self.marker, self.spec, reduced).build()
             self._give_buffers()
             self.signature.finish()
 
@@ -114,21 +114,21 @@ class _Step:
                 outputs[key] = self._make("loss", "forward").cast(outputs[key], element)
 
     def _recomputation(self) -> Recomputation | None:
-        policy, held = self.spec.recompute, self.signature
+        policy, signature = self.spec.recompute, self.signature
         if policy == "none":
             return None
         onnx.require_domain(self.module, onnx.OWN_DOMAIN)
-        return Recomputation(held.block, self._weights(), self.marker, self.opset, policy)
+        return Recomputation(signature.block, self._weights(), self.marker, self.opset, policy)
 
     def _parameters(self) -> list[ir.Value]:
         """Return the weights that training may change: `topt.fixed` marks those it may not."""
-        held, patterns = self.signature, self.spec.freeze
+        signature, patterns = self.signature, self.spec.freeze
         return [
             v
             for v in self._weights()
-            if not keys.FIXED.on(held.arguments[v])
+            if not keys.FIXED.on(signature.arguments[v])
             and is_float(v)
-            and not any(fnmatch.fnmatchcase(held.name_of(v), pattern) for pattern in patterns)
+            and not any(fnmatch.fnmatchcase(signature.name_of(v), pattern) for pattern in patterns)
         ]
 
     def _untrained(self, left: int) -> str:
@@ -158,9 +158,11 @@ class _Step:
         if self.spec.micro_batches == 1:
             return self._leading(make.unary("Identity", g), name)
         sum_ = self.signature.state(w, "gradient", w.type)
-        held = self._leading(make.add(sum_, g), name)
-        self.signature.mark(sum_, keys.FOLLOWS.item(number_of(ir.OpResult(held).owner.operation)))
-        return held
+        gradient = self._leading(make.add(sum_, g), name)
+        self.signature.mark(
+            sum_, keys.FOLLOWS.item(number_of(ir.OpResult(gradient).owner.operation))
+        )
+        return gradient
 
     @staticmethod
     def _leading(gradient: ir.Value, name: str) -> ir.Value:

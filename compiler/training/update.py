@@ -112,9 +112,9 @@ class Update:
         return MOMENTS[self.spec.optimizer.name]
 
     def _moment(self, w: ir.Value, kind: str, type_: ir.Type) -> ir.Value:
-        held = self.signature.state(w, kind, type_)
-        self.signature.mark(held, keys.FOLLOWS.item(self._leader(w)))
-        return held
+        state = self.signature.state(w, kind, type_)
+        self.signature.mark(state, keys.FOLLOWS.item(self._leader(w)))
+        return state
 
 
 def _at_least_float32(make: Marking, x: ir.Value) -> ir.Value:

@@ -101,34 +101,34 @@ class Key(Generic[T]):
     kind: Kind[T]
     places: tuple[str, ...]
 
-    def on(self, held: Carried) -> bool:
-        """Say whether ``held`` has the attribute."""
-        return self.name in held
+    def on(self, attributes: Carried) -> bool:
+        """Say whether ``attributes`` has the attribute."""
+        return self.name in attributes
 
     @overload
-    def get(self, held: Carried) -> T | None: ...
+    def get(self, attributes: Carried) -> T | None: ...
     @overload
-    def get(self, held: Carried, default: T) -> T: ...
-    def get(self, held: Carried, default: T | None = None) -> T | None:
-        """Return what ``held`` has under this key, ``default`` if it has nothing."""
-        return self.kind.read(held[self.name]) if self.name in held else default
+    def get(self, attributes: Carried, default: T) -> T: ...
+    def get(self, attributes: Carried, default: T | None = None) -> T | None:
+        """Return what ``attributes`` has under this key, ``default`` if it has nothing."""
+        return self.kind.read(attributes[self.name]) if self.name in attributes else default
 
-    def of(self, held: Carried) -> T:
-        """Return what ``held`` has under this key; raises KeyError if it has nothing."""
-        return self.kind.read(held[self.name])
+    def of(self, attributes: Carried) -> T:
+        """Return what ``attributes`` has under this key; raises KeyError if it has nothing."""
+        return self.kind.read(attributes[self.name])
 
-    def set(self, held: ir.OpAttributeMap | dict[str, ir.Attribute], value: T) -> None:
-        """Write ``value`` into the attributes ``held`` of an operation."""
-        held[self.name] = self.kind.write(value)
+    def set(self, attributes: ir.OpAttributeMap | dict[str, ir.Attribute], value: T) -> None:
+        """Write ``value`` into the attributes ``attributes`` of an operation."""
+        attributes[self.name] = self.kind.write(value)
 
     def item(self, value: T) -> dict[str, ir.Attribute]:
         """Return the attribute by its name, to be put among others."""
         return {self.name: self.kind.write(value)}
 
-    def remove(self, held: ir.OpAttributeMap | dict[str, ir.Attribute]) -> None:
-        """Take the attribute away from ``held``, where it has it."""
-        if self.name in held:
-            del held[self.name]
+    def remove(self, attributes: ir.OpAttributeMap | dict[str, ir.Attribute]) -> None:
+        """Take the attribute away from ``attributes``, where it has it."""
+        if self.name in attributes:
+            del attributes[self.name]
 
 
 def _is_int(attribute: ir.Attribute) -> bool:

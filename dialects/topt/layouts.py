@@ -27,8 +27,8 @@ MESH = "mesh"
 def layout_attr(layout: Layout) -> LayoutAttr:
     """Return the attribute of ``layout`` on the module's mesh."""
     texts = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in layout.texts])
-    held: LayoutAttr = LayoutAttr.get(ir.FlatSymbolRefAttr.get(MESH), texts)
-    return held
+    attribute: LayoutAttr = LayoutAttr.get(ir.FlatSymbolRefAttr.get(MESH), texts)
+    return attribute
 
 
 def layout_of(attribute: ir.Attribute) -> Layout:
@@ -41,8 +41,8 @@ def layout_of(attribute: ir.Attribute) -> Layout:
 def strategy_attr(operands: Sequence[Layout], results: Sequence[Layout]) -> StrategyAttr:
     """Return the attribute that fixes the layouts of an op's operands and results."""
     sides = [ir.ArrayAttr.get([layout_attr(layout) for layout in s]) for s in (operands, results)]
-    held: StrategyAttr = StrategyAttr.get(*sides)
-    return held
+    attribute: StrategyAttr = StrategyAttr.get(*sides)
+    return attribute
 
 
 def layouts_of_strategy(attribute: ir.Attribute) -> tuple[list[Layout], list[Layout]]:

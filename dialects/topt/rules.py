@@ -24,10 +24,10 @@ def rule_attr(rule: NamedRule) -> RuleAttr:
         extras["inner"] = _texts_attr(text.inner)
     if text.flops != RuleText.flops:
         extras["flops"] = ir.FloatAttr.get(ir.F64Type.get(), text.flops)
-    held: RuleAttr = RuleAttr.get(
+    attribute: RuleAttr = RuleAttr.get(
         ir.StringAttr.get(text.map), _texts_attr(text.factors), ir.DictAttr.get(extras)
     )
-    return held
+    return attribute
 
 
 def rule_of_attr(attribute: RuleAttr) -> NamedRule:
@@ -39,7 +39,7 @@ def rule_of_attr(attribute: RuleAttr) -> NamedRule:
                 f"has an unknown part, expected one of {', '.join(_EXTRAS)}, got: '{name}'"
                 f"{did_you_mean(name, _EXTRAS)}"
             )
-    parts = {name: _EXTRAS[name](name, held) for name, held in extras.items()}
+    parts = {name: _EXTRAS[name](name, value) for name, value in extras.items()}
     factors = _texts("factors", ir.ArrayAttr(attribute.factors))
     return read_rule(RuleText(str(ir.StringAttr(attribute.map).value), factors, **parts))
 
@@ -52,30 +52,30 @@ def _texts_attr(texts: Sequence[str]) -> ir.Attribute:
     return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
 
 
-def _ints(name: str, held: ir.Attribute) -> tuple[int, ...]:
-    if not isinstance(held, ir.DenseI64ArrayAttr):
-        raise UserError(f"has a wrong '{name}', expected array<i64>, got: {held}")
-    return tuple(held)
+def _ints(name: str, attribute: ir.Attribute) -> tuple[int, ...]:
+    if not isinstance(attribute, ir.DenseI64ArrayAttr):
+        raise UserError(f"has a wrong '{name}', expected array<i64>, got: {attribute}")
+    return tuple(attribute)
 
 
-def _groups(name: str, held: ir.Attribute) -> tuple[tuple[int, ...], ...]:
-    if not isinstance(held, ir.ArrayAttr):
-        raise UserError(f"has a wrong '{name}', expected a list of array<i64>, got: {held}")
-    return tuple(_ints(name, group) for group in held)
+def _groups(name: str, attribute: ir.Attribute) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(attribute, ir.ArrayAttr):
+        raise UserError(f"has a wrong '{name}', expected a list of array<i64>, got: {attribute}")
+    return tuple(_ints(name, group) for group in attribute)
 
 
-def _texts(name: str, held: ir.Attribute) -> tuple[str, ...]:
-    texts = list(held) if isinstance(held, ir.ArrayAttr) else [held]
+def _texts(name: str, attribute: ir.Attribute) -> tuple[str, ...]:
+    texts = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
     found = tuple(str(text.value) for text in texts if isinstance(text, ir.StringAttr))
-    if not isinstance(held, ir.ArrayAttr) or len(found) != len(texts):
-        raise UserError(f"has wrong '{name}', expected a list of strings, got: {held}")
+    if not isinstance(attribute, ir.ArrayAttr) or len(found) != len(texts):
+        raise UserError(f"has wrong '{name}', expected a list of strings, got: {attribute}")
     return found
 
 
-def _float(name: str, held: ir.Attribute) -> float:
-    if not isinstance(held, ir.FloatAttr) or not 0 <= held.value < float("inf"):
-        raise UserError(f"has wrong '{name}', expected an f64 of 0 or more, got: {held}")
-    return float(held.value)
+def _float(name: str, attribute: ir.Attribute) -> float:
+    if not isinstance(attribute, ir.FloatAttr) or not 0 <= attribute.value < float("inf"):
+        raise UserError(f"has wrong '{name}', expected an f64 of 0 or more, got: {attribute}")
+    return float(attribute.value)
 
 
 _EXTRAS: dict[str, Callable[[str, ir.Attribute], Any]] = {

@@ -72,8 +72,10 @@ class _Verifier:
         self.takers = {**self.references.takers, **own}
 
     def run(self) -> None:
-        held = self.module.attributes
-        self._attributes(Carrier(self.module, MODULE), [(name, held[name]) for name in held])
+        attributes = self.module.attributes
+        self._attributes(
+            Carrier(self.module, MODULE), [(name, attributes[name]) for name in attributes]
+        )
         self._inside(self.module)
         self.references.check()
 
@@ -87,20 +89,20 @@ class _Verifier:
                     check = self.checks.get(inner.name)
                     if check is not None:
                         check(inner)
-                    held = inner.attributes
-                    if not self.foreign.issuperset(held):
-                        self._operation(inner, held)
+                    attributes = inner.attributes
+                    if not self.foreign.issuperset(attributes):
+                        self._operation(inner, attributes)
                     if len(inner.regions):
                         self._inside(inner)
 
-    def _operation(self, op: ir.Operation, held: ir.OpAttributeMap) -> None:
+    def _operation(self, op: ir.Operation, attributes: ir.OpAttributeMap) -> None:
         foreign = self.foreign
-        ours = [(name, held[name]) for name in held if name not in foreign]
+        ours = [(name, attributes[name]) for name in attributes if name not in foreign]
         foreign.update(name for name, _ in ours if not name.startswith(PREFIX))
         self._attributes(Carrier(op, OPERATION), ours)
 
-    def _attributes(self, carrier: Carrier, held: Iterable[tuple[str, ir.Attribute]]) -> None:
-        for name, attribute in held:
+    def _attributes(self, carrier: Carrier, attributes: Iterable[tuple[str, ir.Attribute]]) -> None:
+        for name, attribute in attributes:
             if name.startswith(PREFIX):
                 self._attribute(carrier, name, attribute)
                 taker = self.takers.get(name)
@@ -177,8 +179,8 @@ class _Verifier:
             (ARGUMENT, "arg_attrs", kind.inputs),
             (RESULT, "res_attrs", kind.results),
         ):
-            held = ir.ArrayAttr(op.attributes[key]) if key in op.attributes else ()
-            dictionaries = map(ir.DictAttr, held)
+            attributes = ir.ArrayAttr(op.attributes[key]) if key in op.attributes else ()
+            dictionaries = map(ir.DictAttr, attributes)
             for number, (own, type_) in enumerate(zip(dictionaries, types, strict=False)):
                 carrier = Carrier(op, place, number)
                 self._attributes(carrier, _entries(own, place))
@@ -247,13 +249,15 @@ _OURS = {
 }
 
 
-def _entries(held: ir.DictAttr, place: str) -> list[tuple[str, ir.Attribute]]:
+def _entries(attributes: ir.DictAttr, place: str) -> list[tuple[str, ir.Attribute]]:
     """Return what an argument or result carries.
 
     Asking for each name that may be there is quicker than listing those that are there.
     """
-    found = [(name, held[name]) for name in _OURS[place] if name in held]
-    return found if len(found) == len(held) else [(item.name, item.attr) for item in held]
+    found = [(name, attributes[name]) for name in _OURS[place] if name in attributes]
+    return (
+        found if len(found) == len(attributes) else [(item.name, item.attr) for item in attributes]
+    )
 
 
 def _has_global_shapes(function: ir.Operation) -> bool:

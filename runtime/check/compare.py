@@ -142,8 +142,8 @@ class _Margin:
     centre: float = 0.0
 
     def of(self, expected: Array) -> Array:
-        held: Array = self.absolute + self.relative * np.abs(expected - self.centre)
-        return held
+        tolerance: Array = self.absolute + self.relative * np.abs(expected - self.centre)
+        return tolerance
 
 
 def _margin(dtype: str, job: Job, spread: OutputScale, noise: float) -> _Margin:

@@ -40,21 +40,21 @@ def chunks(array: Array) -> Iterator[Array]:
 def scale_of(array: Array) -> OutputScale:
     """Return the spread of an array of numbers; a single one lies as far from 0 as it is large."""
     count, total, largest = 0, 0.0, 0.0
-    for held in map(_finite, chunks(array)):
-        count += held.size
-        total += float(held.sum())
-        largest = max(largest, float(np.abs(held).max(initial=0.0)))
+    for values in map(_finite, chunks(array)):
+        count += values.size
+        total += float(values.sum())
+        largest = max(largest, float(np.abs(values).max(initial=0.0)))
     mean = total / count if count else 0.0
     if array.size == 1:
         return OutputScale(1, count, 0.0, largest, largest)
-    squares = sum(float(np.square(held - mean).sum()) for held in map(_finite, chunks(array)))
+    squares = sum(float(np.square(values - mean).sum()) for values in map(_finite, chunks(array)))
     deviation = math.sqrt(squares / count) if count else 0.0
     return OutputScale(array.size, count, mean, deviation, largest)
 
 
 def _finite(array: Array) -> Array:
-    held: Array = array[np.isfinite(array)]
-    return held
+    finite: Array = array[np.isfinite(array)]
+    return finite
 
 
 def why_blind(spread: OutputScale, rounding: float) -> str | None:

@@ -57,8 +57,8 @@ class Processes:
 
     def start(self, count: int, log: Path) -> None:
         """Start ``count`` ranks, whose output goes to ``log``."""
-        with ExitStack() as held, log.open("wb") as file:
-            hub, ranks = _connected(count, held)
+        with ExitStack() as stack, log.open("wb") as file:
+            hub, ranks = _connected(count, stack)
             for rank, sockets in enumerate([hub, *ranks]):
                 self.ranks.append(self._rank(rank, count, sockets, file.fileno()))
                 self._watch(self.ranks[-1])
@@ -156,7 +156,7 @@ class Processes:
             return False
 
 
-def _connected(count: int, held: ExitStack) -> tuple[list[int], list[list[int]]]:
+def _connected(count: int, stack: ExitStack) -> tuple[list[int], list[list[int]]]:
     """Return sockets by which rank 0 serves all others, and each other's two ends of them.
 
     One carries what the ranks tell each other, one is for MPI. Nobody else can reach them.
@@ -166,7 +166,7 @@ def _connected(count: int, held: ExitStack) -> tuple[list[int], list[list[int]]]
     for _ in range(count - 1):
         pairs = [socket.socketpair() for _ in range(2)]
         for end in (end for pair in pairs for end in pair):
-            held.enter_context(end)
+            stack.enter_context(end)
         hub += [pair[0].fileno() for pair in pairs]
         ranks.append([pair[1].fileno() for pair in pairs])
     return hub, ranks

@@ -36,7 +36,7 @@ def seeded_model(model: Path, plan: Plan) -> bytes | None:
     if not given:
         return None
     whole = onnx.load(model, load_external_data=False)
-    if any(not _seed(node) for held in whole.functions for node in _drawing(held)):
+    if any(not _seed(node) for function in whole.functions for node in _drawing(function)):
         whole = _inlined(model, whole)
     _give(model, [node for node in _drawing(whole.graph) if not _seed(node)], given)
     return bytes(whole.SerializeToString())
@@ -61,14 +61,14 @@ def _drawing(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeP
     for node in graph.node:
         if node.op_type in _DRAWING and node.domain in ("", "ai.onnx"):
             yield node
-        for held in node.attribute:
-            if held.HasField("g"):
-                yield from _drawing(held.g)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _drawing(attribute.g)
 
 
 def _seed(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
     """Return the attribute ``seed``, nothing where there is none."""
-    return [held for held in node.attribute if held.name == "seed"][:1]
+    return [attribute for attribute in node.attribute if attribute.name == "seed"][:1]
 
 
 def _give(model: Path, lacking: list[onnx.NodeProto], given: list[onnx.NodeProto]) -> None:
@@ -76,12 +76,12 @@ def _give(model: Path, lacking: list[onnx.NodeProto], given: list[onnx.NodeProto
     named = {(node.op_type, node.name): node for node in given}
     rest = []
     for node in lacking:
-        held = named.get((node.op_type, node.name)) if counts[node.name] == 1 else None
-        if held is None:
+        seed = named.get((node.op_type, node.name)) if counts[node.name] == 1 else None
+        if seed is None:
             rest.append(node)
         else:
-            node.attribute.extend(_seed(held))
-            given.remove(held)
+            node.attribute.extend(_seed(seed))
+            given.remove(seed)
     _give_in_order(model, rest, _by_operator(given))
 
 

@@ -21,7 +21,7 @@ _EXTRAS = "pip install 'tensoropt[cpu]', or 'tensoropt[cuda]' for GPUs"
 def installed_builds() -> dict[str, str]:
     """Return the versions of those of :data:`CPU` and :data:`GPU` that are installed, by name."""
     found = {name: next(iter(Distribution.discover(name=name)), None) for name in (CPU, GPU)}
-    return {name: held.version for name, held in found.items() if held is not None}
+    return {name: value.version for name, value in found.items() if value is not None}
 
 
 def installation_fault(*, gpu: bool = False) -> str | None:

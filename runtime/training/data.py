@@ -89,11 +89,11 @@ class Dataset:
 
     def _rows(self, number: int, tensor: Tensor, rows: slice | Array) -> Array:
         file = self.files[number]
-        held, dtype = file.arrays[tensor.name], dtype_of(tensor.dtype)
-        if held.offset is None:
+        array, dtype = file.arrays[tensor.name], dtype_of(tensor.dtype)
+        if array.offset is None:
             return as_dtype(self._unpacked.get(file.path, tensor.name)[rows], dtype)
         try:
-            mapped = _mapped(file.path, held, held.offset)
+            mapped = _mapped(file.path, array, array.offset)
         except (OSError, ValueError) as error:
             raise UserError(f"{file.path}: '{tensor.name}': {one_line(error)}") from None
         return as_dtype(np.array(mapped[rows]), dtype)
@@ -113,19 +113,19 @@ class Ahead:
 
     def get(self, position: int, following: int) -> Batch:
         """Return what ``read`` gives for ``position``; ``following`` is asked for next."""
-        held, self._found = self._found, None
-        is_there = held is not None and held[0] == position
+        found, self._found = self._found, None
+        is_there = found is not None and found[0] == position
         future = (
-            held[1] if held is not None and is_there else self._pool.submit(self._read, position)
+            found[1] if found is not None and is_there else self._pool.submit(self._read, position)
         )
         batch = future.result()
         self._found = following, self._pool.submit(self._read, following)
         return batch
 
 
-def _mapped(path: Path, held: NpzArray, offset: int) -> Array:
-    order: Literal["F", "C"] = "F" if held.is_fortran else "C"
-    return np.memmap(path, held.dtype, "r", offset, held.shape, order)
+def _mapped(path: Path, array: NpzArray, offset: int) -> Array:
+    order: Literal["F", "C"] = "F" if array.is_fortran else "C"
+    return np.memmap(path, array.dtype, "r", offset, array.shape, order)
 
 
 class _Unpacked:
@@ -200,9 +200,9 @@ def _file(path: Path, inputs: Sequence[Tensor]) -> _File:
     return _File(path, {tensor.name: headers[tensor.name] for tensor in inputs}, samples)
 
 
-def _check(path: Path, tensor: Tensor, held: NpzArray) -> None:
-    check_dtype(str(path), tensor, held.dtype)
-    if not held.shape or held.shape[1:] != tensor.shape[1:]:
+def _check(path: Path, tensor: Tensor, array: NpzArray) -> None:
+    check_dtype(str(path), tensor, array.dtype)
+    if not array.shape or array.shape[1:] != tensor.shape[1:]:
         wanted = "x".join(["SAMPLES", *map(str, tensor.shape[1:])])
-        got = "x".join(map(str, held.shape)) or "a scalar"
+        got = "x".join(map(str, array.shape)) or "a scalar"
         raise UserError(f"{path}: input '{tensor.name}': expected shape {wanted}, got: {got}")

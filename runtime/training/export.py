@@ -47,14 +47,14 @@ def export_model(model: Path, checkpoint: Path, out: Path) -> None:
     """
     import onnx
 
-    held = onnx.load(model, load_external_data=False)
-    for_inference(held)
-    places = dict(constants(held))
+    exported = onnx.load(model, load_external_data=False)
+    for_inference(exported)
+    places = dict(constants(exported))
     trained = weights_of(checkpoint)
     for name, facts in trained.items():
         _check(checkpoint, name, facts, places)
     try:
-        _write(held, places, model.parent, checkpoint, set(trained), out)
+        _write(exported, places, model.parent, checkpoint, set(trained), out)
     except OSError as error:
         raise UserError(f"--export {out}: {one_line(error)}") from None
 

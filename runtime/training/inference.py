@@ -35,9 +35,9 @@ def _read(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the names that a graph and those inside its nodes read."""
     for node in graph.node:
         yield from node.input
-        for held in node.attribute:
-            if held.HasField("g"):
-                yield from _read(held.g)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _read(attribute.g)
     yield from (value.name for value in graph.output)
 
 
@@ -51,7 +51,7 @@ def _drop_unread(graph: onnx.GraphProto, names: set[str]) -> None:
 
 
 def _normalise(node: onnx.NodeProto) -> None:
-    kept = [held for held in node.attribute if held.name != "training_mode"]
+    kept = [attribute for attribute in node.attribute if attribute.name != "training_mode"]
     if len(kept) < len(node.attribute):
         del node.attribute[:]
         node.attribute.extend(kept)

@@ -40,32 +40,32 @@ class TrainingStep:
     def __init__(
         self,
         plan: TrainingPlan,
-        held: Held,
+        state: Held,
         threads: int,
         folder: Path | None = None,
         captured: Collection[str] = (),
     ) -> None:
-        self.plan, self.held = plan, held
-        make = held.provider.zeros
+        self.plan, self.held = plan, state
+        make = state.provider.zeros
         self.batch = {t.name: make(t.local_shape(), dtype_of(t.dtype)) for t in plan.plan.inputs}
         self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
         self._folder = folder
-        graphs = (plan.plan.graph(held.rank), plan.update_graph(held.rank))
+        graphs = (plan.plan.graph(state.rank), plan.update_graph(state.rank))
         self._files = [self._optimised(graph) or graph for graph in graphs]
         self.gradients, self.update = (
             training_session(
                 graph,
                 threads,
                 None if file == graph else file,
-                provider=held.provider,
+                provider=state.provider,
                 graphs=role in captured,
             )
             for role, graph, file in zip(ROLES, graphs, self._files, strict=True)
         )
         self._bind("gradients", self.gradients, self._read_first(), {plan.loss_output: self.loss})
-        self._bind("update", self.update, held.gradients, {})
-        self.gradients_are_finite = FiniteCheck(list(held.gradients.values()), held.provider)
+        self._bind("update", self.update, state.gradients, {})
+        self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), state.provider)
 
     def _optimised(self, graph: Path) -> Path | None:
         """Return where the optimised graph goes, None where large weights would go with it."""
@@ -97,10 +97,10 @@ class TrainingStep:
         read: Mapping[str, PlacedArray],
         written: Mapping[str, PlacedArray],
     ) -> None:
-        held, plan = self.held, self.plan
-        read = {**read, **self.scalars, **held.state}
-        changed = {s.result: held.state[s.name] for s in plan.state if s.graph == role}
-        written = {**written, **changed, **(held.gradients if role == "gradients" else {})}
+        state, plan = self.held, self.plan
+        read = {**read, **self.scalars, **state.state}
+        changed = {s.result: state.state[s.name] for s in plan.state if s.graph == role}
+        written = {**written, **changed, **(state.gradients if role == "gradients" else {})}
         for names, arrays, bind in (
             (graph.inputs, read, graph.read),
             (graph.outputs, written, graph.write),

@@ -48,20 +48,20 @@ def run_training(job: TrainJob, comm: MPI.Comm, link: LauncherLink) -> TrainResu
 
     provider = provider_of(job, comm)
     memory = provider.measure()
-    held = Held(plan, comm.rank, provider)
+    state = Held(plan, comm.rank, provider)
     threads = job.threads or share_of_cores(comm)
     place = job.checkpoint if comm.rank == 0 else None
     with alone_in(place), tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
-        step, graphs, error = _open(job, held, threads, Path(folder), comm)
+        step, graphs, error = _open(job, state, threads, Path(folder), comm)
         if step is None:
             return _result(job, plan, progress, error=error)
-        held.load(resume)
+        state.load(resume)
         trainer = Trainer(job, step, progress, threads, comm)
         return _trained(job, trainer, memory, link, comm, graphs)
 
 
 def _open(
-    job: TrainJob, held: Held, threads: int, folder: Path, comm: MPI.Comm
+    job: TrainJob, state: Held, threads: int, folder: Path, comm: MPI.Comm
 ) -> tuple[TrainingStep | None, str | None, str | None]:
     """Return the rank's step, what became of CUDA graphs if they were asked for, and an error.
 
@@ -70,7 +70,7 @@ def _open(
     text = "captured" if job.cuda_graphs else None
     for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):
         step, error = made_on_all(
-            comm, partial(TrainingStep, held.plan, held, threads, folder, captured)
+            comm, partial(TrainingStep, state.plan, state, threads, folder, captured)
         )
         if step is not None:
             if captured:

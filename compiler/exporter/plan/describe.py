@@ -44,9 +44,9 @@ def describe_module(module: ir.Module) -> ModuleRows:
     results = described_tensors(module, "res_attrs")
     own = (keys.PARAM, keys.STATE, keys.HYPER)
     return {
-        "inputs": [t for t, held in arguments if not any(key.on(held) for key in own)],
-        "outputs": [tensor for tensor, held in results if not keys.UPDATES.on(held)],
-        "parameters": [tensor for tensor, held in arguments if keys.PARAM.on(held)],
+        "inputs": [t for t, attributes in arguments if not any(key.on(attributes) for key in own)],
+        "outputs": [tensor for tensor, attributes in results if not keys.UPDATES.on(attributes)],
+        "parameters": [tensor for tensor, attributes in arguments if keys.PARAM.on(attributes)],
         "strategies": [
             _strategy(op)
             for op in onnx_ops.function(module).regions[0].blocks[0]
@@ -63,20 +63,24 @@ def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[TensorEntr
     main = onnx_ops.function(module)
     kind = onnx_ops.signature(main)
     types = kind.inputs if side == "arg_attrs" else kind.results
-    for index, (held, type_) in enumerate(zip(onnx_ops.carried(main, side), types, strict=True)):
+    for index, (attributes, type_) in enumerate(
+        zip(onnx_ops.carried(main, side), types, strict=True)
+    ):
         for wanted in (keys.NAME, keys.LAYOUT):
-            if not wanted.on(held):
+            if not wanted.on(attributes):
                 raise UserError(
                     f"func @main: {side[:3]} {index} has no {wanted.name}, "
                     "expected search-strategies to be run"
                 )
         tensor: TensorEntry = {
-            "name": keys.NAME.of(held),
-            "dtype": dtype_of(type_, keys.NAME.of(held), is_parameter=keys.PARAM.on(held)),
-            "shape": _shape(ir.RankedTensorType(type_), held),
-            "layout": keys.LAYOUT.of(held).texts,
+            "name": keys.NAME.of(attributes),
+            "dtype": dtype_of(
+                type_, keys.NAME.of(attributes), is_parameter=keys.PARAM.on(attributes)
+            ),
+            "shape": _shape(ir.RankedTensorType(type_), attributes),
+            "layout": keys.LAYOUT.of(attributes).texts,
         }
-        yield tensor, held
+        yield tensor, attributes
 
 
 def dtype_of(type_: ir.Type, name: str, *, is_parameter: bool = False) -> str:
@@ -106,18 +110,18 @@ def check_ends(module: ir.Module) -> None:
 
 def _check_side(main: ir.Operation, side: str, types: Sequence[ir.Type]) -> None:
     what = "input" if side == "arg_attrs" else "output"
-    for index, held in enumerate(onnx_ops.held_by(main, side, len(types))):
-        name = keys.NAME.get(held, str(index))
+    for index, attributes in enumerate(onnx_ops.held_by(main, side, len(types))):
+        name = keys.NAME.get(attributes, str(index))
         try:
-            dtype_of(types[index], name, is_parameter=keys.PARAM.on(held))
+            dtype_of(types[index], name, is_parameter=keys.PARAM.on(attributes))
         except UserError as error:
             raise UserError(f"{what} {error}") from None
 
 
-def _shape(type_: ir.RankedTensorType, held: ir.DictAttr) -> list[int | str]:
-    names = keys.DIMS.get(held, [])
+def _shape(type_: ir.RankedTensorType, attributes: ir.DictAttr) -> list[int | str]:
+    names = keys.DIMS.get(attributes, [])
     names += [""] * (type_.rank - len(names))
-    tensor = keys.NAME.of(held)
+    tensor = keys.NAME.of(attributes)
     return [
         (name or unnamed(tensor, dim)) if type_.is_dynamic_dim(dim) else type_.get_dim_size(dim)
         for dim, name in enumerate(names)

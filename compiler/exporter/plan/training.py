@@ -116,29 +116,40 @@ def describe_step(module: ir.Module) -> Described:
     """Return what is known of a training step with layouts and strategies, not yet partitioned."""
     arguments = list(described_tensors(module, "arg_attrs"))
     results = {
-        keys.UPDATES.of(held): tensor["name"]
-        for tensor, held in described_tensors(module, "res_attrs")
-        if keys.UPDATES.on(held)
+        keys.UPDATES.of(attributes): tensor["name"]
+        for tensor, attributes in described_tensors(module, "res_attrs")
+        if keys.UPDATES.on(attributes)
     }
-    state = {tensor["name"]: (tensor, held) for tensor, held in arguments if keys.STATE.on(held)}
+    state = {
+        tensor["name"]: (tensor, attributes)
+        for tensor, attributes in arguments
+        if keys.STATE.on(attributes)
+    }
     hyper: list[HyperRow] = [
-        {"name": tensor["name"], "role": keys.HYPER.of(held), "dtype": tensor["dtype"]}
-        for tensor, held in arguments
-        if keys.HYPER.on(held)
+        {"name": tensor["name"], "role": keys.HYPER.of(attributes), "dtype": tensor["dtype"]}
+        for tensor, attributes in arguments
+        if keys.HYPER.on(attributes)
     ]
     kept = [_state(*state[name], result) for name, result in results.items()]
     sums = {
-        keys.OF.of(held): tensor["name"]
-        for tensor, held in state.values()
-        if keys.STATE.of(held) == "gradient"
+        keys.OF.of(attributes): tensor["name"]
+        for tensor, attributes in state.values()
+        if keys.STATE.of(attributes) == "gradient"
     }
-    classes = [keys.CLASSES.of(held) for _, held in arguments if keys.CLASSES.on(held)]
+    classes = [
+        keys.CLASSES.of(attributes) for _, attributes in arguments if keys.CLASSES.on(attributes)
+    ]
     own = (list(_gradients(module)), sums, classes[0] if classes else None)
     return Described(describe_module(module), kept, hyper, *own)
 
 
-def _state(tensor: TensorEntry, held: ir.DictAttr, result: str) -> StateRow:
-    return {**tensor, "kind": keys.STATE.of(held), "of": keys.OF.get(held), "result": result}
+def _state(tensor: TensorEntry, attributes: ir.DictAttr, result: str) -> StateRow:
+    return {
+        **tensor,
+        "kind": keys.STATE.of(attributes),
+        "of": keys.OF.get(attributes),
+        "result": result,
+    }
 
 
 def _gradients(module: ir.Module) -> Iterator[GradientRow]:

@@ -181,8 +181,8 @@ def _engine(
         memory = () if numbers_only else (table.static_bytes, table.transient_bytes)
         key = tuple(map(id, (table.time_s, *memory)))
         if key not in known:
-            held = map(_or_none, memory) if memory else (None, None)
-            known[key] = engine.add_table(table.time_s, *held)
+            bounds = map(_or_none, memory) if memory else (None, None)
+            known[key] = engine.add_table(table.time_s, *bounds)
         return known[key]
 
     for node in problem.nodes:

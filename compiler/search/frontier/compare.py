@@ -70,7 +70,7 @@ def compare_methods(
     what it finds. Every point is costed as the graphs it leads to, the optimum too.
     """
     tables = [mesh_tables(graph, mesh, device) for mesh in distinct_meshes(meshes, device)]
-    least = min(_optimum(held, say).time_s for held in tables)
+    least = min(_optimum(table, say).time_s for table in tables)
     return [_compared(attempt(tables, options, say), options, least) for options in every]
 
 
@@ -96,13 +96,13 @@ def attempt(
     return Attempt(options.name, result, time.perf_counter() - started, "")
 
 
-def _compared(held: Attempt, options: SearchOptions, least_s: float) -> Compared:
+def _compared(attempt: Attempt, options: SearchOptions, least_s: float) -> Compared:
     """Return the row of one method."""
-    if held.result is None:
-        return Compared(held.method, None, held.seconds, None, held.refused)
-    point = fastest(_fitting(held.result.points, options.memory_bytes))
+    if attempt.result is None:
+        return Compared(attempt.method, None, attempt.seconds, None, attempt.refused)
+    point = fastest(_fitting(attempt.result.points, options.memory_bytes))
     ratio = point.time_s / least_s if least_s else 1.0
-    return Compared(held.method, point, held.seconds, ratio, "")
+    return Compared(attempt.method, point, attempt.seconds, ratio, "")
 
 
 def _of(options: SearchOptions, text: str) -> str:

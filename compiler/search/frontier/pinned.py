@@ -161,9 +161,9 @@ def number_of(tables: MeshTables, index: int, wanted: Layouts) -> int:
 def _same(wanted: Layouts, option: Strategy) -> bool:
     """Say whether an option has the wanted layouts; an empty one stands for no tensor."""
     return all(
-        len(side) == len(held)
-        and all(not a.placements or a == b for a, b in zip(side, held, strict=True))
-        for side, held in zip(wanted, (option.operands, option.results), strict=True)
+        len(side) == len(layouts)
+        and all(not a.placements or a == b for a, b in zip(side, layouts, strict=True))
+        for side, layouts in zip(wanted, (option.operands, option.results), strict=True)
     )
 
 

@@ -42,7 +42,7 @@ def search(case: Case, limits: Limits) -> Found:
             "product with or an embedding in parameters, got: none"
         )
     pins = [_pins(case.tables, wishes) for wishes in schemes]
-    return found(case.problem, [fastest_with(case.problem, held) for held in pins])
+    return found(case.problem, [fastest_with(case.problem, pin) for pin in pins])
 
 
 def _schemes(tables: MeshTables) -> list[Wishes]:

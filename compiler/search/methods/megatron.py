@@ -83,8 +83,8 @@ def _is_product(node: Node) -> bool:
 
 def _constants(graph: Graph, node: Node) -> list[int]:
     """Return which of the two factors of a product are parameters."""
-    held = [value for value in node.operands[:2] if value is not None]
-    return [number for number, value in enumerate(held) if graph.is_weight(value)]
+    values = [value for value in node.operands[:2] if value is not None]
+    return [number for number, value in enumerate(values) if graph.is_weight(value)]
 
 
 def _is_attention(graph: Graph, node: Node) -> bool:

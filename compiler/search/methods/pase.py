@@ -197,8 +197,8 @@ def _spread(factor: Factor, axes: tuple[int, ...]) -> Floats:
     """Return a table with its dimensions in the order of ``axes``, 1 where it has none."""
     scope, table = factor
     order = sorted(range(len(scope)), key=lambda dim: axes.index(scope[dim]))
-    held = {scope[dim]: table.shape[dim] for dim in order}
-    return table.transpose(order).reshape([held.get(v, 1) for v in axes])
+    sizes = {scope[dim]: table.shape[dim] for dim in order}
+    return table.transpose(order).reshape([sizes.get(v, 1) for v in axes])
 
 
 def _decoded(steps: Sequence[_Step], count: int) -> Assignment:

@@ -142,9 +142,9 @@ def _limit(blocks: list[_Block], last: int, memory_bytes: float, rows: _Rows) ->
     """Static bytes and the last column, all in parts of the limit, stay below 1."""
     scale, transient = 1 / max(memory_bytes, 1.0), np.array([last])
     for block in blocks:
-        held = block.table.transient_bytes[block.at]
-        if held.any():
-            rows.add(block.columns, held * scale)
+        transient_bytes = block.table.transient_bytes[block.at]
+        if transient_bytes.any():
+            rows.add(block.columns, transient_bytes * scale)
             rows.add(transient, -1.0)
             rows.close(-math.inf, 0.0)
     for block in blocks:

@@ -80,7 +80,7 @@ def run_method(name: str, case: Case, limits: Limits) -> Found:
     """
     run = load_method(name)
     if METHODS[name].needs_model and case.tables is None:
-        others = ", ".join(other for other, held in METHODS.items() if not held.needs_model)
+        others = ", ".join(other for other, method in METHODS.items() if not method.needs_model)
         raise UserError(
             f"--search {name}: tables do not say which ops they stand for, "
             f"expected a model, or one of {others}"

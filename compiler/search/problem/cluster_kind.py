@@ -140,9 +140,9 @@ class ClusterKind:
             self._add_table(place, member)
         for option, row in enumerate(self.picks):
             self._option(option, row, made, kept, reads)
-        self.made = {value: tuple(held) for value, held in made.items()}
+        self.made = {value: tuple(layout) for value, layout in made.items()}
         self.kept = {value: np.array(flags) for value, flags in kept.items()}
-        self.wanted = {value: _columns(held) for value, held in reads.items()}
+        self.wanted = {value: _columns(layout) for value, layout in reads.items()}
         self.table = NodeTable(self._time_s, self._static, self._transient)
 
     def _add_table(self, place: int, member: int) -> None:
@@ -160,7 +160,7 @@ class ClusterKind:
         reads: dict[int, _Reads],
     ) -> None:
         """Walk the members under one option: what they make, want, keep and move among them."""
-        held: dict[int, Layout] = {}
+        layouts: dict[int, Layout] = {}
         present: set[tuple[int, Layout]] = set()
         late: set[tuple[int, Layout]] = set()
         # Arguments first: what a gradient is added to is there before the op that does so.
@@ -171,17 +171,17 @@ class ClusterKind:
                 if value is None or self.graph.producer(value).private:
                     continue
                 layout = strategy.operands[operand]
-                if value not in held:
+                if value not in layouts:
                     self._outside(reads, (place, operand), value, layout)
                     continue
-                self._inside(option, value, held[value], layout, present)
+                self._inside(option, value, layouts[value], layout, present)
                 if self.is_late(node, value):
                     late.add((value, layout))
             for value, layout in zip(node.results, strategy.results, strict=True):
-                held[value] = layout
+                layouts[value] = layout
         for value, layout in late:
             self._static[option] += self._bytes(value, layout)
-        for value, layout in held.items():
+        for value, layout in layouts.items():
             made.setdefault(self.places[value], []).append(layout)
             kept.setdefault(self.places[value], []).append((value, layout) in late)
 
@@ -232,12 +232,12 @@ def _columns(reads: _Reads) -> list[Column]:
         key = (reads.part[slot], tuple(layouts))
         distinct[key] = distinct.get(key, False) or reads.late[slot]
     columns: list[Column] = []
-    for (part, held), late in distinct.items():
+    for (part, value), late in distinct.items():
         earlier = [c for c in columns if c.part == part]
-        columns.append(Column(held, part, late, _seen(earlier, held)))
+        columns.append(Column(value, part, late, _seen(earlier, value)))
     return columns
 
 
 def _seen(earlier: Iterable[Column], layouts: Sequence[Layout]) -> NDArray[np.bool_]:
-    held = [column.layouts for column in earlier]
-    return np.array([any(c[n] == x for c in held) for n, x in enumerate(layouts)], dtype=np.bool_)
+    seen = [column.layouts for column in earlier]
+    return np.array([any(c[n] == x for c in seen) for n, x in enumerate(layouts)], dtype=np.bool_)

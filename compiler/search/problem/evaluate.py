@@ -162,7 +162,7 @@ class Evaluator:
             self.tables.static_bytes(node, strategy),
         )
         wanted, made = (
-            tuple(map(self._number, held)) for held in (strategy.operands, strategy.results)
+            tuple(map(self._number, layouts)) for layouts in (strategy.operands, strategy.results)
         )
         return costs, wanted, made
 

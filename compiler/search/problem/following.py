@@ -97,11 +97,11 @@ class _Walk:
         total = 0.0
         for value, placement in zip(node.operands, wanted, strict=False):
             info = None if value is None else self.graph.values[value].info
-            held = None if value is None else self._held(value)
-            if held is None:
+            layout = None if value is None else self._held(value)
+            if layout is None:
                 total += placement.is_partial  # an argument that nothing has read is never that
             elif info is not None:
-                total += _move(held, placement) * info.memory_bytes
+                total += _move(layout, placement) * info.memory_bytes
         return total
 
     def _held(self, value: int) -> Placement | None:
@@ -113,13 +113,13 @@ class _Walk:
         return self.placed.get(value)
 
 
-def _move(held: Placement, wanted: Placement) -> float:
-    if held == wanted:
+def _move(placement: Placement, wanted: Placement) -> float:
+    if placement == wanted:
         return 0.0
     if wanted.is_partial:
         return math.inf
-    if held.is_partial:
+    if placement.is_partial:
         return _REDUCE if wanted.is_replicate else _SCATTER
-    if held.is_replicate:
+    if placement.is_replicate:
         return _SLICE
     return _GATHER if wanted.is_replicate else _EXCHANGE

@@ -24,34 +24,34 @@ class Marks:
         self._arguments: dict[str, int] = {}
         self._later: list[Callable[[], None]] = []
 
-    def argument(self, node: Node, held: ir.DictAttr) -> None:
+    def argument(self, node: Node, attributes: ir.DictAttr) -> None:
         """Read the attributes of an argument, the last node of the graph."""
         self._arguments[node.name] = len(self.graph.nodes) - 1
-        node.state = keys.STATE.get(held)
-        self._number(node, held)
+        node.state = keys.STATE.get(attributes)
+        self._number(node, attributes)
 
     def op(self, node: Node, op: ir.Operation) -> None:
         """Read the attributes of an op, the last node of the graph."""
-        held = op.attributes
+        attributes = op.attributes
         node.phase = onnx.phase(op)
-        self._number(node, held)
+        self._number(node, attributes)
         node.passes = onnx.is_pass_through(op)
         node.is_alias = node.passes or onnx.is_barrier(op)
-        node.held, node.norm = keys.GRADIENT_OF.on(held), keys.NORM.on(held)
-        if keys.GRADIENTS.on(held):
-            fours = list(keys.GRADIENTS.of(held))
+        node.held, node.norm = keys.GRADIENT_OF.on(attributes), keys.NORM.on(attributes)
+        if keys.GRADIENTS.on(attributes):
+            fours = list(keys.GRADIENTS.of(attributes))
             self._later.append(lambda: self._gradients(node, fours))
 
-    def result(self, node: Node, held: ir.DictAttr) -> None:
+    def result(self, node: Node, attributes: ir.DictAttr) -> None:
         """Read the attributes of a result, the last node of the graph."""
-        self._number(node, held)
-        if keys.UPDATES.on(held):
-            node.updates = self._arguments[keys.UPDATES.of(held)]
+        self._number(node, attributes)
+        if keys.UPDATES.on(attributes):
+            node.updates = self._arguments[keys.UPDATES.of(attributes)]
 
-    def _number(self, node: Node, held: ir.OpAttributeMap | ir.DictAttr) -> None:
-        if keys.ID.on(held):
-            self._nodes[keys.ID.of(held)] = len(self.graph.nodes) - 1
-        follows, repeats = keys.FOLLOWS.get(held), keys.REPEATS.get(held)
+    def _number(self, node: Node, attributes: ir.OpAttributeMap | ir.DictAttr) -> None:
+        if keys.ID.on(attributes):
+            self._nodes[keys.ID.of(attributes)] = len(self.graph.nodes) - 1
+        follows, repeats = keys.FOLLOWS.get(attributes), keys.REPEATS.get(attributes)
         if follows is not None or repeats is not None:
             self._later.append(lambda: self._refer(node, follows, repeats))
 

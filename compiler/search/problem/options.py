@@ -40,8 +40,8 @@ def node_options(graph: Graph, node: Node, mesh: Mesh) -> tuple[Strategy, ...]:
     if node.kind == "argument":
         value = graph.values[node.results[0]]
         return tuple(Strategy((), (), (x,)) for x in stored_layouts(value.info, mesh))
-    held = node.operands[0]
-    info = None if held is None else graph.values[held].info
+    operand = node.operands[0]
+    info = None if operand is None else graph.values[operand].info
     return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh))
 
 

@@ -62,11 +62,11 @@ class _Reader:
 
     def _held(self, key: str, count: int) -> list[tuple[str, ir.DictAttr]]:
         """Return the name and the attributes of each argument or result."""
-        held = onnx.carried(self.function, key)
-        if len(held) != count or any(not keys.NAME.on(own) for own in held):
+        attributes = onnx.carried(self.function, key)
+        if len(attributes) != count or any(not keys.NAME.on(own) for own in attributes):
             side = "argument" if key == "arg_attrs" else "result"
             raise UserError(f"function @main: expected topt.name on every {side}, run import first")
-        return [(keys.NAME.of(own), own) for own in held]
+        return [(keys.NAME.of(own), own) for own in attributes]
 
     def _op(self, op: ir.Operation) -> None:
         if op.name == onnx.NO_VALUE:

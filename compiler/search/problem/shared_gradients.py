@@ -52,9 +52,9 @@ def shared_gradients(
     rows = [
         (copy, number, end)
         for copy in copies
-        for number, held in enumerate(sums)
-        if _agree(copy, held)
-        for end in (_ends(held, info, tables.mesh) if shared else (held,))
+        for number, total in enumerate(sums)
+        if _agree(copy, total)
+        for end in (_ends(total, info, tables.mesh) if shared else (total,))
     ]
     index = np.array([number for _, number, _ in rows], dtype=np.intp)
     ends = tuple(end for _, _, end in rows)
@@ -68,9 +68,9 @@ def shared_gradients(
     )
 
 
-def _agree(copy: Layout, held: Layout) -> bool:
+def _agree(copy: Layout, layout: Layout) -> bool:
     """Say whether a sum lies as its copy does: an axis that replicates one may sum the other."""
-    pairs = zip(copy.placements, held.placements, strict=True)
+    pairs = zip(copy.placements, layout.placements, strict=True)
     return all(a == b or (a.is_replicate and b.is_partial) for a, b in pairs)
 
 

@@ -131,9 +131,9 @@ class TrainingTables(MeshTables):
     def _source_of(self, value: int) -> _Source:
         producer = self.graph.values[value].producer
         number, node = self._cluster_of[producer], self.graph.nodes[producer]
-        held, place = self._options_of(number), self.clusters[number].values.index(value)
+        options, place = self._options_of(number), self.clusters[number].values.index(value)
         is_state = node.state is not None
-        return _Source(number, held.made[place], held.kept[place], node.constant, is_state)
+        return _Source(number, options.made[place], options.kept[place], node.constant, is_state)
 
     def _is_shared(self, value: int, targets: Sequence[_Target]) -> bool:
         """Say whether a value has copies: a gradient that is passed on lies as its op says."""

@@ -33,8 +33,8 @@ def trees(info: OpInfo) -> Rule | None:
 @sharding_rule(*_named("LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor"))
 def products(info: OpInfo) -> Rule | None:
     """Return the rows of the features; each is multiplied with all coefficients or vectors."""
-    held = (info.attribute(name, ()) for name in ("coefficients", "support_vectors"))
-    return _rows(info, 2.0 * sum(map(len, held)))
+    attributes = (info.attribute(name, ()) for name in ("coefficients", "support_vectors"))
+    return _rows(info, 2.0 * sum(map(len, attributes)))
 
 
 @sharding_rule(*_named("Scaler", "Normalizer", "Imputer", "FeatureVectorizer"))

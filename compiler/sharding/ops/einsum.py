@@ -65,7 +65,7 @@ def einsum(info: OpInfo) -> Rule | None:
 
 
 def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
-    ranks = [held.rank for held in info.operands if held is not None]
+    ranks = [operand.rank for operand in info.operands if operand is not None]
     return parse_equation(str(info.attribute("equation")), ranks)
 
 

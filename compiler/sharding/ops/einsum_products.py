@@ -99,8 +99,8 @@ def as_matmul(make: Arithmetic, operands: Sequence[ir.Value], terms: Sequence[li
     sides = []
     for x, labels, order in zip(operands, terms, orders, strict=True):
         long = _long(found, labels)
-        held = make.shaped(x, [found.sizes[label] for label in long])
-        sides.append(make.transpose(held, [long.index(label) for label in order]))
+        operand = make.shaped(x, [found.sizes[label] for label in long])
+        sides.append(make.transpose(operand, [long.index(label) for label in order]))
     b, m, n, k = map(found.count, (found.batch, found.rows, found.columns, found.summed))
     product = make.matmul(make.shaped(sides[0], [b, m, k]), make.shaped(sides[1], [b, k, n]))
     order, made = found.batch + found.rows + found.columns, _long(found, result)

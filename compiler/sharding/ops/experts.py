@@ -117,8 +117,8 @@ def _features(info: OpInfo, places: _Places) -> FactorMap:
     It is whole where two kinds of features lie one after the other.
     """
     dims = dict.fromkeys(places.widening, 1) | dict.fromkeys(places.narrowing, 2)
-    held = {i: tensor.rank for i in dims if (tensor := info.operand(i)) is not None}
-    where = {i: dims[i] for i, rank in held.items() if dims[i] < rank}
+    ranks = {i: tensor.rank for i in dims if (tensor := info.operand(i)) is not None}
+    where = {i: dims[i] for i, rank in ranks.items() if dims[i] < rank}
     sizes = [info.shape(i)[dim] or 1 for i, dim in where.items()]
     apart = info.attribute("swiglu_fusion", 0) != 2
     bytes_filled = all(_fills_bytes(info, i, where) for i in _ZERO_POINTS if i in where)

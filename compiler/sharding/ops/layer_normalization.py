@@ -66,7 +66,7 @@ def skip(info: OpInfo) -> Rule | None:
 
     ``None`` for the statistics of training, which no runtime on a CPU returns.
     """
-    if any(held is not None for held in info.results[1:3]):
+    if any(result is not None for result in info.results[1:3]):
         return None
     rank = len(info.shape(0))
     return _rule(info, range(rank - 1, rank), _localize_skip)
@@ -125,18 +125,18 @@ def _aligned(info: OpInfo, dim: int) -> dict[int, int]:
 def _statistics(info: OpInfo, dim: int, reduced: range) -> dict[int, int]:
     """Return where the results run along ``dim``: whole ones do, statistics if it is kept."""
     rank, places = len(info.shape(0)), {}
-    for index, held in enumerate(info.results):
-        if held is not None and (dim not in reduced or index in (0, 3)):
+    for index, result in enumerate(info.results):
+        if result is not None and (dim not in reduced or index in (0, 3)):
             places[index] = dim
-            assert held.rank == rank
+            assert result.rank == rank
     return places
 
 
 def inner_sum(info: OpInfo, reduced: range) -> InnerStep:
     """Return the all-reduce of a sum over the dimensions ``reduced`` of operand 0."""
-    held, kept = info.operand(0), range(len(info.shape(0)))
-    assert held is not None
-    item_bytes = sum_bytes(held.dtype, held.item_bytes)
+    tensor, kept = info.operand(0), range(len(info.shape(0)))
+    assert tensor is not None
+    item_bytes = sum_bytes(tensor.dtype, tensor.item_bytes)
     return InnerStep(tuple(reduced), tuple(d for d in kept if d not in reduced), item_bytes)
 
 
@@ -188,18 +188,18 @@ def _normalised(
         x = make.binary("Sub", x, statistics[0])
     inverse = inverse_deviation(make, x, reduced, axes)
     y = make.as_result(make.binary("Mul", x, inverse))
-    for op_type, held in zip(("Mul", "Add"), parameters, strict=False):
-        if not is_no_value(held):
-            y = make.binary(op_type, y, held)
+    for op_type, parameter in zip(("Mul", "Add"), parameters, strict=False):
+        if not is_no_value(parameter):
+            y = make.binary(op_type, y, parameter)
     return y, [*statistics, inverse]
 
 
-def _kept_statistics(make: Arithmetic, held: list[ir.Value]) -> list[ir.Value]:
+def _kept_statistics(make: Arithmetic, statistics: list[ir.Value]) -> list[ir.Value]:
     """Return the statistics as the op has them, of type none where one is omitted."""
     infos = make.local.info.results[1:]
     return [
         make.local.no_value() if info is None else make.as_result(value, index)
-        for index, (info, value) in enumerate(zip(infos, held, strict=False), 1)
+        for index, (info, value) in enumerate(zip(infos, statistics, strict=False), 1)
     ]
 
 

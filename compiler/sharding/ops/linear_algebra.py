@@ -61,8 +61,8 @@ def product_loops(
 
 
 def _rank(info: OpInfo, index: int) -> int:
-    held = info.operand(index)
-    return 0 if held is None else held.rank
+    tensor = info.operand(index)
+    return 0 if tensor is None else tensor.rank
 
 
 def _matrix(rank: int, kept: int, summed: int, flip: bool) -> tuple[int | None, int]:

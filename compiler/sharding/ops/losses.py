@@ -35,9 +35,9 @@ def loss(info: OpInfo) -> Rule:
         factors.append(
             FactorMap({0: dim, 1: target}, made, reduction=reduction, can_split=can_split)  # type: ignore[arg-type]
         )
-    held = info.operand(0)
-    assert held is not None
-    total = InnerStep(tuple(range(1, len(factors))), (), held.item_bytes)
+    tensor = info.operand(0)
+    assert tensor is not None
+    total = InnerStep(tuple(range(1, len(factors))), (), tensor.item_bytes)
     mean = how == "mean"
     return rule_of(
         info,

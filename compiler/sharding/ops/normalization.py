@@ -29,7 +29,7 @@ def batch(info: OpInfo) -> Rule | None:
     if len(info.shape(0)) < 2 or not info.attribute("spatial", 1):
         return None  # parameters per element, not per channel
     whole = _trains(info)
-    statistics = [i for i, held in enumerate(info.results) if i and held is not None]
+    statistics = [i for i, result in enumerate(info.results) if i and result is not None]
     channels = FactorMap(
         {0: 1, **dict.fromkeys(range(1, 5), 0)}, {0: 1, **dict.fromkeys(statistics, 0)}
     )
@@ -45,7 +45,7 @@ def _trains(info: OpInfo) -> bool:
     if info.version < 7:
         return not info.attribute("is_test", 0)
     if info.version < 14:
-        return any(held is not None for held in info.results[1:])
+        return any(result is not None for result in info.results[1:])
     return bool(info.attribute("training_mode", 0))
 
 
@@ -76,7 +76,7 @@ def _localize_instance(local: LocalOp) -> list[ir.Value]:
     x = make.binary("Sub", x, make.mean(x, reduced, axes))
     y = make.as_result(make.binary("Mul", x, inverse_deviation(make, x, reduced, axes)))
     behind = range(1, 1 + len(reduced))
-    scale, bias = (make.unsqueeze(held, behind) for held in local.operands[1:3])
+    scale, bias = (make.unsqueeze(operand, behind) for operand in local.operands[1:3])
     return [make.binary("Add", make.binary("Mul", y, scale), bias)]
 
 

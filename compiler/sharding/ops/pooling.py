@@ -98,10 +98,10 @@ def _slide_over_lowest(local: LocalOp) -> list[ir.Value]:
     """Return the maxima; no element is below what stands for padding."""
     import numpy as np
 
-    held = local.info.operand(0)
-    assert held is not None
-    whole = held.dtype in ("int8", "uint8")
-    return local.clone(*with_halo(local, np.iinfo(held.dtype).min if whole else -math.inf))
+    tensor = local.info.operand(0)
+    assert tensor is not None
+    whole = tensor.dtype in ("int8", "uint8")
+    return local.clone(*with_halo(local, np.iinfo(tensor.dtype).min if whole else -math.inf))
 
 
 def _average(local: LocalOp) -> list[ir.Value]:

@@ -93,7 +93,7 @@ def bits(info: OpInfo) -> Rule | None:
 def _blocks(info: OpInfo) -> dict[int, int]:
     """Return where the operands run along the blocks; flat ones do not."""
     places = {0: len(info.shape(0)) - 1, 1: 1, 2: 1, 3: 1}
-    ranks = {i: 0 if (held := info.operand(i)) is None else held.rank for i in places}
+    ranks = {i: 0 if (tensor := info.operand(i)) is None else tensor.rank for i in places}
     return {i: dim for i, dim in places.items() if dim < ranks[i]}
 
 

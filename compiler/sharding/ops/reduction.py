@@ -33,14 +33,14 @@ def reduced_dims(info: OpInfo) -> list[int] | None:
     if `noop_with_empty_axes` says so.
     """
     rank = len(info.shape(0))
-    held = info.attribute("axes")
-    if held is None and info.operand(1) is not None:
-        held = info.literal_ints(1)
-        if held is None:
+    axes = info.attribute("axes")
+    if axes is None and info.operand(1) is not None:
+        axes = info.literal_ints(1)
+        if axes is None:
             return None
-    if not held:
+    if not axes:
         return [] if info.attribute("noop_with_empty_axes", 0) else list(range(rank))
-    return sorted({axis + rank if axis < 0 else axis for axis in held})
+    return sorted({axis + rank if axis < 0 else axis for axis in axes})
 
 
 def _loops(

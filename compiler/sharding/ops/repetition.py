@@ -50,9 +50,9 @@ def _tile(info: OpInfo) -> Rule | None:
 
 def _repeats(info: OpInfo) -> list[int | None]:
     """Return how often each dimension is repeated, ``None`` where it is not known."""
-    held: list[int] | None = info.literal_ints(1)
-    if held is not None:
-        return list(held)
+    repeats: list[int] | None = info.literal_ints(1)
+    if repeats is not None:
+        return list(repeats)
     sizes = zip(info.shape(0), info.result_shape(), strict=True)
     return [whole // own if own and whole is not None else None for own, whole in sizes]
 

@@ -73,18 +73,18 @@ def _next_block(
 ) -> Block | None:
     if i == j and i in copied:
         return Block(range(i, i + 1), range(i, i + 1))
-    first_i, first_j, held, wanted = i, j, 1, 1
+    first_i, first_j, product, wanted = i, j, 1, 1
     while True:
-        take_source = held < wanted or (held == wanted and i < len(source))
+        take_source = product < wanted or (product == wanted and i < len(source))
         side, at = (source, i) if take_source else (result, j)
         size = side[at] if at < len(side) else None
         if size is None:
             return None
         if take_source:
-            held, i = held * size, i + 1
+            product, i = product * size, i + 1
         else:
             wanted, j = wanted * size, j + 1
-        if held == wanted:
+        if product == wanted:
             return Block(range(first_i, i), range(first_j, j))
 
 
@@ -170,13 +170,13 @@ def _squeeze_locally(local: LocalOp) -> list[ir.Value]:
     A Squeeze of these would not load where ONNX Runtime infers another size for one, as it does
     behind pools with ``ceil_mode``.
     """
-    shape, held = local.info.shape(0), shape_of(local.operands[0])
+    shape, local_shape = local.info.shape(0), shape_of(local.operands[0])
     axes = [dim for dim, size in enumerate(shape) if size == 1]
-    if axes == [dim for dim, size in enumerate(held) if size == 1]:
+    if axes == [dim for dim, size in enumerate(local_shape) if size == 1]:
         return local.clone()
     if local.info.version < _AXES_OPERAND_SINCE:
         return local.clone(attributes={"axes": ints_attr(axes)})
-    left = [size or 0 for dim, size in enumerate(held) if shape[dim] != 1]
+    left = [size or 0 for dim, size in enumerate(local_shape) if shape[dim] != 1]
     return [Arithmetic(local).reshape(local.operands[0], left)]
 
 

@@ -56,11 +56,11 @@ def _aligned(info: OpInfo, indices: Sequence[int], dim: int) -> dict[int, int]:
 
 def _keys(info: OpInfo, past: int) -> int:
     """Return how many keys there are, new ones and those of operand ``past``."""
-    held = info.operand(1) or info.operand(0)
-    assert held is not None
+    keys = info.operand(1) or info.operand(0)
+    assert keys is not None
     cache = info.operand(past)
     old = 0 if cache is None else count(cache.shape[-2:-1])
-    return count(held.shape[_ROW[held.rank] :][:1]) + old
+    return count(keys.shape[_ROW[keys.rank] :][:1]) + old
 
 
 def _localize_grouped(local: LocalOp) -> list[ir.Value]:
@@ -102,7 +102,7 @@ def multi_head(info: OpInfo) -> Rule | None:
     if info.operand(9) is not None or any(_rank(info, index) == 5 for index in range(2)):
         return None
     heads = int(info.attribute("num_heads"))
-    own = {i: held.rank for i, held in enumerate(info.operands[:3]) if held is not None}
+    own = {i: operand.rank for i, operand in enumerate(info.operands[:3]) if operand is not None}
     batch = {**dict.fromkeys((*own, 4, 6, 7), 0), **aligned(info, 5, 0, 4)}
     split = {**{i: _HEAD[rank] for i, rank in own.items()}, 6: 1, 7: 1, **aligned(info, 5, 1, 4)}
     rows = {0: 1, **({4: 1} if _rank(info, 4) == 3 else {}), **aligned(info, 5, 2, 4)}
@@ -118,8 +118,8 @@ def multi_head(info: OpInfo) -> Rule | None:
 
 
 def _rank(info: OpInfo, index: int) -> int:
-    held = info.operand(index)
-    return 0 if held is None else held.rank
+    tensor = info.operand(index)
+    return 0 if tensor is None else tensor.rank
 
 
 def _is_per_batch(info: OpInfo, mask: int) -> bool:
@@ -159,9 +159,9 @@ def merged(info: OpInfo) -> Rule | None:
 
 def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:
     """Return the columns of the weights for query, key and value, ``None`` if not known."""
-    held, columns = info.attribute("qkv_hidden_sizes"), info.shape(1)[1]
-    if held:
-        return tuple(held)
+    sizes, columns = info.attribute("qkv_hidden_sizes"), info.shape(1)[1]
+    if sizes:
+        return tuple(sizes)
     return None if columns is None else (columns // 3,) * 3
 
 

@@ -61,9 +61,9 @@ def _groups(info: OpInfo) -> list[tuple[int, ...]]:
 
 def _as_rows(info: OpInfo) -> bool:
     """Say whether the op of a rank is built from ScatterElements, of a type that it adds."""
-    held, shapes = info.operand(0), [info.shape(index) for index in range(3)]
+    tensor, shapes = info.operand(0), [info.shape(index) for index in range(3)]
     static = shapes[1][-1] != 0 and not any(size is None for shape in shapes for size in shape)
-    return _adds(info) and static and held is not None and held.dtype in _ADDED
+    return _adds(info) and static and tensor is not None and tensor.dtype in _ADDED
 
 
 def _add_slices_locally(local: LocalOp) -> list[ir.Value]:

@@ -24,10 +24,10 @@ def place_of_extremum(info: OpInfo) -> Rule:
 
     The first finds the extremum of all ranks, the second the first (or last) place that has it.
     """
-    held, rank = info.operand(0), len(info.shape(0))
-    assert held is not None
+    tensor, rank = info.operand(0), len(info.shape(0))
+    assert tensor is not None
     axis, keeps = axis_of(info, 0, rank), info.attribute("keepdims", 1) == 1
-    can_split = held.dtype in _COMPARED and info.version >= _COMPARED_SINCE
+    can_split = tensor.dtype in _COMPARED and info.version >= _COMPARED_SINCE
     factors = [
         FactorMap({0: dim}, {0: dim - (dim > axis and not keeps)})
         if dim != axis
@@ -35,7 +35,7 @@ def place_of_extremum(info: OpInfo) -> Rule:
         for dim in range(rank)
     ]
     kept = tuple(dim for dim in range(rank) if dim != axis)
-    sizes = (sum_bytes(held.dtype, held.item_bytes), 8)
+    sizes = (sum_bytes(tensor.dtype, tensor.item_bytes), 8)
     inner = tuple(InnerStep((axis,), kept, size) for size in sizes)
     return rule_of(info, factors, localize=_localize, flops_per_point=1.0, inner=inner)
 

@@ -43,8 +43,8 @@ def _axis(info: OpInfo) -> int | None:
         return axis_of(info, 1, len(info.shape(0)))
     if info.operand(2) is None:
         return -2
-    held = info.literal_ints(2)
-    return None if held is None else held[0]
+    literal = info.literal_ints(2)
+    return None if literal is None else literal[0]
 
 
 @sharding_rule("STFT")

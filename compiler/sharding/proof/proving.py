@@ -57,17 +57,17 @@ def _operand(info: OpInfo, index: int, rng: np.random.Generator) -> Array | None
     return _drawn(held, rng)
 
 
-def _drawn(held: TensorInfo, rng: np.random.Generator) -> Array:
-    shape = [size for size in held.shape if size is not None]
-    if len(shape) < held.rank:
+def _drawn(tensor: TensorInfo, rng: np.random.Generator) -> Array:
+    shape = [size for size in tensor.shape if size is not None]
+    if len(shape) < tensor.rank:
         raise UserError("has a symbolic size, expected all of them to be known, see --dim")
-    if held.dtype == "bool":
+    if tensor.dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
-    if held.dtype.startswith(("int", "uint")):
-        return rng.integers(0, 8, shape).astype(held.dtype)
-    if not held.dtype.startswith("float"):
-        raise UserError(f"reads {held.dtype}, expected numbers that can be drawn")
-    return rng.standard_normal(shape).astype(held.dtype)
+    if tensor.dtype.startswith(("int", "uint")):
+        return rng.integers(0, 8, shape).astype(tensor.dtype)
+    if not tensor.dtype.startswith("float"):
+        raise UserError(f"reads {tensor.dtype}, expected numbers that can be drawn")
+    return rng.standard_normal(shape).astype(tensor.dtype)
 
 
 def _whole(run: Run, operands: Sequence[Array | None]) -> list[Array | None]:

@@ -28,7 +28,9 @@ def describe(op: ir.Operation, versions: dict[str, int], infos: TypeInfos | None
     op_type = op.name.removeprefix("onnx.")
     domain = onnx.split_name(op.name)[0]
     attributes = tuple(
-        (name, _plain(held)) for name, held in op.attributes.items() if not name.startswith("topt.")
+        (name, _plain(attribute))
+        for name, attribute in op.attributes.items()
+        if not name.startswith("topt.")
     )
     return OpInfo(
         name=op_type,

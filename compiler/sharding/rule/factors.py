@@ -83,9 +83,9 @@ def present_factor(
 def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:
     """Return where operand ``index``, broadcast to ``rank`` dimensions from the right, runs along
     dimension ``dim`` of the whole: nowhere if it is omitted, too short or stretched from 1."""
-    held = info.operand(index)
-    own = -1 if held is None else dim - rank + held.rank
-    return {index: own} if held is not None and own >= 0 and held.shape[own] != 1 else {}
+    tensor = info.operand(index)
+    own = -1 if tensor is None else dim - rank + tensor.rank
+    return {index: own} if tensor is not None and own >= 0 and tensor.shape[own] != 1 else {}
 
 
 def rule_of(
@@ -119,7 +119,7 @@ def rule_of(
 
 
 def _unmarked(tensors: Sequence[TensorInfo | None]) -> list[list[int | None]]:
-    return [[None] * (0 if held is None else held.rank) for held in tensors]
+    return [[None] * (0 if tensor is None else tensor.rank) for tensor in tensors]
 
 
 def _mark(sides: Sequence[list[int | None]], places: Mapping[int, int], number: int) -> None:
@@ -151,8 +151,8 @@ def adds_up(info: OpInfo) -> bool:
 
 
 def _add_up(info: OpInfo, group: Sequence[int]) -> bool:
-    held = [info.operand(index) for index in group]
-    return all(operand is not None and operand.dtype in SUMMABLE for operand in held)
+    tensors = [info.operand(index) for index in group]
+    return all(operand is not None and operand.dtype in SUMMABLE for operand in tensors)
 
 
 def axis_of(info: OpInfo, default: int, rank: int, name: str = "axis") -> int:

@@ -120,7 +120,7 @@ def given_rule(info: OpInfo) -> Rule | None:
 
 def given_result_shapes(name: str, operands: Sequence[TensorInfo | None]) -> list[Shape] | None:
     """Return the shapes of results that a given rule tells; ``None`` where none fits."""
-    ranks = [0 if held is None else held.rank for held in operands]
+    ranks = [0 if operand is None else operand.rank for operand in operands]
     for rule in _GIVEN.get(name, ()):
         if rule.fits(ranks):
             pairs = zip(rule.named.rule.operands, operands, strict=True)
@@ -228,10 +228,10 @@ def _rule(where: str, entry: object) -> FileRule:
     for name in ("op", "map"):
         if name not in entry:
             raise UserError(f"{where}: has no {name}, expected one")
-    for name, held in entry.items():
+    for name, value in entry.items():
         expected, is_right = _KINDS[name]
-        if not is_right(held):
-            raise UserError(f"{where}: has a wrong {name}, expected {expected}, got: {held}")
+        if not is_right(value):
+            raise UserError(f"{where}: has a wrong {name}, expected {expected}, got: {value}")
     factors = entry.get("factors", dict.fromkeys(_NAME.findall(entry["map"])))
     text = RuleText(
         entry["map"],

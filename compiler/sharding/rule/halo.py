@@ -36,11 +36,11 @@ def halo_of(info: OpInfo) -> Window | None:
     spatial dimension: rows of an image lie together, columns do not, and a choice between the two
     makes the search longer for little.
     """
-    held = info.operand(0)
+    tensor = info.operand(0)
     old = info.standard_version < BROADCAST_VERSION
     windows = windows_of(info)
     cropped = any(min(window.begin, window.end) < 0 for window in windows)
-    if not windows or cropped or held is None or held.dtype not in _TYPES or old:
+    if not windows or cropped or tensor is None or tensor.dtype not in _TYPES or old:
         return None
     return windows[0] if _is_alike(info, windows[0]) else None
 
@@ -59,15 +59,15 @@ def inner_exchange(
 
     Edges are picked, all-gathered, padded and picked from, then the part is copied between them.
     """
-    held, width = info.operand(0), 0 if window is None else window.begin + window.after
-    if held is None or window is None or not width:
+    tensor, width = info.operand(0), 0 if window is None else window.begin + window.after
+    if tensor is None or window is None or not width:
         return ()
     along = {
         factor.operands[0]: index for index, factor in enumerate(factors) if 0 in factor.operands
     }
     split, others = along.pop(_FIRST), tuple(along.values())
     points = math.prod(factors[index].factor(info).size or 1 for index in others)
-    each = held.memory_bytes // ((info.shape(0)[_FIRST] or 1) * points)
+    each = tensor.memory_bytes // ((info.shape(0)[_FIRST] or 1) * points)
     copied = (width, width, *(side for side in (window.begin, window.after) if side))
     return (
         InnerStep((split,), others, width * each, "all_gather"),
@@ -116,9 +116,9 @@ def _widened(local: LocalOp, window: Window, fill: float) -> ir.Value:
     size = ir.RankedTensorType(x.type).get_dim_size(_FIRST)
     edges = np.concatenate([np.arange(after), np.arange(size - before, size)])
     own = make.take(x, local.constant(edges), _FIRST)
-    held = make.pad(local.all_gather(own, _FIRST, axes), _FIRST, (before, after), fill)
+    widened = make.pad(local.all_gather(own, _FIRST, axes), _FIRST, (before, after), fill)
     place = np.arange(local.mesh.extent(axes))[:, None] * (before + after)
     left, right = place + np.arange(before), place + 2 * before + after + np.arange(after)
-    sides = [[make.take(held, local.axis_constant(at, axes), _FIRST)] if at.size else []
+    sides = [[make.take(widened, local.axis_constant(at, axes), _FIRST)] if at.size else []
              for at in (left, right)]  # fmt: skip
     return make.concat([*sides[0], x, *sides[1]], _FIRST)

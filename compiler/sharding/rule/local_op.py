@@ -54,9 +54,9 @@ class LocalOp:
     def divided(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
         """Return the int attributes ``names``, those that are there, divided by the pieces of
         ``factor``: how many of what it counts one rank has."""
-        held = {name: self.info.attribute(name) for name in names}
+        attributes = {name: self.info.attribute(name) for name in names}
         pieces = self.pieces(factor)
-        return {name: int_attr(int(n) // pieces) for name, n in held.items() if n is not None}
+        return {name: int_attr(int(n) // pieces) for name, n in attributes.items() if n is not None}
 
     def local_result_shape(self, index: int = 0) -> tuple[int | None, ...]:
         """Return the local shape of result ``index``; ``None`` marks a symbolic dimension."""
@@ -72,7 +72,7 @@ class LocalOp:
         for index, value in (operands or {}).items():
             values[index] = value
         own = self.op.attributes.items()
-        kept = {name: held for name, held in own if name not in keys.SEARCHED}
+        kept = {name: attribute for name, attribute in own if name not in keys.SEARCHED}
         copy = ir.Operation.create(
             self.op.name,
             results=self.result_types,

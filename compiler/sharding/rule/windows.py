@@ -100,7 +100,7 @@ def ceil_adds(info: OpInfo) -> bool:
     """Say whether `ceil_mode` gives a pool a window that it has not without; so it may where a size
     is not known."""
     windows = windows_of(info)
-    return not windows or any(_ceil_adds(info.shape(0)[held.dim], held) for held in windows)
+    return not windows or any(_ceil_adds(info.shape(0)[window.dim], window) for window in windows)
 
 
 def _ceil_adds(size: int | None, window: Window) -> bool:
@@ -112,8 +112,8 @@ def _ceil_adds(size: int | None, window: Window) -> bool:
 
 def kernel_of(info: OpInfo) -> Shape:
     """Return the sizes of a window: those of the weight where no attribute gives them."""
-    held = info.attribute("kernel_shape")
-    return tuple(held) if held else info.shape(1)[2:]
+    attribute = info.attribute("kernel_shape")
+    return tuple(attribute) if attribute else info.shape(1)[2:]
 
 
 def windows_of(info: OpInfo) -> tuple[Window, ...]:
@@ -130,9 +130,9 @@ def _pads(info: OpInfo) -> tuple[list[int], list[int]] | None:
     """Return the padding before and behind every spatial dimension, `auto_pad` resolved."""
     mode, rank = str(info.attribute("auto_pad", "NOTSET")), len(info.shape(0)) - 2
     if not mode.startswith("SAME"):
-        held = list(info.attribute("pads", ())) if mode == "NOTSET" else []
-        held = held or [0] * 2 * rank
-        return held[:rank], held[rank:]
+        pads = list(info.attribute("pads", ())) if mode == "NOTSET" else []
+        pads = pads or [0] * 2 * rank
+        return pads[:rank], pads[rank:]
     if len(info.operands) == 1:
         return _same_pools(info, mode)
     totals = _same_totals(info)

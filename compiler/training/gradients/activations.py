@@ -155,5 +155,5 @@ def _where_inside(b: Backward, x: ir.Value, low: float, high: float, factor: flo
     make, zero = b.make, b.make.scalar(0.0, b.dy)
     above = make.compare("Greater", x, make.scalar(low, x))
     below = make.compare("Less", x, make.scalar(high, x))
-    held = make.where(above, make.scaled(b.dy, factor), zero)
-    return make.where(below, held, zero)
+    inside = make.where(above, make.scaled(b.dy, factor), zero)
+    return make.where(below, inside, zero)

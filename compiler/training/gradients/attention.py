@@ -124,7 +124,7 @@ def rotary_embedding(b: Backward) -> Gradients:
     operands = [b.operand(i) if b.has(i) else b.make.no_value() for i in range(len(b.operands))]
     operands[0], operands[sine] = b.dy, b.make.unary("Neg", operands[sine])
     attributes = {
-        name: float_attr(held) if isinstance(held, float) else int_attr(held)
-        for name, held in b.info.attributes
+        name: float_attr(attribute) if isinstance(attribute, float) else int_attr(attribute)
+        for name, attribute in b.info.attributes
     }
     return b.first(b.make.onnx(b.info.name, operands, b.dy.type, **attributes))

@@ -99,8 +99,8 @@ def _windows_back(info: OpInfo) -> tuple[Window, ...]:
         list(info.attribute(name, ())) or [1] * rank for name in ("strides", "dilations")
     )
     rows = enumerate(zip(kernel_of(info), strides, dilations, strict=True), 2)
-    held = [Window(d, k or 0, stride, dilation, 0, 0) for d, (k, stride, dilation) in rows]
-    return tuple(replace(w, begin=_begin(info, w)) for w in held)
+    windows = [Window(d, k or 0, stride, dilation, 0, 0) for d, (k, stride, dilation) in rows]
+    return tuple(replace(w, begin=_begin(info, w)) for w in windows)
 
 
 def _begin(info: OpInfo, window: Window) -> int:

@@ -39,10 +39,10 @@ def _cuts(b: Backward) -> dict[int, range]:
 
 def _constants(b: Backward, index: int) -> list[int]:
     """Return the numbers of an operand, none where it is omitted."""
-    held = b.info.literal_ints(index) if b.has(index) else []
-    if held is None:
+    values = b.info.literal_ints(index) if b.has(index) else []
+    if values is None:
         raise b.refused(f"expected operand {index} to be a constant, got: one that is computed")
-    return held
+    return values
 
 
 def _put_back(make: Build, dy: ir.Value, dim: int, cut: range, size: int) -> ir.Value:
@@ -95,9 +95,9 @@ def _mode(b: Backward) -> str:
 
 def _pads(b: Backward) -> dict[int, tuple[int, int]]:
     """Return what is added before and behind, by dimension, where there is something."""
-    held, rank = _constants(b, 1), len(b.shape(0))
+    pads, rank = _constants(b, 1), len(b.shape(0))
     axes = _constants(b, 3) or list(range(rank))
-    pairs = zip(held[: len(axes)], held[len(axes) :], strict=True)
+    pairs = zip(pads[: len(axes)], pads[len(axes) :], strict=True)
     return {axis % rank: pair for axis, pair in zip(axes, pairs, strict=True) if any(pair)}
 
 

@@ -114,8 +114,8 @@ def _key(
     """Return a literal of random odd numbers, or even ones."""
     import numpy as np
 
-    held = rng.integers(-_WORD // 2, _WORD // 2, shape, np.int64) | 1
-    return make.constant(np.asarray(held - 1 if even else held, np.int64))
+    words = rng.integers(-_WORD // 2, _WORD // 2, shape, np.int64) | 1
+    return make.constant(np.asarray(words - 1 if even else words, np.int64))
 
 
 def _halves(shape: Sequence[int]) -> tuple[range, range]:

@@ -154,10 +154,10 @@ def grouped_bias(make: Build, heads: Heads, x: ir.Value) -> ir.Value:
 
 def total(make: Build, biases: Sequence[ir.Value | None]) -> ir.Value | None:
     """Return the sum of what there is; ``None`` if that is nothing."""
-    held = None
+    summed = None
     for bias in (bias for bias in biases if bias is not None):
-        held = bias if held is None else make.add(held, bias)
-    return held
+        summed = bias if summed is None else make.add(summed, bias)
+    return summed
 
 
 def any_of(make: Build, seen: ir.Value) -> ir.Value:

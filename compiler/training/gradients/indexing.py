@@ -78,8 +78,10 @@ def scatter_elements(b: Backward) -> Gradients:
         zeros = None if added else b.make.zeros(b.operands[2])
         dx = b.dy if zeros is None else put_elements(b.make, b.dy, zeros, b.operand(1), axis)
     if b.wanted[2]:
-        held = {"axis": int_attr(axis)}
-        updates = b.make.onnx("GatherElements", [b.dy, b.operand(1)], b.operands[2].type, **held)
+        attributes = {"axis": int_attr(axis)}
+        updates = b.make.onnx(
+            "GatherElements", [b.dy, b.operand(1)], b.operands[2].type, **attributes
+        )
     return [dx, None, updates]
 
 

@@ -61,8 +61,8 @@ def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
 @gradient("LayerNormalization")
 def layer(b: Backward) -> Gradients:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
-    held = _standardised(b)
-    return _scaled(b, held, (held.of_mean, held.of_inverse))
+    standardised = _standardised(b)
+    return _scaled(b, standardised, (standardised.of_mean, standardised.of_inverse))
 
 
 def _standardised(b: Backward) -> Standardised:
@@ -88,18 +88,18 @@ def _epsilon(b: Backward) -> float:
 def root_mean_square(b: Backward) -> Gradients:
     """The same with x' = X / sqrt(mean(X^2)): Zhang and Sennrich (arXiv 1910.07467)."""
     x = wide(b.make, b.operand(0))
-    held = standardise(b.make, x, _dims(b), _epsilon(b), centred=False)
-    return _scaled(b, held, (held.of_inverse,))
+    standardised = standardise(b.make, x, _dims(b), _epsilon(b), centred=False)
+    return _scaled(b, standardised, (standardised.of_inverse,))
 
 
 def _scaled(
-    b: Backward, held: Standardised, statistics: Sequence[Callable[[ir.Value], ir.Value]]
+    b: Backward, standardised: Standardised, statistics: Sequence[Callable[[ir.Value], ir.Value]]
 ) -> Gradients:
     """Return the gradients of X, scale and bias, of x' scale + bias.
 
     ``statistics`` turn the gradients of the results behind the first into what X gets of them.
     """
-    make, found = b.make, _of_result(b, held)
+    make, found = b.make, _of_result(b, standardised)
     for index, own in enumerate(statistics, start=1):
         if (dy := b.gradient(index)) is not None and b.wanted[0]:
             found[0] = own(dy) if found[0] is None else make.add(found[0], own(dy))
@@ -110,16 +110,16 @@ def _scaled(
     ]
 
 
-def _of_result(b: Backward, held: Standardised) -> list[ir.Value | None]:
+def _of_result(b: Backward, standardised: Standardised) -> list[ir.Value | None]:
     """Return what X, scale and bias get of the first result."""
     make, found = b.make, list[ir.Value | None]([None] * len(b.operands))
     if b.gradient() is None:
         return found
     dy = wide(make, b.dy)
-    product = make.mul(dy, held.value) if any(b.wanted[:2]) else None
+    product = make.mul(dy, standardised.value) if any(b.wanted[:2]) else None
     if product is not None and b.wanted[0]:
         scale = wide(make, b.operand(1))
-        found[0] = held.gradient(make.mul(dy, scale), make.mul(product, scale))
+        found[0] = standardised.gradient(make.mul(dy, scale), make.mul(product, scale))
     for index, term in ((1, product), (2, dy)):
         if term is not None and index < len(found) and b.wanted[index]:
             found[index] = unbroadcast(make, term, b.shape(index))
@@ -150,7 +150,7 @@ def _normalised_sum(
     make, total = f.make, f.operands[0]
     for index in filter(f.has, terms[1:]):
         total = make.add(total, f.operands[index])
-    held = [f.operands[index] for index in parameters if f.has(index)]
+    present = [f.operands[index] for index in parameters if f.has(index)]
     epsilon = float_attr(f.info.attribute("epsilon", _SKIP_EPSILON))
-    y = make.onnx(op_type, [total, *held], total.type, axis=int_attr(-1), epsilon=epsilon)
+    y = make.onnx(op_type, [total, *present], total.type, axis=int_attr(-1), epsilon=epsilon)
     return [y, None, None, total][: len(f.op.results)]

@@ -82,14 +82,14 @@ def gemm(b: Backward) -> Gradients:
 @decomposition("com.microsoft.FusedGemm")
 def fused_gemm(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return Gemm, and the activation behind it as an operator of its own."""
-    held = {name: f.op.attributes[name] for name in ("alpha", "beta", "transA", "transB")
+    attributes = {name: f.op.attributes[name] for name in ("alpha", "beta", "transA", "transB")
             if name in f.op.attributes}  # fmt: skip
     options = {
         option: f.op.attributes[f"activation_{option}"]
         for option in ("alpha", "beta", "gamma")
         if f"activation_{option}" in f.op.attributes
     }
-    product = f.make.onnx("Gemm", f.operands, f.op.results[0].type, **held)
+    product = f.make.onnx("Gemm", f.operands, f.op.results[0].type, **attributes)
     name = str(f.info.attribute("activation", ""))
     return [f.make.unary(name, product, **options) if name else product]
 

@@ -82,8 +82,8 @@ def concat(b: Backward) -> Gradients:
     sizes = [b.shape(i)[axis] for i in range(len(b.operands))]
     if all(b.wanted) and len(sizes) > 1:
         types = [operand.type for operand in b.operands]
-        held = {"axis": int_attr(axis)}
-        return b.make.onnx_many("Split", [b.dy, b.make.ints(sizes)], types, **held)
+        attributes = {"axis": int_attr(axis)}
+        return b.make.onnx_many("Split", [b.dy, b.make.ints(sizes)], types, **attributes)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     return [
         b.make.slice(b.dy, axis, start, start + size) if want else None
@@ -136,5 +136,5 @@ def trilu(b: Backward) -> Gradients:
 def reverse_sequence(b: Backward) -> Gradients:
     """The gradient, reversed likewise: that undoes it."""
     axes = {"batch_axis": 1, "time_axis": 0}
-    held = {name: int_attr(b.info.attribute(name, default)) for name, default in axes.items()}
-    return b.first(b.make.onnx("ReverseSequence", [b.dy, b.operand(1)], b.dy.type, **held))
+    attributes = {name: int_attr(b.info.attribute(name, default)) for name, default in axes.items()}
+    return b.first(b.make.onnx("ReverseSequence", [b.dy, b.operand(1)], b.dy.type, **attributes))

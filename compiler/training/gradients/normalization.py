@@ -148,11 +148,11 @@ def _per_channel(b: Backward, x: ir.Value) -> ir.Value:
 def _given(b: Backward, found: Gradients) -> Gradients:
     """Return what is wanted of ``found``, in the types of the operands."""
     rows = zip(found, b.wanted, b.operands, strict=False)
-    held = [
+    cast = [
         b.make.cast(x, element_type(own)) if want and x is not None else None
         for x, want, own in rows
     ]
-    return b.first(*held)
+    return b.first(*cast)
 
 
 @gradient("InstanceNormalization")
@@ -195,8 +195,8 @@ def mean_variance(b: Backward) -> Gradients:
     centred = make.sub(x, mean(make, x, dims))
     deviation = make.shifted(make.unary("Sqrt", squares(make, centred, dims)), _VARIANCE_EPSILON)
     inverse = make.unary("Reciprocal", deviation)
-    held = Standardised(make, make.mul(centred, inverse), inverse, dims, centred=True)
-    return _given(b, [held.gradient(dy, make.mul(dy, held.value))])
+    standardised = Standardised(make, make.mul(centred, inverse), inverse, dims, centred=True)
+    return _given(b, [standardised.gradient(dy, make.mul(dy, standardised.value))])
 
 
 @gradient("LpNormalization")
@@ -226,10 +226,10 @@ def local_response(b: Backward) -> Gradients:
     size, beta = int(b.info.attribute("size")), float(b.info.attribute("beta", 0.75))
     alpha, bias = float(b.info.attribute("alpha", 1e-4)), float(b.info.attribute("bias", 1.0))
     before, after = (size - 1) // 2, size // 2
-    held = make.scaled(_neighbours(make, make.mul(x, x), before, after), alpha / size)
-    held = make.shifted(held, bias)
-    own = make.mul(b.dy, make.binary("Pow", held, make.scalar(-beta, held)))
-    others = _neighbours(make, make.div(make.mul(b.dy, y), held), after, before)
+    scale = make.scaled(_neighbours(make, make.mul(x, x), before, after), alpha / size)
+    scale = make.shifted(scale, bias)
+    own = make.mul(b.dy, make.binary("Pow", scale, make.scalar(-beta, scale)))
+    others = _neighbours(make, make.div(make.mul(b.dy, y), scale), after, before)
     return [make.sub(own, make.mul(x, make.scaled(others, 2 * alpha * beta / size)))]
 
 

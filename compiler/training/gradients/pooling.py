@@ -42,10 +42,10 @@ def max_pool(b: Backward) -> Gradients:
 
 def _indices(b: Backward) -> ir.Value:
     """Return, per window, the place of its first maximum, counted from the start of the input."""
-    held = {name: _attribute(value) for name, value in b.info.attributes}
-    held["storage_order"] = int_attr(0)
+    attributes = {name: _attribute(value) for name, value in b.info.attributes}
+    attributes["storage_order"] = int_attr(0)
     types = [b.dy.type, _integers(sizes_of(b.dy))]
-    return b.make.onnx_many("MaxPool", [b.operand(0)], types, **held)[1]
+    return b.make.onnx_many("MaxPool", [b.operand(0)], types, **attributes)[1]
 
 
 def _attribute(value: int | str | Sequence[int]) -> ir.Attribute:
@@ -88,9 +88,9 @@ def max_unpool(b: Backward) -> Gradients:
     rows = [*sizes[:2], math.prod(sizes[2:])]
     planes = [*whole[:2], math.prod(whole[2:])]
     flat = make.onnx("Mod", [b.operand(1), _whole(make, planes[2])], _integers(sizes))
-    held = [make.reshape(b.dy, planes), make.reshape(flat, rows)]
+    reshaped = [make.reshape(b.dy, planes), make.reshape(flat, rows)]
     kind = tensor_type(rows, element_type(b.dy))
-    found = make.onnx("GatherElements", held, kind, axis=int_attr(2))
+    found = make.onnx("GatherElements", reshaped, kind, axis=int_attr(2))
     return b.first(make.reshape(found, sizes))
 
 

@@ -67,14 +67,14 @@ class _Operands:
 @forward_form(RECURRENCE)
 def _recurrence(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return all steps; each keeps what its cell says, and the states of ended sequences."""
-    held = _Operands(f.make, f.info, f.operands)
-    each, states, results = held.each(held.gates), held.states, dict[int, ir.Value]()
-    for step in held.order:
-        new, kept = held.cell.forward(each[step], states)
-        runs = held.runs(step)
+    operands = _Operands(f.make, f.info, f.operands)
+    each, states, results = operands.each(operands.gates), operands.states, dict[int, ir.Value]()
+    for step in operands.order:
+        new, kept = operands.cell.forward(each[step], states)
+        runs = operands.runs(step)
         results[step] = new[0]
         if runs is not None:
-            results[step] = f.make.where(runs, new[0], held.zero())
+            results[step] = f.make.where(runs, new[0], operands.zero())
             new = [f.make.where(runs, a, b) for a, b in zip(new, states, strict=True)]
             kept = [*kept, *new]
         states = new

@@ -46,8 +46,12 @@ def _check(f: ForwardOp) -> None:
 def _activations(f: ForwardOp) -> tuple[str, ...]:
     """Return the names of all directions in turn."""
     ways = f.info.shape(1)[0] or 1
-    held = f.info.attribute("activations")
-    return tuple(name.capitalize() for name in held) if held else _DEFAULTS[f.info.name] * ways
+    attribute = f.info.attribute("activations")
+    return (
+        tuple(name.capitalize() for name in attribute)
+        if attribute
+        else _DEFAULTS[f.info.name] * ways
+    )
 
 
 def _direction(f: ForwardOp, x: ir.Value, way: int, layout: int) -> list[ir.Value]:

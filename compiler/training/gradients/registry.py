@@ -211,8 +211,8 @@ class Backward:
 def _result_name(info: OpInfo, index: int) -> str:
     """Return `output 1 (Mean)`, the names being those of the operator's schema."""
     domain, _, op_type = info.name.rpartition(".")
-    held = onnx.schema(domain, op_type, info.version)
-    names = held.outputs if held is not None else ()
+    schema = onnx.schema(domain, op_type, info.version)
+    names = schema.outputs if schema is not None else ()
     return f"output {index} ({names[index]})" if index < len(names) else f"output {index}"
 
 

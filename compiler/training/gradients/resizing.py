@@ -140,8 +140,8 @@ def _region(b: Backward, at: int) -> ir.Value | None:
 
 def _kept(b: Backward) -> dict[str, ir.Attribute]:
     """Return the attributes of the op that say how to interpolate."""
-    held = {name: b.info.attribute(name) for name in _ATTRIBUTES}
-    return {name: _attribute(v) for name, v in held.items() if v is not None}
+    attributes = {name: b.info.attribute(name) for name in _ATTRIBUTES}
+    return {name: _attribute(v) for name, v in attributes.items() if v is not None}
 
 
 def _attribute(value: float | str) -> ir.Attribute:

@@ -92,13 +92,13 @@ def multi_head(f: ForwardOp) -> Sequence[ir.Value | None]:
 
 def _with_bias(f: ForwardOp) -> list[ir.Value]:
     """Return query, key and value, each with its part of the bias; by head there is none."""
-    held = f.operands[:3]
+    operand = f.operands[:3]
     if not f.has(3):
-        return held
-    if any(len(shape_of(x)) != 3 for x in held):
+        return operand
+    if any(len(shape_of(x)) != 3 for x in operand):
         raise f.refused("it has a bias and keys by head, expected keys of three dimensions")
-    parts = split(f.make, f.operands[3], 0, [shape_of(x)[-1] or 0 for x in held])
-    return [f.make.add(x, part) for x, part in zip(held, parts, strict=True)]
+    parts = split(f.make, f.operands[3], 0, [shape_of(x)[-1] or 0 for x in operand])
+    return [f.make.add(x, part) for x, part in zip(operand, parts, strict=True)]
 
 
 @decomposition("com.microsoft.Attention")
@@ -123,12 +123,12 @@ def merged(f: ForwardOp) -> Sequence[ir.Value | None]:
     added.append(f.operands[5] if f.has(5) else None)
     heads = Heads(int(f.info.attribute("num_heads")), 1)
     y = _result(f, heads, *parts, biases=added)
-    held = (
+    unpacked = (
         [make.unsqueeze(heads.unpacked(make, part), [0]) for part in parts[1:]]
         if f.gives(1)
         else []
     )
-    return [y, make.concat(held, 0) if held else None][: len(f.op.results)]
+    return [y, make.concat(unpacked, 0) if unpacked else None][: len(f.op.results)]
 
 
 _UNSUPPORTED = {

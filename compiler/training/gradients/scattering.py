@@ -41,14 +41,14 @@ def _added(
     updates: ir.Value,
     indices: ir.Value,
     shape: Sequence[int],
-    **held: ir.Attribute,
+    **attribute: ir.Attribute,
 ) -> ir.Value:
     own = element_type(updates)
     wide = own if ir.FloatType(own).width >= _WIDTH else ir.F32Type.get()
     zeros = zeros_beside(make, indices, wide, shape)
-    held["reduction"] = ir.StringAttr.get("add")
+    attribute["reduction"] = ir.StringAttr.get("add")
     operands = [zeros, indices, make.cast(updates, wide)]
-    return make.cast(make.onnx(op_type, operands, zeros.type, **held), own)
+    return make.cast(make.onnx(op_type, operands, zeros.type, **attribute), own)
 
 
 def zeros_beside(
@@ -71,5 +71,5 @@ def put_elements(
     make: Build, x: ir.Value, updates: ir.Value, indices: ir.Value, dim: int
 ) -> ir.Value:
     """Return ``x`` with each update in the place of the element at its index along ``dim``."""
-    held = {"axis": int_attr(dim)}
-    return make.onnx("ScatterElements", [x, indices, updates], x.type, **held)
+    attributes = {"axis": int_attr(dim)}
+    return make.onnx("ScatterElements", [x, indices, updates], x.type, **attributes)
