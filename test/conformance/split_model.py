@@ -26,6 +26,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh, strategy_attr
+from tensoropt.passes.pipeline import Pipeline, parse_pipeline
 
 __all__ = ["Model", "Plan", "key_of", "part_of"]
 
@@ -56,6 +57,11 @@ def key_of(mesh: Mesh, info: OpInfo | None, strategy: Strategy) -> str:
     """Name a strategy of an op: its operator, types, shapes, attributes and constants."""
     text = repr((mesh.shape, info, _text(strategy)))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+# The phases after search, but for the check of what a person may write: here inputs lie in ways
+# that no plan offers.
+_LOWERING = "insert-reshards,optimize-reshards,partition,dce"
 
 
 @cache
@@ -129,8 +135,7 @@ class Model:
         mesh, module = plan.mesh, self._copy()
         chosen = _Choice(read_graph(module), mesh, self.options(mesh), plan.picks)
         _annotate(module, chosen)
-        for phase in ("reshard", "partition"):
-            driver.run_phase(module, phase)
+        Pipeline(parse_pipeline(_LOWERING, module.context)).run(module)
         folder.mkdir()
         for rank in range(mesh.size):
             export_rank(module, rank, mesh.shape, folder, self.source)

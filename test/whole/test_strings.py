@@ -64,8 +64,8 @@ def test_a_training_step_takes_none(tmp_path: Path, capsys) -> None:
     flags = ["--train", "--loss", "mse:y,t", "--devices", "2"]
     assert opt([str(tmp_path / "m.onnx"), *flags]) == 1
     assert capsys.readouterr().err == (
-        "error: 'x': expected inputs of a training step that are numbers or booleans, "
-        "got: tensor<8x!onnx.String>\n"
+        f"error: {tmp_path / 'm.onnx'}: 'x': expected inputs of a training step that are numbers "
+        "or booleans, got: tensor<8x!onnx.String> (in pass 'build-training-step')\n"
     )
 
 
