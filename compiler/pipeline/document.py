@@ -46,7 +46,7 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
 
 def predicted(
     module: ir.Module, memory: RankMemory, parts: StaticParts | None = None
-) -> dict[str, Any]:
+) -> dict[str, float | dict[str, int]]:
     """Return the cost of the chosen point, its memory as the emitted graphs have it.
 
     The frontier cannot know the temporaries of an op that takes several on one rank.
