@@ -96,7 +96,9 @@ def _graph(shape: Sequence[int]) -> Graph:
       }}
     }}"""
     with driver.new_context():
-        return read_graph(driver.parse_text(text))
+        module = driver.parse_text(text)
+    driver.run_phase(module, "rules")
+    return read_graph(module)
 
 
 def _evenly(tables: MeshTables) -> Problem:
