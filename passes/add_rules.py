@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.rule_text import named
 from tensoropt.compiler.sharding.rule.describe import TypeInfos, describe
 from tensoropt.compiler.sharding.rule.files import given_rule
-from tensoropt.compiler.sharding.rule.op_info import MisfitError
+from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.training.alternatives import alternatives
 from tensoropt.dialects import onnx
@@ -36,20 +35,16 @@ class AddRulesPass(Pass):
 
     def run(self, module: ir.Module) -> None:
         versions, infos = onnx.opsets(module), TypeInfos()
-        known: dict[Rule, RuleAttr] = {}
+        known: dict[OpInfo, RuleAttr] = {}
         with module.context, ir.Location.unknown():
             for op in _without_rule(module):
-                rule = self._rule(op, versions, infos)
-                if rule not in known:
-                    known[rule] = rule_attr(named(rule))
-                op.attributes[keys.RULE.name] = known[rule]
-
-    def _rule(self, op: ir.Operation, versions: dict[str, int], infos: TypeInfos) -> Rule:
-        try:
-            info = describe(op, versions, infos)
-            return given_rule(info) or rule_for(info)
-        except MisfitError as error:
-            raise self.fail(op, str(error)) from None
+                try:
+                    info = describe(op, versions, infos)
+                    if info not in known:
+                        known[info] = rule_attr(named(given_rule(info) or rule_for(info)))
+                except MisfitError as error:
+                    raise self.fail(op, str(error)) from None
+                op.attributes[keys.RULE.name] = known[info]
 
 
 def _without_rule(module: ir.Module) -> Iterator[ir.Operation]:
