@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.search.frontier.points import Point, recompute_of
+from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import POINT, PointOp, mesh_of
@@ -18,25 +19,13 @@ _CHOSEN, _RECOMPUTE = "chosen", "recompute"
 
 
 @dataclass(frozen=True)
-class WrittenPoint:
+class WrittenPoint(Cost):
     """A point of the frontier as a module has it."""
 
     index: int
     mesh: tuple[int, ...]
-    compute_s: float
-    communication_s: float
-    static_bytes: int
-    transient_bytes: int
     recompute: str | None
     chosen: bool
-
-    @property
-    def time_s(self) -> float:
-        return self.compute_s + self.communication_s
-
-    @property
-    def memory_bytes(self) -> int:
-        return self.static_bytes + self.transient_bytes
 
 
 def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> None:
@@ -99,12 +88,12 @@ def _ops(module: ir.Module) -> list[ir.Operation]:
 
 def _read(index: int, attributes: ir.OpAttributeMap) -> WrittenPoint:
     return WrittenPoint(
-        index,
-        tuple(ir.DenseI64ArrayAttr(attributes["mesh"])),
         ir.FloatAttr(attributes["compute_s"]).value,
         ir.FloatAttr(attributes["communication_s"]).value,
         ir.IntegerAttr(attributes["static_bytes"]).value,
         ir.IntegerAttr(attributes["transient_bytes"]).value,
+        index,
+        tuple(ir.DenseI64ArrayAttr(attributes["mesh"])),
         ir.StringAttr(attributes[_RECOMPUTE]).value if _RECOMPUTE in attributes else None,
         _CHOSEN in attributes,
     )
