@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOMS = ("compiler", "dialects", "passes", "runtime")
+ROOMS = ("compiler", "dialects", "elastic", "passes", "runtime")
 CHECK = re.compile(r"(?://|#|;)\s*CHECK[A-Z0-9-]*(?:\{[A-Z]+\})?:(.*)")
 FIXED_NAME = re.compile(r"%[A-Za-z0-9_]+")
 PATTERN = re.compile(r"\{\{.*?\}\}|\[\[.*?\]\]")
@@ -38,7 +38,7 @@ class Source:
     def package(self) -> str:
         """The package it counts for: `compiler/search`, `dialects`."""
         parts = self.path.parent.parts
-        return "/".join(parts[:2]) if parts[0] in ("compiler", "runtime") else parts[0]
+        return "/".join(parts[:2]) if parts[0] in ("compiler", "elastic", "runtime") else parts[0]
 
     @property
     def lines(self) -> int:
@@ -51,7 +51,7 @@ class Source:
 
 
 def sources(root: Path) -> list[Source]:
-    """Return all Python of the four rooms below ``root``."""
+    """Return all Python of the rooms below ``root``."""
     paths = sorted(path for room in ROOMS for path in (root / room).rglob("*.py"))
     texts = [(path.relative_to(root), path.read_text(encoding="utf-8")) for path in paths]
     return [Source(path, text, ast.parse(text)) for path, text in texts if text]

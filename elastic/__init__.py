@@ -1,0 +1,1 @@
+"""Training jobs that change their devices while they run: `tensoropt-job`."""

@@ -1,0 +1,1 @@
+"""A job over HTTP: its server, its page and its client."""

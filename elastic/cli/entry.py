@@ -1,0 +1,12 @@
+"""What `tensoropt-job` starts with: it imports next to nothing."""
+
+from __future__ import annotations
+
+from tensoropt.runtime.support.command import run_main
+
+__all__ = ["job"]
+
+
+def job() -> int:
+    """Run tensoropt-job."""
+    return run_main("tensoropt.elastic.cli.job")

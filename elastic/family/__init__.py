@@ -1,0 +1,1 @@
+"""Families: a folder with one plan per number of devices."""
