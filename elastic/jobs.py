@@ -1,0 +1,357 @@
+"""Where elastic jobs live: a folder per job, by its name, also after its end.
+
+job.json      what was asked           lock          held while a coordinator lives
+api.json      where the API is         status.json   `JobStatus`, as it was last
+events.jsonl  an `Event` a line        steps.jsonl   a `StepRow` a line
+output.log    what ranks printed
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tensoropt.elastic.control import Event, JobStatus, StepRow
+from tensoropt.elastic.records import event_from, facts_of, json_line, status_from, step_from
+from tensoropt.elastic.rows import Rows
+from tensoropt.runtime.support.errors import UserError, did_you_mean
+
+__all__ = [
+    "OUTPUT_BYTES",
+    "Address",
+    "JobFolder",
+    "address_of",
+    "check_name",
+    "is_alive",
+    "job_folder",
+    "job_names",
+    "jobs_root",
+]
+
+OUTPUT_BYTES = 1 << 16
+"""How much of what ranks printed is given out."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_LOCK_S = 1.0  # who asks whether a job lives holds its lock for a moment
+_ALIVE = ("starting", "training", "preparing", "switching", "recovering")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the API of a job is: ``pid`` serves it at ``url`` to whoever has ``token``."""
+
+    url: str
+    token: str = field(repr=False)
+    pid: int
+
+
+def jobs_root() -> Path:
+    """Return the folder of all jobs: $TENSOROPT_JOBS, or one in the user's state."""
+    chosen = os.environ.get("TENSOROPT_JOBS")
+    if chosen:
+        return Path(chosen)
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "tensoropt" / "jobs"
+
+
+def check_name(name: str) -> str:
+    """Return ``name``; raises `UserError` where it is none that a job can have."""
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            "job name: expected 1 to 64 letters, digits or any of '-_.', the first no '-' or '.', "
+            f"got: '{name[:80]}'"
+        )
+    return name
+
+
+def job_folder(name: str) -> Path:
+    """Return where the job ``name`` is, or would be. Raises `UserError` for a wrong name."""
+    return jobs_root() / check_name(name)
+
+
+def job_names() -> list[str]:
+    """Return the names of all jobs, sorted. Raises `UserError` where they cannot be read."""
+    root = jobs_root()
+    try:
+        found = [path.name for path in root.iterdir() if (path / "job.json").is_file()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unreadable(root, error) from None
+    return sorted(name for name in found if _NAME.fullmatch(name))
+
+
+def address_of(name: str) -> Address:
+    """Return where the API of a job is. Raises `UserError` unless it runs."""
+    with JobFolder.open(name) as job:
+        return job.address()
+
+
+def is_alive(name: str) -> bool:
+    """Say whether a coordinator runs the job. Raises `UserError` for an unknown one."""
+    with JobFolder.open(name) as job:
+        return job.is_alive()
+
+
+class JobFolder:
+    """The files of a job: `create` for its coordinator, which alone writes, `open` to read.
+
+    Both are context managers. From any thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = job_folder(name)
+        self._events = Rows(self.path / "events.jsonl", "number", flush_s=0.0)
+        self._steps = Rows(self.path / "steps.jsonl", "step")
+        self._numbering = threading.Lock()
+        self._lock: int | None = None
+
+    @classmethod
+    def open(cls, name: str) -> JobFolder:
+        """Return the folder of a job that there is, or was. Raises `UserError`."""
+        folder = cls(name)
+        try:
+            (folder.path / "job.json").stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(_unknown(name)) from None
+        except OSError as error:
+            raise _unreadable(folder.path, error) from None
+        return folder
+
+    @classmethod
+    def create(cls, name: str, asked: Mapping[str, Any]) -> JobFolder:
+        """Return the folder for a coordinator, locked: a new one, or that of a job to go on with.
+
+        ``asked`` is JSON. Raises `UserError` where the job runs, or is another one.
+        """
+        folder = cls(name)
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_private(folder.path)
+        folder.lock()
+        try:
+            folder._claim(json.loads(json.dumps(asked)))
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    def lock(self) -> None:
+        """Become the one that writes, until `close` or the end of the process.
+
+        Raises `UserError` where another process is.
+        """
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        if not _locked(descriptor):
+            os.close(descriptor)
+            raise UserError(f"job '{self.name}': runs already, expected another --name")
+        self._lock = descriptor
+
+    def close(self) -> None:
+        """Bring everything into the files, and let another coordinator go on."""
+        self._events.close()
+        self._steps.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> JobFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # What the coordinator writes.
+
+    def append_event(
+        self, step: int, kind: str, text: str, facts: Mapping[str, Any] | None = None
+    ) -> Event:
+        """Write down what happened now, under the next number; it is in the file at the end."""
+        with self._numbering:
+            number = self._events.last() + 1
+            event = Event(number, time.time(), step, kind, text, dict(facts or {}))
+            self._events.append(facts_of(event))
+        return event
+
+    def append_step(self, row: StepRow) -> None:
+        """Write a step down; whoever asks this object sees it at once, the file with the first step
+        half a second after the last flush, or with `flush_steps`.
+
+        Raises ValueError for a step that is not later than the last one.
+        """
+        self._steps.append(facts_of(row))
+
+    def flush_steps(self) -> None:
+        """Bring all steps into the file."""
+        self._steps.flush()
+
+    def truncate_steps(self, after_step: int) -> None:
+        """Take out the steps later than ``after_step``: they will be taken again."""
+        self._steps.truncate(after_step)
+
+    def write_status(self, status: JobStatus) -> None:
+        """Replace the status."""
+        self._write("status.json", facts_of(status))
+
+    def write_api(self, url: str, token: str) -> None:
+        """Say where this process serves the API; `remove_api` when it no longer does."""
+        self._write("api.json", {"url": url, "token": token, "pid": os.getpid()})
+
+    def remove_api(self) -> None:
+        """Say that nobody serves the API any more."""
+        (self.path / "api.json").unlink(missing_ok=True)
+
+    @property
+    def output_path(self) -> Path:
+        """The file for what ranks print."""
+        return self.path / "output.log"
+
+    # What anybody may read.
+
+    def asked(self) -> dict[str, Any]:
+        """Return what was asked of the job."""
+        return self._read("job.json")
+
+    def is_alive(self) -> bool:
+        """Say whether a coordinator runs the job."""
+        if self._lock is not None:
+            return True
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def address(self) -> Address:
+        """Return where the API is. Raises `UserError` unless the job runs and has one."""
+        if not self.is_alive():
+            raise UserError(f"job '{self.name}': expected one that runs, got: {self._ended()}")
+        try:
+            facts = self._read("api.json")
+        except FileNotFoundError:
+            raise UserError(f"job '{self.name}': has no API yet, try again") from None
+        return Address(facts["url"], facts["token"], facts["pid"])
+
+    def status(self) -> JobStatus | None:
+        """Return the status as it was last, None before there was one.
+
+        A job whose coordinator died is one that failed.
+        """
+        try:
+            status = status_from(self._read("status.json"))
+        except FileNotFoundError:
+            return None
+        if status.state in _ALIVE and not self.is_alive():
+            return replace(status, state="failed", error="the coordinator died")
+        return status
+
+    def events(self, after: int = 0) -> Sequence[Event]:
+        """Return the events numbered higher than ``after``."""
+        return [event_from(facts) for facts in self._events.after(after)]
+
+    def steps(self, after: int = 0, limit: int = 10_000) -> Sequence[StepRow]:
+        """Return the steps later than ``after``, at most the last ``limit``."""
+        return [step_from(facts) for facts in self._steps.after(after, limit)]
+
+    def output(self) -> str:
+        """Return what the ranks printed, the last `OUTPUT_BYTES`."""
+        try:
+            with self.output_path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - OUTPUT_BYTES, 0))
+                return file.read(OUTPUT_BYTES).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def _ended(self) -> str:
+        status = self.status()
+        return (
+            "one that never started" if status is None else f"{status.state} at step {status.step}"
+        )
+
+    def _claim(self, asked: dict[str, Any]) -> None:
+        try:
+            before = self._read("job.json")
+        except FileNotFoundError:
+            self._write("job.json", asked)
+            return
+        if before != asked:
+            raise UserError(f"job '{self.name}': {_difference(before, asked)} ({self.path})")
+
+    def _write(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Replace a file as a whole, its owner's alone: who reads sees the old one or the new."""
+        aside = self.path / f".{name}.tmp"
+        with suppress(FileNotFoundError):
+            aside.unlink()
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json_line(facts))
+        aside.replace(self.path / name)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            facts: dict[str, Any] = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        except ValueError as error:
+            raise UserError(f"{path}: expected JSON, got: {error}") from None
+        return facts
+
+
+def _locked(descriptor: int) -> bool:
+    end = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def _check_private(path: Path) -> None:
+    facts = path.stat()
+    if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        raise UserError(f"{path}: expected a folder that only you can write to")
+
+
+def _difference(before: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Return what tells two jobs apart, by the first of their facts that differs."""
+    key = next(key for key in {**before, **asked} if before.get(key, ...) != asked.get(key, ...))
+    return (
+        f"expected the job that has this name, with {key} {json.dumps(before.get(key))}, "
+        f"or another --name, got: {json.dumps(asked.get(key))}"
+    )
+
+
+def _unknown(name: str) -> str:
+    names = job_names()
+    there = f"expected one of {', '.join(names[:10])}" if names else f"none is in {jobs_root()}"
+    return f"job '{name}': unknown, {there}{did_you_mean(name, names)}"
+
+
+def _unreadable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: expected a readable folder, got: {error.strerror}")
