@@ -20,7 +20,12 @@ __all__ = ["Worker", "worker_of"]
 J = TypeVar("J")
 R = TypeVar("R")
 
-_ROOMS = {"run": "inference", "train": "training", "profile": "profile"}
+_WORKERS = {
+    "run": "tensoropt.runtime.inference.worker",
+    "train": "tensoropt.runtime.training.worker",
+    "profile": "tensoropt.runtime.profile.worker",
+    "generation": "tensoropt.elastic.generation.worker",
+}
 """Where the ``WORKER`` of each kind of job is. They know how to launch, launching does not know
 them: only their names."""
 
@@ -44,5 +49,5 @@ class Worker(Generic[J, R]):
 
 def worker_of(kind: str) -> Worker[Launched, Any]:
     """Return how jobs of a kind are done, importing what that takes."""
-    worker: Worker[Launched, Any] = import_module(f"tensoropt.runtime.{_ROOMS[kind]}.worker").WORKER
+    worker: Worker[Launched, Any] = import_module(_WORKERS[kind]).WORKER
     return worker

@@ -16,6 +16,9 @@ TENSOROPT_EXPORT const char* tensoropt_where() {
   return text.c_str();
 }
 
+// Seconds that this rank has been in collectives: see progress.hpp. From any thread.
+TENSOROPT_EXPORT double tensoropt_collectives_s() { return tensoropt::collectives_s(); }
+
 // Aborts NCCL's communicators, so that a thread that waits for one of their operations comes back.
 TENSOROPT_EXPORT void tensoropt_abort() { tensoropt::abort_nccl_groups(); }
 

@@ -15,6 +15,7 @@ __all__ = [
     "abort",
     "arena_peak_bytes",
     "ask",
+    "collectives_s",
     "cuda",
     "device_used_bytes",
     "fail",
@@ -43,6 +44,14 @@ def where() -> str:
     replays as a CUDA graph do not.
     """
     return _text("tensoropt_where")
+
+
+def collectives_s() -> float:
+    """Return how many seconds this rank has been in collectives, waiting for other ranks included.
+
+    On a device that is only the time to enqueue them.
+    """
+    return float(_function("tensoropt_collectives_s", ctypes.c_double)())
 
 
 def abort() -> None:

@@ -13,6 +13,7 @@ namespace {
 std::atomic<const std::string*> current = nullptr;
 std::atomic<bool> enqueues = false;
 std::atomic<std::uint64_t> entered = 0, left = 0;
+std::atomic<std::int64_t> spent_ns = 0;
 
 std::string text_of(const std::string& node, bool on_device, std::uint64_t number, bool inside) {
   const auto count = std::to_string(number);
@@ -36,7 +37,13 @@ InCollective::InCollective(const std::string& node, bool on_device) {
   ++entered;
 }
 
-InCollective::~InCollective() { ++left; }
+InCollective::~InCollective() {
+  const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - start_;
+  spent_ns += spent.count();
+  ++left;
+}
+
+double collectives_s() { return static_cast<double>(spent_ns) * 1e-9; }
 
 std::string where() {
   for (;;) {

@@ -1,6 +1,7 @@
 // What this rank is doing, for whoever asks while it does not come back.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace tensoropt {
@@ -14,7 +15,13 @@ class InCollective {
   InCollective(const std::string& node, bool on_device);
   ~InCollective();
   InCollective(const InCollective&) = delete;
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+// How long this rank has been in collectives so far, most of it waiting where others are slower.
+double collectives_s();
 
 // "in NODE (collective 17)", "after NODE (17 collectives done)", "after enqueueing NODE (17
 // collectives)" or "before its first collective". From any thread.

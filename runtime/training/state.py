@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,22 @@ __all__ = ["Held"]
 class Held:
     """A rank's arrays: ``state`` by the name of its tensor, ``gradients`` by theirs.
 
-    They are where the rank computes, and their values are not set before `load`.
+    They are where the rank computes, and their values are not set before `load`. ``state`` may be
+    given, as memory that others can read.
     """
 
-    def __init__(self, plan: TrainingPlan, rank: int, provider: Provider = CPU) -> None:
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        rank: int,
+        provider: Provider = CPU,
+        state: Mapping[str, PlacedArray] | None = None,
+    ) -> None:
         self.plan, self.rank, self.provider = plan, rank, provider
         changed = [s.tensor for s in plan.state if s.graph == "gradients"]
-        tensors = [*(s.tensor for s in plan.state), *(g.tensor for g in plan.gradients), *changed]
-        provider.reserve(map(self._size, tensors))
-        self.state = {s.name: self._empty(s.tensor) for s in plan.state}
+        own = [] if state is not None else [s.tensor for s in plan.state]
+        provider.reserve(map(self._size, [*own, *(g.tensor for g in plan.gradients), *changed]))
+        self.state = state or {tensor.name: self._empty(tensor) for tensor in own}
         self.gradients = {g.tensor.name: self._empty(g.tensor) for g in plan.gradients}
         self._before = {tensor.name: self._empty(tensor) for tensor in changed}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["StepFacts", "StoppedError", "Trainer"]
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class StoppedError(Exception):
@@ -52,7 +56,7 @@ class Trainer:
         self.job, self._step, self.progress = job, step, progress
         self.plan, self.held = step.plan, step.held
         self.total = job.total_steps or progress.step + job.steps
-        self.skipped, self.stop_asked = 0, False
+        self.skipped, self.asked = 0, 0
         self.written: Path | None = None
         self._threads, self._comm = threads, comm
         self._scale = self._loss_scale()
@@ -77,8 +81,11 @@ class Trainer:
             scale.value, scale.good = self.progress.loss_scale, self.progress.good_steps
         return scale
 
-    def step(self, *, stop: bool) -> StepFacts:
-        """Take one step; ``stop`` of any rank becomes `stop_asked` of all.
+    def step(self, *, ask: int = 0, before_update: Callable[[], None] = _nothing) -> StepFacts:
+        """Take one step; the largest ``ask`` of any rank becomes ``asked`` of all.
+
+        ``before_update`` is called when parameters and moments are about to change, which between
+        two updates they do not.
 
         Raises `StoppedError` on all ranks where the loss or a gradient is not finite, with the
         state as it was before the step, and `UserError` on a rank whose data or graph is at fault.
@@ -90,8 +97,9 @@ class Trainer:
         )
         self._prepare(rate)
         loss = self._gradients(number)
-        is_good = self._agree(loss, stop)
+        is_good = self._agree(loss, ask)
         scale = self._scale.value if self._scale else None
+        before_update()
         if is_good:
             self._step.update.run()
         else:
@@ -142,14 +150,14 @@ class Trainer:
         parts = {t: t.layout.bounds([int(n) for n in t.shape], rank) for t in self.plan.plan.inputs}
         return {t.name: self._data.read(t, position, part) for t, part in parts.items()}
 
-    def _agree(self, loss: float, stop: bool) -> bool:
+    def _agree(self, loss: float, ask: int) -> bool:
         """Return whether the step is good on every rank."""
         from mpi4py import MPI
 
         bad = not math.isfinite(loss) or not self._step.gradients_are_finite()
-        flags = np.array([bad, stop], np.int32)
+        flags = np.array([bad, ask], np.int32)
         self._comm.Allreduce(MPI.IN_PLACE, flags, MPI.MAX)
-        self.stop_asked = bool(flags[1])
+        self.asked = int(flags[1])
         return not flags[0]
 
     def _drop(self, number: int, loss: float) -> None:

@@ -1,0 +1,38 @@
+"""Making a rank's training step, with CUDA graphs where they are asked for and can be."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.runtime.session.ranks import made_on_all
+from tensoropt.runtime.training.job import TrainJob
+from tensoropt.runtime.training.state import Held
+from tensoropt.runtime.training.step import ROLES, TrainingStep
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["open_step"]
+
+
+def open_step(
+    job: TrainJob, state: Held, threads: int, folder: Path, comm: MPI.Comm
+) -> tuple[TrainingStep | None, str | None, str | None]:
+    """Return the rank's step, what became of CUDA graphs if they were asked for, and an error.
+
+    All ranks go without where one has to; the graph without collectives is then tried alone.
+    """
+    text = "captured" if job.cuda_graphs else None
+    for captured in (ROLES, ROLES[1:], ()) if job.cuda_graphs else ((),):
+        step, error = made_on_all(
+            comm, partial(TrainingStep, state.plan, state, threads, folder, captured)
+        )
+        if step is not None:
+            if captured:
+                step.capture()
+            return step, text, None
+        kept = "the update captured" if captured == ROLES else "not captured"
+        text = f"{kept}: {error}"
+    return None, None, error

@@ -1,0 +1,85 @@
+"""What training leaves: checkpoints, a trained model, and the result that says how it went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.device.provider import MemoryMeter
+from tensoropt.runtime.session.ranks import largest, wait_idle
+from tensoropt.runtime.training.checkpoint import Progress, keep_latest, path_of, write_checkpoint
+from tensoropt.runtime.training.job import TrainJob, TrainResult
+from tensoropt.runtime.training.plan import TrainingPlan
+from tensoropt.runtime.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["export_trained", "is_due", "measured", "result_of", "save_checkpoint"]
+
+
+def measured(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, Any]:
+    """Return what was measured beside times, of the rank that has most, and the prediction."""
+    predicted = trainer.plan.plan.document["predicted"]
+    return {
+        "peak_bytes": largest(comm, memory.bytes()),
+        "predicted_peak_bytes": predicted["memory_bytes"],
+        "used_bytes": largest(comm, trainer.held.provider.used_bytes()),
+        "nodes_on_cpu": largest(comm, trainer.nodes_on_cpu()),
+        "held_bytes": _held_bytes(trainer, comm),
+        "predicted_bytes": dict(predicted.get("static_parts", {})),
+        "predicted_time_s": predicted["time_s"],
+    }
+
+
+def result_of(job: TrainJob, plan: TrainingPlan, progress: Progress, **facts: Any) -> TrainResult:
+    """Return the result of ``job``, which is at ``progress``, with ``facts`` for its fields."""
+    counts = {"steps": 0, "samples": 0}
+    facts = {**counts, "step": progress.step, "provider": job.provider, **facts}
+    return TrainResult(job.plan, plan.plan.ranks, list(plan.plan.mesh), **facts)
+
+
+def is_due(job: TrainJob, step: int) -> bool:
+    """Say whether a checkpoint is to be written after ``step``."""
+    return job.checkpoint_every is not None and step % job.checkpoint_every == 0
+
+
+def save_checkpoint(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | None:
+    """Write a checkpoint of where training is, unless it is there; returns its path."""
+    if job.checkpoint is None:
+        return None
+    folder = Path(job.checkpoint)
+    path = path_of(folder, trainer.progress.step)
+    if trainer.written != path:
+        write_checkpoint(path, trainer.held, trainer.progress, comm)
+        trainer.written = path
+        if comm.rank == 0:
+            keep_latest(folder, job.keep)
+        wait_idle(comm)
+    return str(path)
+
+
+def export_trained(job: TrainJob, trainer: Trainer, comm: MPI.Comm) -> str | None:
+    """Write the model with the trained weights, if asked for; returns its path. Of all ranks."""
+    if job.export is None or job.model is None:
+        return None
+    path = Path(job.export)
+    weights = path.with_name(f".{path.name}.safetensors")
+    try:
+        write_checkpoint(weights, trainer.held, trainer.progress, comm, moments=False)
+        if comm.rank == 0:
+            from tensoropt.runtime.training.export import export_model
+
+            export_model(Path(job.model), weights, path)
+        wait_idle(comm)
+    finally:
+        if comm.rank == 0:
+            weights.unlink(missing_ok=True)
+    return str(path)
+
+
+def _held_bytes(trainer: Trainer, comm: MPI.Comm) -> dict[str, int]:
+    """Return what the rank that holds most of each kind holds."""
+    mine = trainer.held.bytes_by_kind()
+    mine["constants_bytes"] = trainer.constant_bytes()
+    return {kind: largest(comm, size) or 0 for kind, size in mine.items()}
