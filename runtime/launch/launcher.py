@@ -48,10 +48,12 @@ def ranks_present() -> tuple[int, int] | None:
     return library.ranks()
 
 
-def launch(job: Launched, ranks: int, *, stoppable: bool = False) -> Any:
+def launch(
+    job: Launched, ranks: int, *, stoppable: bool = False, output: Path | None = None
+) -> Any:
     """Run the job on ``ranks`` new processes of this machine; returns rank 0's results, as JSON.
 
-    The first Ctrl-C asks the ranks of a ``stoppable`` job to end in order. Raises `UserError`
+    What the ranks print is added to ``output``, a file, or is kept only until they end. The first Ctrl-C asks the ranks of a ``stoppable`` job to end in order. Raises `UserError`
     saying which rank failed and why, or which is where when a limit of the job has passed; by then
     every rank has ended.
     """
@@ -59,12 +61,14 @@ def launch(job: Launched, ranks: int, *, stoppable: bool = False) -> Any:
         folder = processes.folder
         job = replace(job, launcher_pid=os.getpid(), started_at=time.monotonic())
         job.write(folder / "job.json")
-        processes.start(ranks, folder / "log")
+        log = output or folder / "log"
+        begin = log.stat().st_size if log.exists() else 0
+        processes.start(ranks, log)
         _wait(processes, job.timeout_s, stoppable)
         results = folder / "results.json"
         if processes.codes() == dict.fromkeys(range(ranks), 0) and results.is_file():
             return json.loads(results.read_text(encoding="utf-8"))
-        raise UserError(_reason(processes))
+        raise UserError(_reason(processes, _text_from(log, begin)))
 
 
 def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> None:
@@ -130,7 +134,13 @@ def _terminable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _reason(processes: Processes) -> str:
+def _text_from(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read().decode(errors="replace")
+
+
+def _reason(processes: Processes, log: str) -> str:
     """Return why a job failed: the first rank's own words, else how it ended."""
     folder, ranks = processes.folder, len(processes.ranks)
     if not _said(folder):
@@ -142,7 +152,7 @@ def _reason(processes: Processes) -> str:
     if errors:
         rank = errors[0].stem.removeprefix("rank")
         return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
-    return _killed(processes) or _ended(processes)
+    return _killed(processes) or _ended(processes, log)
 
 
 def _said(folder: Path) -> bool:
@@ -161,9 +171,8 @@ def _killed(processes: Processes) -> str | None:
     return None
 
 
-def _ended(processes: Processes) -> str:
+def _ended(processes: Processes, log: str) -> str:
     """Return which rank ended by itself, as the others heard, or its exit code says."""
-    log = (processes.folder / "log").read_text(encoding="utf-8", errors="replace")
     if heard := _HEARD.search(log):
         return heard[1]
     bad = [(rank, code) for rank, code in processes.codes().items() if code]

@@ -56,8 +56,8 @@ class Processes:
         return self
 
     def start(self, count: int, log: Path) -> None:
-        """Start ``count`` ranks, whose output goes to ``log``."""
-        with ExitStack() as stack, log.open("wb") as file:
+        """Start ``count`` ranks, whose output is added to ``log``."""
+        with ExitStack() as stack, log.open("ab") as file:
             hub, ranks = _connected(count, stack)
             for rank, sockets in enumerate([hub, *ranks]):
                 self.ranks.append(self._rank(rank, count, sockets, file.fileno()))

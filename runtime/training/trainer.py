@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.checkpoint import Progress
@@ -37,7 +38,11 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True)
 class StepFacts:
-    """One step as the log has it; ``time_s`` is this rank's, reading the data included."""
+    """One step as the log has it; ``time_s`` is this rank's, reading the data included.
+
+    ``own_s`` is ``time_s`` without what the rank was in collectives, most of which is waiting for
+    slower ones; None on a device, whose time nobody takes.
+    """
 
     step: int
     loss: float
@@ -45,6 +50,7 @@ class StepFacts:
     learning_rate: float
     loss_scale: float | None = None
     skipped: bool = False
+    own_s: float | None = None
 
 
 class Trainer:
@@ -59,6 +65,7 @@ class Trainer:
         self.skipped, self.asked = 0, 0
         self.written: Path | None = None
         self._threads, self._comm = threads, comm
+        self._waited_s = 0.0
         self._scale = self._loss_scale()
         self._data = self._dataset()
         self._ahead = Ahead(self._read) if job.provider != "cpu" else None
@@ -90,7 +97,7 @@ class Trainer:
         Raises `StoppedError` on all ranks where the loss or a gradient is not finite, with the
         state as it was before the step, and `UserError` on a rank whose data or graph is at fault.
         """
-        start = time.perf_counter()
+        start, before_s = time.perf_counter(), self._in_collectives_s()
         number = self.progress.step + 1
         rate = learning_rate(
             number, self.job.learning_rate, self.job.warmup, self.job.schedule, self.total
@@ -106,7 +113,17 @@ class Trainer:
             self._drop(number, loss)
         self._advance(is_good)
         time_s = time.perf_counter() - start
-        return StepFacts(number, loss, time_s, rate, scale, not is_good)
+        own_s = time_s - (self._in_collectives_s() - before_s)
+        on_cpu = self.job.provider == "cpu"
+        return StepFacts(number, loss, time_s, rate, scale, not is_good, own_s if on_cpu else None)
+
+    def _in_collectives_s(self) -> float:
+        return self._waited_s + library.collectives_s()
+
+    def go_on_from(self, progress: Progress) -> None:
+        """Go on from there, with a state that is that of ``progress``."""
+        self.progress = progress
+        self._scale = self._loss_scale()
 
     def _prepare(self, rate: float) -> None:
         self._step.start()
@@ -156,7 +173,9 @@ class Trainer:
 
         bad = not math.isfinite(loss) or not self._step.gradients_are_finite()
         flags = np.array([bad, ask], np.int32)
+        start = time.perf_counter()
         self._comm.Allreduce(MPI.IN_PLACE, flags, MPI.MAX)
+        self._waited_s += time.perf_counter() - start
         self.asked = int(flags[1])
         return not flags[0]
 

@@ -1,0 +1,73 @@
+"""A rank's connection to its coordinator, which outlives that one: a new one finds the rank."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+from tensoropt.elastic.generation.messages import NOTHING, Message, connect, receive, send
+
+__all__ = ["Channel"]
+
+_AGAIN_S = 0.2  # between two tries to find a coordinator
+
+
+class Channel:
+    """What this rank is told and tells; ``hello`` gives what every new coordinator is told first.
+
+    Orders to be taken between steps are in `ask`; the others wait for `next`.
+    """
+
+    def __init__(self, address: str, key: bytes, hello: Callable[[], Message]) -> None:
+        self._address, self._key, self._hello = address, key, hello
+        self._orders: queue.Queue[Message] = queue.Queue()
+        self._sending = threading.Lock()
+        self._connection: Connection | None = None
+        self._lost_at: float | None = time.monotonic()
+        self.ask = NOTHING
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def lost_for_s(self) -> float:
+        """Return for how long there has been no coordinator, 0 while there is one."""
+        lost_at = self._lost_at
+        return 0.0 if lost_at is None else time.monotonic() - lost_at
+
+    def tell(self, kind: str, **facts: object) -> None:
+        """Send a message; without a coordinator it is lost: `hello` says what a new one needs."""
+        with self._sending:
+            if self._connection is not None:
+                with suppress(OSError):  # found out by the thread that listens
+                    send(self._connection, {"kind": kind, **facts})
+
+    def next(self, seconds: float) -> Message | None:
+        """Wait for the next order, asleep; None where there is none within ``seconds``."""
+        try:
+            return self._orders.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _listen(self) -> None:
+        while True:
+            with suppress(OSError, EOFError, ValueError):
+                connection = connect(self._address, self._key)
+                with self._sending:
+                    send(connection, self._hello())
+                    self._connection, self._lost_at = connection, None
+                self._receive_from(connection)
+            with self._sending:
+                self._connection = None
+            if self._lost_at is None:
+                self._lost_at = time.monotonic()
+            time.sleep(_AGAIN_S)
+
+    def _receive_from(self, connection: Connection) -> None:
+        while True:
+            order = receive(connection)
+            if order["kind"] == "ask":
+                self.ask = max(self.ask, int(order["what"]))
+            else:
+                self._orders.put(order)

@@ -1,0 +1,116 @@
+"""What ranks and their coordinator tell each other: JSON over connections that both have proven.
+
+`multiprocessing.connection` carries the messages; what it would unpickle is never asked for. Its
+own proof of a key is not used: it does not say who proves it, so a stranger who is asked by one
+process can have another one answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+from multiprocessing.connection import Connection
+from typing import Any
+
+__all__ = [
+    "CHECKPOINT",
+    "NOTHING",
+    "PAUSE",
+    "STOP",
+    "Message",
+    "StrangerError",
+    "accept",
+    "connect",
+    "receive",
+    "send",
+]
+
+Message = dict[str, Any]
+"""``kind`` says what it is."""
+
+NOTHING, CHECKPOINT, PAUSE, STOP = range(4)
+"""What ranks agree on with a step: nothing, a checkpoint, a hand-over, the end."""
+
+_PATIENCE_S = 10.0  # for the other side's part of a proof
+_LARGEST = 64 << 20  # bytes of a message
+_NONCE = 32  # bytes
+_PROOF = hashlib.sha256().digest_size
+_COORDINATOR, _RANK = b"tensoropt coordinator", b"tensoropt rank"
+
+
+class StrangerError(OSError):
+    """The other side does not have the job's key."""
+
+
+def connect(address: str, key: bytes) -> Connection:
+    """Return a connection to the coordinator at ``address``: "@name", abstract, or "host:port".
+
+    Raises OSError, also where another process is there.
+    """
+    connection = Connection(_connected(address).detach())
+    try:
+        own = secrets.token_bytes(_NONCE)
+        connection.send_bytes(own)
+        answer = _exactly(connection, _NONCE + _PROOF)
+        both = own + answer[:_NONCE]
+        _check(answer[_NONCE:], _proof(key, _COORDINATOR, both))
+        connection.send_bytes(_proof(key, _RANK, both))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def accept(connection: Connection, key: bytes) -> None:
+    """Take the proof of whoever connected to the coordinator, and give its own. Raises OSError."""
+    theirs, own = _exactly(connection, _NONCE), secrets.token_bytes(_NONCE)
+    connection.send_bytes(own + _proof(key, _COORDINATOR, theirs + own))
+    _check(_exactly(connection, _PROOF), _proof(key, _RANK, theirs + own))
+
+
+def _connected(address: str) -> socket.socket:
+    if not address.startswith("@"):
+        host, _, port = address.rpartition(":")
+        return socket.create_connection((host, int(port)))
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        found.connect("\0" + address[1:])
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def _exactly(connection: Connection, size: int) -> bytes:
+    if not connection.poll(_PATIENCE_S):
+        raise StrangerError("no proof of the job's key")
+    try:
+        found = connection.recv_bytes(size)
+    except EOFError:
+        raise StrangerError("no proof of the job's key") from None
+    if len(found) != size:
+        raise StrangerError("no proof of the job's key")
+    return found
+
+
+def _proof(key: bytes, role: bytes, nonces: bytes) -> bytes:
+    return hmac.digest(key, role + nonces, "sha256")
+
+
+def _check(found: bytes, expected: bytes) -> None:
+    if not hmac.compare_digest(found, expected):
+        raise StrangerError("wrong proof of the job's key")
+
+
+def send(connection: Connection, message: Message) -> None:
+    """Send a message. Raises OSError."""
+    connection.send_bytes(json.dumps(message).encode())
+
+
+def receive(connection: Connection) -> Message:
+    """Return the next message. Raises EOFError or OSError at the end of the connection."""
+    message: Message = json.loads(connection.recv_bytes(_LARGEST))
+    return message

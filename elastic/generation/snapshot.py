@@ -1,0 +1,58 @@
+"""Copies of a rank's state in memory, taken while it goes on, from which a crash is recovered."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from tensoropt.elastic.generation.arena import Arena, arrays_in, size_of
+from tensoropt.elastic.generation.channel import Channel
+from tensoropt.runtime.training.checkpoint import Progress
+from tensoropt.runtime.training.state import Held
+
+__all__ = ["Snapshots"]
+
+_SLOTS = 2  # while one is written, the other one is whole
+
+
+class Snapshots:
+    """Two blocks that are written in turn; the coordinator is told of the ``latest`` that is whole.
+
+    `begin` is called between steps and `finish` before parameters change: meanwhile the next step
+    computes its gradients, which changes none of what is still to be copied.
+    """
+
+    def __init__(self, held: Held, channel: Channel) -> None:
+        plan = held.plan
+        self.arenas = [Arena(f"snapshot{slot}", size_of(plan)) for slot in range(_SLOTS)]
+        for arena in self.arenas:
+            arena.touch()
+        self._copies = [arrays_in(arena.memory, plan) for arena in self.arenas]
+        self._early = [s.name for s in plan.state if s.graph == "gradients"]
+        self._late = [s.name for s in plan.state if s.graph != "gradients"]
+        self._held, self._channel, self._taken = held, channel, 0
+        self._pool = ThreadPoolExecutor(1)
+        self._pending: tuple[Progress, Future[None]] | None = None
+        self.latest: dict[str, Any] | None = None
+
+    def begin(self, progress: Progress) -> None:
+        """Begin to copy the state, which is that after ``progress``."""
+        self._copy(self._taken % _SLOTS, self._early)  # the next step changes these first
+        self._pending = progress, self._pool.submit(self._copy, self._taken % _SLOTS, self._late)
+
+    def finish(self) -> None:
+        """Wait for the copy that was begun, if one was, and say that it is whole."""
+        if self._pending is None:
+            return
+        progress, copying = self._pending
+        copying.result()
+        slot, self._pending, self._taken = self._taken % _SLOTS, None, self._taken + 1
+        self.latest = {"slot": slot, "progress": asdict(progress)}
+        self._channel.tell("snapshot", **self.latest)
+
+    def _copy(self, slot: int, names: list[str]) -> None:
+        for name in names:
+            np.copyto(self._copies[slot][name], self._held.state[name].get())

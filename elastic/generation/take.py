@@ -1,0 +1,89 @@
+"""Taking over the state of another generation: from its memory into this rank's, box by box."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensoropt.elastic.generation.arena import Block, arrays_in, mapped, size_of
+from tensoropt.elastic.generation.boxes import pieces_of
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.plan import TrainingPlan
+from tensoropt.runtime.training.state import Held
+
+__all__ = ["Holders", "take_from"]
+
+_CHUNK = 1 << 22  # bytes that one thread copies at a time
+
+
+@dataclass(frozen=True)
+class Holders:
+    """A generation whose memory this rank reads: its plan, and the state of each of its ranks."""
+
+    plan: TrainingPlan
+    memory: tuple[mmap.mmap, ...]
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Holders:
+        """Return those that a coordinator told of: a plan's folder, and a block per rank.
+
+        Raises `UserError` where one cannot be read.
+        """
+        plan = TrainingPlan.of(Plan.read(facts["plan"]))
+        blocks = [Block(**block) for block in facts["blocks"]]
+        if len(blocks) != plan.plan.ranks or any(b.size < size_of(plan) for b in blocks):
+            raise UserError(f"{Path(facts['plan']).name}: not the plan of {len(blocks)} blocks")
+        return cls(plan, tuple(map(mapped, blocks)))
+
+
+def take_from(holders: Holders, held: Held, threads: int) -> int:
+    """Set ``held`` to the state that ``holders`` have; returns the bytes that were copied.
+
+    Each is copied once, by ``threads`` threads. Raises `UserError` where the states differ.
+    """
+    sources = [arrays_in(memory, holders.plan) for memory in holders.memory]
+    given = {state.name: state.tensor for state in holders.plan.state}
+    targets = {state.name: _host(held, state.name) for state in held.plan.state}
+    moved = 0
+    with ThreadPoolExecutor(threads) as pool:
+        copies = []
+        for state in held.plan.state:
+            wanted, theirs = state.tensor, given.get(state.name)
+            if theirs is None or (theirs.dtype, theirs.shape) != (wanted.dtype, wanted.shape):
+                raise UserError(f"'{state.name}' is not the same in {holders.plan.folder.name}")
+            shape = [int(size) for size in wanted.shape]
+            for piece in pieces_of(shape, held.rank, wanted.layout, theirs.layout):
+                into = targets[state.name][piece.mine]
+                source = sources[piece.holder][state.name][piece.theirs]
+                moved += into.nbytes
+                copies += [pool.submit(np.copyto, *pair) for pair in _chunks(into, source)]
+        for copy in copies:
+            copy.result()
+    for name, target in targets.items():
+        held.state[name].put(target)
+    held.clear_gradients()
+    return moved
+
+
+def _host(held: Held, name: str) -> Array:
+    """Return memory for a tensor's values: on the CPU that of the state itself."""
+    array = held.state[name]
+    return array.get() if held.provider.name == "cpu" else np.empty(array.shape, array.dtype)
+
+
+def _chunks(into: Array, source: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield both in slices along the first dimension that are small enough to share out."""
+    if into.ndim == 0 or into.nbytes <= _CHUNK:
+        yield into, source
+        return
+    rows = max(1, len(into) * _CHUNK // into.nbytes)
+    for start in range(0, len(into), rows):
+        yield into[start : start + rows], source[start : start + rows]

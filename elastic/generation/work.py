@@ -1,0 +1,234 @@
+"""What every rank of a generation does: get ready, take the state over, train, hand it on."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.elastic.generation.arena import Shared
+from tensoropt.elastic.generation.channel import Channel
+from tensoropt.elastic.generation.job import GenerationJob
+from tensoropt.elastic.generation.messages import CHECKPOINT, NOTHING, PAUSE, STOP, Message
+from tensoropt.elastic.generation.reports import Reports
+from tensoropt.elastic.generation.snapshot import Snapshots
+from tensoropt.elastic.generation.take import Holders, take_from
+from tensoropt.runtime.device.provider import MemoryMeter
+from tensoropt.runtime.device.providers import provider_of
+from tensoropt.runtime.launch.link import LauncherLink
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.ranks import share_of_cores
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.checkpoint import Progress, check_checkpoint
+from tensoropt.runtime.training.job import TrainResult
+from tensoropt.runtime.training.opening import open_step
+from tensoropt.runtime.training.outcome import (
+    export_trained,
+    is_due,
+    measured,
+    result_of,
+    save_checkpoint,
+)
+from tensoropt.runtime.training.plan import TrainingPlan
+from tensoropt.runtime.training.state import Held
+from tensoropt.runtime.training.step import TrainingStep
+from tensoropt.runtime.training.trainer import StoppedError, Trainer
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["run_generation"]
+
+_LOOK_S = 1.0  # between two looks at whether there is a coordinator
+
+
+def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> TrainResult:
+    """Serve a generation on the ranks of ``comm``; the result is whole on rank 0 only.
+
+    Raises `UserError` where a rank is at fault, or has had no coordinator for too long.
+    """
+    plan = TrainingPlan.of(Plan.read(job.plan))
+    provider = provider_of(job, comm)
+    memory = provider.measure()
+    shared = Shared(plan, provider)
+    held = Held(plan, comm.rank, provider, shared.state())
+    threads = job.threads or share_of_cores(comm)
+    with tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
+        step, graphs, error = open_step(job, held, threads, Path(folder), comm)
+        if step is None:
+            raise UserError(str(error))
+        _warm_up(step, comm)
+        trainer = Trainer(job, step, Progress(), threads, comm)
+        generation = _Generation(job, trainer, shared, threads, comm)
+        return generation.serve(memory, graphs)
+
+
+def _warm_up(step: TrainingStep, comm: MPI.Comm) -> None:
+    """Take a step on what the arrays hold, which is thrown away: what is slow once is over then."""
+    step.set("loss_scale", 1.0)
+    step.set("step", 1.0)
+    step.start()
+    step.capture()
+    step.gradients_are_finite()
+    comm.Barrier()
+
+
+class _Generation:
+    """One rank of it; ``phase`` is what a coordinator is told that comes later."""
+
+    def __init__(
+        self, job: GenerationJob, trainer: Trainer, shared: Shared, threads: int, comm: MPI.Comm
+    ) -> None:
+        self._job, self._trainer, self._comm = job, trainer, comm
+        self._shared, self._threads = shared, threads
+        self._phase, self._error = "ready", None
+        self._holders: Holders | None = None
+        self._reports = Reports(comm.rank)
+        self._start = Progress()
+        self._channel = Channel(job.address, bytes.fromhex(job.key), self._hello)
+        self._snapshots: Snapshots | None = None
+        if job.snapshot_every is not None:
+            self._snapshots = Snapshots(trainer.held, self._channel)
+
+    def _hello(self) -> Message:
+        snapshots = self._snapshots
+        return {
+            "kind": "hello",
+            "generation": self._job.generation,
+            "rank": self._comm.rank,
+            "pid": os.getpid(),
+            "phase": self._phase,
+            "block": self._shared.arena.block.facts(),
+            "snapshots": [a.block.facts() for a in snapshots.arenas] if snapshots else [],
+            "snapshot": snapshots.latest if snapshots else None,
+            "progress": asdict(self._trainer.progress),
+            "steps": self._reports.recent(),
+        }
+
+    def _enter(self, phase: str, **facts: Any) -> None:
+        self._phase = phase
+        self._channel.tell("phase", phase=phase, **facts)
+
+    def serve(self, memory: MemoryMeter, graphs: str | None) -> TrainResult:
+        """Do what the coordinator says until this generation is over; returns what it did."""
+        self._enter("ready")
+        error = None
+        while (order := self._next())["kind"] != "leave":
+            if order["kind"] == "holders":
+                self._holders = Holders.of(order)
+                self._enter("mapped")
+            elif order["kind"] == "take":
+                self._take(order)
+            elif order["kind"] == "load":
+                self._load(order)
+            elif order["kind"] == "go":
+                error, is_over = self._train()
+                if is_over:
+                    return self._finish(error, memory, graphs)
+        return self._result(None)
+
+    def _next(self) -> Message:
+        while (order := self._channel.next(_LOOK_S)) is None:
+            if self._channel.lost_for_s() > self._job.grace_s:
+                raise UserError(f"no coordinator for {self._job.grace_s:g} s")
+        return order
+
+    def _take(self, order: Message) -> None:
+        """Take the state over from the memory of others, which the job made known before."""
+        start = time.monotonic()
+        holders = self._holders or Holders.of(order)
+        moved = take_from(holders, self._trainer.held, self._threads)
+        self._holders = None
+        self._begin(Progress(**order["progress"]), moved, start)
+
+    def _load(self, order: Message) -> None:
+        """Read the state from a checkpoint, or from what the family starts from."""
+        start = time.monotonic()
+        path = Path(order["path"])
+        progress = check_checkpoint(self._trainer.plan, path)
+        self._trainer.held.load(path)
+        self._begin(progress, 0, start)
+
+    def _begin(self, progress: Progress, moved: int, start: float) -> None:
+        self._trainer.go_on_from(progress)
+        self._start = progress
+        self._enter("taken", moved_bytes=moved, seconds=time.monotonic() - start)
+
+    def _train(self) -> tuple[str | None, bool]:
+        """Take steps until the last one, or until all ranks agree to stop or pause.
+
+        Returns what stopped them if nobody asked for it, and whether the generation is over.
+        """
+        self._enter("training")
+        trainer, snapshots = self._trainer, self._snapshots
+        try:
+            while trainer.progress.step < self._job.steps:
+                finish = snapshots.finish if snapshots is not None else lambda: None
+                facts = trainer.step(ask=self._ask(), before_update=finish)
+                self._reports.add(facts, trainer.progress, self._channel)
+                if self._is_over_after_step():
+                    break
+        except StoppedError as stopped:
+            return f"{stopped}, first not finite: {trainer.first_not_finite()}", True
+        finally:
+            self._reports.flush(self._channel)
+        if trainer.asked == PAUSE and trainer.progress.step < self._job.steps:
+            self._pause()
+            return None, False
+        return None, True
+
+    def _ask(self) -> int:
+        """Return what rank 0 asks of all: it is the one that the coordinator tells."""
+        if self._channel.lost_for_s() > self._job.grace_s:
+            return STOP
+        return self._channel.ask
+
+    def _is_over_after_step(self) -> bool:
+        """Do what was agreed on with the step that was taken; says whether it was the last."""
+        step, asked = self._trainer.progress.step, self._trainer.asked
+        if self._channel.ask == asked:
+            self._channel.ask = NOTHING
+        if self._snapshots is not None and step % (self._job.snapshot_every or 1) == 0:
+            self._snapshots.begin(self._trainer.progress)
+        if asked == CHECKPOINT or is_due(self._job, step):
+            save_checkpoint(self._job, self._trainer, self._comm)
+            self._channel.tell("checkpoint", step=step)
+        return asked in (PAUSE, STOP)
+
+    def _pause(self) -> None:
+        """Stand still with the state as it is, for the next generation to read."""
+        at = time.monotonic()
+        if self._snapshots is not None:
+            self._snapshots.finish()
+        self._shared.publish(self._trainer.held)
+        self._enter("paused", progress=asdict(self._trainer.progress), at=at)
+
+    def _finish(self, error: str | None, memory: MemoryMeter, graphs: str | None) -> TrainResult:
+        """Leave what a job leaves at its end: a checkpoint, the trained model, a result."""
+        job, trainer, comm = self._job, self._trainer, self._comm
+        is_complete = error is None and trainer.progress.step >= job.steps
+        return self._result(
+            error,
+            **measured(trainer, memory, comm),
+            cuda_graphs=graphs,
+            checkpoint=save_checkpoint(job, trainer, comm),
+            export=export_trained(job, trainer, comm) if is_complete else None,
+            interrupted=not is_complete and error is None,
+        )
+
+    def _result(self, error: str | None, **facts: Any) -> TrainResult:
+        trainer, start = self._trainer, self._start
+        return result_of(
+            self._job,
+            trainer.plan,
+            trainer.progress,
+            steps=trainer.progress.step - start.step,
+            samples=trainer.progress.samples - start.samples,
+            skipped=trainer.skipped,
+            last_loss=self._reports.last_loss,
+            error=error,
+            **facts,
+        )

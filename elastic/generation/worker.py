@@ -1,0 +1,35 @@
+"""How generations are done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from tensoropt.elastic.generation.job import GenerationJob
+from tensoropt.elastic.generation.work import run_generation
+from tensoropt.runtime.device.providers import check_provider
+from tensoropt.runtime.launch.workers import Worker
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.training.data import open_dataset
+from tensoropt.runtime.training.job import TrainResult
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["WORKER"]
+
+
+def _check(job: GenerationJob) -> Plan:
+    """Return the plan, after looking at what may have changed since the job began."""
+    check_provider(job)
+    plan = TrainingPlan.of(Plan.load(job.plan))
+    open_dataset(Path(str(job.data)), plan.plan.inputs, plan.batch)
+    return plan.plan
+
+
+WORKER = Worker(
+    lambda values: GenerationJob(**values),
+    _check,
+    run_generation,
+    asdict,
+    lambda values: TrainResult(**values),
+)
+"""No Ctrl-C reaches it: the coordinator says when it ends."""
