@@ -15,7 +15,7 @@ from tensoropt.runtime.training.checkpoint import (
     find_checkpoint,
     path_of,
 )
-from tensoropt.runtime.training.data import open_dataset
+from tensoropt.runtime.training.data.npz import open_dataset
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.log import check_log
 from tensoropt.runtime.training.plan import TrainingPlan

@@ -15,7 +15,7 @@ from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.checkpoint import Progress
-from tensoropt.runtime.training.data import Ahead, Dataset, open_dataset
+from tensoropt.runtime.training.data.npz import Ahead, Dataset, open_dataset
 from tensoropt.runtime.training.diagnose import first_not_finite
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.labels import check_labels, describe_integers

@@ -11,7 +11,7 @@ from handmade_classifier import Classifier
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.session import rank_session
-from tensoropt.runtime.training.data import Dataset, open_dataset
+from tensoropt.runtime.training.data.npz import Dataset, open_dataset
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import TrainingStep

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensoropt.runtime.plan.layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.training.data import Ahead, open_dataset
+from tensoropt.runtime.training.data.npz import Ahead, open_dataset
 
 X = Tensor("x", "float32", (4, 3), parse_layout(["S(0)"], [2]))
 LABELS = Tensor("labels", "int64", (4,), parse_layout(["R"], [2]))
