@@ -100,10 +100,10 @@ class Event:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One step of the log."""
+    """One step of the log; ``loss`` is None where it is no number."""
 
     step: int
-    loss: float
+    loss: float | None
     time_s: float
     devices: int
     generation: int

@@ -240,15 +240,24 @@ class JobFolder:
             os.close(descriptor)
         return False
 
-    def address(self) -> Address:
-        """Return where the API is. Raises `UserError` unless the job runs and has one."""
+    def find_address(self) -> Address | None:
+        """Return where the API is, None where the job does not run or has none yet, or no more."""
         if not self.is_alive():
-            raise UserError(f"job '{self.name}': expected one that runs, got: {self._ended()}")
+            return None
         try:
             facts = self._read("api.json")
         except FileNotFoundError:
-            raise UserError(f"job '{self.name}': has no API yet, try again") from None
+            return None
         return Address(facts["url"], facts["token"], facts["pid"])
+
+    def address(self) -> Address:
+        """Return where the API is. Raises `UserError` unless the job runs and has one."""
+        address = self.find_address()
+        if address is not None:
+            return address
+        if self.is_alive():
+            raise UserError(f"job '{self.name}': has no API yet, try again")
+        raise UserError(f"job '{self.name}': expected one that runs, got: {self._ended()}")
 
     def status(self) -> JobStatus | None:
         """Return the status as it was last, None before there was one.

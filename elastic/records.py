@@ -71,9 +71,8 @@ def event_from(facts: Mapping[str, Any]) -> Event:
 
 
 def step_from(facts: Mapping[str, Any]) -> StepRow:
-    """Return the step whose facts JSON held; a loss that was no number is NaN again."""
-    loss = math.nan if facts["loss"] is None else facts["loss"]
-    return _record(StepRow, {**facts, "loss": loss})
+    """Return the step whose facts JSON held."""
+    return _record(StepRow, facts)
 
 
 def profile_row_from(facts: Mapping[str, Any]) -> ProfileRow:

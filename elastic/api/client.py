@@ -1,0 +1,196 @@
+"""Asks a job from Python: by its name on this machine, or wherever its API is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeVar, overload
+
+from tensoropt.elastic.api.http import Http, NoAnswerError
+from tensoropt.elastic.control import (
+    Event,
+    JobStatus,
+    ProfileRow,
+    RefusedError,
+    StepRow,
+    SwitchResult,
+)
+from tensoropt.elastic.jobs import JobFolder
+from tensoropt.elastic.records import (
+    event_from,
+    profile_row_from,
+    status_from,
+    step_from,
+    switch_from,
+)
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Client", "PendingSwitch"]
+
+_WAIT_S = 30.0
+_GONE_S = 3.0
+_LOOK_S = 0.05
+_ENDS = ("ended", "stopped", "failed")
+_Answer = TypeVar("_Answer")
+
+
+class Client:
+    """A job, as `JobControl` has it: ``Client("bert")``, or ``Client(url=..., token=...)``.
+
+    A job by name can be read after its end, too. Every method raises `RefusedError` where the job
+    refuses, and `UserError` where it cannot be asked. Nothing stays open between requests.
+    """
+
+    def __init__(self, name: str | None = None, *, url: str | None = None, token: str = "") -> None:
+        if (name is None) == (url is None):
+            raise UserError("Client: expected the name of a job, or a url")
+        self._folder = None if name is None else JobFolder.open(name)
+        self._http = None if url is None else Http(url, token)
+
+    def status(self) -> JobStatus:
+        """Return where the job is."""
+        return self._read(lambda http: status_from(http.get("/v1/status")), self._last_status)
+
+    def events(self, after: int = 0, *, wait_s: float = 0.0) -> Sequence[Event]:
+        """Return the events numbered higher than ``after``; waits for one, 60 s at most."""
+        return self._read(
+            lambda http: [
+                event_from(facts)
+                for facts in http.get("/v1/events", after=after, wait_s=wait_s)["events"]
+            ],
+            lambda folder: folder.events(after),
+        )
+
+    def follow(self, after: int = 0) -> Iterator[Event]:
+        """Yield events as they happen, until the job has ended."""
+        last = ""
+        while True:
+            try:
+                is_over = self.status().state in _ENDS
+                events = self.events(after, wait_s=0.0 if is_over else _WAIT_S)
+            except NoAnswerError:
+                if last in _ENDS:
+                    return
+                raise
+            for event in events:
+                after, last = event.number, event.kind
+                yield event
+            if is_over:
+                return
+            time.sleep(0.0 if events else _LOOK_S)
+
+    def steps(self, after: int = 0, limit: int = 10_000) -> Sequence[StepRow]:
+        """Return the steps later than ``after``, at most the last ``limit``, of 100,000."""
+        return self._read(
+            lambda http: [
+                step_from(facts)
+                for facts in http.get("/v1/steps", after=after, limit=limit)["steps"]
+            ],
+            lambda folder: folder.steps(after, limit),
+        )
+
+    def output(self) -> str:
+        """Return what the ranks printed, the last 64 KiB."""
+        return self._read(lambda http: str(http.get("/v1/output")), lambda folder: folder.output())
+
+    def profile(self, devices: Sequence[int] | None = None) -> Sequence[ProfileRow]:
+        """Return throughput by number of devices, of the family's counts or of those asked for."""
+        counts = None if devices is None else ",".join(str(count) for count in devices)
+        rows = self._ask(lambda http: http.get("/v1/profile", devices=counts))["rows"]
+        return [profile_row_from(facts) for facts in rows]
+
+    @overload
+    def scale(
+        self, devices: int, *, plan: str | None = ..., method: str = ..., wait: Literal[True] = ...
+    ) -> SwitchResult: ...
+    @overload
+    def scale(
+        self, devices: int, *, plan: str | None = ..., method: str = ..., wait: bool
+    ) -> SwitchResult | PendingSwitch: ...
+    def scale(
+        self, devices: int, *, plan: str | None = None, method: str = "live", wait: bool = True
+    ) -> SwitchResult | PendingSwitch:
+        """Go on with ``devices``, or another ``plan`` of the family; returns when that is done.
+
+        Without ``wait``, at once. Where it is refused, the job goes on as it was.
+        """
+        return self._switch("/v1/scale", wait, devices=devices, plan=plan, method=method)
+
+    def migrate(
+        self, to: Sequence[str] | None = None, *, method: str = "live", wait: bool = True
+    ) -> SwitchResult | PendingSwitch:
+        """Go on with as many other devices: those named, or such as are free; see `scale`."""
+        named = None if to is None else list(to)
+        return self._switch("/v1/migrate", wait, to=named, method=method)
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Write a checkpoint and end; returns when that is over, or without ``wait`` at once."""
+        ended = self._ask(lambda http: http.post("/v1/stop", wait_s=0.0))["ended"]
+        while wait and not ended:
+            try:
+                ended = self.status().state in _ENDS
+            except NoAnswerError:
+                return
+            time.sleep(0.0 if ended else _LOOK_S)
+
+    def _switch(self, path: str, wait: bool, **asked: Any) -> SwitchResult | PendingSwitch:
+        wait_s = _WAIT_S if wait else 0.0
+        facts = self._ask(lambda http: http.post(path, wait_s=wait_s, **asked))
+        pending = PendingSwitch(self, facts)
+        return pending.result() if wait else pending
+
+    def _ask(self, ask: Callable[[Http], _Answer]) -> _Answer:
+        return ask(self._http or self._address())
+
+    def _address(self) -> Http:
+        """Return where the job is now: it may have gone on elsewhere."""
+        assert self._folder is not None
+        address = self._folder.address()
+        return Http(address.url, address.token)
+
+    def _read(
+        self, ask: Callable[[Http], _Answer], from_files: Callable[[JobFolder], _Answer]
+    ) -> _Answer:
+        """Ask the job, or read its files where it has ended, or is about to."""
+        if self._folder is None:
+            return self._ask(ask)
+        end = time.monotonic() + _GONE_S
+        while (address := self._folder.find_address()) is not None:
+            try:
+                return ask(Http(address.url, address.token))
+            except NoAnswerError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_LOOK_S)
+        return from_files(self._folder)
+
+    def _last_status(self, folder: JobFolder) -> JobStatus:
+        status = folder.status()
+        if status is None:
+            raise UserError(f"job '{folder.name}': never started")
+        return status
+
+
+class PendingSwitch:
+    """A switch that was asked for; the job goes on with it whether or not anybody looks."""
+
+    def __init__(self, client: Client, facts: dict[str, Any]) -> None:
+        self._client, self._facts = client, facts
+
+    def done(self) -> bool:
+        """Say whether it is over, one way or the other."""
+        self._look(0.0)
+        return bool(self._facts["state"] != "under way")
+
+    def result(self) -> SwitchResult:
+        """Return it when it is done. Raises `RefusedError` where it was not."""
+        while self._facts["state"] == "under way":
+            self._look(_WAIT_S)
+        if self._facts["error"] is not None:
+            raise RefusedError(self._facts["error"])
+        return switch_from(self._facts["result"])
+
+    def _look(self, wait_s: float) -> None:
+        if self._facts["state"] == "under way":
+            path = f"/v1/switches/{self._facts['number']}"
+            self._facts = self._client._ask(lambda http: http.get(path, wait_s=wait_s))

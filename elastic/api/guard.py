@@ -1,0 +1,157 @@
+"""What every request passes before anything looks at it: its host, its token, its size."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.runtime.support.errors import one_line, printable
+
+__all__ = ["Guard", "error_body"]
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_App = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
+
+_MOST_BYTES = 1 << 16
+_BODY_S = 10.0
+_HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+
+class _RefusalError(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Lets through to ``app`` what may come in; an ASGI application itself.
+
+    ``token``: what the header Authorization must bring under /v1, empty for nothing. ``hosts``: by
+    which names it may be asked, None for any: a page of another site whose name leads here must not
+    read what is here. A request that changes something must be JSON, which pages of other sites
+    cannot send without being asked first, and nobody here says yes to that.
+    """
+
+    app: _App
+    token: str
+    hosts: frozenset[str] | None
+
+    async def __call__(
+        self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send
+    ) -> None:
+        if scope["type"] != "http":
+            return
+        answer = _Answer(send)
+        try:
+            headers = _headers(scope)
+            self._check(scope, headers)
+            body = await _body(headers, receive)
+            await self.app(scope, _again(body, receive), answer)
+        except _RefusalError as error:
+            await answer.refuse(error.status, str(error))
+        except Exception as error:
+            print(f"error: API: {printable(one_line(error))}", file=sys.stderr)
+            await answer.refuse(500, one_line(error))
+
+    def _check(self, scope: MutableMapping[str, Any], headers: dict[str, str]) -> None:
+        self._check_host(headers.get("host", ""))
+        if scope["path"].startswith("/v1"):
+            self._check_token(headers.get("authorization", ""))
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            raise _RefusalError(415, f"Content-Type: expected application/json, got: '{kind}'")
+
+    def _check_host(self, host: str) -> None:
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if self.hosts is not None and name.lower() not in self.hosts:
+            names = ", ".join(sorted(self.hosts))
+            raise _RefusalError(403, f"Host: expected one of {names}, got: '{name}'")
+
+    def _check_token(self, given: str) -> None:
+        if not self.token:
+            return
+        scheme, _, token = given.partition(" ")
+        if scheme.lower() != "bearer":
+            raise _RefusalError(401, "token: expected the header 'Authorization: Bearer TOKEN'")
+        if not hmac.compare_digest(token.strip().encode(), self.token.encode()):
+            raise _RefusalError(401, "token: wrong")
+
+
+def _headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _body(headers: dict[str, str], receive: _Receive) -> bytes:
+    """Return the whole body, if it is small and comes soon."""
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > _MOST_BYTES:
+        raise _RefusalError(413, f"body: expected at most {_MOST_BYTES} bytes, got: {length}")
+    try:
+        return await asyncio.wait_for(_received(receive), _BODY_S)
+    except TimeoutError:
+        raise _RefusalError(408, f"body: expected within {_BODY_S:g} s") from None
+
+
+async def _received(receive: _Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > _MOST_BYTES:
+            raise _RefusalError(413, f"body: expected at most {_MOST_BYTES} bytes, got: more")
+    return body
+
+
+def _again(body: bytes, receive: _Receive) -> _Receive:
+    """Return what gives the body that was received, and then what comes after it."""
+    left = [body]
+
+    async def again() -> _Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return again
+
+
+class _Answer:
+    """Sends an answer with the headers that all have; of two answers, the first."""
+
+    def __init__(self, send: _Send) -> None:
+        self._send, self._started = send, False
+
+    async def __call__(self, message: _Message) -> None:
+        if message["type"] == "http.response.start":
+            self._started = True
+            message = {**message, "headers": [*message["headers"], *_HEADERS]}
+        await self._send(message)
+
+    async def refuse(self, status: int, text: str) -> None:
+        if self._started:
+            return
+        headers = [(b"content-type", b"application/json")]
+        if status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        await self({"type": "http.response.start", "status": status, "headers": headers})
+        await self({"type": "http.response.body", "body": error_body(text)})
+
+
+def error_body(text: str) -> bytes:
+    """Return what every answer is that is no answer."""
+    return json.dumps({"error": text}).encode()

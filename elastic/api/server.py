@@ -1,0 +1,141 @@
+"""Serves the API of a job from a thread of the coordinator."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+import uvicorn
+
+from tensoropt.elastic.api.app import make_app
+from tensoropt.elastic.api.guard import Guard
+from tensoropt.elastic.control import JobControl
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Serving", "serve"]
+
+_START_S = 30.0
+_GRACE_S = 2
+_MOST_CONNECTIONS = 200
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def serve(
+    control: JobControl,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    hosts: Sequence[str] = (),
+) -> Serving:
+    """Serve ``control`` from a thread, and return where; close it when the job is over.
+
+    ``port`` 0 takes a free one. ``token``: None makes one, an empty one lets in whoever comes.
+    ``hosts``: by which names, beside ``host``, it may be asked; a server on all addresses may be
+    asked by any, unless it has no token. Raises `UserError` where it cannot listen there.
+    """
+    token = secrets.token_urlsafe(32) if token is None else token
+    names = _names(host, hosts)
+    if names is None and not token:
+        raise UserError(f"host {host}: expected a token, or the names it may be asked by")
+    return Serving(control, _listening(host, port), host, token, names)
+
+
+class Serving:
+    """A server that runs: at ``url``, for who has ``token``. ``page`` is the page's whole address.
+
+    The token is in the page's fragment, which browsers keep to themselves.
+    """
+
+    def __init__(
+        self,
+        control: JobControl,
+        listening: socket.socket,
+        host: str,
+        token: str,
+        hosts: frozenset[str] | None,
+    ) -> None:
+        port = listening.getsockname()[1]
+        self.url = f"http://{_bracketed(_reachable(host))}:{port}"
+        self.token = token
+        self.page = f"{self.url}/#token={token}" if token else f"{self.url}/"
+        self._closing = threading.Event()
+        self._socket = listening
+        self._server = _server(Guard(make_app(control, self._closing), token, hosts))
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        self._thread.start()
+        self._wait()
+
+    def close(self) -> None:
+        """Answer what waits, and end; nothing happens the second time."""
+        self._closing.set()
+        self._server.should_exit = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._socket:
+            self._server.run(sockets=[self._socket])
+
+    def _wait(self) -> None:
+        end = time.monotonic() + _START_S
+        while not self._server.started:
+            if time.monotonic() >= end or not self._thread.is_alive():
+                raise UserError(f"API: the server at {self.url} did not start")
+            time.sleep(0.005)
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _server(guard: Guard) -> uvicorn.Server:
+    config = uvicorn.Config(
+        guard,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    return uvicorn.Server(config)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family)
+    except (OSError, OverflowError) as error:
+        raise UserError(f"API: cannot listen at {host}, port {port}: {error}") from None
+
+
+def _names(host: str, more: Sequence[str]) -> frozenset[str] | None:
+    """Return by which names a server may be asked, None for any."""
+    if _is_any(host) and not more:
+        return None
+    return frozenset(name.lower() for name in (*_LOOPBACK, _bracketed(host), *more))
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return host == ""
+
+
+def _reachable(host: str) -> str:
+    return socket.gethostname() if _is_any(host) else host
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
