@@ -10,21 +10,16 @@ from typing import Any, Protocol
 
 from tensoropt.runtime.support.errors import printable
 from tensoropt.runtime.support.job import CheckResult, OutputResult
+from tensoropt.runtime.support.tables import columns, milliseconds, size_text
 
 __all__ = [
     "Measured",
-    "columns",
     "device_lines",
     "has_passed",
-    "milliseconds",
     "predicted_time",
-    "size_text",
     "to_json",
     "to_text",
 ]
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
 
 UNDECIDED = "UNDECIDED"
 _HINT = "no output shows anything, expected --inputs with which one does"
@@ -63,15 +58,6 @@ def to_text(results: Sequence[CheckResult]) -> str:
     if any(result.passed is not None for result in results):
         lines.append(_verdict_on_all(results))
     return "".join(f"{line}\n" for line in lines)
-
-
-def columns(rows: list[list[str]]) -> list[str]:
-    """Return rows of cells as lines whose columns are aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def _output_rows(result: CheckResult) -> list[list[str]]:
@@ -144,21 +130,6 @@ def device_lines(result: Measured) -> list[str]:
         ("CUDA graphs", result.cuda_graphs),
     )
     return [f"{what}: {value}" for what, value in found if value is not None]
-
-
-def milliseconds(time_s: float) -> str:
-    """Return a time given in seconds as text."""
-    return f"{time_s * 1e3:.3f} ms"
-
-
-def size_text(size: float | None) -> str:
-    """Return a size given in bytes as text, a dash where it is not known."""
-    if size is None:
-        return "-"
-    unit = 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.4g} {_UNITS[unit]}"
 
 
 def _plan_row(result: CheckResult) -> list[str]:

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from tensoropt.runtime.cli.train import (
     add_training_flags,
@@ -17,9 +16,8 @@ from tensoropt.runtime.cli.train import (
     run_training_command,
 )
 from tensoropt.runtime.plan.dims import parse_dims
-from tensoropt.runtime.support.command import INTERRUPTED
-from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line, printable
-from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.flags import Parser, answered, integer, number
 from tensoropt.runtime.support.job import PROVIDERS, Job
 from tensoropt.runtime.support.version import TOOL
 
@@ -35,29 +33,18 @@ A check is UNDECIDED if no output shows anything, as when all are constant: give
 Exit status: 0 if it ran, and passed the --check if there was one; 130 after Ctrl-C; 1 otherwise."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (\S+)", message)
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        raise UserError(message + (did_you_mean(unknown[1], flags) if unknown else ""))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    try:
-        _silence_other_ranks()
-        parser = _parser()
-        arguments = parser.parse_args(argv)
-        check_modes(arguments, parser)
-        _check_installation()
-        return _run(arguments)
-    except UserError as error:
-        return _refuse(str(error))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except OSError as error:  # a full disk, a reader of stdout that went away
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
-        return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error))
+    return answered(lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    _silence_other_ranks()
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    check_modes(arguments, parser)
+    _check_installation()
+    return _run(arguments)
 
 
 def _check_installation() -> None:
@@ -66,11 +53,6 @@ def _check_installation() -> None:
     fault = installation_fault()
     if fault is not None:
         raise UserError(fault)
-
-
-def _refuse(message: str) -> int:
-    print(f"error: {printable(message)}", file=sys.stderr)
-    return 1
 
 
 def _silence_other_ranks() -> None:
@@ -119,7 +101,7 @@ def _job(arguments: argparse.Namespace) -> Job:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="tensoropt-run",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tensoropt.runtime.cli.report import (
-    columns,
-    device_lines,
-    milliseconds,
-    predicted_time,
-    size_text,
-)
+from tensoropt.runtime.cli.report import device_lines, predicted_time
+from tensoropt.runtime.support.tables import columns, milliseconds, size_text
 from tensoropt.runtime.training.job import TrainResult
 
 __all__ = ["train_json", "train_text"]

@@ -1,11 +1,45 @@
-"""Numbers on the command line."""
+"""How commands read their arguments, and how they end."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import sys
 from collections.abc import Callable
+from typing import NoReturn
 
-__all__ = ["integer", "number"]
+from tensoropt.runtime.support.command import INTERRUPTED
+from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line, printable
+
+__all__ = ["Parser", "answered", "integer", "number"]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are `UserError`, with the flag that may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        raise UserError(message + (did_you_mean(unknown[1], flags) if unknown else ""))
+
+
+def answered(work: Callable[[], int]) -> int:
+    """Do a command's work and return its exit status: an error is one line on stderr."""
+    try:
+        return work()
+    except UserError as error:
+        return _refuse(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:  # a full disk, a reader of stdout that went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
+        return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error))
+
+
+def _refuse(message: str) -> int:
+    print(f"error: {printable(message)}", file=sys.stderr)
+    return 1
 
 
 def number(low: float) -> Callable[[str], float]:

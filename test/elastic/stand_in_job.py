@@ -52,8 +52,7 @@ class StandInJob:
         return self.printed
 
     def profile(self, devices: Sequence[int] | None = None) -> Sequence[ProfileRow]:
-        rows = [self._profile_row(count) for count in devices or (1, 2, 4)]
-        return rows
+        return [self._profile_row(count) for count in devices or (1, 2, 4)]
 
     def _profile_row(self, devices: int) -> ProfileRow:
         if devices not in (1, 2, 4):

@@ -1,0 +1,31 @@
+"""Figures as text, and rows of them."""
+
+from __future__ import annotations
+
+__all__ = ["columns", "milliseconds", "size_text"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def columns(rows: list[list[str]]) -> list[str]:
+    """Return rows of cells as lines whose columns are aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def milliseconds(time_s: float) -> str:
+    """Return a time given in seconds as text."""
+    return f"{time_s * 1e3:.3f} ms"
+
+
+def size_text(size: float | None) -> str:
+    """Return a size given in bytes as text, a dash where it is not known."""
+    if size is None:
+        return "-"
+    unit = 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.4g} {_UNITS[unit]}"
