@@ -40,6 +40,8 @@ exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr s
   tensoropt-opt model.onnx --devices 8 --memory 16GiB -o plan/   write the fastest plan that fits
   tensoropt-opt model.onnx --train --loss mse:y,labels --optimizer sgd --devices 2 -o plan/
                                                              write a plan for training
+  tensoropt-opt model.onnx --train --loss mse:y,labels --objective profile --devices 8 -o family/
+                                                             the plans of 1, 2, 4 and 8 devices
   tensoropt-opt model.mlir -p 'insert-reshards,cse'          run passes over a text
   tensoropt-opt edited.mlir --weights model.onnx -o plan/    write the plan of a text of any phase
 """
@@ -99,7 +101,7 @@ def wants_planning(args: argparse.Namespace) -> bool:
     names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
     more = ("seed", "epsilon", "strategies", "search_time", "compare")
     given = [getattr(args, name) for name in (*names, *more)]
-    return args.pareto or any(flag is not None for flag in given)
+    return args.pareto or args.with_leanest or any(flag is not None for flag in given)
 
 
 def wants_plan(args: argparse.Namespace) -> bool:
@@ -120,7 +122,8 @@ def _add_general(parser: Parser) -> None:
     add = parser.add_argument
     add("input", nargs="?", help="an .onnx model, an .mlir file, or - for MLIR text on stdin")
     add("-o", dest="output", action=_Output, metavar="PATH",
-        help="the folder of the plan, or a file for MLIR: a name with a suffix, or -")  # fmt: skip
+        help="the folder of the plan, or of the family of --objective profile, or a file for "
+        "MLIR: a name with a suffix, or -")  # fmt: skip
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the model's inputs; x:0 is an unnamed one of x "
         "(repeatable)")  # fmt: skip
@@ -159,6 +162,8 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--device", metavar="NAME|FILE.toml", help="description of one device (default cpu)")
     add("--memory", metavar="SIZE", help="memory of one device, such as 16GiB")
     add("--objective", metavar="WHAT", help=f"what to look for: {', '.join(OBJECTIVES)}")
+    add("--with-leanest", action="store_true",
+        help="with --objective profile -o, the leanest plan of each count too, N-lean")  # fmt: skip
     add("--search", metavar="NAME", help=f"search engine: {', '.join(SEARCHES)} (default ft)")
     add("--strategies", type=Path, metavar="PLAN.json",
         help="take the strategies of a plan, edited or not, instead of searching")  # fmt: skip

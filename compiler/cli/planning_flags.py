@@ -183,7 +183,9 @@ def _check_objective(args: argparse.Namespace) -> None:
         raise UserError("--objective devices needs --memory SIZE, the memory of one device")
     if args.objective in ("devices", "profile") and args.mesh is not None:
         raise UserError(f"--objective {args.objective} tries many meshes, expected no --mesh")
-    if args.objective == "profile" and (args.output is not None or args.plot is not None):
-        raise UserError("--objective profile prints a table, expected no -o and no --plot")
+    if args.objective == "profile" and args.plot is not None:
+        raise UserError("--objective profile prints a table, expected no --plot")
+    if args.with_leanest and (args.objective != "profile" or args.output is None):
+        raise UserError("--with-leanest belongs to a family, expected --objective profile and -o")
     if args.objective in ("memory", "profile") and args.pick is not None:
         raise UserError(f"--objective {args.objective} picks by itself, expected no --pick")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,14 +46,15 @@ from tensoropt.compiler.report.notes import (
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
 from tensoropt.compiler.report.table import frontier_table, profile_table
 from tensoropt.compiler.report.training import training_notes
-from tensoropt.compiler.search.frontier.objectives import compare
+from tensoropt.compiler.search.frontier.objectives import Row, compare
 from tensoropt.compiler.search.frontier.objectives import profile as search_profile
-from tensoropt.compiler.search.frontier.points import Point, pick_point
+from tensoropt.compiler.search.frontier.points import pick_point
 from tensoropt.compiler.search.frontier.request import Request, fitting
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import argument_names, copy_of
 from tensoropt.compiler.training.spec import check_patterns
+from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import passed
@@ -108,7 +109,12 @@ def _check_places(args: argparse.Namespace) -> None:
             )
         if str(args.output) == "-":
             raise UserError("-o -: a plan is a folder, expected its name")
-        check_replaceable(args.output)
+        if args.objective == "profile":
+            from tensoropt.compiler.pipeline.family import check_family_replaceable
+
+            check_family_replaceable(args.output)
+        else:
+            check_replaceable(args.output)
 
 
 def _turns(module: ir.Module) -> list[str]:
@@ -151,6 +157,12 @@ class _Planning:
             self._refuse(phase, "the search")
         if self.args.train and phase not in ("import", "prepare"):
             self._refuse(phase, "building a training step")
+        trains = self.args.train or TRAINING.on(module.operation.attributes)
+        if self.args.objective == "profile" and self.args.output is not None and not trains:
+            raise UserError(
+                f"-o {self.args.output}: a family is of plans for training, "
+                "expected --train as well, or no -o"
+            )
 
     def _refuse(self, phase: str, what: str) -> NoReturn:
         raise UserError(
@@ -180,7 +192,7 @@ class _Planning:
         self.compilation.advance(module, "rules", self.say)
         if self.args.objective == "profile":
             with self.compilation.timed("profile"):
-                return _print_profile(self.args, self.request, read_graphs(module), self.say)
+                return self._profile(module)
         if self.args.compare is not None:
             with self.compilation.timed("compare"):
                 return _print_comparison(self.args, self.request, read_graphs(module), self.say)
@@ -202,6 +214,37 @@ class _Planning:
         for line in notes:
             print(line, file=sys.stderr)
         return 0
+
+    def _profile(self, module: ir.Module) -> int:
+        """Search one number of devices after the other, write the family if there is to be one."""
+        rows: list[Row] = []
+        try:
+            with self._family(module) as add:
+                for row in search_profile(read_graphs(module), self.request, self.say):
+                    rows.append(row)
+                    add(row)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            _print_profile(self.args, self.request, rows, self.say)
+            return _interrupted_at(self.args, rows[-1].devices)
+        _print_profile(self.args, self.request, rows, self.say)
+        return 0
+
+    @contextmanager
+    def _family(self, module: ir.Module) -> Iterator[Callable[[Row], None]]:
+        """Yield what to do with each row; in the end the family of ``-o`` is whole."""
+        if self.args.output is None:
+            yield lambda row: None
+            return
+        from tensoropt.compiler.pipeline.family import FamilyWriter, family_folder
+
+        weights = self.args.weights or Path(self.args.input)
+        with family_folder(self.args.output) as folder:
+            given = (folder, module, weights, self.compilation, self.say)
+            writer = FamilyWriter(*given, with_leanest=self.args.with_leanest)
+            yield writer.add
+            writer.finish(self.request)
 
     def _search(self, module: ir.Module) -> None:
         """Run the search; what it has to say of its frontier comes before what it refuses."""
@@ -279,29 +322,25 @@ def _print_frontier(args: argparse.Namespace, frontier: FrontierReport) -> None:
 
 
 def _print_profile(
-    args: argparse.Namespace, request: Request, graphs: Graphs, say: Progress
-) -> int:
-    rows: list[tuple[int, Point | None]] = []
-    status = 0
-    try:
-        for row in search_profile(graphs, request, say):
-            rows.append(row)
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-        status = INTERRUPTED
+    args: argparse.Namespace, request: Request, rows: Sequence[Row], say: Progress
+) -> None:
     say.clear()
-    profile = ScalingReport(Path(args.input).name, request.description.name, rows)
+    points = [(row.devices, row.point) for row in rows]
+    profile = ScalingReport(Path(args.input).name, request.description.name, points)
     if args.format == "json":
         write_text(None, profile_json(profile))
     elif args.format == "csv":
         write_text(None, profile_csv(profile))
     else:
         write_text(None, profile_table(profile, colour=sys.stdout.isatty()))
-    if status:
-        sys.stdout.flush()
-        print(f"interrupted: these are the counts up to {rows[-1][0]} devices", file=sys.stderr)
-    return status
+
+
+def _interrupted_at(args: argparse.Namespace, devices: int) -> int:
+    sys.stdout.flush()
+    unwritten = "" if args.output is None else f"; not written: {args.output}"
+    said = f"interrupted: these are the counts up to {devices} devices{unwritten}"
+    print(said, file=sys.stderr)
+    return INTERRUPTED
 
 
 def _print_comparison(

@@ -20,7 +20,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function, opsets
 from tensoropt.dialects.topt import keys
 
-__all__ = ["export_model", "export_rank", "export_state"]
+__all__ = ["export_model", "export_rank", "export_state", "export_whole_state"]
 
 
 def export_model(
@@ -77,12 +77,30 @@ def export_state(
     mesh = Mesh(tuple(mesh_shape))
     parts = [
         Part(argument.name, _rank_slices(argument, source, mesh, rank))
-        for argument in arguments(function(module))
-        if keys.STATE.get(argument.held) in ("parameter", "buffer")
+        for argument in _started(module)
     ]
     target = Path(directory) / "weights" / f"rank{rank}.safetensors"
     write_safetensors(target, parts, source)
     return target
+
+
+def export_whole_state(
+    module: ir.Module, path: Path, source: ParameterSource, metadata: Mapping[str, str]
+) -> None:
+    """Write what all ranks of a training step start from, whole, to ``path``.
+
+    ``module`` may be partitioned or not. The same module, weights and ``metadata`` give the same
+    bytes.
+    """
+    names = [argument.name for argument in _started(module)]
+    parts = [Part(name, [slice(0, size) for size in source.shape(name)]) for name in names]
+    write_safetensors(path, parts, source, metadata)
+
+
+def _started(module: ir.Module) -> list[Argument]:
+    """Return the parameters and buffers of a training step: its state that has no zeros first."""
+    held = arguments(function(module))
+    return [one for one in held if keys.STATE.get(one.held) in ("parameter", "buffer")]
 
 
 def _write(

@@ -40,23 +40,30 @@ class Part(NamedTuple):
         return [cut.stop - cut.start for cut in self.slices]
 
 
-def write_safetensors(path: Path, parts: Sequence[Part], source: ParameterSource) -> None:
+def write_safetensors(
+    path: Path,
+    parts: Sequence[Part],
+    source: ParameterSource,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """Write ``parts`` of the parameters of ``source``; the same parts give the same bytes.
 
-    Wide elements come first, so that each tensor is aligned to its elements, else the order is
-    kept. The folder of ``path`` is made.
+    ``metadata`` is what the file says beside its tensors. Wide elements come first, so that each
+    tensor is aligned to its elements, else the order is kept. The folder of ``path`` is made.
     """
     ordered = sorted(parts, key=lambda part: -source.element(part.name).bits)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        file.write(_header(ordered, source))
+        file.write(_header(ordered, source, metadata))
         for part in ordered:
             for chunk in source.stream(part.name, part.slices):
                 file.write(chunk)
 
 
-def _header(parts: Sequence[Part], source: ParameterSource) -> bytes:
-    entries: dict[str, object] = {}
+def _header(
+    parts: Sequence[Part], source: ParameterSource, metadata: Mapping[str, str] | None
+) -> bytes:
+    entries: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
     start = 0
     for part in parts:
         element = source.element(part.name)

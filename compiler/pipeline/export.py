@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.exporter.plan.describe import describe_module
 from tensoropt.compiler.exporter.plan.training import describe_step
 from tensoropt.compiler.exporter.plan.writer import plan_folder, write_plan
-from tensoropt.compiler.exporter.rank import export_rank, export_state
+from tensoropt.compiler.exporter.rank import export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.document import plan_document, predicted
 from tensoropt.compiler.support.errors import UserError
@@ -25,7 +25,7 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.keep_whole import drop_whole, whole_of
 from tensoropt.passes.pipeline import passed
 
-__all__ = ["check_weights", "export_plan"]
+__all__ = ["check_weights", "export_initial", "export_plan", "fill_training_plan"]
 
 Say = Callable[[str], None]
 
@@ -38,12 +38,38 @@ def export_plan(module: ir.Module, weights: Path, directory: Path, say: Say) -> 
     is refused.
     """
     with plan_folder(directory) as folder:
-        program = copy_of(module)
-        drop_whole(program)
-        trains = TRAINING.on(module.operation.attributes)
-        export = _export_step if trains else _export_model
-        entries = export(module, program, folder, weights, say)
-        write_plan(folder, {**plan_document(module, weights), **entries})
+        if TRAINING.on(module.operation.attributes):
+            fill_training_plan(module, weights, folder, say)
+        else:
+            entries = _export_model(module, _program(module), folder, weights, say)
+            write_plan(folder, {**plan_document(module, weights), **entries})
+
+
+def fill_training_plan(
+    module: ir.Module, weights: Path, folder: Path, say: Say, *, with_state: bool = True
+) -> None:
+    """Write the plan of a training step into an empty ``folder``.
+
+    Without ``with_state`` it starts from a checkpoint: it has no parameters and buffers, which
+    :func:`export_initial` writes.
+    """
+    program = _program(module)
+    entries = _export_step(module, program, folder, weights, say, with_state=with_state)
+    write_plan(folder, {**plan_document(module, weights), **entries})
+
+
+def export_initial(
+    module: ir.Module, weights: Path, path: Path, metadata: Mapping[str, str]
+) -> None:
+    """Write what a training step starts from, whole, with the ``metadata`` of a checkpoint."""
+    export_whole_state(module, path, _source(module, weights), metadata)
+
+
+def _program(module: ir.Module) -> ir.Module:
+    """Return what a partitioned ``module`` has for the ranks."""
+    program = copy_of(module)
+    drop_whole(program)
+    return program
 
 
 def check_weights(module: ir.Module, weights: Path, *, training: bool) -> None:
@@ -100,19 +126,28 @@ def _export_model(
 
 
 def _export_step(
-    module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say
+    module: ir.Module,
+    program: ir.Module,
+    folder: Path,
+    weights: Path,
+    say: Say,
+    *,
+    with_state: bool,
 ) -> dict[str, Any]:
-    """Write the two graphs of a training step for all ranks, and what it starts from."""
+    """Write the two graphs of a training step for all ranks, and with them what it starts from."""
     parts = cut_step(program)
     source, mesh = _source(module, weights), mesh_of(module.operation)
     for rank in range(mesh.size):
         say(f"writing rank {rank}")
         export_rank(parts.gradients, rank, mesh.shape, folder, source)
         export_rank(parts.update, rank, mesh.shape, folder, source, ".update")
-        export_state(program, rank, mesh.shape, folder, source)
+        if with_state:
+            export_state(program, rank, mesh.shape, folder, source)
     memory = program_memory(program)
     spec = BuildTrainingStepPass.read(module).spec
     return {
         "predicted": predicted(module, memory, static_parts(program, memory)),
-        **describe_step(whole_of(module)).entries(spec, parts),
+        **describe_step(whole_of(module)).entries(
+            spec, parts, "weights" if with_state else "checkpoint"
+        ),
     }

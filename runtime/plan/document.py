@@ -1,9 +1,10 @@
-"""plan.json as a document: read as strict JSON, and held against its schema."""
+"""plan.json and the like as documents: read as strict JSON, and held against a schema."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["read_json", "schema_error"]
+__all__ = ["document_sha256", "read_json", "schema_error"]
+
+_PLAN = Path(__file__).with_name("plan.schema.json")
 
 
 def read_json(path: Path) -> Any:
@@ -31,12 +34,25 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number of JSON")
 
 
-def schema_error(document: Any) -> str | None:
-    """Return where ``document`` does not follow the schema, and how; ``None`` if it does."""
+def document_sha256(document: Mapping[str, object]) -> str:
+    """Return the SHA-256 of a document but for its own entry ``sha256``.
+
+    That of the UTF-8 bytes of its JSON with sorted keys, without spaces, in ASCII.
+    """
+    rest = {key: value for key, value in document.items() if key != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def schema_error(document: Any, schema: Path = _PLAN) -> str | None:
+    """Return where ``document`` does not follow a schema, that of plans unless another is given.
+
+    Returns ``None`` if it does.
+    """
     from jsonschema.exceptions import best_match
 
     try:
-        error = best_match(_validator().iter_errors(document))
+        error = best_match(_validator(schema).iter_errors(document))
         if error is None:
             return None
         place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
@@ -46,12 +62,12 @@ def schema_error(document: Any) -> str | None:
 
 
 @cache
-def _validator() -> Validator:
+def _validator(schema: Path) -> Validator:
     import jsonschema
 
     own = jsonschema.Draft202012Validator
     types = own.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    text = Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
+    text = schema.read_text(encoding="utf-8")
     extend: Callable[..., type[Validator]] = jsonschema.validators.extend
     return extend(own, type_checker=types)(json.loads(text))
 

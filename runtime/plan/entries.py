@@ -88,6 +88,9 @@ class TrainingEntry(TypedDict):
     loss: LossEntry
     optimizer: OptimizerEntry
     micro_batches: int
+    clip_norm: float | None
+    precision: str
+    start: str
     hyper: list[HyperEntry]
     state: list[StateEntry]
     gradients: list[GradientEntry]

@@ -8,7 +8,6 @@ written, and that each file lies inside the folder and still has the hash it was
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -17,12 +16,12 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from tensoropt.runtime.plan.document import read_json, schema_error
+from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.layout import Layout, parse_layout
 from tensoropt.runtime.support.errors import UserError, one_line
 
-__all__ = ["SCHEMA", "Plan", "Tensor", "document_sha256", "sha256_of", "tensor_of"]
+__all__ = ["SCHEMA", "Plan", "Tensor", "sha256_of", "tensor_of"]
 
 SCHEMA = 1
 
@@ -103,16 +102,6 @@ def sha256_of(path: Path) -> str:
     """Return a file's SHA-256 in hexadecimal, reading it piece by piece."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def document_sha256(document: Mapping[str, object]) -> str:
-    """Return the SHA-256 of plan.json but for its own entry ``sha256``.
-
-    That of the UTF-8 bytes of its JSON with sorted keys, without spaces, in ASCII.
-    """
-    rest = {key: value for key, value in document.items() if key != "sha256"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_document(folder: Path) -> Entries:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.support.files import file_mode
 from tensoropt.runtime.training.plan import State, TrainingPlan
-from tensoropt.runtime.training.state import Held
+from tensoropt.runtime.training.state import Held, has_moments
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -38,6 +38,7 @@ __all__ = [
     "facts_text",
     "find_checkpoint",
     "keep_latest",
+    "metadata_of",
     "path_of",
     "weights_of",
     "write_checkpoint",
@@ -108,15 +109,16 @@ def write_checkpoint(
     """
     states = [state for state in held.plan.state if moments or not state.is_moment]
     states.sort(key=lambda s: (-dtype_of(s.tensor.dtype).itemsize, s.name))
-    with _written(path, _header(held.plan, states, progress), states, comm) as places:
+    metadata = metadata_of(held.plan, progress, moments=moments)
+    with _written(path, _header(states, metadata), states, comm) as places:
         for state in states:
             place, layout = places.get(state.name), state.tensor.layout
             if comm.rank in layout.sources():
                 gather_into(place, held.state[state.name].get(), layout, comm)
 
 
-def _header(plan: TrainingPlan, states: Sequence[State], progress: Progress) -> bytes:
-    entries: dict[str, object] = {"__metadata__": _metadata(plan, progress)}
+def _header(states: Sequence[State], metadata: Mapping[str, str]) -> bytes:
+    entries: dict[str, object] = {"__metadata__": metadata}
     start = 0
     for state in states:
         end = start + _size(state)
@@ -136,13 +138,15 @@ def _size(state: State) -> int:
     return count * dtype_of(state.tensor.dtype).itemsize
 
 
-def _metadata(plan: TrainingPlan, progress: Progress) -> dict[str, str]:
+def metadata_of(plan: TrainingPlan, progress: Progress, *, moments: bool = True) -> dict[str, str]:
+    """Return what a checkpoint says beside its tensors, of which some may be ``moments``."""
+    names = [state.name for state in plan.state if state.is_moment]
     return {
         "format": _FORMAT,
         "model": plan.plan.model_name,
         "model_sha256": plan.plan.model_sha256,
         "optimizer": json.dumps(dict(plan.optimizer)),
-        "moments": json.dumps([state.name for state in plan.state if state.is_moment]),
+        "moments": json.dumps(names if moments else None),
         "progress": json.dumps(asdict(progress)),
     }
 
@@ -229,7 +233,7 @@ def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
 def weights_of(path: Path) -> dict[str, Facts]:
     """Return types and shapes of the parameters and buffers in a checkpoint."""
     metadata, tensors = _opened(path)
-    moments = json.loads(metadata["moments"])
+    moments = json.loads(metadata["moments"]) or []
     return {name: facts for name, facts in tensors.items() if name not in moments}
 
 
@@ -247,12 +251,18 @@ def check_checkpoint(plan: TrainingPlan, path: Path) -> Progress:
             f"{path}: checkpoint of another optimizer, expected {plan.optimizer['name']}, "
             f"got: {name}"
         )
-    _check_tensors(plan, path, tensors)
-    return Progress(**json.loads(metadata["progress"]))
+    progress, moments = Progress(**json.loads(metadata["progress"])), has_moments(metadata)
+    if progress.step and not moments:
+        raise UserError(f"{path}: has no moments after step {progress.step}, expected them")
+    states = [state for state in plan.state if moments or not state.is_moment]
+    _check_tensors(plan, path, states, tensors)
+    return progress
 
 
-def _check_tensors(plan: TrainingPlan, path: Path, found: Mapping[str, Facts]) -> None:
-    expected = {s.name: (DTYPES[s.tensor.dtype], *s.tensor.shape) for s in plan.state}
+def _check_tensors(
+    plan: TrainingPlan, path: Path, states: Iterable[State], found: Mapping[str, Facts]
+) -> None:
+    expected = {s.name: (DTYPES[s.tensor.dtype], *s.tensor.shape) for s in states}
     for name, facts in expected.items():
         if name not in found:
             raise UserError(f"{path}: tensor '{name}' is missing{did_you_mean(name, found)}")

@@ -60,11 +60,16 @@ class Hyper:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A plan directory for training; ``batch`` is the samples that one run of the graph takes."""
+    """A plan directory for training; ``batch`` is the samples that one run of the graph takes.
+
+    ``start`` is "weights" where the plan has what parameters and buffers start from, "checkpoint"
+    where a run must be given it, as with a plan of a family.
+    """
 
     plan: Plan
     batch: int
     micro_batches: int
+    start: str
     loss: LossEntry
     loss_output: str
     optimizer: OptimizerEntry
@@ -85,6 +90,7 @@ class TrainingPlan:
             plan,
             _batch(plan),
             training["micro_batches"],
+            training["start"],
             training["loss"],
             training["loss_output"],
             training["optimizer"],
@@ -112,7 +118,7 @@ class TrainingPlan:
         return self.folder / f"rank{rank}.update.onnx"
 
     def initial(self, rank: int) -> Path:
-        """Return the path of the values that the rank's parameters and buffers start from."""
+        """Return where a plan that starts from its weights has the rank's."""
         return self.folder / "weights" / f"rank{rank}.safetensors"
 
 
@@ -174,7 +180,8 @@ def _check(found: TrainingPlan) -> None:
         if owner is not None and owner not in parameters:
             raise UserError(f"{_where(plan)}: training: '{owner}' is no parameter in state")
     for rank in range(plan.ranks):
-        for path in (found.update_graph(rank), found.initial(rank)):
+        own = [found.initial(rank)] if found.start == "weights" else []
+        for path in (found.update_graph(rank), *own):
             name = path.relative_to(plan.folder).as_posix()
             if name not in plan.files:
                 raise UserError(f"{_where(plan)}: files: expected {name} among them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,12 @@ from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.training.plan import TrainingPlan
 
-__all__ = ["Held"]
+__all__ = ["Held", "has_moments"]
+
+
+def has_moments(metadata: Mapping[str, str]) -> bool:
+    """Say whether a checkpoint with this metadata holds moments; where not, they are zeros."""
+    return json.loads(metadata.get("moments", "[]")) is not None
 
 
 class Held:
@@ -65,8 +71,8 @@ class Held:
     def load(self, resume: Path | None = None) -> None:
         """Set the state to the values of the plan, or to the rank's slices of a checkpoint.
 
-        Only those slices are read, one tensor at a time; gradients become zeros. Raises
-        `UserError` where the file holds another tensor.
+        Only those slices are read, one tensor at a time; gradients become zeros, and so do moments
+        where training starts. Raises `UserError` where the file holds another tensor.
         """
         self.clear_gradients()
         path = self.plan.initial(self.rank) if resume is None else resume
@@ -74,8 +80,9 @@ class Held:
 
         try:
             with safe_open(path, "np") as file:
+                starts = resume is None or not has_moments(file.metadata() or {})
                 for state in self.plan.state:
-                    if resume is None and state.is_moment:
+                    if starts and state.is_moment:
                         self.state[state.name].zero()
                     else:
                         self._fill(state.tensor, file, is_whole=resume is not None)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.runtime.plan.plan import document_sha256
+from tensoropt.runtime.plan.document import document_sha256
 
 DOMAIN = "tensoropt"
 COST = {

@@ -277,6 +277,7 @@ class _Plan:
             "clip_norm": None,
             "precision": self._narrow,
             "recompute": "none",
+            "start": "weights",
             "hyper": self._hyper(),
             "state": [entry for w in self.of.weights for entry in self._state(w)]
             + [self._entry("x.mean", "buffer", None, "gradients", ["gradients"])],

@@ -100,6 +100,7 @@ class LeastSquares:
             "clip_norm": None,
             "precision": "float32",
             "recompute": "none",
+            "start": "weights",
             "hyper": [{**rate, "dtype": "float32", "graphs": ["update"]}],
             "state": [
                 {**w, **whole},

@@ -64,11 +64,16 @@ class Described:
     accumulators: Mapping[str, str]
     classes: int | None
 
-    def entries(self, spec: TrainingSpec, parts: Parts) -> dict[str, object]:
-        """Return the entries of plan.json for the graphs ``parts``."""
-        return {**self.model, "training": self._training(spec, parts, _Graphs(parts))}
+    def entries(self, spec: TrainingSpec, parts: Parts, start: str) -> dict[str, object]:
+        """Return the entries of plan.json for the graphs ``parts``.
 
-    def _training(self, spec: TrainingSpec, parts: Parts, own: _Graphs) -> dict[str, object]:
+        ``start`` says where parameters and buffers start: "weights" or "checkpoint".
+        """
+        return {**self.model, "training": self._training(spec, parts, _Graphs(parts), start)}
+
+    def _training(
+        self, spec: TrainingSpec, parts: Parts, own: _Graphs, start: str
+    ) -> dict[str, object]:
         (loss,) = self.model["outputs"]
         return {
             "loss": {**asdict(spec.loss), "classes": self.classes},
@@ -77,6 +82,7 @@ class Described:
             "clip_norm": spec.clip_norm,
             "precision": spec.precision,
             "recompute": spec.recompute,
+            "start": start,
             "hyper": [{**row, "graphs": own.readers(row["name"])} for row in self.hyper],
             "state": [_placed(row, own) for row in self.state],
             "gradients": [

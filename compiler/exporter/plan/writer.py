@@ -6,23 +6,27 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from tensoropt.compiler.search.frontier.pins import PLAN_FILE
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing_folder
-from tensoropt.runtime.plan.document import schema_error
-from tensoropt.runtime.plan.plan import document_sha256
+from tensoropt.runtime.plan.document import document_sha256, schema_error
 
 __all__ = [
     "PLAN_FILE",
     "check_document",
+    "check_own",
     "check_replaceable",
     "file_hashes",
+    "filled_folder",
+    "listed_files",
+    "plan_files",
     "plan_folder",
     "sha256",
+    "write_document",
     "write_plan",
 ]
 
@@ -36,6 +40,16 @@ def plan_folder(directory: Path) -> Iterator[Path]:
     A plan that is there is replaced in one step; anything else is refused, and untouched.
     """
     check_replaceable(directory)
+    with filled_folder(directory, "plan") as folder:
+        yield folder
+
+
+@contextmanager
+def filled_folder(directory: Path, what: str) -> Iterator[Path]:
+    """Yield an empty folder to fill with ``what``; it takes the place of ``directory`` on success.
+
+    The caller has made sure that it may.
+    """
     try:
         with replacing_folder(directory.resolve()) as folder:
             yield folder
@@ -43,24 +57,32 @@ def plan_folder(directory: Path) -> Iterator[Path]:
         if error.errno not in _FULL:
             raise
         reason = os.strerror(error.errno).lower()
-        raise UserError(f"-o {directory}: {reason}, the partial plan was removed") from None
+        raise UserError(f"-o {directory}: {reason}, the partial {what} was removed") from None
 
 
 def check_replaceable(directory: Path) -> None:
     """Raise :class:`UserError` unless ``directory`` is free, empty, or a plan and nothing else."""
+    check_own(directory, "plan", plan_files)
+
+
+def check_own(directory: Path, what: str, listed: Callable[[Path], set[str]]) -> None:
+    """Raise :class:`UserError` unless ``directory`` is free, empty, or ``what`` and nothing else.
+
+    ``listed`` returns the files that ``what`` in a folder consists of.
+    """
     if not directory.exists() and not directory.is_symlink():
         return
     if not directory.is_dir():
-        raise UserError(f"-o {directory}: expected a new folder or a plan, got: a file")
+        raise UserError(f"-o {directory}: expected a new folder or a {what}, got: a file")
     if directory.is_mount():
         raise UserError(f"-o {directory}: is a mount point, expected a folder inside it")
-    own = _listed(directory) | {PLAN_FILE}
+    own = listed(directory)
     # The first one found is enough: the folder may be somebody's whole disk.
     strange = next((p for p in _files(directory) if p not in own), None)
     if strange is not None:
         raise UserError(
-            f"-o {directory}: expected a new folder or a plan, "
-            f"got: a folder with '{strange}', which is not part of a plan"
+            f"-o {directory}: expected a new folder or a {what}, "
+            f"got: a folder with '{strange}', which is not part of a {what}"
         )
 
 
@@ -87,8 +109,13 @@ def write_plan(folder: Path, document: Mapping[str, object]) -> None:
     whole = {**document, "files": file_hashes(folder)}
     whole["sha256"] = document_sha256(whole)
     check_document(whole, Path(PLAN_FILE))
-    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
-    (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")
+    write_document(folder / PLAN_FILE, whole)
+
+
+def write_document(path: Path, document: Mapping[str, object]) -> None:
+    """Write a JSON document; the same one gives the same bytes."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
@@ -103,15 +130,23 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _listed(directory: Path) -> set[str]:
-    """Return the files that the plan in ``directory`` names; none if it holds no plan."""
+def plan_files(directory: Path) -> set[str]:
+    """Return the files of the plan in ``directory``; plan.json alone if it holds none."""
+    return listed_files(directory, PLAN_FILE)
+
+
+def listed_files(directory: Path, name: str) -> set[str]:
+    """Return the files that the document ``name`` in ``directory`` lists, itself among them.
+
+    One that is not ours lists none.
+    """
     try:
-        document = json.loads((directory / PLAN_FILE).read_text(encoding="utf-8"))
+        document = json.loads((directory / name).read_text(encoding="utf-8"))
         if str(document["tool"]).startswith("tensoropt "):
-            return set(document["files"])
+            return {name, *document["files"]}
     except (OSError, ValueError, TypeError, KeyError):
         pass
-    return set()
+    return {name}
 
 
 def check_document(document: Mapping[str, object], path: Path) -> None:

@@ -22,7 +22,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
-from tensoropt.compiler.search.problem.evaluate import Cost, Evaluator
+from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
 from tensoropt.compiler.search.problem.problem import TablePoint
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.search.problem.tables import MeshTables
@@ -123,7 +123,7 @@ class MeshSearch:
         self.started = time.monotonic()
         self.number = 0  # of the mesh that is searched, from 1
         self.found: list[Found] = []
-        self.costed: list[tuple[MeshTables, Assignment, Cost]] = []
+        self.costed: list[tuple[MeshTables, Assignment, ProgramCost]] = []
         self.left_out: list[LeftOut] = []
         self.interrupted = False
         self._stopping = False  # Ctrl-C has come, and the method is about to return

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tensoropt.compiler.search.frontier.compare import Compared, compare_methods
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
-from tensoropt.compiler.search.frontier.points import Point, fastest, leanest
-from tensoropt.compiler.search.frontier.request import Request, device_counts, nothing_fits
-from tensoropt.compiler.search.frontier.search import FrontierResult, SearchOptions, search_graph
+from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.request import (
+    Request,
+    device_counts,
+    lacking,
+    nothing_fits,
+)
+from tensoropt.compiler.search.frontier.search import (
+    FrontierPoint,
+    FrontierResult,
+    SearchOptions,
+    search_graph,
+)
 from tensoropt.compiler.search.frontier.steps import Graphs, as_step, check_state, search_steps
 from tensoropt.compiler.search.methods.registry import takers
 from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["compare", "fewest_devices", "frontier", "profile", "search"]
+__all__ = ["Row", "compare", "fewest_devices", "frontier", "profile", "search"]
 
 Say = Callable[[str], None]
 
@@ -123,19 +133,41 @@ def _least_bytes(graphs: Graphs, count: int) -> int:
     return min(least_bytes(graph, count) for graph in graphs.values())
 
 
-def profile(
-    graphs: Graphs, request: Request, say: Say = _silent
-) -> Iterator[tuple[int, Point | None]]:
-    """Yield the fastest point that fits for 1, 2, 4, ... devices; ``None`` where nothing fits."""
+@dataclass(frozen=True)
+class Row:
+    """What there is for one number of devices: ``points`` are those of ``result`` that fit.
+
+    ``request`` is for that number. Without a point, ``why_not`` says why.
+    """
+
+    request: Request
+    result: FrontierResult | None
+    points: Sequence[FrontierPoint]
+    why_not: str = ""
+
+    @property
+    def devices(self) -> int:
+        return self.request.devices
+
+    @property
+    def point(self) -> FrontierPoint | None:
+        """The fastest point."""
+        return fastest(self.points) if self.points else None
+
+
+def profile(graphs: Graphs, request: Request, say: Say = _silent) -> Iterator[Row]:
+    """Yield what fits for 1, 2, 4, ... devices: the fastest and the leanest point, at least."""
     limit = request.memory_bytes
     for count in device_counts(request.devices):
         own = request.on(count)
-        if limit is not None and _least_bytes(graphs, count) > limit:
-            yield count, None
+        least = 0 if limit is None else _least_bytes(graphs, count)
+        if limit is not None and least > limit:
+            yield Row(own, None, (), lacking(limit, least, exactly=False))
             continue
-        # Without a limit the fastest is one of the extremes, which are exact.
+        # Without a limit both points are extremes, which are exact.
         options = _options(own, own.search)
         options = options if limit else replace(options, epsilon=1.0)
-        points = _frontier(graphs, own, say, options).points
-        fits = [point for point in points if limit is None or point.memory_bytes <= limit]
-        yield count, fastest(fits) if fits else None
+        result = _frontier(graphs, own, say, options)
+        fits = [p for p in result.points if limit is None or p.memory_bytes <= limit]
+        need = leanest(result.points).memory_bytes
+        yield Row(own, result, fits, "" if fits else lacking(limit or 0, need))

@@ -28,6 +28,7 @@ __all__ = [
     "Request",
     "device_counts",
     "fitting",
+    "lacking",
     "nothing_fits",
 ]
 
@@ -155,9 +156,17 @@ def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
 
 def nothing_fits(limit_bytes: int, need: int, devices: int, *, exactly: bool = True) -> UserError:
     """Return the error for a memory limit below ``need`` bytes: the leanest plan's, or a bound."""
-    least = "" if exactly else "at least "
     return UserError(
         f"--memory: nothing fits {format_bytes(limit_bytes)} on {devices} "
-        f"device{'' if devices == 1 else 's'}, the leanest plan needs {least}{format_bytes(need)} "
-        f"({need} bytes), {format_bytes(need - limit_bytes)} more; expected more memory or devices"
+        f"device{'' if devices == 1 else 's'}, {lacking(limit_bytes, need, exactly=exactly)}; "
+        "expected more memory or devices"
+    )
+
+
+def lacking(limit_bytes: int, need: int, *, exactly: bool = True) -> str:
+    """Return what is missing where the leanest plan needs ``need`` bytes, or at least that."""
+    least = "" if exactly else "at least "
+    return (
+        f"the leanest plan needs {least}{format_bytes(need)} ({need} bytes), "
+        f"{format_bytes(need - limit_bytes)} more"
     )

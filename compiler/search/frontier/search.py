@@ -20,7 +20,7 @@ from tensoropt.compiler.search.frontier.meshes import (
     distinct_meshes,
     promise,
 )
-from tensoropt.compiler.search.problem.evaluate import Cost, Evaluator
+from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
@@ -48,7 +48,7 @@ class FrontierPoint:
 
     index: int
     mesh: tuple[int, ...]
-    cost: Cost
+    cost: ProgramCost
     strategies: Mapping[int, Strategy] = field(repr=False)
     tables: MeshTables = field(repr=False, compare=False)
 
@@ -172,7 +172,7 @@ def frontier_point(evaluator: Evaluator, assignment: Assignment) -> FrontierPoin
     return _point(evaluator.tables, assignment, evaluator.evaluate(assignment.tolist()))
 
 
-def _point(tables: MeshTables, assignment: Assignment, cost: Cost) -> FrontierPoint:
+def _point(tables: MeshTables, assignment: Assignment, cost: ProgramCost) -> FrontierPoint:
     strategies = {
         node: tables.options[node][int(picked)]
         for node, picked in zip(tables.variables, assignment, strict=True)

@@ -17,7 +17,7 @@ from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.dialects.lifetimes import Lifetimes
 
-__all__ = ["Cost", "Evaluator"]
+__all__ = ["Cost", "Evaluator", "ProgramCost"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,20 @@ class Cost:
     @property
     def memory_bytes(self) -> int:
         return self.static_bytes + self.transient_bytes
+
+
+@dataclass(frozen=True)
+class ProgramCost(Cost):
+    """What a whole program costs, a training step with one micro-batch.
+
+    ``update_s`` is the part of its time that is spent once, however many micro-batches there are.
+    """
+
+    update_s: float
+
+    def step_s(self, micro_batches: int) -> float:
+        """Return the time of a training step with that many micro-batches."""
+        return micro_batches * (self.time_s - self.update_s) + self.update_s
 
 
 _Constant = tuple[int, int, int]
@@ -91,7 +105,7 @@ class Evaluator:
         self._path = cache(self._shortest)
         self._tree = cache(self._cheapest)
 
-    def evaluate(self, assignment: Sequence[int]) -> Cost:
+    def evaluate(self, assignment: Sequence[int]) -> ProgramCost:
         """Return the cost of giving each choosing node the strategy of that number.
 
         ``assignment`` is in the order of ``tables.variables``. Linear in the operands of the
@@ -141,6 +155,14 @@ class Evaluator:
     def is_constant(self, view: int) -> bool:
         """Say whether a value is folded at load."""
         return self.graph.producer(self.whole(view)).constant
+
+    def is_update(self, index: int) -> bool:
+        """Say whether a node belongs to the update of a training step, a result as what makes it
+        does."""
+        node = self.graph.nodes[index]
+        if node.kind == "result" and node.operands[0] is not None:
+            node = self.graph.producer(node.operands[0])
+        return node.phase == "update"
 
     def _view(self, node: Node, value: int) -> int:
         """Return the number under which ``node`` reads a value: state anew in each part."""
@@ -217,17 +239,21 @@ class _Evaluation:
         self.static_bytes = 0
         self.constants: dict[_Constant, int] = {}
 
-    def run(self, assignment: Sequence[int]) -> Cost:
+    def run(self, assignment: Sequence[int]) -> ProgramCost:
         variables = self.owner.tables.variables
         options = [self.owner.option(i, int(x)) for i, x in zip(variables, assignment, strict=True)]
         for option in options:
             self._layouts(option)
         self.updated = {option.updated for option in options if option.updated is not None}
-        for option in options:
+        update_s = self.owner.tables.device.step_overhead_s if self.owner.graph.trains else 0.0
+        for index, option in zip(variables, options, strict=True):
+            before_s = self.compute_s + self.communication_s
             self._node(option)
+            if self.owner.is_update(index):
+                update_s += self.compute_s + self.communication_s - before_s
         peak = self.lifetimes.peak_bytes()
         static_bytes = self.static_bytes + sum(self.constants.values())
-        return Cost(self.compute_s, self.communication_s, static_bytes, peak)
+        return ProgramCost(self.compute_s, self.communication_s, static_bytes, peak, update_s)
 
     def _layouts(self, option: _Option) -> None:
         """Note which layouts there will be."""

@@ -1,0 +1,171 @@
+"""A family: the plans of one training job for several numbers of devices, in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.exporter.plan.writer import (
+    check_own,
+    filled_folder,
+    listed_files,
+    plan_files,
+    sha256,
+    write_document,
+)
+from tensoropt.compiler.pipeline.export import export_initial, fill_training_plan
+from tensoropt.compiler.pipeline.phases import Compilation
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.version import TOOL
+from tensoropt.compiler.training.cut import copy_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.elastic.family.document import (
+    FAMILY_FILE,
+    FAMILY_SCHEMA,
+    INITIAL_FILE,
+    SCHEMA,
+    LeftOutEntry,
+    PlanEntry,
+    plan_file,
+)
+from tensoropt.elastic.family.members import check_alike
+from tensoropt.passes.search_strategies import settle
+from tensoropt.runtime.plan.document import document_sha256, schema_error
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.training.checkpoint import Progress, metadata_of
+from tensoropt.runtime.training.plan import TrainingPlan
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.frontier.objectives import Row
+    from tensoropt.compiler.search.frontier.request import Request
+    from tensoropt.compiler.search.frontier.search import FrontierPoint
+
+__all__ = ["FamilyWriter", "check_family_replaceable", "family_folder"]
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def family_folder(directory: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill with a family; it becomes ``directory`` on success.
+
+    A family that is there is replaced in one step; anything else is refused, and untouched.
+    """
+    check_family_replaceable(directory)
+    with filled_folder(directory, "family") as folder:
+        yield folder
+
+
+def check_family_replaceable(directory: Path) -> None:
+    """Raise :class:`UserError` unless ``directory`` is free, empty, or a family, nothing else."""
+    check_own(directory, "family", _family_files)
+
+
+def _family_files(directory: Path) -> set[str]:
+    listed = listed_files(directory, FAMILY_FILE)
+    plans = {path for path in map(Path, listed) if path.name == Path(plan_file("")).name}
+    inside = {
+        (path.parent / name).as_posix()
+        for path in plans
+        for name in plan_files(directory / path.parent)
+    }
+    return listed | inside
+
+
+@dataclass
+class FamilyWriter:
+    """Fills ``folder``: `add` what was found for each number of devices, then `finish`.
+
+    ``weights`` is the model that the ``module`` with the rules of its operations was imported from;
+    it stays as it is. ``with_leanest`` adds the leanest plan of each number too.
+    """
+
+    folder: Path
+    module: ir.Module
+    weights: Path
+    compilation: Compilation
+    say: Say
+    with_leanest: bool = False
+    plans: list[PlanEntry] = field(default_factory=list)
+    left_out: list[LeftOutEntry] = field(default_factory=list)
+    _written: list[TrainingPlan] = field(default_factory=list)
+
+    def add(self, row: Row) -> None:
+        """Write the plans for one number of devices, or note why there is none."""
+        if not row.points:
+            self.left_out.append({"devices": row.devices, "why_not": row.why_not})
+            return
+        for name, point in _chosen(row, with_leanest=self.with_leanest):
+            self.say(f"plan {name}")
+            self._add(name, row, point)
+
+    def finish(self, request: Request) -> None:
+        """Write family.json; raises :class:`UserError` where there is no plan at all."""
+        if not self.plans:
+            (last,) = self.left_out[-1:]
+            raise UserError(
+                f"--memory: nothing fits up to {last['devices']} devices, where "
+                f"{last['why_not']}; expected more memory or devices"
+            )
+        check_alike(self._written)
+        document = self._document(request)
+        document["sha256"] = document_sha256(document)
+        error = schema_error(document, FAMILY_SCHEMA)
+        if error is not None:
+            raise UserError(f"{FAMILY_FILE}: {error}")
+        write_document(self.folder / FAMILY_FILE, document)
+
+    def _add(self, name: str, row: Row, point: FrontierPoint) -> None:
+        assert row.result is not None, "a point is one of a result"
+        module, folder = copy_of(self.module), self.folder / name
+        settle(module, point, row.request, row.result)
+        self.compilation.advance(module, "partition", self.say)
+        folder.mkdir()
+        fill_training_plan(module, self.weights, folder, self.say, with_state=False)
+        plan = TrainingPlan.of(Plan.read(folder))
+        if not self._written:
+            metadata = metadata_of(plan, Progress(), moments=False)
+            export_initial(module, self.weights, self.folder / INITIAL_FILE, metadata)
+        self._written.append(plan)
+        self.plans.append(_entry(name, plan, point))
+
+    def _document(self, request: Request) -> dict[str, object]:
+        first = self._written[0]
+        names = [INITIAL_FILE, *(plan_file(entry["name"]) for entry in self.plans)]
+        return {
+            "schema": SCHEMA,
+            "tool": TOOL,
+            "model": dict(first.plan.document["model"]),
+            "device": request.description.name,
+            "limit_bytes": request.memory_bytes,
+            "samples_per_step": first.samples_per_step,
+            "plans": self.plans,
+            "left_out": self.left_out,
+            "files": {name: sha256(self.folder / name) for name in names},
+        }
+
+
+def _chosen(row: Row, *, with_leanest: bool) -> Iterator[tuple[str, FrontierPoint]]:
+    """Yield the points to write by the names of their plans; one that is both comes once."""
+    from tensoropt.compiler.search.frontier.points import leanest
+
+    assert row.point is not None, "a row with points has a fastest one"
+    yield str(row.devices), row.point
+    lean = leanest(row.points)
+    if with_leanest and lean.index != row.point.index:
+        yield f"{row.devices}-lean", lean
+
+
+def _entry(name: str, plan: TrainingPlan, point: FrontierPoint) -> PlanEntry:
+    """Return what family.json says of a plan; all micro-batches of a step count."""
+    time_s = point.cost.step_s(plan.micro_batches)
+    return {
+        "name": name,
+        "devices": plan.plan.ranks,
+        "time_s": time_s,
+        "samples_per_s": plan.samples_per_step / time_s,
+        "memory_bytes": plan.plan.document["predicted"]["memory_bytes"],
+    }

@@ -1,0 +1,149 @@
+"""A family: plans of one training job for several numbers of devices, which start from the same.
+
+Reading one is fast, as a job starts with it: of each file that is used, it is checked that it is
+there, and of plan.json that it is the one that was written. `Family.check` reads all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tensoropt.elastic.family.document import (
+    FAMILY_FILE,
+    INITIAL_FILE,
+    Entries,
+    PlanEntry,
+    plan_file,
+    read_family,
+)
+from tensoropt.runtime.support.errors import UserError, did_you_mean
+
+__all__ = ["Family", "FamilyPlan"]
+
+
+@dataclass(frozen=True)
+class FamilyPlan:
+    """A plan of a family; ``name`` is that of its folder, ``path``.
+
+    ``time_s`` of a step, ``samples_per_s`` and ``memory_bytes`` per device are predictions.
+    """
+
+    name: str
+    devices: int
+    path: Path
+    time_s: float
+    samples_per_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Family:
+    """A folder of plans; ``why_not`` says by number of devices why there is no plan for it.
+
+    ``plans`` are sorted by devices, of each number the fastest first. ``initial`` is the
+    checkpoint that every plan starts from. Every plan takes ``samples_per_step``.
+    """
+
+    folder: Path
+    plans: tuple[FamilyPlan, ...]
+    why_not: Mapping[int, str]
+    initial: Path
+    samples_per_step: int
+    model_name: str
+    model_sha256: str
+    device: str
+    limit_bytes: int | None
+    files: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def read(cls, folder: Path | str) -> Family:
+        """Return the family in ``folder``; raises `UserError`. Reads family.json alone."""
+        folder = Path(folder)
+        document = read_family(folder)
+        plans = [_plan(folder, entry) for entry in document["plans"]]
+        family = _family(folder, document, plans)
+        for name in family.files:
+            _check_there(folder, name)
+        return family
+
+    @property
+    def counts(self) -> list[int]:
+        """The numbers of devices that there is a plan for."""
+        return sorted({plan.devices for plan in self.plans})
+
+    def plan(self, name: str) -> FamilyPlan:
+        """Return a plan by its name; raises `UserError`."""
+        for plan in self.plans:
+            if plan.name == name:
+                return self._whole(plan)
+        names = [plan.name for plan in self.plans]
+        raise UserError(
+            f"{self.folder}: no plan of that name in the family, expected {_listed(names)}, "
+            f"got: '{name}'{did_you_mean(name, names)}"
+        )
+
+    def for_devices(self, count: int) -> FamilyPlan:
+        """Return the fastest plan for ``count`` devices; raises `UserError`, which says why not."""
+        for plan in self.plans:
+            if plan.devices == count:
+                return self._whole(plan)
+        why = f" ({self.why_not[count]})" if count in self.why_not else ""
+        raise UserError(
+            f"{self.folder}: no plan for that many devices in the family, "
+            f"expected {_listed(self.counts)}, got: {count}{why}"
+        )
+
+    def check(self) -> None:
+        """Read and hash every file of the family; raises `UserError`, also where two plans differ
+        in what they must share."""
+        from tensoropt.elastic.family.members import check_members
+
+        check_members(self)
+
+    def check_file(self, name: str) -> None:
+        """Raise `UserError` unless a file of the family is the one that was written."""
+        from tensoropt.runtime.plan.plan import sha256_of
+
+        found, expected = sha256_of(self.folder / name), self.files[name]
+        if found != expected:
+            raise UserError(
+                f"{self.folder}: {name} is not the one that the family was written with, "
+                f"expected sha256 {expected}, got: {found}"
+            )
+
+    def _whole(self, plan: FamilyPlan) -> FamilyPlan:
+        self.check_file(plan_file(plan.name))
+        return plan
+
+
+def _plan(folder: Path, entry: PlanEntry) -> FamilyPlan:
+    return FamilyPlan(path=folder / entry["name"], **entry)
+
+
+def _family(folder: Path, document: Entries, plans: Iterable[FamilyPlan]) -> Family:
+    return Family(
+        folder=folder,
+        plans=tuple(sorted(plans, key=lambda plan: (plan.devices, plan.time_s))),
+        why_not={entry["devices"]: entry["why_not"] for entry in document["left_out"]},
+        initial=folder / INITIAL_FILE,
+        samples_per_step=document["samples_per_step"],
+        model_name=document["model"]["name"],
+        model_sha256=document["model"]["sha256"],
+        device=document["device"],
+        limit_bytes=document["limit_bytes"],
+        files=document["files"],
+    )
+
+
+def _check_there(folder: Path, name: str) -> None:
+    path = folder / name
+    if not path.is_file():
+        raise UserError(f"{folder}: {name} is missing, which {FAMILY_FILE} lists")
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{folder}: {name} leads out of the folder, expected a file inside")
+
+
+def _listed(choices: Iterable[object]) -> str:
+    return "one of " + ", ".join(map(str, choices))
