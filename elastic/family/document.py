@@ -91,10 +91,10 @@ def _read(folder: Path, path: Path) -> Entries:
     try:
         document: Entries = read_json(path)
     except FileNotFoundError:
-        what = "a plan" if (folder / "plan.json").exists() else f"it has no {FAMILY_FILE}"
+        found = "a plan" if (folder / "plan.json").exists() else f"a folder without {FAMILY_FILE}"
         raise UserError(
-            f"{folder}: not a family of plans, {what} (one is written by: tensoropt-opt MODEL "
-            "--train --loss LOSS --objective profile -o FAMILY)"
+            f"{folder}: expected a family of plans, as tensoropt-opt MODEL --train --loss LOSS "
+            f"--objective profile -o FAMILY writes it, got: {found}"
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None

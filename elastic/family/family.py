@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tensoropt.elastic.family.document import (
     FAMILY_FILE,
@@ -19,6 +20,9 @@ from tensoropt.elastic.family.document import (
     read_family,
 )
 from tensoropt.runtime.support.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["Family", "FamilyPlan"]
 
@@ -98,9 +102,29 @@ class Family:
     def check(self) -> None:
         """Read and hash every file of the family; raises `UserError`, also where two plans differ
         in what they must share."""
-        from tensoropt.elastic.family.members import check_members
+        from tensoropt.elastic.family.members import check_alike
+        from tensoropt.runtime.plan.plan import Plan
+        from tensoropt.runtime.training.checkpoint import check_checkpoint
+        from tensoropt.runtime.training.plan import TrainingPlan
 
-        check_members(self)
+        for name in self.files:
+            self.check_file(name)
+        plans = [TrainingPlan.of(Plan.load(plan.path)) for plan in self.plans]
+        check_alike(plans)
+        for row, plan in zip(self.plans, plans, strict=True):
+            self._check_row(row, plan)
+            check_checkpoint(plan, self.initial)
+
+    def _check_row(self, row: FamilyPlan, plan: TrainingPlan) -> None:
+        """Refuse a plan of which family.json says something else."""
+        expected = (row.devices, self.samples_per_step, self.model_sha256)
+        found = (plan.plan.ranks, plan.samples_per_step, plan.plan.model_sha256)
+        names = ("ranks", "samples per step", "model")
+        for name, wanted, got in zip(names, expected, found, strict=True):
+            if wanted != got:
+                raise UserError(
+                    f"{row.path}: {name}: expected {wanted}, as {FAMILY_FILE} has it, got: {got}"
+                )
 
     def check_file(self, name: str) -> None:
         """Raise `UserError` unless a file of the family is the one that was written."""

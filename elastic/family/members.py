@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tensoropt.elastic.family.document import INITIAL_FILE
-from tensoropt.elastic.family.family import Family
-from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.training.checkpoint import check_checkpoint
 from tensoropt.runtime.training.plan import TrainingPlan
 
-__all__ = ["check_alike", "check_members", "shared"]
+__all__ = ["check_alike", "shared"]
 
 
 def shared(plan: TrainingPlan) -> dict[str, object]:
@@ -53,21 +49,3 @@ def _compare(first: TrainingPlan, expected: Mapping[str, object], plan: Training
                 f"{plan.folder}: {what}: expected that of {first.folder}, {expected.get(what)}, "
                 f"got: {found.get(what)}"
             )
-
-
-def check_members(family: Family) -> None:
-    """Read all of a family; raises `UserError` for what is damaged or does not belong."""
-    for name in family.files:
-        family.check_file(name)
-    plans = [TrainingPlan.of(Plan.load(plan.path)) for plan in family.plans]
-    check_alike(plans)
-    for row, plan in zip(family.plans, plans, strict=True):
-        if (plan.plan.ranks, plan.samples_per_step) != (row.devices, family.samples_per_step):
-            raise UserError(
-                f"{row.path}: expected a plan of {row.devices} ranks that takes "
-                f"{family.samples_per_step} samples per step, got: {plan.plan.ranks} and "
-                f"{plan.samples_per_step}"
-            )
-        if plan.plan.model_sha256 != family.model_sha256:
-            raise UserError(f"{row.path}: is of another model than family.json")
-        check_checkpoint(plan, family.folder / INITIAL_FILE)
