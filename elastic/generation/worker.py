@@ -10,7 +10,7 @@ from tensoropt.elastic.generation.work import run_generation
 from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.launch.workers import Worker
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.training.data import open_dataset
+from tensoropt.runtime.training.data.npz import open_dataset
 from tensoropt.runtime.training.job import TrainResult
 from tensoropt.runtime.training.plan import TrainingPlan
 
