@@ -145,15 +145,11 @@ class _Answer:
     async def refuse(self, status: int, text: str) -> None:
         if self._started:
             return
-        body = error_body(text)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
+        headers = [(b"content-type", b"application/json")]
         if status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         await self({"type": "http.response.start", "status": status, "headers": headers})
-        await self({"type": "http.response.body", "body": body})
+        await self({"type": "http.response.body", "body": error_body(text)})
 
 
 def error_body(text: str) -> bytes:

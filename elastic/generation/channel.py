@@ -29,6 +29,9 @@ class Channel:
         self._connection: Connection | None = None
         self._lost_at: float | None = time.monotonic()
         self.ask = NOTHING
+
+    def open(self) -> None:
+        """Begin to look for a coordinator."""
         threading.Thread(target=self._listen, daemon=True).start()
 
     def lost_for_s(self) -> float:

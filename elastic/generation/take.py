@@ -28,6 +28,7 @@ _CHUNK = 1 << 22  # bytes that one thread copies at a time
 class Holders:
     """A generation whose memory this rank reads: its plan, and the state of each of its ranks."""
 
+    facts: Mapping[str, Any]
     plan: TrainingPlan
     memory: tuple[mmap.mmap, ...]
 
@@ -41,7 +42,7 @@ class Holders:
         blocks = [Block(**block) for block in facts["blocks"]]
         if len(blocks) != plan.plan.ranks or any(b.size < size_of(plan) for b in blocks):
             raise UserError(f"{Path(facts['plan']).name}: not the plan of {len(blocks)} blocks")
-        return cls(plan, tuple(map(mapped, blocks)))
+        return cls(facts, plan, tuple(map(mapped, blocks)))
 
 
 def take_from(holders: Holders, held: Held, threads: int) -> int:

@@ -92,6 +92,7 @@ class _Generation:
         self._snapshots: Snapshots | None = None
         if job.snapshot_every is not None:
             self._snapshots = Snapshots(trainer.held, self._channel)
+        self._channel.open()
 
     def _hello(self) -> Message:
         snapshots = self._snapshots
@@ -118,8 +119,7 @@ class _Generation:
         error = None
         while (order := self._next())["kind"] != "leave":
             if order["kind"] == "holders":
-                self._holders = Holders.of(order)
-                self._enter("mapped")
+                self._map(order)
             elif order["kind"] == "take":
                 self._take(order)
             elif order["kind"] == "load":
@@ -136,11 +136,20 @@ class _Generation:
                 raise UserError(f"no coordinator for {self._job.grace_s:g} s")
         return order
 
+    def _map(self, order: Message) -> None:
+        """Have the memory that the state will come from at hand before anything stands still."""
+        try:
+            self._holders = Holders.of(order)
+        except UserError:
+            self._holders = None  # they have died: the coordinator knows better by now
+        self._enter("mapped")
+
     def _take(self, order: Message) -> None:
         """Take the state over from the memory of others, which the job made known before."""
         start = time.monotonic()
-        holders = self._holders or Holders.of(order)
-        moved = take_from(holders, self._trainer.held, self._threads)
+        if self._holders is None or self._holders.facts["blocks"] != order["blocks"]:
+            self._holders = Holders.of(order)
+        moved = take_from(self._holders, self._trainer.held, self._threads)
         self._holders = None
         self._begin(Progress(**order["progress"]), moved, start)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tensoropt.runtime.cli.train import (
+    add_provider_flags,
     add_training_flags,
     check_modes,
     is_training,
@@ -18,7 +19,7 @@ from tensoropt.runtime.cli.train import (
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, answered, integer, number
-from tensoropt.runtime.support.job import PROVIDERS, Job
+from tensoropt.runtime.support.job import Job
 from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["main"]
@@ -123,17 +124,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--stall", type=number(1e-3), metavar="S",
         help="end all ranks if none reaches another collective for S seconds")  # fmt: skip
     add("--format", choices=["text", "json"], default="text", help="default: text")
-    _add_provider_flags(parser)
+    add_provider_flags(parser)
     _add_data_flags(parser)
     add_training_flags(parser)
     return parser
-
-
-def _add_provider_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("where ranks compute").add_argument
-    add("--provider", choices=PROVIDERS, default="cpu", help="cuda: one GPU per rank (cpu)")
-    add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
-    add("--cuda-graphs", action="store_true", help="run a step as one CUDA graph if possible")
 
 
 def _add_data_flags(parser: argparse.ArgumentParser) -> None:

@@ -10,9 +10,16 @@ from typing import Any
 
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.support.job import PROVIDERS
 from tensoropt.runtime.training.job import SCHEDULES, TrainJob
 
-__all__ = ["add_training_flags", "check_modes", "is_training", "run_training_command"]
+__all__ = [
+    "add_provider_flags",
+    "add_training_flags",
+    "check_modes",
+    "is_training",
+    "run_training_command",
+]
 
 _DEVICE = ("provider", "share_gpus", "cuda_graphs")
 _BOTH = ("plans", "train", "threads", "timeout", "stall", "format", "seed", *_DEVICE)
@@ -20,6 +27,14 @@ _EXPORTING = ("resume", "export", "model")
 _RATE = ("learning_rate", "warmup", "schedule", "total_steps", "loss_scale")
 _CHECKPOINTS = ("checkpoint", "checkpoint_every", "keep")
 _TRAINING = ("data", "steps", "log", "shuffle", *_RATE, *_CHECKPOINTS)
+
+
+def add_provider_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say where ranks compute."""
+    add = parser.add_argument_group("where ranks compute").add_argument
+    add("--provider", choices=PROVIDERS, default="cpu", help="cuda: one GPU per rank (cpu)")
+    add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
+    add("--cuda-graphs", action="store_true", help="run a step as one CUDA graph if possible")
 
 
 def add_training_flags(parser: argparse.ArgumentParser) -> None:

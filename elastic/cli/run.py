@@ -1,0 +1,272 @@
+"""``tensoropt-job run``: run an elastic job under a coordinator, here or behind."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.elastic.control import JobStatus
+from tensoropt.elastic.jobs import JobFolder, check_name, job_folder
+from tensoropt.runtime.cli.train import add_provider_flags, add_training_flags
+from tensoropt.runtime.launch.link import clear_line, show_line
+from tensoropt.runtime.support.command import INTERRUPTED
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.flags import integer, number
+
+if TYPE_CHECKING:
+    from tensoropt.elastic.coordinator.coordinator import Coordinator
+    from tensoropt.elastic.coordinator.settings import JobSettings
+    from tensoropt.elastic.engines.engine import Engine
+    from tensoropt.elastic.family.family import Family
+
+__all__ = ["add_run"]
+
+_OWN = (
+    *("shuffle", "learning_rate", "warmup", "schedule", "total_steps", "seed", "loss_scale"),
+    *("checkpoint_every", "keep", "threads", "provider", "share_gpus", "cuda_graphs"),
+)
+_PATHS = ("log", "resume", "export", "model")
+_OVER = ("ended", "stopped", "failed")
+_LOOK_S = 0.1
+
+_DESCRIPTION = """\
+Train a family of plans (tensoropt-opt MODEL --train ... --objective profile -o FAMILY) until step
+--steps, at first with --devices; `tensoropt-job scale` and `migrate` change that while it runs.
+The same command again finds the job's ranks after the death of its coordinator, or goes on from
+the last state on disk. Exit status: 0 at the end; 130 after Ctrl-C; 1 if it failed."""
+
+
+def add_run(commands: Any) -> None:
+    """Add the command to the subparsers ``commands``."""
+    parser = commands.add_parser(
+        "run",
+        help="run a job under a coordinator",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(work=_run)
+    add = parser.add_argument
+    add("family", type=Path, metavar="FAMILY", help="folder of plans")
+    add("--name", type=check_name, metavar="J", help="of the job (default: FAMILY's name)")
+    add("--devices", type=integer(1), required=True, metavar="N", help="to begin with")
+    add("--plan", metavar="NAME", help="to begin with (default: the fastest for --devices)")
+    add("--detach", action="store_true", help="run behind; come back when it trains")
+    add("--format", choices=["text", "json"], default="text", help="default: text")
+    add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
+    add("--seed", type=integer(0), default=0, metavar="K", help="of dropout (0)")
+    _add_elastic(parser.add_argument_group("crashes and stragglers").add_argument)
+    _add_api(parser.add_argument_group("where it can be asked").add_argument)
+    add_provider_flags(parser)
+    add_training_flags(parser)
+
+
+def _add_elastic(add: Any) -> None:
+    add("--snapshot-every", type=integer(0), default=50, metavar="K",
+        help="copy the state in memory every K steps; 0: never (50)")  # fmt: skip
+    add("--min-devices", type=integer(1), default=1, metavar="N",
+        help="go on with as few after a crash (1)")  # fmt: skip
+    add("--stall", type=number(1e-3), metavar="S", help="start again if no step is taken for S s")
+    add("--grace", type=number(0.0), default=60.0, metavar="S",
+        help="how long ranks go on without a coordinator (60)")  # fmt: skip
+    add("--replace-stragglers", action="store_true", help="migrate a rank that stays behind")
+
+
+def _add_api(add: Any) -> None:
+    add("--host", default="127.0.0.1", metavar="H", help="address of the API (127.0.0.1)")
+    add("--port", type=integer(0), default=0, metavar="P", help="its port (default: a free one)")
+    add("--no-token", action="store_true", help="let in whoever reaches it")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from tensoropt.elastic.family.family import Family
+
+    for name in ("data", "steps"):
+        if getattr(arguments, name) is None:
+            raise UserError(f"run: expected --{name} too")
+    family = Family.read(arguments.family.resolve())
+    settings = _settings(arguments, family)
+    _check(arguments, settings, family)
+    return _detached(settings) if arguments.detach else _here(arguments, settings, family)
+
+
+def _settings(arguments: argparse.Namespace, family: Family) -> JobSettings:
+    from tensoropt.elastic.coordinator.settings import JobSettings
+
+    name = arguments.name or check_name(family.folder.name)
+    training: dict[str, Any] = {field: getattr(arguments, field) for field in _OWN}
+    training |= {field: _absolute(getattr(arguments, field)) for field in _PATHS}
+    checkpoint = _absolute(arguments.checkpoint) or str(job_folder(name) / "checkpoints")
+    if training["total_steps"] is None:
+        training["total_steps"] = arguments.steps
+    return JobSettings(
+        name=name,
+        family=str(family.folder),
+        data=_source(arguments.data),
+        steps=arguments.steps,
+        devices=arguments.devices,
+        plan=arguments.plan,
+        min_devices=arguments.min_devices,
+        snapshot_every=arguments.snapshot_every or None,
+        stall_s=arguments.stall,
+        grace_s=arguments.grace,
+        replace_stragglers=arguments.replace_stragglers,
+        training={**training, "checkpoint": checkpoint},
+    )
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
+
+
+def _source(data: str) -> str:
+    """Return what ``--data`` names, wherever a rank is started."""
+    return str(Path(data).resolve()) if Path(data).exists() else data
+
+
+def _check(arguments: argparse.Namespace, settings: JobSettings, family: Family) -> None:
+    """Raise `UserError` for what can be found before there is a job."""
+    plan = family.for_devices(settings.devices)
+    if settings.plan is not None:
+        plan = family.plan(settings.plan)
+        if plan.devices != settings.devices:
+            raise UserError(
+                f"--plan {plan.name}: expected one for {settings.devices} devices, "
+                f"got: one for {plan.devices}"
+            )
+    there = len(_engine(arguments, family).devices())
+    if plan.devices > there:
+        raise UserError(f"--devices {plan.devices}: expected at most {there}, as many there are")
+
+
+def _engine(arguments: argparse.Namespace, family: Family) -> Engine:
+    from tensoropt.elastic.engines.local import LocalEngine
+
+    if arguments.provider == "cuda" and not arguments.share_gpus:
+        from tensoropt.runtime.ops import library
+
+        facts = library.cuda()
+        if "error" in facts:
+            raise UserError(f"--provider cuda: {facts['error']}")
+        return LocalEngine(len(facts["gpus"]), "cuda")
+    return LocalEngine(max(family.counts, default=1))
+
+
+def _here(arguments: argparse.Namespace, settings: JobSettings, family: Family) -> int:
+    from tensoropt.elastic.api.server import serve
+    from tensoropt.elastic.coordinator.coordinator import Coordinator
+
+    with JobFolder.create(settings.name, settings.facts()) as folder:
+        before = folder.status()
+        if before is not None and before.state in _OVER and before.error != "the coordinator died":
+            raise UserError(
+                f"job '{settings.name}': {before.state} at step {before.step}, "
+                "expected another --name"
+            )
+        coordinator = Coordinator(settings, family, _engine(arguments, family), folder)
+        token = "" if arguments.no_token else None
+        with serve(coordinator, arguments.host, arguments.port, token) as serving:
+            folder.write_api(serving.url, serving.token)
+            _say(f"job '{settings.name}': {serving.page}")
+            try:
+                with _stopping(coordinator) as asked:
+                    status = coordinator.run(_show)
+            finally:
+                clear_line()
+                folder.remove_api()
+    return _answer(arguments, status, asked)
+
+
+def _show(status: JobStatus) -> None:
+    facts = [f"step {status.step} of {status.steps}"]
+    if status.loss is not None:
+        facts.append(f"loss {status.loss:.6g}")
+    if status.samples_per_s is not None:
+        facts.append(f"{status.samples_per_s:.4g} samples/s")
+    facts.append(f"{status.devices} device{'s' if status.devices > 1 else ''}")
+    show_line(f"{status.state}: {', '.join(facts)}")
+
+
+@contextmanager
+def _stopping(coordinator: Coordinator) -> Iterator[list[int]]:
+    """Stop the job in order at the first signal that asks for it; which one is in the list."""
+    asked: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        if asked:
+            raise SystemExit(128 + number)
+        asked.append(number)
+        coordinator.stop()
+
+    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in endings}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _answer(arguments: argparse.Namespace, status: JobStatus, asked: list[int]) -> int:
+    from tensoropt.elastic.records import facts_of
+
+    if status.state == "failed":
+        raise UserError(f"job '{status.name}': {status.error}")
+    if arguments.format == "json":
+        print(json.dumps(facts_of(status)))
+    else:
+        loss = "" if status.loss is None else f", loss {status.loss:.6g}"
+        print(f"job '{status.name}': {status.state} after step {status.step}{loss}")
+    if not asked:
+        return 0
+    return INTERRUPTED if asked[0] == signal.SIGINT else 128 + asked[0]
+
+
+def _detached(settings: JobSettings) -> int:
+    """Start the same command behind, and come back when the job trains or has failed."""
+    arguments = [text for text in sys.argv[1:] if text != "--detach"]
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tensoropt.elastic.cli.job", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        while process.poll() is None:
+            time.sleep(_LOOK_S)
+            if _trains(settings.name, process.pid):
+                print(f"job '{settings.name}': runs as process {process.pid}")
+                return 0
+        said.seek(0)
+        last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+    if process.returncode:
+        text = last[0].removeprefix("error: ") if last else f"ended with {process.returncode}"
+        raise UserError(text)
+    print(f"job '{settings.name}': is over already")
+    return 0
+
+
+def _trains(name: str, pid: int) -> bool:
+    try:
+        with JobFolder.open(name) as folder:
+            status = folder.status()
+            is_served = folder.is_alive() and folder.address().pid == pid
+    except (UserError, OSError):
+        return False
+    return is_served and status is not None and status.state not in ("starting", "recovering")
+
+
+def _say(text: str) -> None:
+    """Say where the job can be seen, to a person who looks."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)

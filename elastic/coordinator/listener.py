@@ -1,0 +1,78 @@
+"""Where ranks connect to their coordinator. Strangers are dropped and keep nobody waiting."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+from tensoropt.elastic.generation.messages import Message, accept, receive
+
+__all__ = ["Listener"]
+
+_BACKLOG = 128
+
+
+class Listener:
+    """Accepts connections at ``address`` until it is closed; a thread for each.
+
+    ``heard`` is called with a connection and each of its messages, and with None at its end.
+    Raises OSError where the address is taken.
+    """
+
+    def __init__(
+        self, address: str, key: bytes, heard: Callable[[Connection, Message | None], None]
+    ) -> None:
+        self._key, self._heard = key, heard
+        self._socket = _bound(address)
+        self.address = address if address.startswith("@") else _name_of(self._socket)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no more."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                found, _ = self._socket.accept()
+            except OSError:
+                return
+            connection = Connection(found.detach())
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: Connection) -> None:
+        with connection:
+            try:
+                accept(connection, self._key)
+            except OSError:
+                return
+            with suppress(OSError, EOFError, ValueError):
+                while True:
+                    self._heard(connection, receive(connection))
+            self._heard(connection, None)
+
+
+def _bound(address: str) -> socket.socket:
+    if address.startswith("@"):
+        found = socket.socket(socket.AF_UNIX)
+        place: str | tuple[str, int] = "\0" + address[1:]
+    else:
+        host, _, port = address.rpartition(":")
+        found, place = socket.socket(), (host, int(port))
+    try:
+        found.bind(place)
+        found.listen(_BACKLOG)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def _name_of(found: socket.socket) -> str:
+    host, port = found.getsockname()[:2]
+    return f"{host}:{port}"

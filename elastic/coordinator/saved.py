@@ -1,0 +1,61 @@
+"""What a coordinator writes down so that another one, after its death, finds the ranks."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tensoropt.elastic.engines.keeper import write_aside
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Saved", "SavedGeneration"]
+
+_KEY = 32  # bytes
+
+
+@dataclass
+class SavedGeneration:
+    """A generation: what `Engine.find` finds it by, its plan's name, its devices."""
+
+    host: dict[str, Any]
+    plan: str
+    devices: list[str]
+
+
+@dataclass
+class Saved:
+    """Where ranks meet their coordinator, and the generations that there are.
+
+    ``current`` is the one in charge of the state, 0 before the first is. ``count`` is the number of
+    the last that was started.
+    """
+
+    path: Path
+    address: str
+    key: str = field(default_factory=lambda: secrets.token_hex(_KEY))
+    current: int = 0
+    count: int = 0
+    generations: dict[str, SavedGeneration] = field(default_factory=dict)
+    started_at: float = 0.0
+
+    @classmethod
+    def read(cls, path: Path) -> Saved | None:
+        """Return what was written, None where there is nothing. Raises `UserError`."""
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            found = facts.pop("generations")
+            generations = {number: SavedGeneration(**one) for number, one in found.items()}
+            return cls(path, generations=generations, **facts)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{path}: not what a coordinator writes: {error}") from None
+
+    def write(self) -> None:
+        """Write all of it down: it is in the file at the end."""
+        facts = asdict(self)
+        del facts["path"]
+        write_aside(self.path, facts)

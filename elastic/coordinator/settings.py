@@ -1,0 +1,37 @@
+"""What is asked of an elastic job, once, when it is started."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["JobSettings"]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Train ``family`` on ``data`` until step ``steps``, at first with ``devices``.
+
+    ``training`` are further fields of `TrainJob`: seeds, the learning rate, checkpoints. A
+    recovery may go down to ``min_devices``. State is copied every ``snapshot_every`` steps (None:
+    never). A generation that takes no step for ``stall_s`` seconds has failed (None: it may).
+    ``grace_s`` is how long ranks go on without a coordinator. ``replace_stragglers`` moves the job
+    away from a rank that stays behind.
+    """
+
+    name: str
+    family: str
+    data: str
+    steps: int
+    devices: int
+    plan: str | None = None
+    min_devices: int = 1
+    snapshot_every: int | None = 50
+    stall_s: float | None = None
+    grace_s: float = 60.0
+    replace_stragglers: bool = False
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what tells one job from another, as JSON."""
+        return asdict(self)

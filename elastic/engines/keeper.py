@@ -1,0 +1,50 @@
+"""The launcher of one generation: ``python -m tensoropt.elastic.engines.keeper FILE``.
+
+It stays when its coordinator dies, so that another one finds the generation. FILE holds the job and
+becomes, when the ranks have ended, how they did: ``result`` or ``error``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tensoropt.runtime.launch.launcher import launch
+from tensoropt.runtime.launch.workers import worker_of
+from tensoropt.runtime.support.errors import UserError, one_line
+
+__all__ = ["main"]
+
+
+def main(path: Path) -> None:
+    """Run the generation that the file at ``path`` asks for, to its end."""
+    asked = json.loads(path.read_text(encoding="utf-8"))
+    write_aside(path, _outcome(asked))
+
+
+def _outcome(asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        worker = worker_of(asked["kind"])
+        job = worker.job_from(asked["job"])
+        ranks = worker.check(job).ranks
+        return {"result": launch(job, ranks, output=Path(asked["output"]))}
+    except UserError as error:
+        return {"error": str(error)}
+    except Exception as error:
+        return {"error": f"the launcher failed: {one_line(error)}"}
+
+
+def write_aside(path: Path, facts: dict[str, Any]) -> None:
+    """Replace the file at ``path``, its owner's alone, as a whole."""
+    aside = path.with_suffix(".tmp")
+    aside.unlink(missing_ok=True)
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(facts, file)
+    aside.replace(path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

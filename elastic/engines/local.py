@@ -1,0 +1,134 @@
+"""Generations on this machine: plain processes, nothing to install."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tensoropt.elastic.engines.engine import Host, Outcome
+from tensoropt.elastic.engines.keeper import write_aside
+from tensoropt.elastic.generation.job import GenerationJob
+
+__all__ = ["LocalEngine"]
+
+_GRACE_S = 10.0  # for a launcher to end its ranks
+
+
+class LocalEngine:
+    """``count`` devices of this machine: its GPUs, or as many shares of its cores."""
+
+    name = "local"
+
+    def __init__(self, count: int, provider: str = "cpu") -> None:
+        self._names = [f"{provider}:{number}" for number in range(count)]
+        self._provider = provider
+
+    def address(self) -> str:
+        return f"@tensoropt-{uuid.uuid4().hex}"
+
+    def devices(self) -> Sequence[str]:
+        return self._names
+
+    def start(
+        self,
+        job: GenerationJob,
+        devices: Sequence[str],
+        folder: Path,
+        ended: Callable[[Outcome], None],
+    ) -> Host:
+        path = folder / f"generation{job.generation}.json"
+        asked = {"kind": job.kind, "job": asdict(job), "output": str(folder / "output.log")}
+        write_aside(path, asked)
+        environment = dict(os.environ)
+        if self._provider == "cuda":
+            numbers = (device.partition(":")[2] for device in devices)
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(numbers)
+        with (folder / "output.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "tensoropt.elastic.engines.keeper", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # it outlives the coordinator, and hears no Ctrl-C
+            )
+        return _LocalHost(process.pid, path, ended, process)
+
+    def find(
+        self, facts: Mapping[str, Any], folder: Path, ended: Callable[[Outcome], None]
+    ) -> Host | None:
+        pid, path = int(facts["pid"]), folder / str(facts["file"])
+        if started_at(pid) != facts["started_at"]:
+            return None
+        return _LocalHost(pid, path, ended, None)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _LocalHost:
+    def __init__(
+        self,
+        pid: int,
+        path: Path,
+        ended: Callable[[Outcome], None],
+        process: subprocess.Popen[bytes] | None,
+    ) -> None:
+        self._pid, self._path, self._process = pid, path, process
+        self._started_at = started_at(pid)
+        self._descriptor = os.pidfd_open(pid)
+        self._over = threading.Event()
+        threading.Thread(target=self._wait, args=(ended,), daemon=True).start()
+
+    def facts(self) -> dict[str, Any]:
+        return {"pid": self._pid, "file": self._path.name, "started_at": self._started_at}
+
+    def kill(self) -> None:
+        """End the launcher, which ends its ranks; where it does not in time, its guardian does."""
+        for number, patience_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, number)
+            if self._over.wait(patience_s):
+                return
+
+    def _wait(self, ended: Callable[[Outcome], None]) -> None:
+        select.select([self._descriptor], [], [])
+        if self._process is not None:
+            self._process.wait()
+        self._over.set()
+        ended(_outcome(self._path))
+
+
+def _outcome(path: Path) -> Outcome:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = {}
+    path.unlink(missing_ok=True)
+    if "result" in found or "error" in found:
+        return {name: found[name] for name in ("result", "error") if name in found}
+    return {"error": "its launcher was killed"}
+
+
+def started_at(pid: int) -> int | None:
+    """Return when a process started, in ticks since the machine did; None if there is none.
+
+    With its number that tells it from another one that got the number later.
+    """
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = facts.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
