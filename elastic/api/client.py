@@ -140,7 +140,7 @@ class Client:
         return pending.result() if wait else pending
 
     def _ask(self, ask: Callable[[Http], _Answer]) -> _Answer:
-        return ask(self._http or self._address())
+        return _understood(self._http or self._address(), ask)
 
     def _address(self) -> Http:
         """Return where the job is now: it may have gone on elsewhere."""
@@ -157,7 +157,7 @@ class Client:
         end = time.monotonic() + _GONE_S
         while (address := self._folder.find_address()) is not None:
             try:
-                return ask(Http(address.url, address.token))
+                return _understood(Http(address.url, address.token), ask)
             except NoAnswerError:
                 if time.monotonic() > end:
                     raise
@@ -169,6 +169,14 @@ class Client:
         if status is None:
             raise UserError(f"job '{folder.name}': never started")
         return status
+
+
+def _understood(http: Http, ask: Callable[[Http], _Answer]) -> _Answer:
+    """Return the answer. Raises `UserError` for JSON that is not that of a job's API."""
+    try:
+        return ask(http)
+    except (KeyError, TypeError):
+        raise UserError(f"{http.url}: expected an answer of a job's API, got: other JSON") from None
 
 
 class PendingSwitch:
