@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.generation.work import run_generation
 from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.launch.workers import Worker
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.training.data.npz import open_dataset
+from tensoropt.runtime.training.data.open import open_dataset
 from tensoropt.runtime.training.job import TrainResult
 from tensoropt.runtime.training.plan import TrainingPlan
 
@@ -21,7 +20,7 @@ def _check(job: GenerationJob) -> Plan:
     """Return the plan, after looking at what may have changed since the job began."""
     check_provider(job)
     plan = TrainingPlan.of(Plan.load(job.plan))
-    open_dataset(Path(str(job.data)), plan.plan.inputs, plan.batch)
+    open_dataset(str(job.data), plan.plan.inputs, plan.batch, job.shuffle)
     return plan.plan
 
 

@@ -15,7 +15,7 @@ from tensoropt.runtime.training.checkpoint import (
     find_checkpoint,
     path_of,
 )
-from tensoropt.runtime.training.data.npz import open_dataset
+from tensoropt.runtime.training.data.open import open_dataset
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.log import check_log
 from tensoropt.runtime.training.plan import TrainingPlan
@@ -33,7 +33,7 @@ def check_training(job: TrainJob) -> Plan:
     if job.model is not None:
         plan.plan.check_model(Path(job.model))
     if job.data is not None:
-        open_dataset(Path(job.data), plan.plan.inputs, plan.batch)
+        open_dataset(job.data, plan.plan.inputs, plan.batch, job.shuffle)
     progress = Progress()
     if job.resume is None and plan.start == "checkpoint":
         raise UserError(

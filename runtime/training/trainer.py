@@ -15,7 +15,9 @@ from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.checkpoint import Progress
-from tensoropt.runtime.training.data.npz import Ahead, Dataset, open_dataset
+from tensoropt.runtime.training.data.ahead import Ahead
+from tensoropt.runtime.training.data.open import open_dataset
+from tensoropt.runtime.training.data.source import Parts
 from tensoropt.runtime.training.diagnose import first_not_finite
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.labels import check_labels, describe_integers
@@ -67,8 +69,7 @@ class Trainer:
         self._threads, self._comm = threads, comm
         self._waited_s = 0.0
         self._scale = self._loss_scale()
-        self._data = self._dataset()
-        self._ahead = Ahead(self._read) if job.provider != "cpu" else None
+        self._ahead = self._data_ahead()
 
     def constant_bytes(self) -> int:
         return self._step.constant_bytes()
@@ -76,9 +77,14 @@ class Trainer:
     def nodes_on_cpu(self) -> int | None:
         return self._step.nodes_on_cpu()
 
-    def _dataset(self) -> Dataset:
-        place = Path(str(self.job.data))
-        return open_dataset(place, self.plan.plan.inputs, self.plan.batch, self.job.shuffle)
+    def _data_ahead(self) -> Ahead:
+        """Open the data, to read the rank's parts for the steps that the job asks for."""
+        inputs, size = self.plan.plan.inputs, self.plan.batch
+        self.data = open_dataset(str(self.job.data), inputs, size, self.job.shuffle)
+        bounds = {t.name: [int(n) for n in t.shape] for t in inputs}
+        parts: Parts = {t.name: t.layout.bounds(bounds[t.name], self._comm.rank) for t in inputs}
+        end = self.progress.samples + self.job.steps * self.plan.samples_per_step
+        return Ahead(lambda position: self.data.read(position, parts), size, end)
 
     def _loss_scale(self) -> LossScale | None:
         if not self.plan.scales_loss:
@@ -124,6 +130,7 @@ class Trainer:
         """Go on from there, with a state that is that of ``progress``."""
         self.progress = progress
         self._scale = self._loss_scale()
+        self._ahead.start(progress.samples)
 
     def _prepare(self, rate: float) -> None:
         self._step.start()
@@ -156,16 +163,8 @@ class Trainer:
         self._step.feed(batch)
 
     def _batch(self, micro: int) -> Mapping[str, Array]:
-        """Return the rank's part of one micro-batch; a device computes while the next is read."""
-        position = self.progress.samples + micro * self.plan.batch
-        if self._ahead is None:
-            return self._read(position)
-        return self._ahead.get(position, position + self.plan.batch)
-
-    def _read(self, position: int) -> dict[str, Array]:
-        rank = self._comm.rank
-        parts = {t: t.layout.bounds([int(n) for n in t.shape], rank) for t in self.plan.plan.inputs}
-        return {t.name: self._data.read(t, position, part) for t, part in parts.items()}
+        """Return the rank's part of one micro-batch; the next ones are read meanwhile."""
+        return self._ahead.get(self.progress.samples + micro * self.plan.batch)
 
     def _agree(self, loss: float, ask: int) -> bool:
         """Return whether the step is good on every rank."""

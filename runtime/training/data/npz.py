@@ -1,19 +1,14 @@
-"""Training data: .npz files keyed by input, samples first, read as one endless row of samples.
+"""Training data in .npz files: an array for every input, samples first.
 
-Epoch after epoch, the files in sorted order; shuffled, both the files and the samples in each file
-come in an order drawn anew for every epoch. So a position in that row, which checkpoints hold, says
-which samples follow.
+Files are read where they lie; a compressed array is unpacked as a whole.
 """
 
 from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -24,11 +19,11 @@ from tensoropt.runtime.session.inputs import as_dtype, check_dtype
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.support.npz import NpzArray, npz_headers
+from tensoropt.runtime.training.data.files import Unchanged
+from tensoropt.runtime.training.data.order import by_unit
+from tensoropt.runtime.training.data.source import Batch, Parts, joined
 
-__all__ = ["Ahead", "Dataset", "open_dataset"]
-
-Batch = dict[str, Array]
-"""Arrays by input."""
+__all__ = ["NpzFiles"]
 
 
 @dataclass(frozen=True)
@@ -38,94 +33,52 @@ class _File:
     samples: int
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """Samples for ``inputs`` in ``files``; ``shuffle`` is the seed of their order, None for none.
+class NpzFiles:
+    """The samples in .npz files, for ``inputs``; a file is a unit of their order."""
 
-    Files are read where they lie, one at a time; a compressed array is unpacked as a whole.
-    """
+    window = None
 
-    files: tuple[_File, ...]
-    inputs: tuple[Tensor, ...]
-    shuffle: int | None = None
+    def __init__(self, paths: Sequence[Path], inputs: Sequence[Tensor]) -> None:
+        """Read all headers; raises `UserError` for a missing or unfit array."""
+        self._files = [_file(path, inputs) for path in paths]
+        self._dtypes = {tensor.name: dtype_of(tensor.dtype) for tensor in inputs}
+        self._unpacked = _Unpacked()
+        self.counts = [file.samples for file in self._files]
+        self._firsts = np.cumsum(self.counts) - self.counts
+        self._unchanged = Unchanged(paths, self.counts)
+        self.facts = self._unchanged.facts("npz")
 
-    @property
-    def samples(self) -> int:
-        return sum(file.samples for file in self.files)
+    def take(self, ids: Array, parts: Parts) -> Batch:
+        """Return ``parts`` of the samples ``ids``; see `Samples.take`."""
+        return {name: self._part(ids[rows], name, rest) for name, (rows, *rest) in parts.items()}
 
-    def read(self, tensor: Tensor, position: int, part: tuple[slice, ...]) -> Array:
-        """Return ``part`` of the batch of an input that begins at sample ``position``.
-
-        Only the samples of the part are read. Raises `UserError` where a file is damaged.
-        """
-        rows, rest = part[0], part[1:]
-        found = [
-            self._rows(number, tensor, where)[(slice(None), *rest)]
-            for number, where in self._runs(position + rows.start, position + rows.stop)
-        ]
-        return found[0] if len(found) == 1 else np.concatenate(found)
-
-    def _runs(self, start: int, stop: int) -> Iterator[tuple[int, slice | Array]]:
-        """Yield file numbers and rows that samples ``start`` to ``stop`` - 1 lie in, in order."""
-        while start < stop:
-            epoch, offset = divmod(start, self.samples)
-            order = _order(self.shuffle, epoch, len(self.files))
-            for place, (first, last) in enumerate(self._bounds(order)):
-                if first <= offset < last:
-                    count = min(stop - start, last - offset)
-                    begin = offset - first
-                    yield order[place], self._places(order[place], epoch, begin, begin + count)
-                    start, offset = start + count, offset + count
-                if start == stop:
-                    return
-
-    def _bounds(self, order: Sequence[int]) -> Iterator[tuple[int, int]]:
-        return pairwise(accumulate((self.files[number].samples for number in order), initial=0))
-
-    def _places(self, number: int, epoch: int, start: int, stop: int) -> slice | Array:
-        if self.shuffle is None:
-            return slice(start, stop)
-        return _permutation(self.shuffle, epoch, number, self.files[number].samples)[start:stop]
-
-    def _rows(self, number: int, tensor: Tensor, rows: slice | Array) -> Array:
-        file = self.files[number]
-        array, dtype = file.arrays[tensor.name], dtype_of(tensor.dtype)
-        if array.offset is None:
-            return as_dtype(self._unpacked.get(file.path, tensor.name)[rows], dtype)
-        try:
-            mapped = _mapped(file.path, array, array.offset)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{file.path}: '{tensor.name}': {one_line(error)}") from None
-        return as_dtype(np.array(mapped[rows]), dtype)
-
-    @cached_property
-    def _unpacked(self) -> _Unpacked:
-        return _Unpacked()
-
-
-class Ahead:
-    """Reads batches, and the one that follows while the one that was asked for is computed."""
-
-    def __init__(self, read: Callable[[int], Batch]) -> None:
-        self._read = read
-        self._pool = ThreadPoolExecutor(1)
-        self._found: tuple[int, Future[Batch]] | None = None
-
-    def get(self, position: int, following: int) -> Batch:
-        """Return what ``read`` gives for ``position``; ``following`` is asked for next."""
-        found, self._found = self._found, None
-        is_there = found is not None and found[0] == position
-        future = (
-            found[1] if found is not None and is_there else self._pool.submit(self._read, position)
+    def _part(self, ids: Array, name: str, rest: Sequence[slice]) -> Array:
+        return joined(
+            [
+                (where, self._rows(number, name, rows, rest))
+                for number, where, rows in by_unit(ids, self._firsts)
+            ]
         )
-        batch = future.result()
-        self._found = following, self._pool.submit(self._read, following)
-        return batch
+
+    def _rows(self, number: int, name: str, rows: slice | Array, rest: Sequence[slice]) -> Array:
+        file = self._files[number]
+        self._unchanged.check(number)
+        array, dtype = file.arrays[name], self._dtypes[name]
+        if array.offset is None:
+            whole = self._unpacked.get(file.path, name)
+        else:
+            whole = _mapped(file.path, name, array, array.offset)
+        found = whole[(slice(None), *rest)][rows]
+        # A slice of a mapped file is read when it is copied, which is to happen here.
+        return as_dtype(np.array(found) if isinstance(rows, slice) else np.asarray(found), dtype)
 
 
-def _mapped(path: Path, array: NpzArray, offset: int) -> Array:
+def _mapped(path: Path, name: str, array: NpzArray, offset: int) -> Array:
     order: Literal["F", "C"] = "F" if array.is_fortran else "C"
-    return np.memmap(path, array.dtype, "r", offset, array.shape, order)
+    try:
+        return np.memmap(path, array.dtype, "r", offset, array.shape, order)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: '{name}': {one_line(error)}") from None
 
 
 class _Unpacked:
@@ -145,41 +98,6 @@ class _Unpacked:
             except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
                 raise UserError(f"{path}: array '{name}' is damaged: {one_line(error)}") from None
         return self.arrays[name]
-
-
-@lru_cache(maxsize=2)
-def _order(shuffle: int | None, epoch: int, files: int) -> list[int]:
-    if shuffle is None:
-        return list(range(files))
-    return [int(i) for i in np.random.default_rng([shuffle, epoch]).permutation(files)]
-
-
-@lru_cache(maxsize=2)
-def _permutation(shuffle: int, epoch: int, file: int, samples: int) -> Array:
-    return np.random.default_rng([shuffle, epoch, file]).permutation(samples)
-
-
-def open_dataset(
-    place: Path, inputs: Sequence[Tensor], batch: int, shuffle: int | None = None
-) -> Dataset:
-    """Return the data in ``place``, a file or a folder, after reading all headers.
-
-    Raises `UserError` for a missing or unfit array, and for fewer samples than ``batch``.
-    """
-    files = tuple(_file(path, inputs) for path in _paths(place))
-    found = Dataset(files, tuple(inputs), shuffle)
-    if found.samples < batch:
-        raise UserError(f"{place}: expected at least a batch of {batch}, got: {found.samples}")
-    return found
-
-
-def _paths(place: Path) -> list[Path]:
-    if not place.is_dir():
-        return [place]
-    paths = sorted(place.glob("*.npz"))
-    if not paths:
-        raise UserError(f"{place}: expected .npz files in the folder, got: none")
-    return paths
 
 
 def _file(path: Path, inputs: Sequence[Tensor]) -> _File:

@@ -11,7 +11,8 @@ from handmade_classifier import Classifier
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.session import rank_session
-from tensoropt.runtime.training.data.npz import Dataset, open_dataset
+from tensoropt.runtime.training.data.open import open_dataset
+from tensoropt.runtime.training.data.source import Source
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import TrainingStep
@@ -19,13 +20,12 @@ from tensoropt.runtime.training.step import TrainingStep
 STEPS, RATE = 50, 0.01
 
 
-def batch(plan: TrainingPlan, data: Dataset, micro: int) -> dict[str, np.ndarray]:
-    start = micro * plan.batch
+def batch(plan: TrainingPlan, data: Source, micro: int) -> dict[str, np.ndarray]:
     whole = {t.name: tuple(slice(0, n) for n in t.shape) for t in plan.plan.inputs}
-    return {t.name: data.read(t, start, whole[t.name]) for t in plan.plan.inputs}
+    return data.read(micro * plan.batch, whole)
 
 
-def in_place(plan: TrainingPlan, data: Dataset) -> tuple[list[float], Held]:
+def in_place(plan: TrainingPlan, data: Source) -> tuple[list[float], Held]:
     held = Held(plan, 0)
     step = TrainingStep(plan, held, 1)
     held.load()
@@ -43,7 +43,7 @@ def in_place(plan: TrainingPlan, data: Dataset) -> tuple[list[float], Held]:
     return losses, held
 
 
-def apart(plan: TrainingPlan, data: Dataset) -> tuple[list[float], dict[str, np.ndarray]]:
+def apart(plan: TrainingPlan, data: Source) -> tuple[list[float], dict[str, np.ndarray]]:
     """The same, every output an array that ONNX Runtime makes."""
     first, second = (rank_session(p, 1) for p in (plan.plan.graph(0), plan.update_graph(0)))
     held = Held(plan, 0)

@@ -1,0 +1,179 @@
+"""Training data in Parquet and Arrow files: a column for every input, a row for every sample.
+
+They are read by row groups (in Arrow files: record batches), of which the ones in use are kept. So
+a seed mixes the samples of some groups at a time, drawn from all files; each group is then read
+once per epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.training.data.columns import column_of
+from tensoropt.runtime.training.data.files import Unchanged
+from tensoropt.runtime.training.data.order import by_unit
+from tensoropt.runtime.training.data.source import Batch, Parts, joined
+
+__all__ = ["WINDOW_BYTES", "ArrowFiles"]
+
+WINDOW_BYTES = 1 << 28
+"""Samples of so many bytes are mixed with each other, at least one row group."""
+
+_OPEN_FILES = 16
+
+
+class ArrowFiles:
+    """The rows of files of one ``kind``, "parquet" or "arrow"; a row group is a unit.
+
+    Arrays of groups are kept for each input: for an order that ``is_shuffled`` as many as a window
+    has, otherwise one.
+    """
+
+    def __init__(
+        self, kind: str, paths: Sequence[Path], inputs: Sequence[Tensor], *, is_shuffled: bool
+    ) -> None:
+        """Read the schema and the sizes of all groups; raises `UserError` for unfit columns."""
+        opened = _ParquetFile if kind == "parquet" else _ArrowFile
+        self._file = lru_cache(_OPEN_FILES)(lambda number: opened(paths[number], inputs))
+        found = [self._file(number).counts() for number in range(len(paths))]
+        self.counts = [count for counts in found for count in counts]
+        self._firsts = np.cumsum(self.counts) - self.counts
+        self._groups = list(_places(found))
+        self.window = max(1, WINDOW_BYTES // sum(map(_sample_bytes, inputs)))
+        capacity = max(self.counts, default=0) + (self.window if is_shuffled else 0)
+        self._kept = {tensor.name: _Kept(capacity) for tensor in inputs}
+        self._unchanged = Unchanged(paths, [sum(counts) for counts in found])
+        self.facts = self._unchanged.facts(kind)
+
+    def take(self, ids: Array, parts: Parts) -> Batch:
+        """Return ``parts`` of the samples ``ids``; see `Samples.take`."""
+        return {name: self._part(ids[rows], name, rest) for name, (rows, *rest) in parts.items()}
+
+    def _part(self, ids: Array, name: str, rest: Sequence[slice]) -> Array:
+        return joined(
+            [
+                # The array that is kept stays ours.
+                (where, np.array(self._group(unit, name, rest)[rows]))
+                for unit, where, rows in by_unit(ids, self._firsts)
+            ]
+        )
+
+    def _group(self, unit: int, name: str, rest: Sequence[slice]) -> Array:
+        number, group, row = self._groups[unit]
+        self._unchanged.check(number)
+
+        def read() -> Array:
+            values = self._file(number).values(name, group)
+            if len(values) != self.counts[unit]:
+                self._unchanged.fail(
+                    number, f"{len(values)} rows in group {group}", f"{self.counts[unit]}"
+                )
+            return self._file(number).columns[name].array(values, row)[(slice(None), *rest)]
+
+        bounds = [(part.start, part.stop) for part in rest]
+        return self._kept[name].get((unit, *bounds), read)
+
+
+class _ParquetFile:
+    """A Parquet file, as far as ``inputs`` need it."""
+
+    def __init__(self, path: Path, inputs: Sequence[Tensor]) -> None:
+        self._path = path
+        with _one_line_of(path):
+            self._file = pyarrow.parquet.ParquetFile(path)
+        schema = self._file.schema_arrow
+        self.columns = {tensor.name: column_of(str(path), schema, tensor) for tensor in inputs}
+
+    def counts(self) -> list[int]:
+        """Return the rows of every group."""
+        held = self._file.metadata
+        return [held.row_group(group).num_rows for group in range(held.num_row_groups)]
+
+    def values(self, name: str, group: int) -> pa.ChunkedArray:
+        with _one_line_of(self._path):
+            # Ranks share the cores, and a step is computed meanwhile.
+            table = self._file.read_row_group(group, columns=[name], use_threads=False)
+        return table.column(name)
+
+
+class _ArrowFile:
+    """An Arrow file, as far as ``inputs`` need it; what is not compressed is read where it lies."""
+
+    def __init__(self, path: Path, inputs: Sequence[Tensor]) -> None:
+        self._path = path
+        with _one_line_of(path):
+            self._mapped = pa.memory_map(str(path))
+            schema = pyarrow.ipc.open_file(self._mapped).schema
+        self.columns = {tensor.name: column_of(str(path), schema, tensor) for tensor in inputs}
+        self._files = {tensor.name: self._reader(tensor.name) for tensor in inputs}
+        self._smallest = min(inputs, key=_sample_bytes).name
+
+    def _reader(self, name: str) -> pyarrow.ipc.RecordBatchFileReader:
+        """Return a reader that unpacks one column, not all."""
+        place = self.columns[name].place
+        options = pyarrow.ipc.IpcReadOptions(included_fields=[place], use_threads=False)
+        return pyarrow.ipc.open_file(self._mapped, options=options)
+
+    def counts(self) -> list[int]:
+        """Return the rows of every record batch."""
+        numbers = range(self._files[self._smallest].num_record_batches)
+        return [len(self.values(self._smallest, number)) for number in numbers]
+
+    def values(self, name: str, group: int) -> pa.ChunkedArray:
+        with _one_line_of(self._path):
+            return pa.chunked_array([self._files[name].get_batch(group).column(0)])
+
+
+class _Kept:
+    """Arrays that were used last, of at most ``capacity`` samples or a single one."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity, self._samples = capacity, 0
+        self._arrays: OrderedDict[object, Array] = OrderedDict()
+
+    def get(self, key: object, read: Callable[[], Array]) -> Array:
+        """Return the array of ``key``, which is ``read`` where it is not kept."""
+        if key in self._arrays:
+            self._arrays.move_to_end(key)
+            return self._arrays[key]
+        self._arrays[key] = found = read()
+        self._samples += len(found)
+        while self._samples > self._capacity and len(self._arrays) > 1:
+            self._samples -= len(self._arrays.popitem(last=False)[1])
+        return found
+
+
+@contextmanager
+def _one_line_of(path: Path) -> Iterator[None]:
+    """Make what pyarrow raises a `UserError`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path}: {one_line(error)}") from None
+
+
+def _sample_bytes(tensor: Tensor) -> int:
+    return math.prod(int(size) for size in tensor.shape[1:]) * dtype_of(tensor.dtype).itemsize
+
+
+def _places(found: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield the file, the number in it and the first row of every group."""
+    for number, counts in enumerate(found):
+        for group, row in enumerate(accumulate(counts[:-1], initial=0) if counts else ()):
+            yield number, group, row

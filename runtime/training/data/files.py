@@ -1,0 +1,64 @@
+"""Files of samples: which there are, and whether they stay what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.training.data.source import Facts
+
+__all__ = ["Unchanged", "data_files"]
+
+
+def data_files(place: Path, kinds: Mapping[str, str]) -> tuple[str, list[Path]]:
+    """Return what kind of files ``place`` is or holds, in a folder sorted by name, and these.
+
+    ``kinds`` gives the kind by suffix. Raises `UserError` unless files of one kind are there.
+    """
+    if not place.is_dir():
+        return kinds.get(place.suffix.lower(), "npz"), [place]
+    paths = sorted(path for path in place.iterdir() if path.suffix.lower() in kinds)
+    found = sorted({kinds[path.suffix.lower()] for path in paths})
+    if not found:
+        raise UserError(f"{place}: expected {_suffixes(kinds)} files in the folder, got: none")
+    if len(found) > 1:
+        raise UserError(f"{place}: expected files of one kind, got: {' and '.join(found)}")
+    return found[0], paths
+
+
+def _suffixes(kinds: Mapping[str, str]) -> str:
+    *others, last = kinds
+    return f"{', '.join(others)} or {last}"
+
+
+class Unchanged:
+    """The sizes of files when a job began, and the ``counts`` of samples that they then held."""
+
+    def __init__(self, paths: Sequence[Path], counts: Sequence[int]) -> None:
+        self._paths, self._counts = list(paths), list(counts)
+        self._sizes = [_size(path) for path in paths]
+
+    def facts(self, kind: str) -> Facts:
+        names = [path.name for path in self._paths]
+        return Facts(kind, sum(self._counts), tuple(zip(names, self._counts, strict=True)))
+
+    def check(self, number: int) -> None:
+        """Raise `UserError` where the size of a file is not what it was."""
+        before = self._sizes[number]
+        if (now := _size(self._paths[number])) != before:
+            count = self._counts[number]
+            self.fail(number, f"{now} bytes", f"{before} bytes with {count} samples")
+
+    def fail(self, number: int, got: str, expected: str) -> NoReturn:
+        """Raise `UserError`: a file has something else than when the job began."""
+        path = self._paths[number]
+        raise UserError(f"{path}: has {got}, expected {expected} as when the job began")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise UserError(f"{path}: {one_line(error)}") from None

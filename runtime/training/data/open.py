@@ -1,0 +1,69 @@
+"""What the flag --data names, opened: files by their suffix, or code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.data.dataset import Dataset
+from tensoropt.runtime.training.data.files import data_files
+from tensoropt.runtime.training.data.npz import NpzFiles
+from tensoropt.runtime.training.data.python import RandomAccess, factory_in, made
+from tensoropt.runtime.training.data.samples import PythonSamples
+from tensoropt.runtime.training.data.source import Samples, Source
+from tensoropt.runtime.training.data.stream import StreamSource
+
+__all__ = ["open_dataset"]
+
+_KINDS = {".npz": "npz", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+
+
+def open_dataset(
+    place: str | Path, inputs: Sequence[Tensor], batch: int, shuffle: int | None = None
+) -> Source:
+    """Return the data that ``place`` names, a file, a folder or a factory of a module.
+
+    Of files all headers are read, of code the first sample is made; ``shuffle`` is the seed of the
+    order. Raises `UserError` for what does not fit, and for fewer samples than ``batch``.
+    """
+    named = factory_in(str(place))
+    if named is None:
+        source: Source = Dataset(_files(Path(place), inputs, shuffle), shuffle)
+    else:
+        source = _made(str(place), *named, inputs, shuffle)
+    samples = source.facts.samples
+    if samples is not None and samples < batch:
+        raise UserError(f"{place}: expected at least a batch of {batch}, got: {samples}")
+    if named is not None:
+        source.read(0, {t.name: tuple(slice(0, int(n)) for n in (1, *t.shape[1:])) for t in inputs})
+    return source
+
+
+def _files(place: Path, inputs: Sequence[Tensor], shuffle: int | None) -> Samples:
+    kind, paths = data_files(place, _KINDS)
+    if kind == "npz":
+        return NpzFiles(paths, inputs)
+    try:
+        from tensoropt.runtime.training.data.arrow import ArrowFiles
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise UserError(
+            f"{place}: {kind} files need pyarrow, expected: pip install 'tensoropt[arrow]'"
+        ) from None
+    return ArrowFiles(kind, paths, inputs, is_shuffled=shuffle is not None)
+
+
+def _made(
+    place: str, module: str, name: str, inputs: Sequence[Tensor], shuffle: int | None
+) -> Source:
+    source = made(place, module, name)
+    if isinstance(source, RandomAccess):
+        samples = PythonSamples(place, source, inputs)
+        if samples.facts.samples is not None or shuffle is None:
+            return Dataset(samples, shuffle)
+    elif shuffle is None:
+        return StreamSource(place, source, inputs)
+    raise UserError(f"--shuffle: {place} is a stream, expected it to shuffle by itself")
