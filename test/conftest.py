@@ -4,10 +4,13 @@ Examples of hypothesis may take their time to be drawn: other work may be on the
 
 A shell has what it starts in the background ignore Ctrl-C, nohup the end of the terminal, and so
 does all that this starts in turn: tests of these signals need them back.
+
+Ranks that meet over TCP share a secret of these tests, not the one in a person's home.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -18,6 +21,8 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("shared", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+os.environ["TENSOROPT_SECRET"] = "a secret of all the ranks of tests"
 
 sys.path[:0] = sorted(str(path) for path in Path(__file__).parent.iterdir() if path.is_dir())
 

@@ -113,13 +113,13 @@ def started(mark: str, plan: Path, ranks: int, folder: Path, *, alone: bool) -> 
         port = server.getsockname()[1]
     between = MeetingNames(port)
     own |= {
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
         "WORLD_SIZE": str(ranks),
         "TENSOROPT_START_TIMEOUT_S": str(MEETING_S),
-        "TENSOROPT_JOB_KEY": f"key of the job {mark}",
+        "TENSOROPT_SECRET": f"secret of the job {mark}",
     }
     places = [
-        {"RANK": str(r), "MASTER_PORT": str(between.port if r else port)} for r in range(ranks)
+        {"RANK": str(r), "MASTER_ADDR": between.address if r else "127.0.0.1"} for r in range(ranks)
     ]
     processes = [_process(command, {**os.environ, **own, **place}) for place in places]
     return Job(mark, folder, between, processes, port)

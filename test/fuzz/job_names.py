@@ -46,15 +46,17 @@ class FolderNames:
 
 
 class MeetingNames(socketserver.ThreadingTCPServer):
-    """Hands on what ranks at ``port`` here say to rank 0 at another one, and what it answers."""
+    """Hands on what ranks say that come to ``address`` to rank 0, which is at the same port of
+    127.0.0.1, and what it answers."""
+
+    address = "127.0.0.2"
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, rank_0: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
-        self.rank_0 = rank_0
-        self.port = int(self.server_address[1])
+    def __init__(self, port: int) -> None:
+        super().__init__((self.address, port), _Connection)
+        self.rank_0 = ("127.0.0.1", port)
         self._found: set[str] = set()
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -75,7 +77,7 @@ class _Connection(socketserver.BaseRequestHandler):
     server: MeetingNames
 
     def handle(self) -> None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server.rank_0)) as hub:
+        with suppress(OSError), socket.create_connection(self.server.rank_0) as hub:
             said = threading.Thread(target=_hand_on, args=(self.request, hub, None), daemon=True)
             said.start()
             _hand_on(hub, self.request, self.server.hear)

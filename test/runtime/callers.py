@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 import socket
 import sys
@@ -20,19 +21,27 @@ CODE = (
     "except UserError as error:\n"
     "    sys.exit(f'error: {error}')\n"
 )
+SECRET = os.environ["TENSOROPT_SECRET"]
 RANK = [sys.executable, "-c", CODE]
 
 
-def proof(key: str, who: str, hello: str, nonce: str) -> str:
+def proof(key: str, who: str, hello: str, nonce: str, said: str = "") -> str:
     """What only those can say who know the key."""
-    message = f"{who}\n{hello}\n{nonce}".encode()
+    message = f"{who}\n{hello}\n{nonce}\n{said}".encode()
     return hmac.new(key.encode(), message, hashlib.sha256).hexdigest()
+
+
+def hello_of(port: int, role: str, rank: object, size: object, *, job: str = "", token: str = "-"):
+    """The first line of a rank that is to meet others at this port."""
+    parts = f"{job},port={port}".lstrip(",")
+    return f"tensoropt 3 {role} {rank} {size} machine {parts} {token} {secrets.token_hex(16)}"
 
 
 class Caller:
     """A connection to rank 0's port, with lines both ways."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         end = time.monotonic() + LIMIT_S
         while True:
             try:
@@ -54,20 +63,28 @@ class Caller:
             return ""
 
     def introduce(
-        self, role: str, rank: int, size: int, *, job: str = "-", token: str = "-", key: str = ""
+        self,
+        role: str,
+        rank: object,
+        size: object,
+        *,
+        job: str = "",
+        token: str = "-",
+        key: str = SECRET,
     ) -> str:
-        """Say who this is and prove it; returns the hub's answer, after checking its proof."""
-        nonce = secrets.token_hex(16)
-        hello = f"tensoropt 2 {role} {rank} {size} machine {job} {token} {nonce}"
+        """Say who this is and prove it; returns the hub's answer without its proof."""
+        hello = hello_of(self.port, role, rank, size, job=job, token=token)
         self.say(hello)
         verb, challenge = self.line().split(maxsplit=1)
         if verb != "challenge":
             return f"{verb} {challenge}"
         self.say(f"proof {proof(key, 'rank', hello, challenge)}")
         answer = self.line()
-        if answer.startswith("accepted"):
-            assert answer.split()[2] == proof(key, "hub", hello, challenge)
-        return answer
+        if answer.startswith("refused "):
+            return answer
+        verb, proved, rest = answer.split(maxsplit=2)
+        assert proved == proof(key, "hub", hello, challenge, f"{verb} {rest}")
+        return f"{verb} {rest}"
 
     def hang_up(self) -> None:
         self._file.close()

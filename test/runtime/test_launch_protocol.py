@@ -36,31 +36,31 @@ def whole(first: subprocess.Popen[str], port: int) -> None:
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "refused not a rank of tensoropt"),
-        (b"\x00\xff\x16\x03\x01\n", "refused not a rank of tensoropt"),
-        (b"x" * 600, "refused a line that does not end"),
-        (b"tensoropt 1 control 1 2 m\n", "refused protocol version 1, expected 2: all ranks need"),
-        (b"tensoropt \x1b[2J control\n", "refused protocol version ?[2J, expected 2"),
+        (b"GET / HTTP/1.1\r\n\r\n", "refused line"),
+        (b"\x00\xff\x16\x03\x01\n", "refused line"),
+        (b"x" * 600, "refused line"),
+        (b"tensoropt 1 control 1 2 m\n", "refused version"),
+        (b"tensoropt \x1b[2J control\n", "refused version"),
     ],
 )
 def test_strangers_are_refused(call, asked: int, sent: bytes, answer: str) -> None:
     caller = call(asked)
     caller.say(sent)
-    assert caller.line().startswith(answer)
+    assert caller.line() == answer
     assert caller.line() == ""
 
 
 @pytest.mark.parametrize(
     ("hello", "answer"),
     [
-        (("control", "one", 2), "refused a first line that cannot be read"),
-        (("queen", 1, 2), "refused a first line that cannot be read"),
-        (("control", 1, ""), "refused a first line that cannot be read"),
-        (("control", 1, 3), "refused rank 1 has 3 ranks, expected 2 as on rank 0"),
-        (("control", 2, 2), "refused rank 2 does not exist, expected below 2"),
-        (("control", -1, 2), "refused rank -1 does not exist, expected below 2"),
-        (("control", 0, 2), "refused rank 0 is there already, expected every rank once"),
-        (("pmi", 1, 2), "refused rank 1 is there already"),
+        (("control", "one", 2), "denied a first line that cannot be read"),
+        (("queen", 1, 2), "denied a first line that cannot be read"),
+        (("control", 1, ""), "denied a first line that cannot be read"),
+        (("control", 1, 3), "denied rank 1 has 3 ranks, expected 2 as on rank 0"),
+        (("control", 2, 2), "denied rank 2 does not exist, expected below 2"),
+        (("control", -1, 2), "denied rank -1 does not exist, expected below 2"),
+        (("control", 0, 2), "denied rank 0 is there already, expected every rank once"),
+        (("pmi", 1, 2), "denied rank 1 is there already"),
     ],
 )
 def test_ranks_that_are_no_rank_are_refused(
@@ -91,7 +91,7 @@ def test_noise_does_not_disturb(call, first: subprocess.Popen[str], port: int) -
     noise = random.Random(0)
     for _ in range(300):
         caller = call(port)
-        start = noise.choice((b"", b"tensoropt 2 ", b"tensoropt 2 control 9 2 m - - 0\n"))
+        start = noise.choice((b"", b"tensoropt 3 ", b"tensoropt 3 control 9 2 m - - 0\n"))
         caller.say(start + noise.randbytes(noise.randrange(200)) + noise.choice((b"", b"\n")))
         if noise.random() < 0.5:
             caller.hang_up()

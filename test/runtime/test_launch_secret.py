@@ -1,22 +1,21 @@
-"""A job's key and identity: strangers get nothing, ranks of two jobs do not mix."""
+"""The secret and the identity of a job: strangers get nothing, ranks of two jobs do not mix."""
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from callers import RANK, proof
+from callers import RANK, SECRET, hello_of, proof
 from launched import LIMIT_S, RUN, ends, free_port, run, start_rank, variables
 
-KEY = "correct horse battery staple"
 OTHER = "incorrect horse battery staple"
-KEYED = {"TENSOROPT_JOB_KEY": KEY}
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def port() -> int:
 @pytest.fixture
 def first(port: int) -> Iterator[subprocess.Popen[str]]:
     """Rank 0 of 2, that waits for the other."""
-    process = start_rank(RANK, variables(0, 2, port, **KEYED))
+    process = start_rank(RANK, variables(0, 2, port))
     yield process
     process.kill()
     process.communicate()
@@ -35,55 +34,94 @@ def first(port: int) -> Iterator[subprocess.Popen[str]]:
 
 def whole(first: subprocess.Popen[str], port: int) -> None:
     """The real rank 1 comes, and the job is done."""
-    second = start_rank(RANK, variables(1, 2, port, **KEYED))
+    second = start_rank(RANK, variables(1, 2, port))
     assert ends([first, second]) == [(0, "2\n", "")] * 2
 
 
-def test_a_job_with_a_key() -> None:
-    assert run(3, RANK, **KEYED) == [(0, "3\n", "")] * 3
+def another(port: int, source: str) -> str:
+    """What a rank says whose secret, of this source, is not that of rank 0."""
+    return (
+        f"the secret of rank 0 at 127.0.0.1:{port} is another one, expected the same "
+        "TENSOROPT_SECRET, or the same ~/.config/tensoropt/secret, on every machine, got: that of "
+        f"{source}\n"
+    )
 
 
-@pytest.mark.parametrize("key", [OTHER, ""])
-def test_another_key(first: subprocess.Popen[str], port: int, key: str) -> None:
-    second = start_rank(RANK, variables(1, 2, port, TENSOROPT_JOB_KEY=key))
-    status, out, err = ends([second])[0]
-    text = f"error: refused by rank 0 at 127.0.0.1:{port}: its TENSOROPT_JOB_KEY is not that of"
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith(text)
-    assert KEY not in err and (not key or key not in err)
+@pytest.fixture
+def file(tmp_path: Path) -> dict[str, str]:
+    """Variables of ranks whose secret is in a file, which is not there yet."""
+    return {"TENSOROPT_SECRET": "", "XDG_CONFIG_HOME": str(tmp_path)}
+
+
+def test_a_secret_in_a_file(file: dict[str, str], tmp_path: Path) -> None:
+    """Nobody has made it: one of the ranks does, and all find the same."""
+    assert run(3, RANK, **file) == [(0, "3\n", "")] * 3
+    (made,) = (tmp_path / "tensoropt").iterdir()
+    assert (made.name, made.stat().st_mode & 0o7777) == ("secret", 0o600)
+    assert len(made.read_text()) == 65
+
+
+def test_a_file_that_others_may_read(port: int, file: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "tensoropt" / "secret"
+    path.parent.mkdir()
+    path.write_text(OTHER)
+    path.chmod(0o644)
+    text = f"error: {path}: others may read or change it, expected mode 600 (chmod 600 {path}), "
+    found = start_rank(RANK, variables(1, 2, port, **file))
+    assert ends([found]) == [(1, "", f"{text}got: 644\n")]
+
+
+@pytest.mark.parametrize("source", ["TENSOROPT_SECRET", "file"])
+def test_another_secret(
+    first: subprocess.Popen[str], port: int, file: dict[str, str], tmp_path: Path, source: str
+) -> None:
+    own = file if source == "file" else {"TENSOROPT_SECRET": OTHER}
+    second = start_rank(RANK, variables(1, 2, port, **own))
+    path = str(tmp_path / "tensoropt/secret") if source == "file" else source
+    assert ends([second]) == [(1, "", f"error: {another(port, path)}")]
     whole(first, port)
 
 
-def test_a_key_that_is_short(port: int) -> None:
-    second = start_rank(RANK, variables(1, 2, port, TENSOROPT_JOB_KEY="secret"))
-    text = "error: TENSOROPT_JOB_KEY: expected at least 16 characters, got: 6\n"
+def test_rank_0_tells_of_another_secret(call, port: int) -> None:
+    """Noise that comes later does not hide it."""
+    first = start_rank(RANK, variables(0, 2, port, TENSOROPT_START_TIMEOUT_S="1.5"))
+    assert call(port).introduce("control", 1, 2, key=OTHER) == "refused secret"
+    stranger = call(port)
+    stranger.say("GET / HTTP/1.1")
+    assert stranger.line() == "refused line"
+    text = "error: rank 1 of 2 did not come within 1.5 s (refused: a rank whose secret is not that "
+    assert ends([first]) == [(1, "", f"{text}of rank 0)\n")]
+
+
+def test_a_secret_that_is_short(port: int) -> None:
+    second = start_rank(RANK, variables(1, 2, port, TENSOROPT_SECRET="secret"))
+    text = "error: TENSOROPT_SECRET: expected 16 to 4096 characters, got: 6\n"
     assert ends([second]) == [(1, "", text)]
 
 
 def test_who_has_heard_a_rank_is_no_rank(call, first: subprocess.Popen[str], port: int) -> None:
     """What was said on one connection is worth nothing on another."""
-    nonce = secrets.token_hex(16)
-    hello = f"tensoropt 2 control 1 2 machine - - {nonce}"
+    hello = hello_of(port, "control", 1, 2)
     heard = call(port)
     heard.say(hello)
-    word = f"proof {proof(KEY, 'rank', hello, heard.line().split()[1])}"
+    word = f"proof {proof(SECRET, 'rank', hello, heard.line().split()[1])}"
     heard.say(word)
     assert heard.line().startswith("accepted ")
     heard.hang_up()
     replayed = call(port)
     replayed.say(f"{hello}\n{word}")
     assert replayed.line().startswith("challenge ")
-    assert replayed.line().startswith("refused its TENSOROPT_JOB_KEY is not that of rank 0")
+    assert replayed.line() == "refused secret"
     assert replayed.line() == ""
     whole(first, port)
 
 
 def test_the_hub_s_own_proof_is_no_rank_s(call, first: subprocess.Popen[str], port: int) -> None:
     caller = call(port)
-    hello = f"tensoropt 2 control 1 2 machine - - {secrets.token_hex(16)}"
+    hello = hello_of(port, "control", 1, 2)
     caller.say(hello)
-    caller.say(f"proof {proof(KEY, 'hub', hello, caller.line().split()[1])}")
-    assert caller.line().startswith("refused its TENSOROPT_JOB_KEY")
+    caller.say(f"proof {proof(SECRET, 'hub', hello, caller.line().split()[1])}")
+    assert caller.line() == "refused secret"
     whole(first, port)
 
 
@@ -99,37 +137,82 @@ def test_who_says_nothing_gets_nothing(call, first: subprocess.Popen[str], port:
     assert all(caller.line() == "" for caller in callers[::2])
 
 
-def test_who_does_not_know_the_key_is_no_rank_0() -> None:
+def test_who_never_stops_talking_is_cut_off(call, first: subprocess.Popen[str], port: int) -> None:
+    """Far more than what the kernels on the way would keep."""
+    caller = call(port)
+    with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+        for _ in range(1 << 10):
+            caller.say(b"x" * (1 << 20))
+    whole(first, port)
+
+
+def test_nobody_is_let_in_once_all_are_there(call, first: subprocess.Popen[str], port: int) -> None:
+    control, pmi = call(port), call(port)
+    token = control.introduce("control", 1, 2).split()[1]
+    silent = call(port)
+    assert pmi.introduce("pmi", 1, 2, token=token).startswith("accepted ")
+    assert control.line().startswith("ready ")
+    assert silent.line() == ""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+@pytest.fixture
+def taken() -> Iterator[socket.socket]:
     """A stranger that got the port before rank 0 did."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        rank = start_rank(RANK, variables(1, 2, port, **KEYED))
         server.settimeout(LIMIT_S)
-        connection, _ = server.accept()
-        with connection, connection.makefile("rb") as lines:
-            lines.readline()
-            connection.sendall(b"challenge 00\n")
-            lines.readline()
-            connection.sendall(b"accepted token " + b"0" * 64 + b"\n")
-            text = f"error: 127.0.0.1:{port} is no rank 0 of this job: it does not know TENSOROPT_"
-            status, _, err = ends([rank])[0]
-    assert (status, err.startswith(text)) == (1, True)
+        yield server
+
+
+def test_who_does_not_know_the_secret_is_no_rank_0(taken: socket.socket) -> None:
+    port = taken.getsockname()[1]
+    rank = start_rank(RANK, variables(1, 2, port))
+    connection, _ = taken.accept()
+    with connection, connection.makefile("rb") as lines:
+        lines.readline()
+        connection.sendall(b"challenge 00\n")
+        lines.readline()
+        connection.sendall(b"accepted " + b"0" * 64 + b" token\n")
+        text = f"error: 127.0.0.1:{port} is no rank 0 of this job: it does not know the secret\n"
+        assert ends([rank]) == [(1, "", text)]
+
+
+def test_who_hands_on_to_another_job_is_no_rank_0(
+    first: subprocess.Popen[str], port: int, taken: socket.socket
+) -> None:
+    """A stranger lets a rank talk to rank 0 of another job of the same person."""
+    port_of_rank = taken.getsockname()[1]
+    rank = start_rank(RANK, variables(1, 2, port_of_rank))
+    connection, _ = taken.accept()
+    with connection, socket.create_connection(("127.0.0.1", port)) as hub:
+        for pair in ((connection, hub), (hub, connection)):
+            threading.Thread(target=hand_on, args=pair, daemon=True).start()
+        text = "rank 1 has another port than rank 0, expected one job on one port\n"
+        refused = f"error: refused by rank 0 at 127.0.0.1:{port_of_rank}: {text}"
+        assert ends([rank]) == [(1, "", refused)]
+    whole(first, port)
+
+
+def hand_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
 
 
 def test_two_jobs_on_one_port(call, plan: Path, port: int) -> None:
     """The second says what is wrong, on each rank; the first goes on."""
-    first = start_rank([*RUN, plan], variables(0, 2, port, **KEYED))
+    first = start_rank([*RUN, plan], variables(0, 2, port))
     call(port).hang_up()
     others = [
-        start_rank([*RUN, plan], variables(rank, 2, port, TENSOROPT_JOB_KEY=OTHER))
+        start_rank([*RUN, plan], variables(rank, 2, port, TENSOROPT_SECRET=OTHER))
         for rank in (0, 1)
     ]
     taken, refused = ends(others)
     in_use = f"error: port {port} cannot be listened on: Address already in use, expected a free"
     assert (taken[0], taken[2].startswith(in_use)) == (1, True)
-    text = f"error: rank 1: refused by rank 0 at 127.0.0.1:{port}: its TENSOROPT_JOB_KEY is not"
-    assert (refused[0], refused[2].startswith(text)) == (1, True)
-    second = start_rank([*RUN, plan], variables(1, 2, port, **KEYED))
+    assert refused == (1, "", f"error: rank 1: {another(port, 'TENSOROPT_SECRET')}")
+    second = start_rank([*RUN, plan], variables(1, 2, port))
     assert [status for status, *_ in ends([first, second])] == [0, 0]
 
 
@@ -139,7 +222,7 @@ def test_two_jobs_on_one_port(call, plan: Path, port: int) -> None:
 def test_ranks_of_different_jobs(
     hanging: Path, plan: Path, port: int, tmp_path: Path, what: str, flags: list[str]
 ) -> None:
-    """Without keys, but with another plan, other flags or another run of torchrun's."""
+    """With one secret, but another plan, other flags or another run of torchrun's."""
     copied = shutil.copytree(plan, tmp_path / "elsewhere")
     first = start_rank([*RUN, plan], variables(0, 2, port, TORCHELASTIC_RUN_ID="a"))
     other = start_rank(
@@ -154,13 +237,3 @@ def test_ranks_of_different_jobs(
     )
     second = start_rank([*RUN, copied], variables(1, 2, port, TORCHELASTIC_RUN_ID="a"))
     assert [status for status, *_ in ends([first, second])] == [0, 0]
-
-
-@pytest.mark.parametrize(("key", "warned"), [("", True), (KEY, False)])
-def test_a_network_without_a_key(port: int, key: str, warned: bool) -> None:
-    others = {"MASTER_ADDR": "0.0.0.0", "TENSOROPT_JOB_KEY": key}
-    text = f"warning: whoever reaches port {port} can join this job, expected TENSOROPT_JOB_KEY"
-    first, second = (start_rank(RANK, variables(rank, 2, port, **others)) for rank in (0, 1))
-    (status, out, err), other = ends([first, second])
-    assert (status, out, other) == (0, "2\n", (0, "2\n", ""))
-    assert err == (f"{text} on all ranks\n" if warned else "")

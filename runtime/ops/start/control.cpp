@@ -23,6 +23,7 @@ namespace {
 constexpr double kEndTimeout = 2;
 constexpr double kVerdictTimeout = 2 * kEndTimeout;  // for the hub to call all ranks
 constexpr double kBetweenTries = 0.1;
+constexpr double kIntroduction = 30;  // seconds; a hub answers at once
 constexpr std::size_t kMostText = 2000;
 
 // The connection was lost, which another try may mend.
@@ -56,51 +57,83 @@ Line split(const std::string& line) {
   return {line.substr(0, space), line.substr(std::min(space + 1, line.size()))};
 }
 
-// Waits for a line "`verb` REST" and returns REST; "refused WHY" and "end WHY" are errors.
-std::string expect(const std::string& verb, const Socket& socket, std::string& read,
-                   const std::string& where, Moment until) {
-  Line found;
-  try {
-    found = split(receive_line(socket, read, until));
-  } catch (const Error& error) {
-    throw Lost("rank 0 at " + where + " " + error.what());
-  }
-  if (found.verb == verb) return found.rest;
-  if (found.verb == "refused") throw Error("refused by rank 0 at " + where + ": " + found.rest);
-  throw Error(found.verb == "end" ? found.rest : where + " is no rank 0 of tensoropt");
+// The next line from rank 0, or from who has taken its place.
+Line hear(const Visit& visit, const Socket& socket, std::string& read, Moment until) try {
+  return split(receive_line(socket, read, until));
+} catch (const Error& error) {
+  throw Lost("rank 0 at " + visit.where + " " + error.what());
+}
+
+// What to make of "refused WHAT", or of any other word that nobody has proved: it is not repeated.
+Error unproved(const Visit& visit, const Line& line) {
+  if (line.verb != "refused") return Error(visit.where + " is no rank 0 of tensoropt");
+  const auto rank_0 = "rank 0 at " + visit.where;
+  if (line.rest == "version")
+    return Error(rank_0 + " is of another release, expected one release of tensoropt on all ranks");
+  if (line.rest != "secret") return Error(visit.where + " is no rank 0 of tensoropt");
+  return Error("the secret of " + rank_0 + " is another one, expected the same TENSOROPT_SECRET, " +
+               "or the same ~/.config/tensoropt/secret, on every machine, got: that of " +
+               visit.identity.source);
+}
+
+// The hub's "accepted PROOF TOKEN" gives the token, its "denied PROOF WHY" is an error.
+std::string proved(const Visit& visit, const Talk& talk, const Line& line) {
+  const auto [proof, rest] = split(line.rest);
+  if (line.verb != "accepted" && line.verb != "denied") throw unproved(visit, line);
+  if (!is_same_proof(proof, proof_of(visit.identity.key, "hub", talk, line.verb + " " + rest)))
+    throw Error(visit.where + " is no rank 0 of this job: it does not know the secret");
+  if (line.verb == "denied") throw Error("refused by rank 0 at " + visit.where + ": " + rest);
+  return rest;
+}
+
+std::string hello_of(const Visit& visit, const std::string& role, const std::string& token) {
+  std::ostringstream hello;
+  hello << "tensoropt " << kProtocol << " " << role << " " << visit.rank << " " << visit.size << " "
+        << machine() << " " << visit.identity.job << " " << token << " " << new_nonce();
+  return hello.str();
 }
 
 // Says who this is and proves it on a new connection; returns the token, once the hub has proved
 // itself too.
 std::string greet(const Visit& visit, const std::string& role, const std::string& token,
                   const Socket& socket, std::string& read, Moment until) {
-  const auto& [key, job] = visit.identity;
-  const auto hello = "tensoropt 2 " + role + " " + std::to_string(visit.rank) + " " +
-                     std::to_string(visit.size) + " " + machine() + " " + job + " " + token + " " +
-                     new_nonce();
-  send_all(socket, hello + "\n", until);
-  const auto nonce = expect("challenge", socket, read, visit.where, until);
-  send_all(socket, "proof " + proof_of(key, "rank", hello, nonce) + "\n", until);
-  const auto answer = split(expect("accepted", socket, read, visit.where, until));
-  if (!is_same_proof(answer.rest, proof_of(key, "hub", hello, nonce)))
-    throw Error(visit.where + " is no rank 0 of this job: it does not know TENSOROPT_JOB_KEY");
-  return answer.verb;
+  Talk talk{.hello = hello_of(visit, role, token)};
+  send_all(socket, talk.hello + "\n", until);
+  const auto challenge = hear(visit, socket, read, until);
+  if (challenge.verb != "challenge") throw unproved(visit, challenge);
+  talk.nonce = challenge.rest;
+  send_all(socket, "proof " + proof_of(visit.identity.key, "rank", talk, "") + "\n", until);
+  return proved(visit, talk, hear(visit, socket, read, until));
+}
+
+// Both connections. One that is taken but not answered is given up before the time is over.
+Joined introduce_once(const Visit& visit, Moment until) {
+  Joined joined{visit.connect(), {}};
+  const auto token = greet(visit, "control", "-", joined.control, joined.read,
+                           std::min(until, after(kIntroduction)));
+  std::string read;  // what comes on this one is for MPICH
+  if (visit.with_pmi) joined.pmi = visit.connect();
+  if (visit.with_pmi)
+    greet(visit, "pmi", token, joined.pmi, read, std::min(until, after(kIntroduction)));
+  return joined;
 }
 
 // Connects until somebody answers: who accepted the first connections may be a rank 0 that is just
 // ending.
 Joined introduce(const Visit& visit, Moment until) {
   for (;;) try {
-      Joined joined{visit.connect(), {}};
-      const auto token = greet(visit, "control", "-", joined.control, joined.read, until);
-      std::string read;  // what comes on this one is for MPICH
-      if (visit.with_pmi) joined.pmi = visit.connect();
-      if (visit.with_pmi) greet(visit, "pmi", token, joined.pmi, read, until);
-      return joined;
+      return introduce_once(visit, until);
     } catch (const Lost&) {
       if (Clock::now() >= until) throw;
       std::this_thread::sleep_for(seconds(kBetweenTries));
     }
+}
+
+// The hub's "ready JOB"; of one that has proved itself "end WHY" is believed.
+std::string wait_for_others(const Visit& visit, Joined& joined, Moment until) {
+  const auto line = hear(visit, joined.control, joined.read, until);
+  if (line.verb == "ready") return line.rest;
+  throw Error(line.verb == "end" ? line.rest : visit.where + " is no rank 0 of tensoropt");
 }
 
 std::string one_line(std::string text) {
@@ -233,8 +266,7 @@ void leave(const std::string& line) {
 Joined join(const Visit& visit) {
   auto joined = introduce(visit, after(visit.timeout_s));
   // Rank 0 says who is missing when its time is up, which may have begun later.
-  joined.job =
-      expect("ready", joined.control, joined.read, visit.where, after(2 * visit.timeout_s));
+  joined.job = wait_for_others(visit, joined, after(2 * visit.timeout_s));
   return joined;
 }
 

@@ -12,7 +12,6 @@
 namespace tensoropt {
 namespace {
 
-constexpr const char* kVersion = "2";
 constexpr std::size_t kMostHello = 512, kMostLine = 8192, kMostWaiting = 1 << 20;
 constexpr std::size_t kMostUnknown = 64;  // connections that have not said who they are
 constexpr const char* kNoLine = " sends what is no line, or reads nothing";
@@ -103,7 +102,7 @@ void Hub::serve(Guest& guest) {
   const auto most = guest.role == Role::Unknown ? kMostHello : kMostLine;
   if (guest.is_leaving) guest.in.clear();
   else if (guest.in.size() > most || guest.out.size() > kMostWaiting)
-    is_ready_ ? end(name(guest.rank) + kNoLine) : refuse(guest, "a line that does not end");
+    is_ready_ ? end(name(guest.rank) + kNoLine) : refuse(guest, Refusal::Line);
   if (!is_open) lost(guest);
 }
 
@@ -114,36 +113,33 @@ void Hub::take(Guest& guest, const std::string& line) {
 }
 
 void Hub::greet(Guest& guest, const std::string& line) {
-  if (!guest.hello.empty()) return check_proof(guest, line);
+  if (!guest.talk.hello.empty()) return check_proof(guest, line);
   std::istringstream words(line);
   std::string name, version;
   words >> name >> version;
-  if (name != "tensoropt") return refuse(guest, "not a rank of tensoropt");
-  if (version != kVersion)
-    return refuse(guest, "protocol version " + shown(version) + ", expected " + kVersion +
-                             ": all ranks need one release of tensoropt");
-  guest.hello = line;
-  guest.nonce = new_nonce();
-  guest.out += "challenge " + guest.nonce + "\n";
+  if (name != "tensoropt") return refuse(guest, Refusal::Line);
+  if (version != kProtocol) return refuse(guest, Refusal::Version);
+  guest.talk = {line, new_nonce()};
+  guest.out += "challenge " + guest.talk.nonce + "\n";
 }
 
 void Hub::check_proof(Guest& guest, const std::string& line) {
   const auto& key = wanted_.identity.key;
-  if (!is_same_proof(line, "proof " + proof_of(key, "rank", guest.hello, guest.nonce)))
-    return refuse(guest, "its TENSOROPT_JOB_KEY is not that of rank 0, or the job is another");
+  if (!is_same_proof(line, "proof " + proof_of(key, "rank", guest.talk, "")))
+    return refuse(guest, Refusal::Secret);
   Hello hello;
-  std::istringstream words(guest.hello);
+  std::istringstream words(guest.talk.hello);
   std::string name, version, role;
   words >> name >> version >> role >> hello.rank >> hello.size >> hello.machine >> hello.job >>
       hello.token;
   if (role == "control") hello.role = Role::Control;
   if (role == "pmi") hello.role = Role::Pmi;
   const auto why = words ? why_not(hello) : "a first line that cannot be read";
-  if (!why.empty()) return refuse(guest, why);
+  if (!why.empty()) return deny(guest, why);
   admit(guest, hello);
 }
 
-// What is wrong with a rank that knows the key, empty if nothing.
+// What is wrong with a rank that knows the secret, empty if nothing.
 std::string Hub::why_not(const Hello& hello) {
   const auto who = "rank " + std::to_string(hello.rank);
   if (hello.role == Role::Unknown) return "a first line that cannot be read";
@@ -160,10 +156,32 @@ std::string Hub::why_not(const Hello& hello) {
   return who + " is there already, expected every rank once";
 }
 
-void Hub::refuse(Guest& guest, const std::string& why) {
-  last_refusal_ = why;
-  guest.out += "refused " + why + "\n";
+// To who has proved nothing: one word, from which nobody learns anything of the job.
+void Hub::refuse(Guest& guest, Refusal what) {
+  const char *word = "line", *why = "who is not a rank of tensoropt";
+  if (what == Refusal::Version) word = "version", why = "a rank of another release of tensoropt";
+  if (what == Refusal::Secret) word = "secret", why = "a rank whose secret is not that of rank 0";
+  remember(what, why);
+  guest.out += "refused " + std::string(word) + "\n";
   guest.is_leaving = true;
+}
+
+// To a rank that knows the secret, but is not one of this job.
+void Hub::deny(Guest& guest, const std::string& why) {
+  remember(Refusal::Denied, why);
+  answer(guest, "denied", why);
+  guest.is_leaving = true;
+}
+
+// With a proof that it is the hub who says so.
+void Hub::answer(Guest& guest, const std::string& verb, const std::string& rest) {
+  const auto proof = proof_of(wanted_.identity.key, "hub", guest.talk, verb + " " + rest);
+  guest.out += verb + " " + proof + " " + rest + "\n";
+}
+
+// Strangers' noise does not hide what a person can mend.
+void Hub::remember(Refusal what, const std::string& why) {
+  if (what >= refusal_) refusal_ = what, why_refused_ = why;
 }
 
 void Hub::admit(Guest& guest, const Hello& hello) {
@@ -174,8 +192,7 @@ void Hub::admit(Guest& guest, const Hello& hello) {
     machines_[std::size_t(hello.rank)] = hello.machine;
     token = new_nonce();
   }
-  guest.out += "accepted " + token + " " +
-               proof_of(wanted_.identity.key, "hub", guest.hello, guest.nonce) + "\n";
+  answer(guest, "accepted", token);
   start_if_complete();
 }
 
@@ -275,7 +292,7 @@ void Hub::check_time() {
   std::ostringstream seconds;
   seconds << wanted_.timeout_s;
   end(missing() + " of " + std::to_string(size_) + " did not come within " + seconds.str() + " s" +
-      (last_refusal_.empty() ? "" : " (refused: " + last_refusal_ + ")"));
+      (why_refused_.empty() ? "" : " (refused: " + why_refused_ + ")"));
 }
 
 std::string Hub::missing() const {

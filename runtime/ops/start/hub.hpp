@@ -1,12 +1,14 @@
 // Where the ranks of a job meet: a thread of rank 0 to which every rank holds a connection as long
 // as it lives, and a second one that MPICH speaks PMI-1 over.
 //
-// Lines of text both ways. On each connection a rank first says who it is and proves it
-// (identity.hpp):
-//   tensoropt 2 ROLE RANK SIZE MACHINE JOB TOKEN NONCE     ROLE: control or pmi
+// Lines of text both ways. On each connection both sides first prove that they know the job's
+// secret (identity.hpp), the rank before the hub:
+//   tensoropt 3 ROLE RANK SIZE MACHINE JOB TOKEN NONCE     ROLE: control or pmi
 //                     answered by: challenge NONCE
-//   proof PROOF       answered by: accepted TOKEN PROOF, or at any time: refused WHY
-// TOKEN is the one that the control connection was given, "-" on that. PMI-1 follows on the other.
+//   proof PROOF       answered by: accepted PROOF TOKEN, or denied PROOF WHY
+// Before the hub has its proof it says no more than: refused WHAT (line, version or secret), which
+// anybody could say. TOKEN is the one that the control connection was given, "-" on that. PMI-1
+// follows on the other.
 // When all ranks are there the hub listens no longer and sends `ready JOB` to each, JOB being the
 // name that MPICH knows the job by. From then on:
 //   bye              the rank ends in order        end WHY        end now, the job has failed
@@ -17,7 +19,7 @@
 //   here             it lives                      call           do you live?
 // Who fails may fail because another was killed, whose connection is lost a little later: before
 // the hub believes it, it calls the others, and one that is lost meanwhile is what the job ended
-// by. Nothing is encrypted.
+// by. Nothing is encrypted, nor are later lines proved (docs/decisions/0031).
 #pragma once
 
 #include <list>
@@ -63,7 +65,7 @@ class Hub {
     Moment since;               // when it came
     Role role = Role::Unknown;  // and no rank, until it has proved them
     int rank = -1;
-    std::string hello{}, nonce{};  // what it has said, what it has been challenged with
+    Talk talk{};
     std::string in{}, out{};
     bool is_due = true;                         // something has come, or can be sent
     bool said_bye = false, is_leaving = false;  // leaving: gone once `out` is sent
@@ -76,7 +78,11 @@ class Hub {
   void greet(Guest& guest, const std::string& line);
   void check_proof(Guest& guest, const std::string& line);
   std::string why_not(const Hello& hello);
-  void refuse(Guest& guest, const std::string& why);
+  enum class Refusal { None, Line, Version, Secret, Denied };  // what tells more comes later
+  void refuse(Guest& guest, Refusal what);
+  void deny(Guest& guest, const std::string& why);
+  void answer(Guest& guest, const std::string& verb, const std::string& rest);
+  void remember(Refusal what, const std::string& why);
   void admit(Guest& guest, const Hello& hello);
   void start_if_complete();
   void take_control(Guest& guest, const std::string& line);
@@ -112,7 +118,8 @@ class Hub {
   Moment until_;
   std::list<Guest> guests_{};
   std::vector<std::string> tokens_, machines_;
-  std::string last_refusal_{};
+  Refusal refusal_ = Refusal::None;
+  std::string why_refused_{};
   std::string name_;  // of the job, to MPICH
   PmiServer pmi_;
   std::optional<Verdict> verdict_{};

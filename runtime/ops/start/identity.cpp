@@ -1,14 +1,11 @@
 #include "start/identity.hpp"
 
-#include <sys/random.h>
-
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <sstream>
 
-#include "error.hpp"
 #include "start/launch_environment.hpp"
+#include "start/random.hpp"
+#include "start/secret.hpp"
 #include "start/sha256.hpp"
 
 namespace tensoropt {
@@ -30,25 +27,18 @@ std::string hash_of(const std::string& text) { return hex(sha256(text)).substr(0
 
 }  // namespace
 
-Identity identity_of(const std::string& job) {
-  std::string parts = job;
-  if (const auto run = run_name(); !run.empty())
-    parts += (parts.empty() ? "run=" : ",run=") + hash_of(run);
-  return {.key = job_key(), .job = parts.empty() ? "-" : parts};
+Identity identity_of(const std::string& job, int port) {
+  auto parts = job + (job.empty() ? "" : ",") + "port=" + std::to_string(port);
+  if (const auto run = run_name(); !run.empty()) parts += ",run=" + hash_of(run);
+  auto secret = shared_secret();
+  return {.key = std::move(secret.text), .job = parts, .source = std::move(secret.source)};
 }
 
-std::string new_nonce() {
-  char bytes[kNonce];
-  ssize_t count = 0;
-  do count = getrandom(bytes, sizeof bytes, 0);
-  while (count < 0 && errno == EINTR);
-  if (count != sizeof bytes) throw Error(std::string("getrandom failed: ") + strerror(errno));
-  return hex({bytes, sizeof bytes});
-}
+std::string new_nonce() { return hex(random_bytes(kNonce)); }
 
-std::string proof_of(const std::string& key, const std::string& who, const std::string& hello,
-                     const std::string& nonce) {
-  return hex(hmac_sha256(key, who + "\n" + hello + "\n" + nonce));
+std::string proof_of(const std::string& key, const std::string& who, const Talk& talk,
+                     const std::string& said) {
+  return hex(hmac_sha256(key, who + "\n" + talk.hello + "\n" + talk.nonce + "\n" + said));
 }
 
 bool is_same_proof(const std::string& a, const std::string& b) {

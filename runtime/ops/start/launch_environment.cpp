@@ -4,19 +4,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
-#include <optional>
 #include <sstream>
 
 #include "error.hpp"
 
 namespace tensoropt {
 namespace {
-
-// An empty variable counts as none: manifests and shells set them so.
-std::optional<std::string> variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text && *text ? std::optional<std::string>(text) : std::nullopt;
-}
 
 [[noreturn]] void refuse(const std::string& name, const std::string& wanted) {
   const auto found = variable(name.c_str());
@@ -95,6 +88,11 @@ Place pmix_place() {
 
 }  // namespace
 
+std::optional<std::string> variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::optional<std::string>(text) : std::nullopt;
+}
+
 Place place_from_environment() {
   if (all({"TENSOROPT_SOCKETS", "RANK", "WORLD_SIZE"})) return pairs();
   if (all({"PMI_RANK", "PMI_SIZE"})) return of(Place::How::Mpi, "PMI_RANK", "PMI_SIZE");
@@ -123,14 +121,6 @@ double start_timeout_s() {
   const double value = std::strtod(text->c_str(), &end);
   if (*end || !std::isfinite(value) || value <= 0 || value > 1e6) refuse(name, "seconds above 0");
   return value;
-}
-
-std::string job_key() {
-  constexpr std::size_t kLeast = 16;
-  const auto key = variable("TENSOROPT_JOB_KEY").value_or("");
-  if (key.empty() || key.size() >= kLeast) return key;
-  throw Error("TENSOROPT_JOB_KEY: expected at least " + std::to_string(kLeast) +
-              " characters, got: " + std::to_string(key.size()));
 }
 
 std::string run_name() {

@@ -1,6 +1,7 @@
 // What the launcher of this process says about its place in a job.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Place {
   std::string job{};           // its name, TENSOROPT_JOB, where the launcher gave it one
 };
 
+// An empty variable counts as none: manifests and shells set them so.
+std::optional<std::string> variable(const char* name);
+
 // Reads TENSOROPT_SOCKETS with RANK and WORLD_SIZE; else PMI_RANK and PMI_SIZE; else RANK and
 // WORLD_SIZE, or in a step of Slurm SLURM_PROCID and SLURM_STEP_NUM_TASKS, with MASTER_ADDR and
 // MASTER_PORT; else PMIX_RANK. TENSOROPT_PORT goes before MASTER_PORT, which torchrun's own store
@@ -32,10 +36,6 @@ Place place_from_environment();
 
 // How long ranks wait for each other at the start: TENSOROPT_START_TIMEOUT_S, by default 300 s.
 double start_timeout_s();
-
-// The secret that ranks which meet over TCP share, TENSOROPT_JOB_KEY: at least 16 characters, or
-// empty where it is not set. Throws `Error`, which does not hold it.
-std::string job_key();
 
 // What the launcher calls this run, the same on all ranks: torchrun's run and how often it was
 // started anew, or Slurm's job and step. Empty where it says nothing.

@@ -125,13 +125,6 @@ std::function<Socket()> handing_out(std::pair<Socket, Socket>& both) {
   };
 }
 
-void warn_of_strangers(const Place& place, const Identity& identity) {
-  if (!identity.key.empty() || is_loopback(place.address)) return;
-  const auto text = "warning: whoever reaches port " + std::to_string(place.port) +
-                    " can join this job, expected TENSOROPT_JOB_KEY on all ranks\n";
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
-}
-
 Visit visit_of(const Place& place, const Identity& identity) {
   return {.connect = {},
           .where = "this process",
@@ -171,7 +164,6 @@ Joined come_to(const Place& place, const Identity& identity) {
 
 Joined meet(const Place& place, const Identity& identity) {
   if (place.rank > 0) return come_to(place, identity);
-  warn_of_strangers(place, identity);
   return host(listen_at(place), place, identity);
 }
 
@@ -205,8 +197,8 @@ void start_over_sockets(const Place& place, const std::string& job) {
   if (library_version().find("MPICH") == std::string::npos)
     throw Error("ranks of this MPI cannot meet over TCP, expected MPICH or the launcher of " +
                 library_version());
-  auto joined =
-      place.how == Place::How::Pairs ? meet_in_pairs(place) : meet(place, identity_of(job));
+  auto joined = place.how == Place::How::Pairs ? meet_in_pairs(place)
+                                               : meet(place, identity_of(job, place.port));
   set_pmi(place, std::move(joined.pmi));
   job_name = joined.job;
   watch(std::move(joined), place.rank, place.size);

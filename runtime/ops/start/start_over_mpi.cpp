@@ -92,7 +92,8 @@ void watch_over_mpi() {
   int rank = 0, size = 0, port = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const Identity identity{.key = broadcast(rank == 0 ? new_nonce() : ""), .job = "-"};
+  const Identity identity{
+      .key = broadcast(rank == 0 ? new_nonce() : ""), .job = "-", .source = "MPI"};
   auto [mine, its] = socket_pair();
   if (rank == 0) port = host(listen_on("", 0), size, std::move(its), identity);
   check_mpi("MPI_Bcast", MPI_Bcast(&port, 1, MPI_INT, 0, MPI_COMM_WORLD));

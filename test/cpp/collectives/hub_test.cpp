@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <thread>
+#include <tuple>
 
 #include "error.hpp"
 #include "start/control.hpp"
@@ -11,7 +13,7 @@
 namespace tensoropt {
 namespace {
 
-const Identity kIdentity{.key = "sixteen characters", .job = "plan=1"};
+const Identity kIdentity{.key = "sixteen characters", .job = "plan=1", .source = "here"};
 
 // A hub that is served until it is over.
 class Meeting {
@@ -123,17 +125,17 @@ TEST(Hub, WhatRanksAreDoing) {
   meeting.end();
 }
 
-TEST(Hub, WhoDoesNotKnowTheKeyIsRefused) {
+TEST(Hub, WhoHasAnotherSecretIsRefused) {
   Meeting meeting(1, 0.5);
-  EXPECT_EQ(error_of(meeting.visit(0, {.key = "another key than that", .job = "plan=1"})),
-            "refused by rank 0 at there: its TENSOROPT_JOB_KEY is not that of rank 0, or the job "
-            "is another");
+  EXPECT_EQ(error_of(meeting.visit(0, {"another secret than that", "plan=1", "a file"})),
+            "the secret of rank 0 at there is another one, expected the same TENSOROPT_SECRET, or "
+            "the same ~/.config/tensoropt/secret, on every machine, got: that of a file");
   meeting.end();
 }
 
 TEST(Hub, WhoIsOfAnotherJobIsRefused) {
   Meeting meeting(2, 0.5);
-  EXPECT_EQ(error_of(meeting.visit(1, {.key = kIdentity.key, .job = "plan=2"})),
+  EXPECT_EQ(error_of(meeting.visit(1, {kIdentity.key, "plan=2", "here"})),
             "refused by rank 0 at there: rank 1 has another plan than rank 0, expected one job on "
             "one port");
   EXPECT_EQ(error_of(meeting.visit(7)),
@@ -163,6 +165,118 @@ TEST(Hub, StrangersDoNoHarm) {
   auto ranks = meeting.all();
   leave(ranks[0]);
   meeting.end();
+}
+
+// Lines of the handshake, whole and in pieces, of any words and of none.
+std::string nonsense(std::mt19937& draw) {
+  static const std::vector<std::string> words = {"tensoropt",
+                                                 "3",
+                                                 "control",
+                                                 "pmi",
+                                                 "0",
+                                                 "1",
+                                                 "-",
+                                                 "99999999999",
+                                                 "proof",
+                                                 "ready",
+                                                 std::string(64, '0'),
+                                                 "plan=1,run=2",
+                                                 "\n",
+                                                 " ",
+                                                 "end x",
+                                                 "accepted"};
+  std::string text;
+  for (auto count = draw() % 12; count-- > 0;) {
+    text += draw() % 4 ? words[draw() % words.size()] : std::string(draw() % 9, char(draw()));
+    if (draw() % 2) text += ' ';
+  }
+  return text + (draw() % 2 ? "\n" : "");
+}
+
+TEST(Hub, NonsenseDoesNoHarm) {
+  Meeting meeting(1);
+  const auto visit = meeting.visit(0);
+  std::mt19937 draw(7);
+  for (int i = 0; i < 300; ++i) {
+    const Socket stranger = visit.connect();
+    for (auto lines = draw() % 4; lines-- > 0;) send_all(stranger, nonsense(draw), after(1));
+  }
+  auto ranks = meeting.all();
+  leave(ranks[0]);
+  meeting.end();
+}
+
+// A stranger where a rank expects the hub: the other end of a pair that the test holds.
+class Squatter {
+ public:
+  Squatter() { std::tie(rank_, mine_) = socket_pair(); }
+
+  // What becomes of a rank to which `answer` says what it is to read, from what it has said.
+  template <class Answer>
+  std::string error(Answer answer, double timeout_s = 5) {
+    const Visit visit{.connect = [this] { return once(); },
+                      .where = "there",
+                      .rank = 1,
+                      .size = 2,
+                      .with_pmi = true,
+                      .timeout_s = timeout_s,
+                      .identity = kIdentity};
+    const std::jthread other([&] { serve(answer); });
+    return error_of(visit);
+  }
+
+ private:
+  Socket once() {
+    if (!rank_) throw Error("nobody else there");
+    return std::move(rank_);
+  }
+
+  template <class Answer>
+  void serve(Answer answer) {
+    std::string read;
+    try {
+      for (;;) send_all(mine_, answer(receive_line(mine_, read, after(5))), after(1));
+    } catch (const Error&) {
+      mine_ = Socket();  // the rank has gone
+    }
+  }
+
+  Socket rank_, mine_;
+};
+
+const std::string kNoHub = "there is no rank 0 of this job: it does not know the secret";
+
+// It answers like a hub that knows another secret, or like the rank itself.
+TEST(Squatter, IsNotBelieved) {
+  const std::string nonce(32, '0'), zeros(64, '0');
+  for (const std::string verb : {"accepted ", "denied "}) {
+    const auto answer = [&](const std::string& line) {
+      if (line.starts_with("tensoropt ")) return "challenge " + nonce + "\n";
+      return verb + zeros + " token\n";
+    };
+    EXPECT_EQ(Squatter().error(answer), kNoHub);
+  }
+  const auto mirror = [&](const std::string& line) {
+    if (line.starts_with("tensoropt ")) return "challenge " + nonce + "\n";
+    return "accepted " + line.substr(line.find(' ') + 1) + " token\n";
+  };
+  EXPECT_EQ(Squatter().error(mirror), kNoHub);
+}
+
+// What it says is not repeated either.
+TEST(Squatter, IsNotQuoted) {
+  for (const std::string said : {"end the disk is full\n", "refused \x1b[2J pay here\n", "ready\n",
+                                 "accepted \n", "denied\n", "\n", "challenge\nend of it\n"}) {
+    const auto error = Squatter().error([&](const std::string&) { return said; });
+    EXPECT_TRUE(error.starts_with("there is no rank 0 of t")) << error;
+  }
+  const auto endless = [](const std::string&) { return std::string(20000, 'x'); };
+  EXPECT_EQ(Squatter().error(endless), "nobody else there");
+}
+
+TEST(Squatter, MaySayNothing) {
+  const auto error = Squatter().error([](const std::string&) { return ""; }, 0.3);
+  EXPECT_EQ(error, "rank 0 at there does not answer in time");
 }
 
 }  // namespace

@@ -30,7 +30,6 @@ class Variables {
   static constexpr const char* kNames[] = {"TENSOROPT_SOCKETS",
                                            "TENSOROPT_JOB",
                                            "TENSOROPT_PORT",
-                                           "TENSOROPT_JOB_KEY",
                                            "TENSOROPT_START_TIMEOUT_S",
                                            "RANK",
                                            "WORLD_SIZE",
@@ -133,20 +132,14 @@ TEST(LaunchEnvironment, ErrorsNameTheVariable) {
             "TENSOROPT_SOCKETS: expected 2 sockets, got: 5");
 }
 
-TEST(LaunchEnvironment, TimeoutAndKey) {
+TEST(LaunchEnvironment, Timeout) {
   {
     const Variables none({});
     EXPECT_EQ(start_timeout_s(), 300);
-    EXPECT_EQ(job_key(), "");
   }
-  const Variables set({{"TENSOROPT_START_TIMEOUT_S", "2.5"}, {"TENSOROPT_JOB_KEY", "secret"}});
+  const std::map<std::string, std::string> values{{"TENSOROPT_START_TIMEOUT_S", "2.5"}};
+  const Variables set(values);
   EXPECT_EQ(start_timeout_s(), 2.5);
-  try {
-    job_key();
-    FAIL() << "a short key";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "TENSOROPT_JOB_KEY: expected at least 16 characters, got: 6");
-  }
 }
 
 TEST(LaunchEnvironment, Loopback) {

@@ -1,0 +1,11 @@
+// Random bytes that nobody can guess.
+#pragma once
+
+#include <string>
+
+namespace tensoropt {
+
+// From the kernel. Throws `Error`.
+std::string random_bytes(std::size_t count);
+
+}  // namespace tensoropt
