@@ -71,6 +71,8 @@ class Processes:
             "TENSOROPT_JOB": self.folder.name,
             # What the ranks' libraries leave behind (ONNX Runtime does) goes with the folder.
             "TMPDIR": str(self.folder),
+            # MPI listens on all networks, also where ranks share memory and nobody calls.
+            "UCX_NET_DEVICES": os.environ.get("UCX_NET_DEVICES", "lo"),
         }
         if self._shared.is_dir():
             own["UCX_POSIX_DIR"] = str(self._shared)

@@ -127,7 +127,7 @@ def test_the_hub_s_own_proof_is_no_rank_s(call, first: subprocess.Popen[str], po
 
 def test_who_says_nothing_gets_nothing(call, first: subprocess.Popen[str], port: int) -> None:
     """More connections than the hub keeps, half of them open at one end only, one slow."""
-    callers = [call(port) for _ in range(150)]
+    callers = [call(port) for _ in range(300)]
     for caller in callers[::2]:
         caller.socket.shutdown(1)
     for letter in "tensoropt 2":
@@ -237,3 +237,39 @@ def test_ranks_of_different_jobs(
     )
     second = start_rank([*RUN, copied], variables(1, 2, port, TORCHELASTIC_RUN_ID="a"))
     assert [status for status, *_ in ends([first, second])] == [0, 0]
+
+
+def test_ranks_of_one_machine_listen_to_it_alone(hanging: Path) -> None:
+    """Those that tensoropt-run starts: MPI would take every network that it finds."""
+    job = subprocess.Popen([*RUN, hanging], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children")
+    try:
+        end = time.monotonic() + LIMIT_S
+        while len(found := [listening(pid) for pid in children.read_text().split()]) < 3 or (
+            sum(map(bool, found)) < 2
+        ):
+            assert job.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        assert {address for each in found for address in each} == {"127.0.0.1"}
+    finally:
+        job.terminate()
+        job.communicate()
+
+
+def listening(pid: str) -> list[str]:
+    """The addresses of IPv4 and IPv6 that a process listens at, the latter in hexadecimal."""
+    with suppress(OSError):
+        sockets = {path.readlink().name for path in Path(f"/proc/{pid}/fd").iterdir()}
+        rows = [
+            row.split()
+            for name in ("tcp", "tcp6")
+            for row in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        ]
+        found = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+        return [readable(address.partition(":")[0]) for address in found]
+    return []
+
+
+def readable(address: str) -> str:
+    """An address of IPv4 as people write it."""
+    return ".".join(map(str, bytes.fromhex(address)[::-1])) if len(address) == 8 else address

@@ -13,7 +13,7 @@ namespace tensoropt {
 namespace {
 
 constexpr std::size_t kMostHello = 512, kMostLine = 8192, kMostWaiting = 1 << 20;
-constexpr std::size_t kMostUnknown = 64;  // connections that have not said who they are
+constexpr std::size_t kMostUnknown = 256;  // connections that have not said who they are
 constexpr const char* kNoLine = " sends what is no line, or reads nothing";
 constexpr double kHelloTimeout = 10, kFlushTimeout = 1;
 constexpr double kCrowdedTimeout = 0.5;  // to say who one is, where others wait for a place
