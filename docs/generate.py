@@ -1,6 +1,7 @@
 """Writes the pages of docs/ that are made from something else; --check says which are out of date.
 
-Passes and gradients come from their registries, the list of decisions from their headings.
+Passes and gradients come from their registries, the list of decisions from their headings, the
+description of the API of elastic jobs from what serves it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from tensoropt.compiler.training.gradients.registry import (
     registered,
 )
 from tensoropt.compiler.training.kernels import on_cuda
+from tensoropt.elastic.api.app import openapi_text
 from tensoropt.passes.base import Pass, option_fields
 from tensoropt.passes.registry import PASSES, UPSTREAM, pass_class
 
 PASS_PAGE = Path(__file__).with_name("passes.md")
 GRADIENT_PAGE = Path(__file__).with_name("gradients.md")
 DECISION_PAGE = Path(__file__).with_name("decisions") / "index.md"
+API_PAGE = Path(__file__).with_name("elastic-api.json")
 
 _HEAD = """\
 # Passes
@@ -145,7 +148,12 @@ def _decision(page: Path, heading: str) -> str:
     return f"{number}. [{title}]({page.name})"
 
 
-PAGES = {PASS_PAGE: pass_page, GRADIENT_PAGE: gradient_page, DECISION_PAGE: decision_page}
+PAGES = {
+    PASS_PAGE: pass_page,
+    GRADIENT_PAGE: gradient_page,
+    DECISION_PAGE: decision_page,
+    API_PAGE: openapi_text,
+}
 
 
 def main() -> int:

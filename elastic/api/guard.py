@@ -145,11 +145,15 @@ class _Answer:
     async def refuse(self, status: int, text: str) -> None:
         if self._started:
             return
-        headers = [(b"content-type", b"application/json")]
+        body = error_body(text)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
         if status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         await self({"type": "http.response.start", "status": status, "headers": headers})
-        await self({"type": "http.response.body", "body": error_body(text)})
+        await self({"type": "http.response.body", "body": body})
 
 
 def error_body(text: str) -> bytes:

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from tensoropt.runtime.support.command import INTERRUPTED
@@ -19,9 +19,20 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are `UserError`, with the flag that may have been meant."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (\S+)", message)
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        raise UserError(message + (did_you_mean(unknown[1], flags) if unknown else ""))
+        if unknown := re.match(r"unrecognized arguments: (\S+)", message):
+            raise UserError(message + did_you_mean(unknown[1], _flags_of(self)))
+        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            raise UserError(message + did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2])))
+        raise UserError(message)
+
+
+def _flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield all flags, those of subcommands too: what one does not know, the whole refuses."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _flags_of(command)
 
 
 def answered(work: Callable[[], int]) -> int:

@@ -1,0 +1,161 @@
+"""``tensoropt-job``: training jobs that change their devices while they run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensoropt.elastic.control import METHODS, RefusedError
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.flags import Parser, answered, integer
+from tensoropt.runtime.support.version import TOOL
+
+__all__ = ["main"]
+
+_RUN = "tensoropt.elastic.cli.run"
+_DESCRIPTION = """\
+Ask, change and list training jobs that change their devices while they run.
+JOB is a job's name on this machine; --url asks one anywhere.
+A job that has ended can still be read: status, events, log, output, list.
+Exit status: 0 if it was done; 1 with one line of error; 130 after Ctrl-C."""
+_Add = Callable[..., Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    return answered(lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int | None = arguments.work(arguments)
+    except RefusedError as error:
+        job = arguments.url if arguments.job is None else f"job '{arguments.job}'"
+        raise UserError(f"{job}: {error}") from None
+    sys.stdout.flush()
+    return status or 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="tensoropt-job",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=TOOL)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    if importlib.util.find_spec(_RUN) is not None:
+        importlib.import_module(_RUN).add_run(commands)
+    _add_switching(commands)
+    _add_reading(commands)
+    return parser
+
+
+def _add_switching(commands: Any) -> None:
+    scale = _command(
+        commands, "switching", "scale", "go on with another number of devices, or plan"
+    )
+    scale("--devices", type=integer(1), required=True, metavar="N", help="how many")
+    scale("--plan", metavar="NAME", help="a plan of the family (default: the one for N devices)")
+    _add_switch_flags(scale)
+    migrate = _command(commands, "switching", "migrate", "go on with as many other devices")
+    migrate("--to", type=_names, metavar="DEVICE,...", help="those (default: such as are free)")
+    _add_switch_flags(migrate)
+    stop = _command(commands, "switching", "stop", "write a checkpoint and end")
+    stop("--wait", action="store_true", help="until it is over")
+    _add_format(stop)
+
+
+def _add_switch_flags(add: _Add) -> None:
+    add("--method", choices=METHODS, default="live",
+        help="from memory to memory, or by a checkpoint on disk (live)")  # fmt: skip
+    add("--wait", action="store_true", help="until it is done, and say what it cost")
+    _add_format(add, "json")
+
+
+def _add_reading(commands: Any) -> None:
+    profile = _command(commands, "reading", "profile", "print throughput by number of devices")
+    profile("--devices", type=_counts, metavar="N,...", help="for these (default: the family's)")
+    status = _command(commands, "reading", "status", "print where the job is")
+    status("--follow", action="store_true", help="until it has ended")
+    events = _command(commands, "reading", "events", "print what happened")
+    events("--follow", action="store_true", help="until it has ended")
+    log = _command(commands, "reading", "log", "print the steps")
+    log("--after", type=integer(0), default=0, metavar="STEP", help="only later ones")
+    log("--last", type=integer(1), default=10_000, metavar="N", help="at most N (10000)")
+    output = _command(commands, "reading", "output", "print what ranks printed, the last 64 KiB")
+    jobs = commands.add_parser("list", help="print all jobs of this machine", allow_abbrev=False)
+    jobs.set_defaults(work=_work("listing", "list_jobs"), job=None, url=None)
+    for add in (profile, status, events, log, output, jobs.add_argument):
+        _add_format(add)
+
+
+def _command(commands: Any, module: str, name: str, what: str) -> _Add:
+    """Add a command on one job; returns what adds its flags."""
+    parser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+    add: _Add = parser.add_argument
+    add("job", nargs="?", metavar="JOB", help="its name")
+    add("--url", help="where its API is, in place of its name")
+    add("--token-file", type=Path, metavar="FILE", help="holds the token that --url wants")
+    parser.set_defaults(work=_work(module, name, asks=True))
+    return add
+
+
+def _add_format(add: _Add, default: str = "text") -> None:
+    add("--format", choices=["text", "json"], default=default, help=f"default: {default}")
+
+
+def _work(module: str, name: str, *, asks: bool = False) -> Callable[[argparse.Namespace], None]:
+    """Return what does a command, whose module is imported when it is its turn."""
+
+    def work(arguments: argparse.Namespace) -> None:
+        found = getattr(importlib.import_module(f"tensoropt.elastic.cli.{module}"), name)
+        found(arguments, _client(arguments)) if asks else found(arguments)
+
+    return work
+
+
+def _client(arguments: argparse.Namespace) -> Any:
+    from tensoropt.elastic.api.client import Client
+
+    if (arguments.job is None) == (arguments.url is None):
+        raise UserError("expected JOB, the name of a job, or --url")
+    if arguments.job is not None:
+        if arguments.token_file is not None:
+            raise UserError("--token-file: expected --url too")
+        return Client(arguments.job)
+    return Client(url=arguments.url, token=_token(arguments.token_file))
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        text = getattr(error, "strerror", None) or "no text"
+        raise UserError(f"--token-file {path}: expected a readable file, got: {text}") from None
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"expected DEVICE,DEVICE,..., got: '{text}'")
+    return names
+
+
+def _counts(text: str) -> list[int]:
+    if not all(part.isascii() and part.isdigit() and int(part) for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"expected numbers such as 1,2,4, got: '{text}'")
+    return [int(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
