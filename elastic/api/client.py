@@ -185,20 +185,30 @@ class PendingSwitch:
     def __init__(self, client: Client, facts: dict[str, Any]) -> None:
         self._client, self._facts = client, facts
 
+    @property
+    def number(self) -> int:
+        """Under which the API knows it."""
+        return int(self._facts["number"])
+
+    @property
+    def state(self) -> str:
+        """``under way``, ``done`` or ``refused``, as was last seen."""
+        return str(self._facts["state"])
+
     def done(self) -> bool:
-        """Say whether it is over, one way or the other."""
+        """Ask whether it is over, one way or the other."""
         self._look(0.0)
-        return bool(self._facts["state"] != "under way")
+        return self.state != "under way"
 
     def result(self) -> SwitchResult:
         """Return it when it is done. Raises `RefusedError` where it was not."""
-        while self._facts["state"] == "under way":
+        while self.state == "under way":
             self._look(_WAIT_S)
         if self._facts["error"] is not None:
             raise RefusedError(self._facts["error"])
         return switch_from(self._facts["result"])
 
     def _look(self, wait_s: float) -> None:
-        if self._facts["state"] == "under way":
+        if self.state == "under way":
             path = f"/v1/switches/{self._facts['number']}"
             self._facts = self._client._ask(lambda http: http.get(path, wait_s=wait_s))

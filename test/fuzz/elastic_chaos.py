@@ -40,7 +40,7 @@ JOB = [sys.executable, "-m", "tensoropt.elastic.cli.job"]
 RUN = [sys.executable, "-m", "tensoropt.runtime.cli.run"]
 COUNTS = (1, 2, 4)
 BATCH, WIDTH, CLASSES = 16, 64, 8
-STEPS, EVERY = 1500, 50
+STEPS, EVERY = 400, 50
 KILLS_PER_JOB = 4
 PATIENCE_S = 10.0
 LIMIT_S = 240.0
@@ -107,6 +107,7 @@ class Subject:
         self.losses = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
 
 
+KINDS = ("rank", "rank", "launcher", "guardian", "coordinator")
 TRAINING = ["--shuffle", "3", "--seed", "5", "--threads", "1"]
 
 
@@ -209,7 +210,7 @@ def one(
 def _strike(job: Job, draw: random.Random) -> list[str]:
     """Kill one process of the job; a coordinator comes again."""
     found = job.pids()
-    kinds = [kind for kind in ("rank", "rank", "launcher", "guardian", "coordinator") if kind in found]
+    kinds = [kind for kind in KINDS if kind in found]
     if not kinds or job.process.poll() is not None:
         return []
     kind = draw.choice(kinds)
