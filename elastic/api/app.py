@@ -125,8 +125,8 @@ def page_and_policy() -> tuple[str, str]:
     page = FilePath(__file__).with_name("page.html").read_text(encoding="utf-8")
     script, style = (_hash(page, tag) for tag in ("script", "style"))
     policy = (
-        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return page, policy
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tensoropt.elastic.cli.run import add_run
 from tensoropt.elastic.control import METHODS, RefusedError
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, answered, integer
@@ -17,7 +17,6 @@ from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["main"]
 
-_RUN = "tensoropt.elastic.cli.run"
 _DESCRIPTION = """\
 Ask, change and list training jobs that change their devices while they run.
 JOB is a job's name on this machine; --url asks one anywhere.
@@ -51,8 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=TOOL)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    if importlib.util.find_spec(_RUN) is not None:
-        importlib.import_module(_RUN).add_run(commands)
+    add_run(commands)
     _add_switching(commands)
     _add_reading(commands)
     return parser

@@ -47,7 +47,7 @@ BODIES = st.one_of(
 
 @pytest.mark.usefixtures("job")
 @settings(
-    max_examples=120,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
