@@ -51,8 +51,9 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_steps(add: Callable[..., Any]) -> None:
-    add("--data", metavar="PATH", help=".npz file, or folder of them: an array for every input and "
-        "label, samples first")  # fmt: skip
+    add("--data", metavar="SOURCE", help=".npz, .parquet, .arrow or .feather file, or folder of "
+        "them, with every input and label by name; or samples from Python, module:factory or "
+        "FILE.py:factory")  # fmt: skip
     add("--steps", type=integer(1), metavar="N", help="take N steps more")
     add("--log", metavar="JSONL", help="one object per step: step, loss, time_s, learning_rate")
     add("--shuffle", type=integer(0), metavar="K", help="draw the order of samples from seed K")

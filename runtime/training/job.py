@@ -13,9 +13,9 @@ SCHEDULES = ("constant", "cosine", "linear")
 
 @dataclass(frozen=True)
 class TrainJob(Launched):
-    """Train ``plan`` for ``steps`` steps on ``data``, an .npz file or a folder of them.
+    """Train ``plan`` for ``steps`` steps on ``data``, as `open_dataset` takes it.
 
-    ``shuffle`` is the seed of the order of the samples, None for the order of the files. The
+    ``shuffle`` is the seed of the order of the samples, None for the order of the source. The
     learning rate rises to ``learning_rate`` over ``warmup`` steps and then follows ``schedule``
     (one of `SCHEDULES`) until step ``total_steps``; None: the last step of this job. ``seed`` is
     that of dropout. ``loss_scale``: None lets it follow the gradients. A checkpoint is written to

@@ -66,4 +66,6 @@ def _made(
             return Dataset(samples, shuffle)
     elif shuffle is None:
         return StreamSource(place, source, inputs)
-    raise UserError(f"--shuffle: {place} is a stream, expected it to shuffle by itself")
+    raise UserError(
+        f"--shuffle: {place} is a stream or has no end, expected it to shuffle by itself"
+    )
