@@ -1,10 +1,10 @@
-"""The person's side of tensoropt-opt: a frontier, a profile, a plan directory."""
+"""The person's side of tensoropt-opt: a frontier, a comparison, a plan directory."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from tensoropt.compiler.cli.arguments import EMIT, wants_planning
 from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.planning_flags import compared, read_request, read_step
+from tensoropt.compiler.cli.profile_mode import run_profile
 from tensoropt.compiler.cli.splitting import splitting_notes
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.cost import bodies
@@ -29,13 +30,8 @@ from tensoropt.compiler.report.comparison import (
     comparison_json,
     comparison_table,
 )
-from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
-from tensoropt.compiler.report.machine import (
-    frontier_csv,
-    frontier_json,
-    profile_csv,
-    profile_json,
-)
+from tensoropt.compiler.report.frontier import FrontierReport
+from tensoropt.compiler.report.machine import frontier_csv, frontier_json
 from tensoropt.compiler.report.notes import (
     endings,
     interruption,
@@ -44,10 +40,9 @@ from tensoropt.compiler.report.notes import (
     open_turns,
 )
 from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
-from tensoropt.compiler.report.table import frontier_table, profile_table
+from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.report.training import training_notes
-from tensoropt.compiler.search.frontier.objectives import Row, compare
-from tensoropt.compiler.search.frontier.objectives import profile as search_profile
+from tensoropt.compiler.search.frontier.objectives import compare
 from tensoropt.compiler.search.frontier.points import pick_point
 from tensoropt.compiler.search.frontier.request import Request, fitting
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
@@ -192,7 +187,8 @@ class _Planning:
         self.compilation.advance(module, "rules", self.say)
         if self.args.objective == "profile":
             with self.compilation.timed("profile"):
-                return self._profile(module)
+                planned = (self.args, self.request, self.compilation, self.say)
+                return run_profile(module, *planned)
         if self.args.compare is not None:
             with self.compilation.timed("compare"):
                 return _print_comparison(self.args, self.request, read_graphs(module), self.say)
@@ -214,37 +210,6 @@ class _Planning:
         for line in notes:
             print(line, file=sys.stderr)
         return 0
-
-    def _profile(self, module: ir.Module) -> int:
-        """Search one number of devices after the other, write the family if there is to be one."""
-        rows: list[Row] = []
-        try:
-            with self._family(module) as add:
-                for row in search_profile(read_graphs(module), self.request, self.say):
-                    rows.append(row)
-                    add(row)
-        except KeyboardInterrupt:
-            if not rows:
-                raise
-            _print_profile(self.args, self.request, rows, self.say)
-            return _interrupted_at(self.args, rows[-1].devices)
-        _print_profile(self.args, self.request, rows, self.say)
-        return 0
-
-    @contextmanager
-    def _family(self, module: ir.Module) -> Iterator[Callable[[Row], None]]:
-        """Yield what to do with each row; in the end the family of ``-o`` is whole."""
-        if self.args.output is None:
-            yield lambda row: None
-            return
-        from tensoropt.compiler.pipeline.family import FamilyWriter, family_folder
-
-        weights = self.args.weights or Path(self.args.input)
-        with family_folder(self.args.output) as folder:
-            given = (folder, module, weights, self.compilation, self.say)
-            writer = FamilyWriter(*given, with_leanest=self.args.with_leanest)
-            yield writer.add
-            writer.finish(self.request)
 
     def _search(self, module: ir.Module) -> None:
         """Run the search; what it has to say of its frontier comes before what it refuses."""
@@ -319,28 +284,6 @@ def _print_frontier(args: argparse.Namespace, frontier: FrontierReport) -> None:
         write_text(None, frontier_csv(frontier))
     else:
         write_text(None, frontier_table(frontier, colour=sys.stdout.isatty()))
-
-
-def _print_profile(
-    args: argparse.Namespace, request: Request, rows: Sequence[Row], say: Progress
-) -> None:
-    say.clear()
-    points = [(row.devices, row.point) for row in rows]
-    profile = ScalingReport(Path(args.input).name, request.description.name, points)
-    if args.format == "json":
-        write_text(None, profile_json(profile))
-    elif args.format == "csv":
-        write_text(None, profile_csv(profile))
-    else:
-        write_text(None, profile_table(profile, colour=sys.stdout.isatty()))
-
-
-def _interrupted_at(args: argparse.Namespace, devices: int) -> int:
-    sys.stdout.flush()
-    unwritten = "" if args.output is None else f"; not written: {args.output}"
-    said = f"interrupted: these are the counts up to {devices} devices{unwritten}"
-    print(said, file=sys.stderr)
-    return INTERRUPTED
 
 
 def _print_comparison(

@@ -7,7 +7,6 @@ from typing import Any
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import RankMemory
-from tensoropt.compiler.exporter.plan.writer import sha256
 from tensoropt.compiler.search.frontier.points import FIELDS, listed
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
@@ -16,6 +15,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 from tensoropt.dialects.topt.keys import DEVICE, SEARCH
 from tensoropt.passes.points import WrittenPoint, read_points
+from tensoropt.runtime.support.files import sha256_of
 
 __all__ = ["SCHEMA", "plan_document", "predicted"]
 
@@ -34,7 +34,7 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "tool": TOOL,
-        "model": {"name": model.name, "sha256": sha256(model)},
+        "model": {"name": model.name, "sha256": sha256_of(model)},
         "device": load_device(DEVICE.of(attributes)).name,
         "mesh": {"shape": list(mesh.shape)},
         "ranks": mesh.size,

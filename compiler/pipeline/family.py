@@ -13,7 +13,6 @@ from tensoropt.compiler.exporter.plan.writer import (
     filled_folder,
     listed_files,
     plan_files,
-    sha256,
     write_document,
 )
 from tensoropt.compiler.pipeline.export import export_initial, fill_training_plan
@@ -35,6 +34,7 @@ from tensoropt.elastic.family.members import check_alike
 from tensoropt.passes.search_strategies import settle
 from tensoropt.runtime.plan.document import document_sha256, schema_error
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.training.checkpoint import Progress, metadata_of
 from tensoropt.runtime.training.plan import TrainingPlan
 
@@ -144,7 +144,7 @@ class FamilyWriter:
             "samples_per_step": first.samples_per_step,
             "plans": self.plans,
             "left_out": self.left_out,
-            "files": {name: sha256(self.folder / name) for name in names},
+            "files": {name: sha256_of(self.folder / name) for name in names},
         }
 
 

@@ -20,6 +20,7 @@ from tensoropt.elastic.family.document import (
     read_family,
 )
 from tensoropt.runtime.support.errors import UserError, did_you_mean
+from tensoropt.runtime.support.files import sha256_of
 
 if TYPE_CHECKING:
     from tensoropt.runtime.training.plan import TrainingPlan
@@ -128,8 +129,6 @@ class Family:
 
     def check_file(self, name: str) -> None:
         """Raise `UserError` unless a file of the family is the one that was written."""
-        from tensoropt.runtime.plan.plan import sha256_of
-
         found, expected = sha256_of(self.folder / name), self.files[name]
         if found != expected:
             raise UserError(

@@ -7,7 +7,6 @@ written, and that each file lies inside the folder and still has the hash it was
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -20,8 +19,9 @@ from tensoropt.runtime.plan.document import document_sha256, read_json, schema_e
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.layout import Layout, parse_layout
 from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["SCHEMA", "Plan", "Tensor", "sha256_of", "tensor_of"]
+__all__ = ["SCHEMA", "Plan", "Tensor", "tensor_of"]
 
 SCHEMA = 1
 
@@ -96,12 +96,6 @@ class Plan:
                 f"{model}: not the model that {self.folder} was made from, "
                 f"expected {self.model_name} with sha256 {self.model_sha256}, got: {found}"
             )
-
-
-def sha256_of(path: Path) -> str:
-    """Return a file's SHA-256 in hexadecimal, reading it piece by piece."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_document(folder: Path) -> Entries:

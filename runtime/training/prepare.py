@@ -30,16 +30,16 @@ def check_training(job: TrainJob) -> Plan:
     """
     check_provider(job)
     plan = TrainingPlan.of(Plan.load(job.plan))
-    if job.model is not None:
-        plan.plan.check_model(Path(job.model))
-    if job.data is not None:
-        open_dataset(job.data, plan.plan.inputs, plan.batch, job.shuffle)
-    progress = Progress()
     if job.resume is None and plan.start == "checkpoint":
         raise UserError(
             f"{job.plan}: has no weights of its own, as it is a plan of a family, "
             f"expected --resume {Path(job.plan).parent / 'initial.safetensors'} or a checkpoint"
         )
+    if job.model is not None:
+        plan.plan.check_model(Path(job.model))
+    if job.data is not None:
+        open_dataset(job.data, plan.plan.inputs, plan.batch, job.shuffle)
+    progress = Progress()
     if job.resume is not None:
         progress = check_checkpoint(plan, find_checkpoint(Path(job.resume)))
     if job.loss_scale is not None and not plan.scales_loss:

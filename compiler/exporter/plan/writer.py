@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from tensoropt.compiler.search.frontier.pins import PLAN_FILE
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing_folder
 from tensoropt.runtime.plan.document import document_sha256, schema_error
+from tensoropt.runtime.support.files import sha256_of
 
 __all__ = [
     "PLAN_FILE",
@@ -25,7 +25,6 @@ __all__ = [
     "listed_files",
     "plan_files",
     "plan_folder",
-    "sha256",
     "write_document",
     "write_plan",
 ]
@@ -121,13 +120,7 @@ def write_document(path: Path, document: Mapping[str, object]) -> None:
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file under ``folder`` by its relative path, sorted."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in paths}
 
 
 def plan_files(directory: Path) -> set[str]:

@@ -121,6 +121,11 @@ def set_optimizer(name: str):
             "checkpoint of another model, expected classifier.onnx with sha256 ",
         ),
         (lambda t, f: f.clear(), "not a checkpoint of this tensoropt, expected metadata format"),
+        (lambda t, f: f.update(moments="null"), "has no moments after step 1, expected them"),
+        (
+            lambda t, f: f.update(moments="null", progress="{}"),
+            "tensor 'b.mean' is not in the state of ",
+        ),
     ],
 )
 def test_a_checkpoint_that_does_not_fit(train, plans, tmp_path, change, message: str) -> None:
@@ -129,6 +134,24 @@ def test_a_checkpoint_that_does_not_fit(train, plans, tmp_path, change, message:
     with pytest.raises(UserError) as error:
         train(plans["data1"], 1, resume=str(path))
     assert str(error.value).startswith(f"{path}: {message}")
+
+
+def test_a_checkpoint_of_no_step_has_no_moments(train, plans, tmp_path: Path) -> None:
+    """From what a plan starts from, whole and without moments, follows what follows from it."""
+    _, expected = train(plans["zero2"], 3)
+    (tmp_path / "log.jsonl").unlink()
+    train(plans["data1"], 1, checkpoint=str(tmp_path / "c"))
+    (tmp_path / "log.jsonl").unlink()
+    start = load_file(plans["data1"] / "weights" / "rank0.safetensors")
+
+    def begin(tensors, facts) -> None:
+        tensors.clear()
+        tensors.update(start)
+        facts.update(moments="null", progress="{}")
+
+    path = spoilt(tmp_path / "c" / "step-00000001.safetensors", begin)
+    _, found = train(plans["zero2"], 3, resume=str(path))
+    assert losses(found) == losses(expected)
 
 
 def test_no_checkpoint(train, plans, tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""`--objective profile`: time against the number of devices, and the family of these plans."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.cli.guard import INTERRUPTED
+from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.pipeline.phases import Compilation
+from tensoropt.compiler.report.frontier import ScalingReport
+from tensoropt.compiler.report.machine import profile_csv, profile_json
+from tensoropt.compiler.report.table import profile_table
+from tensoropt.compiler.search.frontier.objectives import Row, profile
+from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.search.frontier.steps import read_graphs
+from tensoropt.elastic.family.family import Family
+
+if TYPE_CHECKING:
+    from tensoropt.dialects.mlir import ir
+
+__all__ = ["run_profile"]
+
+
+def run_profile(
+    module: ir.Module,
+    args: argparse.Namespace,
+    request: Request,
+    compilation: Compilation,
+    say: Progress,
+) -> int:
+    """Search one number of devices after the other, and write the family of ``-o`` if there is one.
+
+    ``module`` has the rules of its operations. Returns the exit status; Ctrl-C prints what was
+    found, and leaves no family.
+    """
+    rows: list[Row] = []
+    try:
+        with _family(module, args, request, compilation, say) as add:
+            for row in profile(read_graphs(module), request, say):
+                rows.append(row)
+                add(row)
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        say.clear()
+        _print_rows(args, request, rows)
+        return _interrupted_at(args, rows[-1].devices)
+    say.clear()
+    _print_rows(args, request, rows)
+    if args.output is not None and args.format in (None, "table"):
+        names = ", ".join(plan.name for plan in Family.read(args.output).plans)
+        write_text(None, f"family: {args.output}: plans {names}\n")
+    return 0
+
+
+@contextmanager
+def _family(
+    module: ir.Module,
+    args: argparse.Namespace,
+    request: Request,
+    compilation: Compilation,
+    say: Progress,
+) -> Iterator[Callable[[Row], None]]:
+    """Yield what to do with each row; in the end the family is whole, if there is to be one."""
+    if args.output is None:
+        yield lambda row: None
+        return
+    from tensoropt.compiler.pipeline.family import FamilyWriter, family_folder
+
+    weights = args.weights or Path(args.input)
+    with family_folder(args.output) as folder:
+        given = (folder, module, weights, compilation, say)
+        writer = FamilyWriter(*given, with_leanest=args.with_leanest)
+        yield writer.add
+        writer.finish(request)
+
+
+def _print_rows(args: argparse.Namespace, request: Request, rows: Sequence[Row]) -> None:
+    points = [(row.devices, row.point) for row in rows]
+    report = ScalingReport(Path(args.input).name, request.description.name, points)
+    if args.format == "json":
+        write_text(None, profile_json(report))
+    elif args.format == "csv":
+        write_text(None, profile_csv(report))
+    else:
+        write_text(None, profile_table(report, colour=sys.stdout.isatty()))
+
+
+def _interrupted_at(args: argparse.Namespace, devices: int) -> int:
+    sys.stdout.flush()
+    unwritten = "" if args.output is None else f"; not written: {args.output}"
+    said = f"interrupted: these are the counts up to {devices} devices{unwritten}"
+    print(said, file=sys.stderr)
+    return INTERRUPTED
