@@ -39,8 +39,8 @@ def find_browser() -> str | None:
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
-class NavigatedError(Exception):
-    """The page was left while it was asked something."""
+class NotYetError(Exception):
+    """The page was being left, or is not whole yet, when it was asked something."""
 
 
 class Browser:
@@ -85,7 +85,7 @@ class Browser:
             self.events.append(answer)
         if "error" in answer:
             text = f"{method}: {answer['error']['message']}"
-            raise NavigatedError(text) if "navigated" in text else RuntimeError(text)
+            raise NotYetError(text) if "navigated" in text else RuntimeError(text)
         result: dict[str, Any] = answer["result"]
         return result
 
@@ -124,7 +124,7 @@ class Page:
         facts = {"expression": script, "returnByValue": True, "awaitPromise": True}
         answer = self.call("Runtime.evaluate", **facts)
         if "exceptionDetails" in answer:
-            raise RuntimeError(f"{script}: {answer['exceptionDetails']}")
+            raise NotYetError(f"{script}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def until(self, script: str, timeout_s: float = 30.0) -> Any:
@@ -134,7 +134,7 @@ class Page:
         while not value:
             if time.monotonic() > end:
                 raise AssertionError(f"not within {timeout_s:g} s: {script}")
-            with suppress(NavigatedError):
+            with suppress(NotYetError):
                 value = self.run(script)
             time.sleep(0.0 if value else 0.02)
         return value
