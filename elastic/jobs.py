@@ -53,6 +53,11 @@ class Address:
     token: str = field(repr=False)
     pid: int
 
+    @property
+    def page(self) -> str:
+        """The page's whole address: the token is in its fragment, which browsers do not send."""
+        return f"{self.url}/#token={self.token}" if self.token else f"{self.url}/"
+
 
 def jobs_root() -> Path:
     """Return the folder of all jobs: $TENSOROPT_JOBS, or one in the user's state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import socket
 import threading
@@ -14,6 +15,7 @@ import uvicorn
 from tensoropt.elastic.api.app import make_app
 from tensoropt.elastic.api.guard import Guard
 from tensoropt.elastic.control import JobControl
+from tensoropt.elastic.jobs import Address
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Serving", "serve"]
@@ -45,10 +47,7 @@ def serve(
 
 
 class Serving:
-    """A server that runs: at ``url``, for who has ``token``. ``page`` is the page's whole address.
-
-    The token is in the page's fragment, which browsers keep to themselves.
-    """
+    """A server that runs: at ``url``, for who has ``token``; ``page`` is its page."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Serving:
         port = listening.getsockname()[1]
         self.url = f"http://{_bracketed(_reachable(host))}:{port}"
         self.token = token
-        self.page = f"{self.url}/#token={token}" if token else f"{self.url}/"
+        self.page = Address(self.url, token, os.getpid()).page
         self._closing = threading.Event()
         self._socket = listening
         self._server = _server(Guard(make_app(control, self._closing), token, hosts))

@@ -35,10 +35,16 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         status: int | None = arguments.work(arguments)
     except RefusedError as error:
-        job = arguments.url if arguments.job is None else f"job '{arguments.job}'"
-        raise UserError(f"{job}: {error}") from None
+        raise UserError(f"{_subject(arguments)}{error}") from None
     sys.stdout.flush()
     return status or 0
+
+
+def _subject(arguments: argparse.Namespace) -> str:
+    """Return which job an error is about; that of `run` says so itself."""
+    if getattr(arguments, "job", None) is not None:
+        return f"job '{arguments.job}': "
+    return f"{arguments.url}: " if getattr(arguments, "url", None) else ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,6 +95,9 @@ def _add_reading(commands: Any) -> None:
     log("--after", type=integer(0), default=0, metavar="STEP", help="only later ones")
     log("--last", type=integer(1), default=10_000, metavar="N", help="at most N (10000)")
     output = _command(commands, "reading", "output", "print what ranks printed, the last 64 KiB")
+    page = commands.add_parser("page", help="print the address of its page, with the token")
+    page.add_argument("job", metavar="JOB", help="its name")
+    page.set_defaults(work=_work("listing", "page"), url=None)
     jobs = commands.add_parser("list", help="print all jobs of this machine", allow_abbrev=False)
     jobs.set_defaults(work=_work("listing", "list_jobs"), job=None, url=None)
     for add in (profile, status, events, log, output, jobs.add_argument):

@@ -179,6 +179,9 @@ class TestOfAJobThatRuns:
         expected = {"output": "rank 0: hello\n"}
         assert json.loads(says("output", "bert", "--format", "json")) == expected
 
+    def test_page(self, says: Command, serving: Serving) -> None:
+        assert says("page", "bert") == f"{serving.page}\n"
+
     def test_stop(self, says: Command, job: StandInJob) -> None:
         assert says("stop", "bert").startswith("stand-in: training, ")
         threading.Timer(0.2, job.end, ("stopped",)).start()
