@@ -35,14 +35,14 @@ _OWN = (
     *("checkpoint_every", "keep", "threads", "provider", "share_gpus", "cuda_graphs"),
 )
 _PATHS = ("log", "resume", "export", "model")
-_OVER = ("ended", "stopped", "failed")
 _LOOK_S = 0.1
 
 _DESCRIPTION = """\
 Train a family of plans (tensoropt-opt MODEL --train ... --objective profile -o FAMILY) until step
 --steps, at first with --devices; `tensoropt-job scale` and `migrate` change that while it runs.
-The same command again finds the job's ranks after the death of its coordinator, or goes on from
-the last state on disk. Exit status: 0 at the end; 130 after Ctrl-C; 1 if it failed."""
+The same command again goes on with a job that was stopped or has failed; after the death of its
+coordinator it finds the ranks, or the last state on disk.
+Exit status: 0 at the end; 130 after Ctrl-C; 1 if the job failed."""
 
 
 def add_run(commands: Any) -> None:
@@ -167,11 +167,8 @@ def _here(arguments: argparse.Namespace, settings: JobSettings, family: Family) 
 
     with JobFolder.create(settings.name, settings.facts()) as folder:
         before = folder.status()
-        if before is not None and before.state in _OVER and before.error != "the coordinator died":
-            raise UserError(
-                f"job '{settings.name}': {before.state} at step {before.step}, "
-                "expected another --name"
-            )
+        if before is not None and before.state == "ended":
+            return _answer(arguments, before, [])  # whoever starts it again sees that it is over
         coordinator = Coordinator(settings, family, _engine(arguments, family), folder)
         token = "" if arguments.no_token else None
         with serve(coordinator, arguments.host, arguments.port, token) as serving:

@@ -173,6 +173,7 @@ class Coordinator:
         self._post(partial(self._on_message, connection, message))
 
     def _start(self) -> None:
+        self._step = max((row.step for row in self._folder.steps(0, 1)), default=0)
         if self._saved.generations:
             self._adopt()
             return
@@ -194,6 +195,7 @@ class Coordinator:
         saved = SavedGeneration(host.facts(), plan.name, list(devices))
         self._saved.count, self._saved.generations[str(number)] = number, saved
         self._saved.write()
+        host.begin()
 
     def _job(self, plan: FamilyPlan, number: int) -> GenerationJob:
         settings = self._settings
@@ -358,6 +360,8 @@ class Coordinator:
                     self._switch.stood_at = time.monotonic()
                 order = {"kind": "take", "progress": generation.progress, **generation.holders()}
                 following.tell_all(order)
+        elif generation.all_in("done"):
+            generation.tell_all({"kind": "leave"})
         elif generation.all_in("taken"):  # by the word of a coordinator that died before its next
             generation.tell_all({"kind": "go"})
 
@@ -412,7 +416,7 @@ class Coordinator:
             switch.moved_bytes = sum(rank.moved_bytes for rank in generation.ranks.values())
             return
         if before is None and was == "starting":
-            self._step = self._source[1]
+            self._begin_log_at(self._source[1])
             self._event("training", f"with {self._where(generation)} from step {self._step}")
         else:
             self._went_back(generation)
@@ -420,14 +424,19 @@ class Coordinator:
     def _went_back(self, generation: Generation) -> None:
         """Say how a crash was overcome: steps after the state that was found are taken again."""
         source, step = self._source
-        again, self._step = self._step - step, step
-        self._folder.truncate_steps(step)
-        if self._log is not None:
-            self._log.truncate(step)
+        again = max(0, self._step - step)
+        self._begin_log_at(step)
         text = f"with {self._where(generation)} from {source} of step {step}"
         self._event("recovered", f"{text}, {again} steps are taken again", repeated_steps=again)
         if self._switch is not None:
             self._refuse_switch(f"a generation was lost meanwhile; the job went on {text}")
+
+    def _begin_log_at(self, step: int) -> None:
+        """Take out of the logs what comes after ``step``: it will be done again."""
+        self._step = step
+        self._folder.truncate_steps(step)
+        if self._log is not None:
+            self._log.truncate(step)
 
     def _where(self, generation: Generation) -> str:
         count = generation.plan.devices
@@ -515,7 +524,7 @@ class Coordinator:
         result = outcome.get("result")
         if generation is self._next:
             self._next_failed(outcome.get("error") or "it ended by itself")
-        elif generation is self._current:
+        elif generation is self._current and self._state not in _OVER:
             if result is None:
                 self._lost(generation, str(outcome["error"]))
             else:
@@ -538,7 +547,7 @@ class Coordinator:
 
     def _next_failed(self, why: str) -> None:
         failed, self._next = self._next, None
-        if failed is None:
+        if failed is None or self._state in _OVER:
             return
         text = f"generation {failed.number} ({failed.plan.devices} devices) failed: {why}"
         giver = self._giver()
@@ -635,7 +644,6 @@ class Coordinator:
 
     def _adopt(self) -> None:
         """Find the generations of a coordinator that died, and go on with the one in charge."""
-        self._step = max((row.step for row in self._folder.steps(0, 1)), default=0)
         last = self._saved.generations.get(str(self._saved.current))
         for text, saved in sorted(self._saved.generations.items()):
             number = int(text)

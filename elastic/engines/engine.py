@@ -17,6 +17,10 @@ Outcome = Mapping[str, Any]
 class Host(Protocol):
     """The processes of one generation."""
 
+    def begin(self) -> None:
+        """Let them start: how to find them has been written down, should the coordinator die."""
+        ...
+
     def facts(self) -> dict[str, Any]:
         """Return what `Engine.find` finds them by, as JSON."""
         ...
@@ -46,7 +50,9 @@ class Engine(Protocol):
         folder: Path,
         ended: Callable[[Outcome], None],
     ) -> Host:
-        """Start a rank on each of ``devices``; ``folder`` is the job's, ``ended`` is called once.
+        """Return what starts a rank on each of ``devices`` when it is told to begin.
+
+        ``folder`` is the job's, ``ended`` is called once.
 
         Raises `UserError` where that cannot be.
         """

@@ -16,11 +16,16 @@ from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.support.errors import UserError, one_line
 
-__all__ = ["main"]
+__all__ = ["GO", "main", "write_aside"]
+
+GO = b"go"
+"""What a coordinator says that has written down where to find this process."""
 
 
 def main(path: Path) -> None:
     """Run the generation that the file at ``path`` asks for, to its end."""
+    if sys.stdin.buffer.read() != GO:
+        return  # it died before it could: nobody would know of these ranks
     asked = json.loads(path.read_text(encoding="utf-8"))
     write_aside(path, _outcome(asked))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.elastic.engines.engine import Host, Outcome
-from tensoropt.elastic.engines.keeper import write_aside
+from tensoropt.elastic.engines.keeper import GO, write_aside
 from tensoropt.elastic.generation.job import GenerationJob
 
 __all__ = ["LocalEngine"]
@@ -57,7 +57,7 @@ class LocalEngine:
         with (folder / "output.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tensoropt.elastic.engines.keeper", str(path)],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -93,6 +93,11 @@ class _LocalHost:
 
     def facts(self) -> dict[str, Any]:
         return {"pid": self._pid, "file": self._path.name, "started_at": self._started_at}
+
+    def begin(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(BrokenPipeError), self._process.stdin as pipe:
+                pipe.write(GO)
 
     def kill(self) -> None:
         """End the launcher, which ends its ranks; where it does not in time, its guardian does."""

@@ -219,7 +219,7 @@ class _Generation:
         """Leave what a job leaves at its end: a checkpoint, the trained model, a result."""
         job, trainer, comm = self._job, self._trainer, self._comm
         is_complete = error is None and trainer.progress.step >= job.steps
-        return self._result(
+        result = self._result(
             error,
             **measured(trainer, memory, comm),
             cuda_graphs=graphs,
@@ -227,6 +227,17 @@ class _Generation:
             export=export_trained(job, trainer, comm) if is_complete else None,
             interrupted=not is_complete and error is None,
         )
+        self._enter("done")
+        self._wait_to_leave()
+        return result
+
+    def _wait_to_leave(self) -> None:
+        """Wait until the coordinator has heard of every step; if it died, until another one has."""
+        order = None
+        while order is None or order["kind"] != "leave":
+            order = self._channel.next(_LOOK_S)
+            if self._channel.lost_for_s() > self._job.grace_s:
+                return
 
     def _result(self, error: str | None, **facts: Any) -> TrainResult:
         trainer, start = self._trainer, self._start

@@ -42,6 +42,7 @@ COUNTS = (1, 2, 4)
 BATCH, WIDTH, CLASSES = 16, 64, 8
 STEPS, EVERY = 400, 50
 KILLS_PER_JOB = 4
+CLEANING_S = 6.0
 PATIENCE_S = 10.0
 LIMIT_S = 240.0
 
@@ -121,6 +122,7 @@ class Job:
     """One job, whose coordinator may be started several times."""
 
     def __init__(self, subject: Subject, folder: Path, mark: str) -> None:
+        self.launcher_struck_at = -CLEANING_S
         self.mark, self.folder, self.name = mark, folder, f"chaos-{mark}"
         self._environment = {
             **os.environ,
@@ -211,9 +213,13 @@ def _strike(job: Job, draw: random.Random) -> list[str]:
     """Kill one process of the job; a coordinator comes again."""
     found = job.pids()
     kinds = [kind for kind in KINDS if kind in found]
+    if time.monotonic() < job.launcher_struck_at + CLEANING_S:
+        kinds = [kind for kind in kinds if kind != "guardian"]  # it cleans up after the launcher
     if not kinds or job.process.poll() is not None:
         return []
     kind = draw.choice(kinds)
+    if kind == "launcher":
+        job.launcher_struck_at = time.monotonic()
     strike(draw.choice(found[kind]), "KILL")
     if kind == "coordinator":
         job.process.communicate()
