@@ -66,7 +66,7 @@ class Coordinator:
         self._switch: Switch | None = None
         self._generations: dict[int, Generation] = {}
         self._of: dict[int, tuple[int, int]] = {}
-        self._book = SnapshotBook()
+        self._book = SnapshotBook(engine)
         self._throughput = Throughput(family.samples_per_step)
         self._stragglers = Stragglers()
         self._stops: list[Future[None]] = []
@@ -84,7 +84,10 @@ class Coordinator:
     def _read_saved(self) -> Saved:
         path = self._folder.path / "coordinator.json"
         found = Saved.read(path)
-        return found or Saved(path, self._engine.address(), started_at=time.time())
+        if found is None:
+            return Saved(path, self._engine.address(None), started_at=time.time())
+        found.address = self._engine.address(found.address)
+        return found
 
     # What others ask, from any thread.
 
@@ -261,7 +264,7 @@ class Coordinator:
         elif message["kind"] == "steps":
             self._on_steps(generation, generation.ranks[rank], message["steps"])
         elif message["kind"] == "snapshot":
-            self._book.add(generation, rank, message["slot"], message["progress"])
+            self._on_snapshot(generation, rank, message["slot"], message["progress"])
         elif message["kind"] == "checkpoint" and rank == 0:
             self._event("checkpoint", f"after step {message['step']}")
 
@@ -271,7 +274,7 @@ class Coordinator:
             connection.close()
             return
         try:
-            rank = Rank.of(hello, connection)
+            rank = Rank.of(hello, connection, self._engine)
         except OSError:
             return  # it has gone: its end is on its way
         if rank.number in generation.ranks:
@@ -279,11 +282,25 @@ class Coordinator:
         generation.ranks[rank.number] = rank
         self._of[id(connection)] = generation.number, rank.number
         if hello["snapshot"] is not None:
-            self._book.add(generation, rank.number, **hello["snapshot"])
+            self._on_snapshot(generation, rank.number, **hello["snapshot"])
         self._on_steps(generation, rank, hello["steps"])
         if rank.number == 0:
             generation.progress = hello["progress"]
         self._advance(generation)
+
+    def _on_snapshot(
+        self, generation: Generation, rank: int, slot: int, progress: dict[str, Any]
+    ) -> None:
+        snapshot = self._book.add(generation, rank, slot, progress)
+        if snapshot is None:
+            return
+        spread = self._engine.spread(snapshot.parts)
+        if spread.done():
+            self._book.keep(snapshot, spread.result())
+        else:
+            spread.add_done_callback(
+                lambda done: self._post(partial(self._book.keep, snapshot, done.result()))
+            )
 
     def _on_phase(self, generation: Generation, rank: Rank, message: Message) -> None:
         rank.phase = message["phase"]
@@ -340,8 +357,7 @@ class Coordinator:
             if giver is None:
                 self._give_from_rest(generation)
                 return
-            self._next_stage = "mapping"
-            generation.tell_all({"kind": "holders", **giver.holders()})
+            self._map(generation, giver)
         elif stage == "mapping" and generation.all_in("mapped") and giver is not None:
             self._next_stage = "pausing"
             self._prepared(generation)
@@ -349,21 +365,48 @@ class Coordinator:
         elif stage == "taking" and generation.all_in("taken"):
             self._take_charge(generation)
 
+    def _map(self, generation: Generation, giver: Generation) -> None:
+        """Tell the next generation where the state will be that it is to take."""
+        plan = str(generation.plan.path)
+        try:
+            generation.carrier = self._engine.carrier(giver.parts(), plan, generation.nodes())
+        except UserError as error:
+            self._abandon_next(str(error))
+            return
+        self._next_stage = "mapping"
+        generation.tell_to_take("holders")
+
+    def _abandon_next(self, why: str) -> None:
+        """End the next generation, which cannot take the state over."""
+        following = self._next
+        if following is not None:
+            self._next_failed(why)
+            threading.Thread(target=following.host.kill, daemon=True).start()
+
     def _advance_current(self, generation: Generation) -> None:
         if generation.all_in("paused"):
             following = self._next
             if following is None:
                 generation.tell_all({"kind": "go"})  # what was to follow has failed
             elif self._next_stage == "pausing":
-                self._next_stage = "taking"
-                if self._switch is not None:
-                    self._switch.stood_at = time.monotonic()
-                order = {"kind": "take", "progress": generation.progress, **generation.holders()}
-                following.tell_all(order)
+                self._hand_over(generation, following)
         elif generation.all_in("done"):
             generation.tell_all({"kind": "leave"})
         elif generation.all_in("taken"):  # by the word of a coordinator that died before its next
             generation.tell_all({"kind": "go"})
+
+    def _hand_over(self, giver: Generation, following: Generation) -> None:
+        """Have the next generation take the state of this one, which stands still."""
+        if self._switch is not None:
+            self._switch.stood_at = time.monotonic()
+        assert following.carrier is not None
+        try:
+            following.carrier.carry()
+        except UserError as error:
+            self._abandon_next(str(error))
+            return
+        self._next_stage = "taking"
+        following.tell_to_take("take", progress=giver.progress)
 
     def _prepared(self, generation: Generation) -> None:
         took_s = time.monotonic() - generation.started_at
@@ -379,11 +422,26 @@ class Coordinator:
         path, step = self._newest_file()
         if self._book.step is not None and self._book.step >= step:
             self._source = "a snapshot", self._book.step
-            order = {"kind": "take", "progress": self._book.progress, **self._book.holders()}
-        else:
-            self._source = path.name, step
-            order = {"kind": "load", "path": str(path)}
-        generation.tell_all(order)
+            if self._give_snapshot(generation):
+                return
+        self._source = path.name, step
+        generation.tell_all({"kind": "load", "path": str(path)})
+
+    def _give_snapshot(self, generation: Generation) -> bool:
+        """Give the newest snapshot; False where it went with a node or more."""
+        newest = self._book.newest
+        assert newest is not None
+        generation.drop_carrier()
+        plan = str(generation.plan.path)
+        try:
+            generation.carrier = self._engine.carrier(newest.parts, plan, generation.nodes())
+            generation.carrier.carry()
+        except UserError as error:
+            self._event("lost", f"the snapshot of step {self._book.step}: {error}")
+            self._book.forget()
+            return False
+        generation.tell_to_take("take", progress=newest.progress)
+        return True
 
     def _newest_file(self) -> tuple[Path, int]:
         found = checkpoints_in(Path(self._settings.training["checkpoint"]))
@@ -407,6 +465,7 @@ class Coordinator:
         if self._stops:
             generation.ask(STOP)
         self._tell_of(generation, before, at)
+        generation.drop_carrier()
 
     def _tell_of(self, generation: Generation, before: Generation | None, at: float) -> None:
         was, switch = self._state, self._switch
@@ -414,6 +473,7 @@ class Coordinator:
         if switch is not None and was == "switching":
             switch.taken_at, switch.step = at, self._step
             switch.moved_bytes = sum(rank.moved_bytes for rank in generation.ranks.values())
+            switch.carried_bytes = _carried_bytes(generation)
             return
         if before is None and was == "starting":
             self._begin_log_at(self._source[1])
@@ -427,7 +487,8 @@ class Coordinator:
         again = max(0, self._step - step)
         self._begin_log_at(step)
         text = f"with {self._where(generation)} from {source} of step {step}"
-        self._event("recovered", f"{text}, {again} steps are taken again", repeated_steps=again)
+        facts = {"repeated_steps": again, "carried_bytes": _carried_bytes(generation)}
+        self._event("recovered", f"{text}, {again} steps are taken again", **facts)
         if self._switch is not None:
             self._refuse_switch(f"a generation was lost meanwhile; the job went on {text}")
 
@@ -451,7 +512,7 @@ class Coordinator:
             f"from {result.from_devices} to {result.to_devices} devices after step {result.step}, "
             f"stall {result.stall_s * 1e3:.0f} ms"
         )
-        self._event("switched", text, **result.facts())
+        self._event("switched", text, **result.facts(), carried_bytes=switch.carried_bytes)
         switch.future.set_result(result)
 
     def _refuse_switch(self, why: str) -> None:
@@ -520,6 +581,7 @@ class Coordinator:
         generation = self._generations[number]
         generation.is_over = True
         generation.close()
+        generation.drop_carrier()
         self._saved.generations.pop(str(number), None)
         result = outcome.get("result")
         if generation is self._next:
@@ -730,6 +792,11 @@ class Coordinator:
         if self._switch is not None:
             status = replace(status, switching_to=self._switch.plan.name)
         return status if generation is None else replace(status, ranks=generation.statuses())
+
+
+def _carried_bytes(generation: Generation) -> int:
+    """Return what of the state that a generation took went from node to node."""
+    return 0 if generation.carrier is None else generation.carrier.carried_bytes
 
 
 def _logged(row: dict[str, Any], made: StepRow) -> dict[str, Any]:

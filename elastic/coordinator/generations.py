@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections import deque
@@ -12,10 +11,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tensoropt.elastic.control import RankStatus
-from tensoropt.elastic.engines.engine import Host
+from tensoropt.elastic.engines.engine import Carrier, Engine, Host
 from tensoropt.elastic.family.family import FamilyPlan
-from tensoropt.elastic.generation.arena import Block, held_open
+from tensoropt.elastic.generation.arena import Block
 from tensoropt.elastic.generation.messages import Message, send
+from tensoropt.elastic.generation.parts import Part, Parts
 
 __all__ = ["Generation", "Rank"]
 
@@ -24,40 +24,41 @@ _OWN_TIMES = 20  # steps whose own times count
 
 @dataclass
 class Rank:
-    """A rank that has said hello; ``kept`` are descriptors of its snapshots, which outlive it."""
+    """A rank that has said hello; ``kept`` are its snapshots, which outlive it."""
 
     number: int
     connection: Connection
     pid: int
     phase: str
-    block: Block
-    snapshots: list[Block]
-    kept: list[int]
+    part: Part
+    kept: list[Part]
+    engine: Engine
     own_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_OWN_TIMES))
     moved_bytes: int = 0
     take_s: float = 0.0
 
     @classmethod
-    def of(cls, hello: Message, connection: Connection) -> Rank:
+    def of(cls, hello: Message, connection: Connection, engine: Engine) -> Rank:
         """Return the rank that says ``hello``; raises OSError where it has gone already."""
-        blocks = [Block(**facts) for facts in hello["snapshots"]]
+        node = hello["node"]
+        snapshots = [Part(Block(**facts), node) for facts in hello["snapshots"]]
         return cls(
             hello["rank"],
             connection,
             hello["pid"],
             hello["phase"],
-            Block(**hello["block"]),
-            blocks,
-            [held_open(block) for block in blocks],
+            Part(Block(**hello["block"]), node),
+            engine.hold(snapshots),
+            engine,
         )
 
     def drop_snapshots(self) -> None:
         """Let go of the rank's snapshots, whose memory goes with the last who holds it."""
-        while self.kept:
-            os.close(self.kept.pop())
+        self.engine.drop(self.kept)
+        self.kept = []
 
 
-@dataclass
+@dataclass(eq=False)
 class Generation:
     """The ranks of one plan, of which ``ranks`` have connected."""
 
@@ -69,6 +70,7 @@ class Generation:
     ranks: dict[int, Rank] = field(default_factory=dict)
     progress: dict[str, Any] | None = None
     mapped_at: float | None = None
+    carrier: Carrier | None = None
     is_over: bool = False
 
     def all_in(self, *phases: str) -> bool:
@@ -89,10 +91,26 @@ class Generation:
         """Have the ranks agree on ``what`` with their next step."""
         self.tell(0, {"kind": "ask", "what": what})
 
-    def holders(self) -> Message:
+    def tell_to_take(self, kind: str, **facts: Any) -> None:
+        """Tell each rank where what it takes of a state lies."""
+        assert self.carrier is not None
+        for rank, order in enumerate(self.carrier.orders):
+            self.tell(rank, {"kind": kind, **order, **facts})
+
+    def nodes(self) -> list[str]:
+        """Return the node of each rank."""
+        return [rank.part.node for _, rank in sorted(self.ranks.items())]
+
+    def parts(self) -> Parts:
         """Return where the state of all ranks lies."""
-        blocks = [self.ranks[number].block.facts() for number in sorted(self.ranks)]
-        return {"plan": str(self.plan.path), "blocks": blocks}
+        ranks = [rank for _, rank in sorted(self.ranks.items())]
+        return Parts(str(self.plan.path), tuple(rank.part for rank in ranks))
+
+    def snapshot(self, slot: int, step: int) -> Parts:
+        """Return where their snapshots in a slot lie, taken after ``step``."""
+        ranks = [rank for _, rank in sorted(self.ranks.items())]
+        parts = tuple(rank.kept[slot] for rank in ranks)
+        return Parts(str(self.plan.path), parts, step=step)
 
     def statuses(self) -> tuple[RankStatus, ...]:
         """Return what is known of the ranks, in their order."""
@@ -105,6 +123,12 @@ class Generation:
             )
             for number, rank in sorted(self.ranks.items())
         )
+
+    def drop_carrier(self) -> None:
+        """Let go of the state that was brought for this generation."""
+        if self.carrier is not None:
+            self.carrier.close()
+        self.carrier = None
 
     def close(self) -> None:
         """Let go of the connections."""

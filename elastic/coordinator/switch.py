@@ -19,7 +19,8 @@ class Switch:
     """From ``from_devices`` to ``plan`` on ``devices``; times are of the clock that does not jump.
 
     ``stopped_at`` is the end of the last step before, ``stood_at`` when all ranks stood still with
-    their state to be read, ``taken_at`` when all of the next generation had it.
+    their state to be read, ``taken_at`` when all of the next generation had it. ``carried_bytes``
+    is what of ``moved_bytes`` went from node to node.
     """
 
     from_devices: int
@@ -29,6 +30,7 @@ class Switch:
     future: Future[SwitchResult]
     prepared_s: float = 0.0
     moved_bytes: int = 0
+    carried_bytes: int = 0
     step: int | None = None
     stopped_at: float = 0.0
     stood_at: float = 0.0

@@ -10,15 +10,19 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.elastic.engines.engine import Host, Outcome
+from tensoropt.elastic.engines.engine import Carrier, Host, Outcome
 from tensoropt.elastic.engines.keeper import GO, write_aside
+from tensoropt.elastic.generation.arena import held_open
 from tensoropt.elastic.generation.job import GenerationJob
+from tensoropt.elastic.generation.messages import Message
+from tensoropt.elastic.generation.parts import Part, Parts
 
 __all__ = ["LocalEngine"]
 
@@ -34,8 +38,8 @@ class LocalEngine:
         self._names = [f"{provider}:{number}" for number in range(count)]
         self._provider = provider
 
-    def address(self) -> str:
-        return f"@tensoropt-{uuid.uuid4().hex}"
+    def address(self, before: str | None) -> str:
+        return before or f"@tensoropt-{uuid.uuid4().hex}"
 
     def devices(self) -> Sequence[str]:
         return self._names
@@ -73,8 +77,42 @@ class LocalEngine:
             return None
         return _LocalHost(pid, path, ended, None)
 
+    def carrier(self, parts: Parts, plan: str, nodes: Sequence[str]) -> Carrier:
+        return _InPlace(parts, len(nodes))
+
+    def hold(self, parts: Sequence[Part]) -> list[Part]:
+        own = os.getpid()
+        return [Part(replace(part.block, pid=own, fd=held_open(part.block))) for part in parts]
+
+    def drop(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            os.close(part.block.fd)
+
+    def spread(self, parts: Parts) -> Future[Parts | None]:
+        """Where there is one node, nothing outlives it."""
+        future: Future[Parts | None] = Future()
+        future.set_result(parts)
+        return future
+
     def close(self) -> None:
         """Nothing is held."""
+
+
+class _InPlace:
+    """All is on one machine: ranks read it where it is."""
+
+    carried_bytes = 0
+
+    def __init__(self, parts: Parts, ranks: int) -> None:
+        blocks = [part.block.facts() for part in parts.parts]
+        order: Message = {"plan": parts.plan, "blocks": blocks, "distances": [0.0] * len(blocks)}
+        self.orders: Sequence[Message] = [order] * ranks
+
+    def carry(self) -> None:
+        """It is there."""
+
+    def close(self) -> None:
+        """Nothing was brought."""
 
 
 class _LocalHost:

@@ -29,11 +29,15 @@ _ALIGNMENT = 64  # bytes of a cache line
 
 @dataclass(frozen=True)
 class Block:
-    """Memory of another process: descriptor ``fd`` of process ``pid``, ``size`` bytes."""
+    """Memory of another process: descriptor ``fd`` of process ``pid``, ``size`` bytes.
+
+    Of a ``sparse`` one only some pages are there, and the others are not to be made.
+    """
 
     pid: int
     fd: int
     size: int
+    sparse: bool = False
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,14 +80,14 @@ class Shared:
 
 
 def mapped(block: Block) -> mmap.mmap:
-    """Return another process's block, to be read; its pages are there at once.
+    """Return another process's block, to be read; its pages are there at once, unless it is sparse.
 
     Raises `UserError` where that process has gone.
     """
     try:
         descriptor = held_open(block)
         try:
-            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+            flags = mmap.MAP_SHARED | (0 if block.sparse else mmap.MAP_POPULATE)
             return mmap.mmap(descriptor, block.size, flags, mmap.PROT_READ)
         finally:
             os.close(descriptor)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensoropt.elastic.generation.arena import Block, arrays_in, mapped, size_of
-from tensoropt.elastic.generation.boxes import pieces_of
+from tensoropt.elastic.generation.parts import pieces_to_take
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -34,7 +34,7 @@ class Holders:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Holders:
-        """Return those that a coordinator told of: a plan's folder, and a block per rank.
+        """Return those that a coordinator told of: a plan's folder, a block and a distance each.
 
         Raises `UserError` where one cannot be read.
         """
@@ -51,21 +51,16 @@ def take_from(holders: Holders, held: Held, threads: int) -> int:
     Each is copied once, by ``threads`` threads. Raises `UserError` where the states differ.
     """
     sources = [arrays_in(memory, holders.plan) for memory in holders.memory]
-    given = {state.name: state.tensor for state in holders.plan.state}
     targets = {state.name: _host(held, state.name) for state in held.plan.state}
     moved = 0
     with ThreadPoolExecutor(threads) as pool:
         copies = []
-        for state in held.plan.state:
-            wanted, theirs = state.tensor, given.get(state.name)
-            if theirs is None or (theirs.dtype, theirs.shape) != (wanted.dtype, wanted.shape):
-                raise UserError(f"'{state.name}' is not the same in {holders.plan.folder.name}")
-            shape = [int(size) for size in wanted.shape]
-            for piece in pieces_of(shape, held.rank, wanted.layout, theirs.layout):
-                into = targets[state.name][piece.mine]
-                source = sources[piece.holder][state.name][piece.theirs]
-                moved += into.nbytes
-                copies += [pool.submit(np.copyto, *pair) for pair in _chunks(into, source)]
+        distances = holders.facts["distances"]
+        for name, piece in pieces_to_take(holders.plan, held.plan, held.rank, distances):
+            into = targets[name][piece.mine]
+            source = sources[piece.holder][name][piece.theirs]
+            moved += into.nbytes
+            copies += [pool.submit(np.copyto, *pair) for pair in _chunks(into, source)]
         for copy in copies:
             copy.result()
     for name, target in targets.items():

@@ -101,6 +101,7 @@ class _Generation:
             "generation": self._job.generation,
             "rank": self._comm.rank,
             "pid": os.getpid(),
+            "node": os.environ.get("TENSOROPT_NODE", ""),
             "phase": self._phase,
             "block": self._shared.arena.block.facts(),
             "snapshots": [a.block.facts() for a in snapshots.arenas] if snapshots else [],

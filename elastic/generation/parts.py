@@ -1,0 +1,52 @@
+"""Where a state lies: the part of each rank that has it, and what a rank of another plan takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tensoropt.elastic.generation.arena import Block
+from tensoropt.elastic.generation.boxes import Piece, pieces_of
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["Part", "Parts", "pieces_to_take"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A rank's part: a block, on a node (of a machine alone: "")."""
+
+    block: Block
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A state in the layouts of ``plan``, a folder: a part per rank.
+
+    Of a snapshot ``step`` is what it was taken after, and ``copies`` are parts by rank, on other
+    nodes, that have what no other node's ranks have.
+    """
+
+    plan: str
+    parts: tuple[Part, ...]
+    copies: Mapping[int, Part] = field(default_factory=dict)
+    step: int | None = None
+
+
+def pieces_to_take(
+    held: TrainingPlan, wanted: TrainingPlan, rank: int, distances: Sequence[float]
+) -> Iterator[tuple[str, Piece]]:
+    """Yield what ``rank`` of ``wanted`` takes from the ranks of ``held``: (tensor, piece).
+
+    ``distances`` says how far it is to each of those. Raises `UserError` where the states differ.
+    """
+    given = {state.name: state.tensor for state in held.state}
+    for state in wanted.state:
+        tensor, theirs = state.tensor, given.get(state.name)
+        if theirs is None or (theirs.dtype, theirs.shape) != (tensor.dtype, tensor.shape):
+            raise UserError(f"'{state.name}' is not the same in {held.folder.name}")
+        shape = [int(size) for size in tensor.shape]
+        for piece in pieces_of(shape, rank, tensor.layout, theirs.layout, distances.__getitem__):
+            yield state.name, piece
