@@ -75,7 +75,7 @@ class Coordinator:
         self._attempts = 0
         self._source = ("the start", 0)
         self._step, self._loss = 0, None
-        self._moved_at = time.monotonic()
+        self._moved_at = self._tick_at = time.monotonic()
         self._error: str | None = None
         self._ended_at: float | None = None
         self._saved = self._read_saved()
@@ -162,9 +162,12 @@ class Coordinator:
         return self._publish()
 
     def _do_next(self, show: Callable[[JobStatus], None]) -> None:
-        try:
-            self._calls.get(timeout=_TICK_S)()
-        except queue.Empty:
+        """Make the next call; twice a second, also while calls never cease, look after the rest."""
+        left_s = self._tick_at - time.monotonic()
+        with suppress(queue.Empty):
+            self._calls.get(timeout=max(left_s, 0.0))()
+        if left_s <= 0:
+            self._tick_at = time.monotonic() + _TICK_S
             self._tick()
             show(self._publish())
 
