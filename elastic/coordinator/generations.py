@@ -124,6 +124,10 @@ class Generation:
             for number, rank in sorted(self.ranks.items())
         )
 
+    def failed(self, why: str) -> str:
+        """Return that it failed, in words."""
+        return f"generation {self.number} ({self.plan.devices} devices) failed: {why}"
+
     def drop_carrier(self) -> None:
         """Let go of the state that was brought for this generation."""
         if self.carrier is not None:

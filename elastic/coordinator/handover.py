@@ -1,0 +1,182 @@
+"""From one generation to the next: the state goes from hand to hand, or from rest to a hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tensoropt.elastic.coordinator.generations import Generation
+from tensoropt.elastic.coordinator.job import Job
+from tensoropt.elastic.coordinator.stragglers import Stragglers
+from tensoropt.elastic.generation.messages import PAUSE, STOP
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["HandOver"]
+
+
+class HandOver:
+    """Leads the next generation to the state, and lets the one before it go."""
+
+    def __init__(self, job: Job, stragglers: Stragglers) -> None:
+        self._job, self._stragglers = job, stragglers
+
+    def advance(self, generation: Generation) -> None:
+        """Do what can be done now that a rank has come further."""
+        if generation is self._job.next:
+            self._advance_next(generation)
+        elif generation is self._job.current:
+            self._advance_current(generation)
+
+    def _advance_next(self, generation: Generation) -> None:
+        stage, giver = self._job.next_stage, self._job.giver()
+        if stage == "starting" and generation.all_in("ready"):
+            if giver is None:
+                self.give_from_rest(generation)
+                return
+            self._map(generation, giver)
+        elif stage == "mapping" and generation.all_in("mapped") and giver is not None:
+            self._job.next_stage = "pausing"
+            self._prepared(generation)
+            giver.ask(PAUSE)
+        elif stage == "taking" and generation.all_in("taken"):
+            self._take_charge(generation)
+
+    def _advance_current(self, generation: Generation) -> None:
+        if generation.all_in("paused"):
+            following = self._job.next
+            if following is None:
+                generation.tell_all({"kind": "go"})  # what was to follow has failed
+            elif self._job.next_stage == "pausing":
+                self._hand_over(generation, following)
+        elif generation.all_in("done"):
+            generation.tell_all({"kind": "leave"})
+        elif generation.all_in("taken"):  # by the word of a coordinator that died before its next
+            generation.tell_all({"kind": "go"})
+
+    def _map(self, generation: Generation, giver: Generation) -> None:
+        """Tell the next generation where the state will be that it is to take."""
+        plan = str(generation.plan.path)
+        try:
+            carrier = self._job.engine.carrier(giver.parts(), plan, generation.nodes())
+        except UserError as error:
+            self.next_failed(str(error))
+            return
+        generation.carrier = carrier
+        self._job.next_stage = "mapping"
+        generation.tell_to_take("holders")
+
+    def _hand_over(self, giver: Generation, following: Generation) -> None:
+        """Have the next generation take the state of this one, which stands still."""
+        if self._job.switch is not None:
+            self._job.switch.stood_at = time.monotonic()
+        assert following.carrier is not None
+        try:
+            following.carrier.carry()
+        except UserError as error:
+            self.next_failed(str(error))
+            return
+        self._job.next_stage = "taking"
+        following.tell_to_take("take", progress=giver.progress)
+
+    def next_failed(self, why: str) -> Generation | None:
+        """Go on as before, if there is somebody to; returns the generation that failed.
+
+        Processes of it that live are ended.
+        """
+        failed, self._job.next = self._job.next, None
+        if failed is None:
+            return None
+        if not failed.is_over:
+            threading.Thread(target=failed.host.kill, daemon=True).start()
+        giver = self._job.giver()
+        if giver is not None:
+            self._job.enter("training")
+            self._job.refuse_switch(failed.failed(why))
+            if giver.all_in("paused"):
+                giver.tell_all({"kind": "go"})
+        return failed
+
+    def _prepared(self, generation: Generation) -> None:
+        took_s = time.monotonic() - generation.started_at
+        if self._job.switch is not None:
+            self._job.switch.prepared_s = took_s
+        self._job.enter("switching")
+        text = f"generation {generation.number} is ready after {took_s:.1f} s"
+        self._job.event("prepared", text, prepared_s=took_s)
+
+    def give_from_rest(self, generation: Generation) -> None:
+        """Give the newest state that is in no rank's hands: a snapshot, a checkpoint, the start."""
+        self._job.next_stage = "taking"
+        path, step = self._job.newest_file()
+        book = self._job.book
+        if book.step is not None and book.step >= step:
+            self._job.source = "a snapshot", book.step
+            if self._give_snapshot(generation):
+                return
+        self._job.source = path.name, step
+        generation.tell_all({"kind": "load", "path": str(path)})
+
+    def _give_snapshot(self, generation: Generation) -> bool:
+        """Give the newest snapshot; False where it went with a node or more."""
+        book = self._job.book
+        assert book.newest is not None
+        generation.drop_carrier()
+        plan = str(generation.plan.path)
+        try:
+            carrier = self._job.engine.carrier(book.newest.parts, plan, generation.nodes())
+            generation.carrier = carrier
+            carrier.carry()
+        except UserError as error:
+            self._job.event("lost", f"the snapshot of step {book.step}: {error}")
+            book.forget()
+            return False
+        generation.tell_to_take("take", progress=book.newest.progress)
+        return True
+
+    def _take_charge(self, generation: Generation) -> None:
+        """Let the next generation train, and the one before it go."""
+        before, self._job.current, self._job.next = self._job.current, generation, None
+        self._job.saved.current = generation.number
+        self._job.saved.write()
+        generation.tell_all({"kind": "go"})
+        at = time.monotonic()
+        if before is not None and not before.is_over:
+            before.tell_all({"kind": "leave"})
+        self._job.moved_at = at
+        self._job.throughput.begin()
+        self._stragglers.begin()
+        if self._job.stops:
+            generation.ask(STOP)
+        self._tell_of(generation, before, at)
+        generation.drop_carrier()
+
+    def _tell_of(self, generation: Generation, before: Generation | None, at: float) -> None:
+        was, switch = self._job.state, self._job.switch
+        self._job.enter("training")
+        if switch is not None and was == "switching":
+            switch.taken_at, switch.step = at, self._job.step
+            switch.carried_bytes = _carried_bytes(generation)
+            switch.moved_bytes = sum(rank.moved_bytes for rank in generation.ranks.values())
+            return
+        if before is None and was == "starting":
+            self._job.begin_log_at(self._job.source[1])
+            where = self._job.where(generation)
+            self._job.event("training", f"with {where} from step {self._job.step}")
+        else:
+            self._went_back(generation)
+
+    def _went_back(self, generation: Generation) -> None:
+        """Say how a crash was overcome: steps after the state that was found are taken again."""
+        source, step = self._job.source
+        again = max(0, self._job.step - step)
+        self._job.begin_log_at(step)
+        text = f"with {self._job.where(generation)} from {source} of step {step}"
+        facts = {"repeated_steps": again, "carried_bytes": _carried_bytes(generation)}
+        self._job.event("recovered", f"{text}, {again} steps are taken again", **facts)
+        if self._job.switch is not None:
+            self._job.refuse_switch(f"a generation was lost meanwhile; the job went on {text}")
+
+
+def _carried_bytes(generation: Generation) -> int:
+    """Return what of the state that a generation took went from node to node."""
+    return 0 if generation.carrier is None else generation.carrier.carried_bytes

@@ -1,0 +1,298 @@
+"""A job as it stands: what every part of its coordinator reads and changes, all on one thread."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tensoropt.elastic.control import JobStatus, RefusedError, State, StepRow
+from tensoropt.elastic.coordinator.generations import Generation
+from tensoropt.elastic.coordinator.saved import Saved, SavedGeneration
+from tensoropt.elastic.coordinator.settings import JobSettings
+from tensoropt.elastic.coordinator.snapshots import SnapshotBook
+from tensoropt.elastic.coordinator.switch import Switch
+from tensoropt.elastic.coordinator.throughput import Throughput
+from tensoropt.elastic.engines.engine import Engine, Outcome
+from tensoropt.elastic.family.family import Family, FamilyPlan
+from tensoropt.elastic.generation.job import GenerationJob
+from tensoropt.elastic.jobs import JobFolder
+from tensoropt.elastic.rows import Rows
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.checkpoint import checkpoints_in
+
+__all__ = ["OVER", "Crashes", "Job"]
+
+OVER: tuple[State, ...] = ("ended", "stopped", "failed")
+"""The states of a job that does not go on."""
+
+
+@dataclass
+class Crashes:
+    """The crashes since the last step: how many, the last one, and which plans failed twice."""
+
+    count: int = 0
+    last: tuple[int, str] | None = None
+    tried: list[str] = field(default_factory=list)
+
+
+class Job:
+    """The generations of a job, its figures, its files.
+
+    ``current`` has the state and trains, ``next`` gets ready to; ``next_stage`` is how far that is:
+    starting, mapping (the memory of ``current``), pausing (``current`` is asked to), taking. What
+    is to be done on the job's thread goes into ``calls``; ``ended`` is called there when the
+    processes of a generation, by its number, are gone.
+    """
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        family: Family,
+        engine: Engine,
+        folder: JobFolder,
+        ended: Callable[[int, Outcome], None],
+    ) -> None:
+        log = settings.training.get("log")
+        self.settings, self.family, self.engine, self.folder = settings, family, engine, folder
+        self.calls: queue.Queue[Callable[[], None]] = queue.Queue()
+        self.state: State = "starting"
+        self.current: Generation | None = None
+        self.next: Generation | None = None
+        self.next_stage = "starting"
+        self.switch: Switch | None = None
+        self.generations: dict[int, Generation] = {}
+        self.book = SnapshotBook(engine)
+        self.throughput = Throughput(family.samples_per_step)
+        self.stops: list[Future[None]] = []
+        self.crashes = Crashes()
+        self.source = ("the start", 0)
+        self.step, self.loss = 0, None
+        self.moved_at = time.monotonic()
+        self.error: str | None = None
+        self.ended_at: float | None = None
+        self.saved = self._read_saved()
+        self._log = None if log is None else Rows(Path(log), "step")
+        self._on_end = ended
+        self.status = self._made_status()
+
+    def _read_saved(self) -> Saved:
+        path = self.folder.path / "coordinator.json"
+        found = Saved.read(path)
+        if found is None:
+            return Saved(path, self.engine.address(None), started_at=time.time())
+        found.address = self.engine.address(found.address)
+        return found
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have something done on the job's thread; from any thread."""
+        self.calls.put(call)
+
+    # Plans, devices, generations.
+
+    def plan_for(self, devices: int, name: str | None) -> FamilyPlan:
+        """Return the plan of that name, or the fastest one. Raises `RefusedError`."""
+        try:
+            plan = self.family.for_devices(devices) if name is None else self.family.plan(name)
+        except UserError as error:
+            raise RefusedError(str(error)) from None
+        if plan.devices != devices:
+            raise RefusedError(
+                f"plan {plan.name}: expected one for {devices} devices, got: {plan.devices}"
+            )
+        return plan
+
+    def first_plan(self) -> FamilyPlan:
+        """Return the plan that the job was asked to begin with."""
+        return self.plan_for(self.settings.devices, self.settings.plan)
+
+    def choose_devices(self, count: int, to: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Return devices for a generation: those named, else free ones first.
+
+        Raises `RefusedError`.
+        """
+        there = list(self.engine.devices())
+        if to is not None:
+            unknown = [name for name in to if name not in there]
+            if unknown or len(to) != count:
+                wanted = f"{count} of {', '.join(there)}"
+                raise RefusedError(f"devices {', '.join(to)}: expected {wanted}")
+            return tuple(to)
+        if count > len(there):
+            raise RefusedError(f"{count} devices: expected at most {len(there)}, as many there are")
+        used = set(self.current.devices) if self.current and not self.current.is_over else set()
+        return tuple(sorted(there, key=lambda name: name in used)[:count])
+
+    def launch(self, plan: FamilyPlan, devices: Sequence[str]) -> None:
+        """Start the next generation. Raises `UserError` where that cannot be."""
+        number = self.saved.count + 1
+        job = self._generation_job(plan, number)
+        host = self.engine.start(job, devices, self.folder.path, self.ended(number))
+        generation = Generation(number, plan, tuple(devices), host)
+        self.generations[number] = self.next = generation
+        self.next_stage = "starting"
+        saved = SavedGeneration(host.facts(), plan.name, list(devices))
+        self.saved.count, self.saved.generations[str(number)] = number, saved
+        self.saved.write()
+        host.begin()
+
+    def _generation_job(self, plan: FamilyPlan, number: int) -> GenerationJob:
+        settings = self.settings
+        values: dict[str, Any] = {"total_steps": settings.steps, **settings.training}
+        return GenerationJob(
+            **values,
+            plan=str(plan.path),
+            steps=settings.steps,
+            data=settings.data,
+            generation=number,
+            address=self.saved.address,
+            key=self.saved.key,
+            grace_s=settings.grace_s,
+            snapshot_every=settings.snapshot_every,
+            initial=str(self.family.initial),
+        )
+
+    def ended(self, number: int) -> Callable[[Outcome], None]:
+        """Return what an engine is to call, on a thread of its own, when a generation has ended."""
+        return lambda outcome: self.post(partial(self._on_end, number, outcome))
+
+    def giver(self) -> Generation | None:
+        """Return the generation that has the state in memory, if one lives."""
+        current = self.current
+        return None if current is None or current.is_over else current
+
+    def newest_file(self) -> tuple[Path, int]:
+        """Return the newest state on disk, and the step that it is after."""
+        found = checkpoints_in(Path(self.settings.training["checkpoint"]))
+        if found:
+            return found[-1], int(found[-1].stem.removeprefix("step-"))
+        resume = self.settings.training.get("resume")
+        return Path(resume) if resume else self.family.initial, 0
+
+    def where(self, generation: Generation) -> str:
+        """Return what a generation runs on, in words."""
+        count = generation.plan.devices
+        return f"{count} device{'s' if count > 1 else ''} (plan {generation.plan.name})"
+
+    # Steps and switches.
+
+    def begin_log_at(self, step: int) -> None:
+        """Take out of the logs what comes after ``step``: it will be done again."""
+        self.step = step
+        self.folder.truncate_steps(step)
+        if self._log is not None:
+            self._log.truncate(step)
+
+    def add_step(self, generation: Generation, row: dict[str, Any]) -> None:
+        """Take down a step of the generation in charge."""
+        self.step, self.loss, self.moved_at = row["step"], row["loss"], time.monotonic()
+        self.crashes = Crashes()
+        made = StepRow(
+            row["step"], row["loss"], row["time_s"], generation.plan.devices, generation.number
+        )
+        self.folder.append_step(made)
+        if self._log is not None:
+            self._log.append(_logged(row, made))
+        disturbed = self.next is not None
+        self.throughput.add(generation.plan.name, row, is_disturbed=disturbed)
+        switch = self.switch
+        if switch is None:
+            return
+        if switch.step is None:
+            switch.stopped_at = row["end_at"]
+        elif switch.add_step(row):
+            self.finish_switch()
+
+    def finish_switch(self) -> None:
+        """Say what the switch came to, after its first steps."""
+        switch, self.switch = self.switch, None
+        if switch is None:
+            return
+        result = switch.result()
+        text = (
+            f"from {result.from_devices} to {result.to_devices} devices after step {result.step}, "
+            f"stall {result.stall_s * 1e3:.0f} ms"
+        )
+        self.event("switched", text, **result.facts(), carried_bytes=switch.carried_bytes)
+        switch.future.set_result(result)
+
+    def refuse_switch(self, why: str) -> None:
+        """Say why there will be no switch, if one was asked for."""
+        switch, self.switch = self.switch, None
+        if switch is not None:
+            self.event("refused", why)
+            switch.future.set_exception(RefusedError(why, is_conflict=True))
+
+    def over(self, state: State, text: str) -> None:
+        """End the job in one of `OVER`."""
+        if state == "failed":
+            self.error = text
+        self._end_switch()
+        self.ended_at = time.time()
+        self.event(state, text)
+        self.enter(state)
+        for future in self.stops:
+            future.set_result(None)
+
+    def _end_switch(self) -> None:
+        switch = self.switch
+        if switch is not None and switch.step is not None:
+            with suppress(IndexError):
+                self.finish_switch()
+                return
+        self.refuse_switch("the job ended first")
+
+    # What is said of it.
+
+    def event(self, kind: str, text: str, **facts: Any) -> None:
+        """Write down that something happened."""
+        self.folder.append_event(self.step, kind, text, facts)
+
+    def enter(self, state: State) -> None:
+        """Go over to another state."""
+        self.state = state
+        self.publish()
+
+    def publish(self) -> JobStatus:
+        """Say how the job stands, to whoever asks and in its folder."""
+        self.status = self._made_status()
+        self.folder.write_status(self.status)
+        return self.status
+
+    def _made_status(self) -> JobStatus:
+        generation = self.current or self.next
+        plan = generation.plan if generation is not None else None
+        name = plan.name if plan is not None else ""
+        status = JobStatus(
+            name=self.settings.name,
+            state=self.state,
+            step=self.step,
+            steps=self.settings.steps,
+            devices=plan.devices if plan is not None else self.settings.devices,
+            plan=name,
+            generation=generation.number if generation is not None else 0,
+            family=self.settings.family,
+            loss=self.loss,
+            step_time_s=self.throughput.step_time_s(name),
+            samples_per_s=self.throughput.samples_per_s(name),
+            snapshot_step=self.book.step,
+            started_at=self.saved.started_at,
+            ended_at=self.ended_at,
+            error=self.error,
+        )
+        if self.switch is not None:
+            status = replace(status, switching_to=self.switch.plan.name)
+        return status if generation is None else replace(status, ranks=generation.statuses())
+
+
+def _logged(row: dict[str, Any], made: StepRow) -> dict[str, Any]:
+    """Return what ``--log`` has of a step: what tensoropt-run logs, and the devices."""
+    names = ("loss_scale", "skipped")
+    optional = {name: row[name] for name in names if row[name] not in (None, False)}
+    return {**vars(made), "learning_rate": row["learning_rate"], **optional}

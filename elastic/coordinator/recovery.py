@@ -1,0 +1,114 @@
+"""Going on after a crash: of a generation, or of the coordinator before this one."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tensoropt.elastic.control import RefusedError
+from tensoropt.elastic.coordinator.generations import Generation
+from tensoropt.elastic.coordinator.handover import HandOver
+from tensoropt.elastic.coordinator.job import OVER, Job
+from tensoropt.elastic.family.family import FamilyPlan
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Recovery"]
+
+_ATTEMPTS = 10  # to go on after crashes, without a step between them
+
+
+class Recovery:
+    """Finds what to go on with when a generation is lost."""
+
+    def __init__(self, job: Job, handover: HandOver) -> None:
+        self._job, self._handover = job, handover
+
+    def next_failed(self, why: str) -> None:
+        """Hear that the next generation is gone: the one in charge goes on, or another is tried."""
+        if self._job.state in OVER:
+            return
+        failed = self._handover.next_failed(why)
+        if failed is not None and self._job.giver() is None:
+            self._job.event("lost", failed.failed(why))
+            self.recover(failed.plan, why)
+
+    def lost(self, generation: Generation, why: str) -> None:
+        """Go on after a crash of the generation in charge."""
+        self._job.event("lost", f"generation {generation.number} at step {self._job.step}: {why}")
+        following = self._job.next
+        if following is None or self._job.next_stage == "taking":
+            if following is None:
+                self.recover(generation.plan, why)
+            return  # the next one reads the state of the dead, whose memory it has
+        self._job.enter("recovering")
+        if following.all_in("ready", "mapped"):
+            self._handover.give_from_rest(following)
+        else:
+            self._job.next_stage = "starting"
+
+    def recover(self, plan: FamilyPlan, why: str) -> None:
+        """Start a generation again: with the same plan, then with fewer devices."""
+        if self._job.stops:
+            self._job.over("stopped", f"after a crash: {why}")
+            return
+        failure = self._job.step, why
+        if failure == self._job.crashes.last:
+            self._job.crashes.tried.append(plan.name)
+        self._job.crashes.last = failure
+        self._job.crashes.count += 1
+        found = self._plan_after_crash(plan)
+        if found is None or self._job.crashes.count > _ATTEMPTS or self._is_hopeless(why):
+            self._job.over("failed", why)
+            return
+        if self._job.state != "starting":
+            self._job.enter("recovering")
+        try:
+            self._job.launch(found, self._job.choose_devices(found.devices))
+        except (RefusedError, UserError) as error:
+            self._job.crashes.tried.append(found.name)
+            self.recover(found, str(error))
+
+    def _is_hopeless(self, why: str) -> bool:
+        """Say whether what never ran has said why: it would say it again."""
+        return self._job.state == "starting" and "kill" not in why
+
+    def _plan_after_crash(self, plan: FamilyPlan) -> FamilyPlan | None:
+        """Return the plan to go on with: of those not tried in vain, that with most devices."""
+        there = len(self._job.engine.devices())
+        least = min(self._job.settings.min_devices, plan.devices)
+        if plan.name not in self._job.crashes.tried and plan.devices <= there:
+            return plan
+        rest = [
+            self._job.family.for_devices(count)
+            for count in self._job.family.counts
+            if least <= count <= min(there, plan.devices)
+        ]
+        left = [one for one in rest if one.name not in self._job.crashes.tried]
+        return max(left, key=lambda one: one.devices, default=None)
+
+    def adopt(self) -> None:
+        """Find the generations of a coordinator that died, and go on with the one in charge."""
+        last = self._job.saved.generations.get(str(self._job.saved.current))
+        for text, saved in sorted(self._job.saved.generations.items()):
+            number = int(text)
+            ended = self._job.ended(number)
+            host = self._job.engine.find(saved.host, self._job.folder.path, ended)
+            if host is None:
+                continue
+            plan = self._job.family.plan(saved.plan)
+            found = Generation(number, plan, tuple(saved.devices), host)
+            self._job.generations[number] = found
+            if number == self._job.saved.current:
+                self._job.current = found
+            else:
+                threading.Thread(target=host.kill, daemon=True).start()
+        self._job.saved.generations = {
+            str(n): self._job.saved.generations[str(n)] for n in self._job.generations
+        }
+        self._job.enter("recovering" if self._job.current is None else "training")
+        what = "its ranks are there" if self._job.current else "its ranks are gone"
+        self._job.event("started", f"again at step {self._job.step}: {what}")
+        self._job.moved_at = time.monotonic()
+        if self._job.current is None:
+            plan = self._job.first_plan() if last is None else self._job.family.plan(last.plan)
+            self._job.launch(plan, self._job.choose_devices(plan.devices))
