@@ -83,6 +83,18 @@ def test_a_profile_of_training(opt, mlp: Path) -> None:
     assert all("recompute" in row["point"] for row in rows)
 
 
+def test_a_search_that_finds_nothing_within_the_memory_ends_no_profile(opt, mlp: Path) -> None:
+    """The sizes of the tensors alone do not rule it out; a search may do so by its own error."""
+    flags = (*TRAIN, "--recompute", "none", "--objective", "profile", "--format", "json")
+    (row,) = json.loads(opt(mlp, *flags, "--devices", "1").out)["profile"]
+    limit = str(row["point"]["memory_bytes"] - 1)
+    outcome = opt(mlp, *flags, "--devices", "2", "--memory", limit, "--search", "ilp")
+    assert outcome.status == 0
+    one, two = json.loads(outcome.out)["profile"]
+    assert one["point"] is None
+    assert two["point"]["mesh"] == [2]
+
+
 def test_the_fewest_devices_that_train(opt, mlp: Path) -> None:
     flags = (*TRAIN, "--objective", "devices", "--format", "json")
     lean = points(opt(mlp, *TRAIN, "--devices", "2", "--pareto", "--format", "json").out)[-1]

@@ -23,6 +23,7 @@ from tensoropt.compiler.search.frontier.search import (
 )
 from tensoropt.compiler.search.frontier.steps import Graphs, as_step, check_state, search_steps
 from tensoropt.compiler.search.methods.registry import takers
+from tensoropt.compiler.search.methods.result import DoesNotFitError
 from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.support.errors import UserError
@@ -157,17 +158,24 @@ class Row:
 
 def profile(graphs: Graphs, request: Request, say: Say = _silent) -> Iterator[Row]:
     """Yield what fits for 1, 2, 4, ... devices: the fastest and the leanest point, at least."""
-    limit = request.memory_bytes
     for count in device_counts(request.devices):
-        own = request.on(count)
-        least = 0 if limit is None else _least_bytes(graphs, count)
-        if limit is not None and least > limit:
-            yield Row(own, None, (), lacking(limit, least, exactly=False))
-            continue
-        # Without a limit both points are extremes, which are exact.
-        options = _options(own, own.search)
-        options = options if limit else replace(options, epsilon=1.0)
-        result = _frontier(graphs, own, say, options)
-        fits = [p for p in result.points if limit is None or p.memory_bytes <= limit]
-        need = leanest(result.points).memory_bytes
-        yield Row(own, result, fits, "" if fits else lacking(limit or 0, need))
+        yield _row(graphs, request.on(count), say)
+
+
+def _row(graphs: Graphs, request: Request, say: Say) -> Row:
+    limit = request.memory_bytes
+    least = 0 if limit is None else _least_bytes(graphs, request.devices)
+    if limit is not None and least > limit:
+        return Row(request, None, (), lacking(limit, least, exactly=False))
+    # Without a limit both points are extremes, which are exact.
+    options = _options(request, request.search)
+    options = options if limit else replace(options, epsilon=1.0)
+    try:
+        result = _frontier(graphs, request, say, options)
+    except DoesNotFitError as error:
+        return Row(request, None, (), str(error))
+    if limit is None:
+        return Row(request, result, result.points)
+    fits = [point for point in result.points if point.memory_bytes <= limit]
+    need = leanest(result.points).memory_bytes
+    return Row(request, result, fits, "" if fits else lacking(limit, need))
