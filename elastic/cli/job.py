@@ -97,7 +97,8 @@ def _add_reading(commands: Any) -> None:
     output = _command(commands, "reading", "output", "print what ranks printed, the last 64 KiB")
     page = commands.add_parser("page", help="print the address of its page, with the token")
     page.add_argument("job", metavar="JOB", help="its name")
-    page.set_defaults(work=_work("listing", "page"), url=None)
+    page.add_argument("--serve", action="store_true", help="of a job that is over, until Ctrl-C")
+    page.set_defaults(work=_work("page", "page"), url=None)
     jobs = commands.add_parser("list", help="print all jobs of this machine", allow_abbrev=False)
     jobs.set_defaults(work=_work("listing", "list_jobs"), job=None, url=None)
     for add in (profile, status, events, log, output, jobs.add_argument):

@@ -1,4 +1,4 @@
-"""The commands that need only the folders of jobs, and are quick."""
+"""The command that lists jobs: from their folders alone, so that it is quick."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 
 from tensoropt.elastic.cli.report import json_text, list_text
 from tensoropt.elastic.control import JobStatus
-from tensoropt.elastic.jobs import JobFolder, address_of, job_names
+from tensoropt.elastic.jobs import JobFolder, job_names
 from tensoropt.elastic.records import facts_of
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["list_jobs", "page"]
+__all__ = ["list_jobs"]
 
 
 def list_jobs(arguments: argparse.Namespace) -> None:
@@ -32,8 +32,3 @@ def _looked_at(name: str) -> tuple[JobStatus | None, str]:
             return found, "starting" if job.is_alive() else "never started"
     except UserError:
         return None, "unreadable"
-
-
-def page(arguments: argparse.Namespace) -> None:
-    """Print where the job's page is, with the token: who has that line can change the job."""
-    print(address_of(arguments.job).page)

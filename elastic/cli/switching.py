@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tensoropt.elastic.api.client import Client, PendingSwitch
+from tensoropt.elastic.api.http import NoAnswerError
 from tensoropt.elastic.cli.report import json_text, status_text, switch_text
 from tensoropt.elastic.control import SwitchResult
 from tensoropt.elastic.records import facts_of
@@ -42,5 +43,12 @@ def _print(switch: SwitchResult | PendingSwitch, arguments: argparse.Namespace) 
 def stop(arguments: argparse.Namespace, client: Client) -> None:
     """End the job with a checkpoint; print where it is then."""
     client.stop(wait=arguments.wait)
-    found = client.status()
-    print(json_text(facts_of(found)) if arguments.format == "json" else status_text(found))
+    is_json = arguments.format == "json"
+    try:
+        found = client.status()
+    except NoAnswerError:  # by its address alone, a job that is over cannot be asked
+        if not arguments.wait:
+            raise
+        print(json_text({"ended": True}) if is_json else "it has ended")
+    else:
+        print(json_text(facts_of(found)) if is_json else status_text(found))

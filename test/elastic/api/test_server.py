@@ -288,6 +288,14 @@ def test_all_addresses(job: StandInJob) -> None:
         assert httpx.get(url, headers=headers, trust_env=False).status_code == 200
 
 
+def test_addresses_of_version_6(job: StandInJob) -> None:
+    with serve(job, "::1") as serving:
+        assert serving.url.startswith("http://[::1]:")
+        headers = {"Authorization": f"Bearer {serving.token}"}
+        answer = httpx.get(f"{serving.url}/v1/status", headers=headers, trust_env=False)
+        assert answer.status_code == 200
+
+
 def test_a_port_that_is_taken(job: StandInJob, serving: Serving) -> None:
     port = int(serving.url.rpartition(":")[2])
     with pytest.raises(UserError, match=f"cannot listen at 127.0.0.1, port {port}: .*in use"):

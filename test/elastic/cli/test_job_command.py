@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -15,9 +16,10 @@ from pathlib import Path
 import pytest
 from stand_in_job import StandInJob
 
+from tensoropt.elastic import Client
 from tensoropt.elastic.api.server import Serving, serve
 from tensoropt.elastic.cli.job import main
-from tensoropt.elastic.control import StepRow
+from tensoropt.elastic.control import RefusedError, StepRow
 from tensoropt.elastic.jobs import JobFolder
 from tensoropt.elastic.records import facts_of
 
@@ -187,6 +189,15 @@ class TestOfAJobThatRuns:
         threading.Timer(0.2, job.end, ("stopped",)).start()
         assert says("stop", "bert", "--wait").startswith("stand-in: stopped, step 5 of 1000")
 
+    def test_stop_by_address(
+        self, says: Command, serving: Serving, job: StandInJob, tmp_path: Path
+    ) -> None:
+        (tmp_path / "token").write_text(serving.token)
+        asked = ("--url", serving.url, "--token-file", str(tmp_path / "token"))
+        assert says("stop", *asked).startswith("stand-in: training")
+        threading.Timer(0.2, serving.close).start()
+        assert says("stop", *asked, "--wait") == "it has ended\n"
+
     def test_by_address(
         self, says: Command, refused: Command, serving: Serving, tmp_path: Path
     ) -> None:
@@ -198,6 +209,11 @@ class TestOfAJobThatRuns:
         assert refused("status", *asked) == f"{serving.url}: token: wrong"
         assert refused("scale", *asked[:2], "--devices", "4") == (
             f"{serving.url}: token: expected the header 'Authorization: Bearer TOKEN'"
+        )
+
+    def test_its_page_is_there(self, refused: Command) -> None:
+        assert refused("page", "bert", "--serve") == (
+            "job 'bert': runs, and serves its page; no --serve"
         )
 
     def test_what_the_job_refuses(self, refused: Command, job: StandInJob) -> None:
@@ -230,7 +246,24 @@ class TestOfAJobThatHasEnded:
         assert len(says("log", "bert").splitlines()) == 6
         assert says("output", "bert") == "rank 0: bye\n"
 
-    @pytest.mark.parametrize("command", ["scale --devices 4", "migrate", "stop", "profile"])
+    def test_its_page(self, job: StandInJob) -> None:
+        command = [sys.executable, "-m", "tensoropt.elastic.cli.job", "page", "bert", "--serve"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            url, _, token = process.stdout.readline().strip().partition("/#token=")
+            client = Client(url=url, token=token)
+            assert client.status().state == "ended"
+            assert client.steps() == job.log
+            assert [event.kind for event in client.follow()] == ["started"]
+            assert client.output() == "rank 0: bye\n"
+            refusals = (client.profile, client.migrate, client.stop, lambda: client.scale(4))
+            for ask in refusals:
+                with pytest.raises(RefusedError, match="a job that runs, got: ended at step 5"):
+                    ask()
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 130
+
+    @pytest.mark.parametrize("command", ["scale --devices 4", "migrate", "stop", "profile", "page"])
     def test_what_cannot(self, refused: Command, command: str) -> None:
         assert refused(*command.split(), "bert") == (
             "job 'bert': expected one that runs, got: ended at step 5"

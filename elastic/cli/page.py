@@ -1,0 +1,35 @@
+"""The command for a job's page: where it is, or the page of a job that is over."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+
+from tensoropt.elastic.jobs import JobFolder
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["page"]
+
+
+def page(arguments: argparse.Namespace) -> None:
+    """Print where the page is, with the token: who has that line can change the job."""
+    with JobFolder.open(arguments.job) as folder:
+        if not arguments.serve:
+            print(folder.address().page)
+        elif folder.is_alive():
+            raise UserError(f"job '{arguments.job}': runs, and serves its page; no --serve")
+        else:
+            _serve(folder)
+
+
+def _serve(folder: JobFolder) -> None:
+    """Serve what the job has left, until Ctrl-C."""
+    from tensoropt.elastic.api.ended import EndedJob
+    from tensoropt.elastic.api.server import serve
+
+    with serve(EndedJob(folder)) as serving:
+        print(serving.page, flush=True)
+        if sys.stderr.isatty():
+            print("until Ctrl-C", file=sys.stderr)
+        threading.Event().wait()
