@@ -21,6 +21,7 @@ from tensoropt.runtime.launch.link import clear_line, show_line
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.training.data.python import factory_in
 
 if TYPE_CHECKING:
     from tensoropt.elastic.coordinator.coordinator import Coordinator
@@ -130,7 +131,11 @@ def _absolute(path: str | None) -> str | None:
 
 def _source(data: str) -> str:
     """Return what ``--data`` names, wherever a rank is started."""
-    return str(Path(data).resolve()) if Path(data).exists() else data
+    named = factory_in(data)
+    if named is None:
+        return str(Path(data).resolve())
+    module, factory = named
+    return f"{Path(module).resolve()}:{factory}" if module.endswith(".py") else data
 
 
 def _check(arguments: argparse.Namespace, settings: JobSettings, family: Family) -> None:

@@ -33,6 +33,7 @@ from tensoropt.elastic.family.family import Family
 from tensoropt.elastic.generation.messages import STOP, Message
 from tensoropt.elastic.jobs import JobFolder
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.data.source import Facts
 
 __all__ = ["Coordinator"]
 
@@ -126,7 +127,7 @@ class Coordinator:
             listener.close()
             self._end_all()
             job.engine.close()
-            job.saved.path.unlink(missing_ok=True)
+            job.saved.end()
         return job.publish()
 
     def _start(self) -> None:
@@ -194,7 +195,21 @@ class Coordinator:
         self._on_steps(generation, rank, hello["steps"])
         if rank.number == 0:
             generation.progress = hello["progress"]
+            if self._has_other_data(generation, hello["data"]):
+                return
         self._handover.advance(generation)
+
+    def _has_other_data(self, generation: Generation, values: dict[str, Any]) -> bool:
+        """Refuse a generation that would read other data than the job began with."""
+        saved, facts = self._job.saved, Facts.of(values)
+        if saved.data is None:
+            saved.data = facts.values()
+        try:
+            facts.check(self._job.settings.data, Facts.of(saved.data))
+        except UserError as error:
+            self._recovery.next_failed(str(error))
+            return True
+        return False
 
     def _on_snapshot(
         self, generation: Generation, rank: int, slot: int, progress: dict[str, Any]

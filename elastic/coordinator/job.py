@@ -85,8 +85,10 @@ class Job:
     def _read_saved(self) -> Saved:
         path = self.folder.path / "coordinator.json"
         found = Saved.read(path)
-        if found is None:
-            return Saved(path, self.engine.address(None), started_at=time.time())
+        if found is None or not found.generations:
+            data = found.data if found is not None else None
+            address = self.engine.address(None)
+            return Saved(path, address, started_at=time.time(), data=data)
         found.address = self.engine.address(found.address)
         return found
 

@@ -30,7 +30,7 @@ class Saved:
     """Where ranks meet their coordinator, and the generations that there are.
 
     ``current`` is the one in charge of the state, 0 before the first is. ``count`` is the number of
-    the last that was started.
+    the last that was started. ``data`` are the facts of the data, as they were at first.
     """
 
     path: Path
@@ -40,6 +40,7 @@ class Saved:
     count: int = 0
     generations: dict[str, SavedGeneration] = field(default_factory=dict)
     started_at: float = 0.0
+    data: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Saved | None:
@@ -53,6 +54,11 @@ class Saved:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{path}: not what a coordinator writes: {error}") from None
+
+    def end(self) -> None:
+        """Write down that no generation is left: what stays is for a job that goes on later."""
+        self.generations, self.key, self.address = {}, "", ""
+        self.write()
 
     def write(self) -> None:
         """Write all of it down: it is in the file at the end."""

@@ -108,6 +108,7 @@ class _Generation:
             "snapshot": snapshots.latest if snapshots else None,
             "progress": asdict(self._trainer.progress),
             "steps": self._reports.recent(),
+            "data": self._trainer.data.facts.values(),
         }
 
     def _enter(self, phase: str, **facts: Any) -> None:

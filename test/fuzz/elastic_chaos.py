@@ -122,6 +122,7 @@ class Job:
     """One job, whose coordinator may be started several times."""
 
     def __init__(self, subject: Subject, folder: Path, mark: str) -> None:
+        self.addresses: set[str] = set()
         self.launcher_struck_at = -CLEANING_S
         self.mark, self.folder, self.name = mark, folder, f"chaos-{mark}"
         self._environment = {
@@ -211,6 +212,9 @@ def one(
 
 def _strike(job: Job, draw: random.Random) -> list[str]:
     """Kill one process of the job; a coordinator comes again."""
+    with suppress(OSError, UserError), job.open() as folder:
+        saved = json.loads((folder.path / "coordinator.json").read_text())
+        job.addresses.add(saved["address"])
     found = job.pids()
     kinds = [kind for kind in KINDS if kind in found]
     if time.monotonic() < job.launcher_struck_at + CLEANING_S:
@@ -268,10 +272,9 @@ def _left(job: Job) -> list[str]:
     sockets = Path("/proc/net/unix").read_text()
     with suppress(OSError, ValueError, UserError), job.open() as folder:
         saved = folder.path / "coordinator.json"
-        if saved.exists():
-            found.append(f"{saved.name} is left")
-            address = json.loads(saved.read_text())["address"]
-            found += [f"socket {address} is left"] * (address in sockets)
+        if json.loads(saved.read_text())["generations"]:
+            found.append(f"generations are left in {saved.name}")
+    found += [f"socket {address} is left" for address in job.addresses if address in sockets]
     return found
 
 
