@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from tensoropt.runtime.plan.plan import Tensor
@@ -30,14 +32,17 @@ def open_dataset(
     """
     named = factory_in(str(place))
     if named is None:
-        source: Source = Dataset(_files(Path(place), inputs, shuffle), shuffle)
-    else:
-        source = _made(str(place), *named, inputs, shuffle)
+        return _of_size(place, Dataset(_files(Path(place), inputs, shuffle), shuffle), batch)
+    with redirect_stdout(sys.stderr):  # stdout is for results, whatever code prints
+        source = _of_size(place, _made(str(place), *named, inputs, shuffle), batch)
+        source.read(0, {t.name: tuple(slice(0, int(n)) for n in (1, *t.shape[1:])) for t in inputs})
+    return source
+
+
+def _of_size(place: str | Path, source: Source, batch: int) -> Source:
     samples = source.facts.samples
     if samples is not None and samples < batch:
         raise UserError(f"{place}: expected at least a batch of {batch}, got: {samples}")
-    if named is not None:
-        source.read(0, {t.name: tuple(slice(0, int(n)) for n in (1, *t.shape[1:])) for t in inputs})
     return source
 
 

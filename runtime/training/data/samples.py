@@ -93,7 +93,7 @@ def _array(where: str, sample: Any, tensor: Tensor) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{where}: '{tensor.name}': {one_line(error)}") from None
-    if isinstance(value, int | float) and np.can_cast(array.dtype, dtype, "same_kind"):
+    if type(value) in (bool, int, float) and np.can_cast(array.dtype, dtype, "same_kind"):
         array = array.astype(dtype)
     shape = tuple(tensor.shape[1:])
     if array.dtype != dtype or array.shape != shape:

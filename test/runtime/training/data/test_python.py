@@ -13,6 +13,8 @@ from data_sources import INPUTS, WHOLE, arrays, folder_of, labels_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensoropt.runtime.plan.layout import parse_layout
+from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data.dataset import Dataset
 from tensoropt.runtime.training.data.open import open_dataset
@@ -284,6 +286,21 @@ def test_a_stream_that_ends_too_soon() -> None:
     with pytest.raises(UserError) as error:
         labels_of(stream_of(endless), 4, 4)
     assert str(error.value) == "loaders:make: ended after 5 samples, expected no end"
+
+
+def test_numbers_of_python_take_the_type_of_the_input() -> None:
+    weight = Tensor("x", "float32", (1,), parse_layout(["R"], [1]))
+    part = {"x": (slice(0, 1),)}
+    for value in (2, 2.5, True):
+        found = map_of([{"x": value}], [weight]).take(np.array([0]), part)["x"]
+        assert (found.dtype, found.tolist()) == (np.float32, [value])
+    with pytest.raises(UserError, match="'x': expected float32, got: float64"):
+        map_of([{"x": np.float64(2)}], [weight]).take(np.array([0]), part)
+
+
+def test_what_code_prints_is_no_result(tmp_path: Path, capsys) -> None:
+    open_dataset(written(tmp_path / "a.py", "[print(n) or sample(n) for n in range(4)]"), INPUTS, 4)
+    assert capsys.readouterr() == ("", "0\n1\n2\n3\n")
 
 
 @pytest.mark.parametrize(
