@@ -125,7 +125,7 @@ def _sizes(levels: list[pa.DataType], shape: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _is_of(values: pa.DataType, tensor: Tensor) -> bool:
-    if not (pa.types.is_primitive(values) and not pa.types.is_temporal(values)):
+    if not pa.types.is_primitive(values):
         return False
     return bool(np.dtype(values.to_pandas_dtype()) == dtype_of(tensor.dtype))
 

@@ -18,6 +18,7 @@ from tensoropt.runtime.plan.layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data import arrow
+from tensoropt.runtime.training.data.columns import column_of
 from tensoropt.runtime.training.data.open import open_dataset
 
 REPLICATED = parse_layout(["R"], [1])
@@ -252,6 +253,25 @@ def test_rows_that_do_not_fit(tmp_path: Path, save, x, kind, message: str) -> No
         source.read(4, WHOLE)
     (path,) = tmp_path.iterdir()
     assert str(error.value) == f"{path}: column 'x': {message}"
+
+
+def test_a_tensor_whose_dimensions_lie_otherwise(tmp_path: Path) -> None:
+    kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0])
+    storage = pa.array([[1] * 6] * 4, pa.list_(pa.float32(), 6))
+    save_arrow(tmp_path / "data", pa.table({"x": pa.ExtensionArray.from_storage(kind, storage)}))
+    with pytest.raises(UserError, match=r"expected float32 of 2x3, got: .*permutation=\[1,0\]"):
+        open_dataset(tmp_path, [IMAGE], 4)
+
+
+def test_rows_of_a_column_in_pieces() -> None:
+    schema = pa.schema({"x": FLOATS})
+    column = column_of("a.parquet", schema, INPUTS[0])
+    pieces = [[[1.0] * 3] * 2, [[2.0] * 3], [[3.0] * 3]]
+    held = pa.chunked_array(pieces, FLOATS)
+    assert column.array(held, 0)[:, 0].tolist() == [1, 1, 2, 3]
+    pieces[2] = [None]
+    with pytest.raises(UserError, match="row 13: expected a value, got: null"):
+        column.array(pa.chunked_array(pieces, FLOATS), 10)
 
 
 @pytest.mark.parametrize("save", SAVES)

@@ -43,10 +43,12 @@ def test_each_sample_once_per_epoch(counts, seed, window, data) -> None:
         source = Dataset(Numbers(counts, window), seed)
         position, each = len(read), batch // ranks
         for rank in range(ranks):
-            part = {"x": (slice(rank * each, (rank + 1) * each),), "all": (slice(0, batch),)}
-            found = source.read(position, part)
+            start, stop = rank * each, (rank + 1) * each
+            parts = {"x": (slice(start, stop),), "last": (slice(stop - 1, stop),)}
+            found = source.read(position, parts)
             read += found["x"].tolist()
-            assert found["all"].tolist() == source.ids(position, batch).tolist()
+            assert found["last"].tolist() == read[-1:]
+        assert source.ids(position, batch).tolist() == read[position:]
     for start in range(0, len(read) - samples + 1, samples):
         assert sorted(read[start : start + samples]) == list(range(samples))
 
@@ -59,7 +61,7 @@ def test_epochs_and_seeds_differ(window: int | None) -> None:
 
 def test_a_window_mixes_its_units_and_no_others() -> None:
     counts = [10] * 12
-    ids = Order(counts, 3, window=40).ids(0, 120)
+    ids = Dataset(Numbers(counts, window=40), 3).ids(0, 120)
     for window in np.split(ids, 3):
         units = {int(number) // 10 for number in window}
         assert len(units) == 4
@@ -74,12 +76,15 @@ def test_a_window_mixes_its_units_and_no_others() -> None:
 def test_rows_of_units(counts, seed, window) -> None:
     ids = Order(counts, seed, window).ids(0, 2 * sum(counts))
     firsts = np.cumsum(counts) - counts
-    pieces = []
+    pieces, units = [], []
     for unit, where, rows in by_unit(ids, firsts):
         held = np.arange(counts[unit]) + firsts[unit]
         pieces.append((where, held[rows]))
+        units.append(unit)
         assert isinstance(rows, slice) or len(rows) > 1
     assert joined(pieces).tolist() == ids.tolist()
+    owners = np.repeat(np.arange(len(counts)), counts)[ids]
+    assert units == list(dict.fromkeys(owners.tolist()))  # as they occur
 
 
 def test_facts_of_a_job_that_is_started_again() -> None:

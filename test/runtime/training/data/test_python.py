@@ -272,6 +272,12 @@ def test_a_rank_does_not_make_samples_of_others() -> None:
         source.read(position, {"x": (slice(4, 8), slice(0, 3)), "labels": (slice(4, 8),)})
     assert stream.made == [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23]
     assert stream.sought == [4, 12, 20]
+    sized = Sized()
+    source = stream_of(sized)
+    for position in (0, 4, 8, 12):
+        source.read(position, {"x": (slice(1, 2), slice(0, 3)), "labels": (slice(1, 2),)})
+    assert sized.sought == [1, 5, 9, 3]
+    assert sized.epochs == [0, 1]
 
 
 def test_a_stream_that_ends_too_soon() -> None:
@@ -303,6 +309,20 @@ def test_what_code_prints_is_no_result(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr() == ("", "0\n1\n2\n3\n")
 
 
+def test_a_stream_that_fails() -> None:
+    """Whoever asks again is told the same, not that the stream has ended."""
+
+    class Failing(Endless):
+        def goes_on(self, number: int) -> bool:
+            return number < 6 or 1 // 0 > 0
+
+    source = stream_of(Failing())
+    assert labels_of(source, 2, 4) == [2, 3, 4, 5]
+    for _ in range(2):
+        with pytest.raises(UserError, match="loaders:make: sample 6: ZeroDivisionError"):
+            labels_of(source, 6, 4)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -326,9 +346,11 @@ def test_a_factory_that_returns_what_does_not_fit(tmp_path: Path, text: str, mes
     assert str(error.value) == f"{place}: {message}"
 
 
-def test_a_factory_that_is_not_there(tmp_path: Path) -> None:
+def test_a_factory_that_is_not_there(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     written(tmp_path / "a.py", "[]")
     (tmp_path / "bad.py").write_text("import no_such_thing\n")
+    (tmp_path / "worse.py").write_text("import no_such_thing\n")
     for place, message in (
         (f"{tmp_path}/a.py:made", f"{tmp_path}/a.py has no 'made', did you mean 'make'?"),
         (f"{tmp_path}/b.py:make", f"no file {tmp_path}/b.py"),
@@ -336,6 +358,7 @@ def test_a_factory_that_is_not_there(tmp_path: Path) -> None:
             f"{tmp_path}/bad.py:make",
             "ModuleNotFoundError: No module named 'no_such_thing' (bad.py:1)",
         ),
+        ("worse:make", "ModuleNotFoundError: No module named 'no_such_thing' (worse.py:1)"),
         (
             "not_there.loaders:make",
             "no module 'not_there.loaders', expected one that is installed or on PYTHONPATH, "
