@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.exporter.plan.writer import (
+    PLAN_FILE,
     check_own,
     filled_folder,
     listed_files,
@@ -66,12 +67,8 @@ def check_family_replaceable(directory: Path) -> None:
 
 def _family_files(directory: Path) -> set[str]:
     listed = listed_files(directory, FAMILY_FILE)
-    plans = {path for path in map(Path, listed) if path.name == Path(plan_file("")).name}
-    inside = {
-        (path.parent / name).as_posix()
-        for path in plans
-        for name in plan_files(directory / path.parent)
-    }
+    plans = [path.parent for path in map(Path, listed) if path.name == PLAN_FILE]
+    inside = {(plan / name).as_posix() for plan in plans for name in plan_files(directory / plan)}
     return listed | inside
 
 
@@ -105,7 +102,7 @@ class FamilyWriter:
     def finish(self, request: Request) -> None:
         """Write family.json; raises :class:`UserError` where there is no plan at all."""
         if not self.plans:
-            (last,) = self.left_out[-1:]
+            last = self.left_out[-1]
             raise UserError(
                 f"--memory: nothing fits up to {last['devices']} devices, where "
                 f"{last['why_not']}; expected more memory or devices"
@@ -125,7 +122,7 @@ class FamilyWriter:
         self.compilation.advance(module, "partition", self.say)
         folder.mkdir()
         fill_training_plan(module, self.weights, folder, self.say, with_state=False)
-        plan = TrainingPlan.of(Plan.read(folder))
+        plan = _read(folder)
         if not self._written:
             metadata = metadata_of(plan, Progress(), moments=False)
             export_initial(module, self.weights, self.folder / INITIAL_FILE, metadata)
@@ -146,6 +143,15 @@ class FamilyWriter:
             "left_out": self.left_out,
             "files": {name: sha256_of(self.folder / name) for name in names},
         }
+
+
+def _read(folder: Path) -> TrainingPlan:
+    """Return the plan in ``folder``; what no run would take is called by its name alone."""
+    try:
+        return TrainingPlan.of(Plan.read(folder))
+    except UserError as error:
+        text = str(error).removeprefix(f"{folder / PLAN_FILE}: ")
+        raise UserError(f"a family is of plans that can be trained: {text}") from None
 
 
 def _chosen(row: Row, *, with_leanest: bool) -> Iterator[tuple[str, FrontierPoint]]:

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tensoropt.compiler.cli import profile_mode
 from tensoropt.elastic.family.family import Family
@@ -150,6 +152,24 @@ def test_ctrl_c_leaves_no_family(opt, mlp: Path, tmp_path: Path, monkeypatch) ->
     said = f"interrupted: these are the counts up to 1 devices; not written: {folder}\n"
     assert outcome.err.startswith(said)
     assert len(outcome.out.splitlines()) == 3
+
+
+def test_a_model_that_no_run_can_train(refused, tmp_path: Path) -> None:
+    """Its inputs do not have samples first."""
+    node = helper.make_node("Mul", ["x", "w"], ["h"]), helper.make_node("Mul", ["h", "s"], ["y"])
+    sizes = {"x": [8, 4], "s": [4], "y": [8, 4]}
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in sizes.items()]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [4], [1.0] * 4)
+    graph = helper.make_graph(node, "scaled", ends[:2], ends[2:], [weight])
+    opset = helper.make_opsetid("", 20)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), tmp_path / "m.onnx")
+    folder = tmp_path / "family"
+    message = refused(tmp_path / "m.onnx", *PROFILE, "--devices", "1", "-o", folder)
+    assert message == (
+        "a family is of plans that can be trained: input 's': expected samples first, "
+        "8 as in input 'x', got: 4"
+    )
+    assert beside(folder) == ["m.onnx"]
 
 
 def test_a_printed_step_becomes_a_family(opt, refused, mlp: Path, tmp_path: Path) -> None:
