@@ -15,7 +15,7 @@ from stand_in_job import StandInJob
 
 from tensoropt.elastic import Client
 from tensoropt.elastic.api.client import PendingSwitch
-from tensoropt.elastic.api.server import Serving
+from tensoropt.elastic.api.server import Serving, serve
 from tensoropt.elastic.control import RefusedError, SwitchResult
 from tensoropt.elastic.jobs import JobFolder
 from tensoropt.runtime.support.errors import UserError
@@ -100,6 +100,19 @@ def test_events_are_followed_to_the_end(client: Client, job: StandInJob) -> None
     threading.Timer(0.2, go_on).start()
     assert [event.kind for event in client.follow()] == ["started", "checkpoint", "ended"]
     assert [event.kind for event in client.follow(after=2)] == ["ended"]
+
+
+@pytest.mark.parametrize("kind", ["ended", "checkpoint"])
+def test_events_are_followed_until_the_server_goes(job: StandInJob, kind: str) -> None:
+    with serve(job) as serving:
+        events = Client(url=serving.url, token=serving.token).follow(after=1)
+        job.happen(kind, "")
+        assert next(events).kind == kind
+    if kind == "ended":
+        assert list(events) == []
+    else:
+        with pytest.raises(UserError, match="no answer: Connection refused"):
+            next(events)
 
 
 def test_stopping(client: Client, job: StandInJob) -> None:

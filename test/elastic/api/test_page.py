@@ -109,6 +109,7 @@ class TestInABrowser:
         assert text(page, "#loss-at") == "step 1: no number"
         job.log, job.now = [], replace(job.now, step=0, loss=None, samples_per_s=None)
         page = opened("document.querySelector('#line').textContent.startsWith('step 0 of')")
+        page.until("document.querySelector('#rate path') !== null")
         assert points(page, "rate") == 0
 
     def test_many_steps(self, opened: Open, job: StandInJob) -> None:
