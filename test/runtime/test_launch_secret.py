@@ -179,13 +179,14 @@ def test_who_does_not_know_the_secret_is_no_rank_0(taken: socket.socket) -> None
 
 
 def test_who_hands_on_to_another_job_is_no_rank_0(
-    first: subprocess.Popen[str], port: int, taken: socket.socket
+    call, first: subprocess.Popen[str], port: int, taken: socket.socket
 ) -> None:
     """A stranger lets a rank talk to rank 0 of another job of the same person."""
     port_of_rank = taken.getsockname()[1]
     rank = start_rank(RANK, variables(1, 2, port_of_rank))
     connection, _ = taken.accept()
-    with connection, socket.create_connection(("127.0.0.1", port)) as hub:
+    hub = call(port).socket
+    with connection:
         for pair in ((connection, hub), (hub, connection)):
             threading.Thread(target=hand_on, args=pair, daemon=True).start()
         text = "rank 1 has another port than rank 0, expected one job on one port\n"
