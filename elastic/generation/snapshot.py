@@ -43,6 +43,11 @@ class Snapshots:
         self._copy(self._taken % _SLOTS, self._early)  # the next step changes these first
         self._pending = progress, self._pool.submit(self._copy, self._taken % _SLOTS, self._late)
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a copy was begun that nobody has waited for."""
+        return self._pending is not None
+
     def finish(self) -> None:
         """Wait for the copy that was begun, if one was, and say that it is whole."""
         if self._pending is None:

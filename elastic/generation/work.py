@@ -174,11 +174,10 @@ class _Generation:
         Returns what stopped them if nobody asked for it, and whether the generation is over.
         """
         self._enter("training")
-        trainer, snapshots = self._trainer, self._snapshots
+        trainer = self._trainer
         try:
             while trainer.progress.step < self._job.steps:
-                finish = snapshots.finish if snapshots is not None else lambda: None
-                facts = trainer.step(ask=self._ask(), before_update=finish)
+                facts = trainer.step(ask=self._ask(), before_update=self._finish_snapshot)
                 self._reports.add(facts, trainer.progress, self._channel)
                 if self._is_over_after_step():
                     break
@@ -190,6 +189,12 @@ class _Generation:
             self._pause()
             return None, False
         return None, True
+
+    def _finish_snapshot(self) -> None:
+        """Wait for a snapshot that was begun; whoever hears of it has heard of its steps."""
+        if self._snapshots is not None and self._snapshots.is_pending:
+            self._reports.flush(self._channel)
+            self._snapshots.finish()
 
     def _ask(self) -> int:
         """Return what rank 0 asks of all: it is the one that the coordinator tells."""
@@ -205,6 +210,7 @@ class _Generation:
         if self._snapshots is not None and step % (self._job.snapshot_every or 1) == 0:
             self._snapshots.begin(self._trainer.progress)
         if asked == CHECKPOINT or is_due(self._job, step):
+            self._reports.flush(self._channel)
             save_checkpoint(self._job, self._trainer, self._comm)
             self._channel.tell("checkpoint", step=step)
         return asked in (PAUSE, STOP)
@@ -212,8 +218,7 @@ class _Generation:
     def _pause(self) -> None:
         """Stand still with the state as it is, for the next generation to read."""
         at = time.monotonic()
-        if self._snapshots is not None:
-            self._snapshots.finish()
+        self._finish_snapshot()
         self._shared.publish(self._trainer.held)
         self._enter("paused", progress=asdict(self._trainer.progress), at=at)
 

@@ -1,0 +1,69 @@
+"""State goes from any layout to any other, box by box."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.elastic.generation.boxes import pieces_of
+from tensoropt.runtime.plan.layout import Layout
+
+SIZES = (1, 2, 3, 4, 6, 8, 12)
+
+
+@st.composite
+def layouts(draw, shape):
+    """A layout of an array of ``shape`` on some mesh, without partial results."""
+    mesh, shard, parts = [], [], [1] * len(shape)
+    for _ in range(draw(st.integers(1, 3))):
+        extent = draw(st.sampled_from((1, 2, 3, 4)))
+        fits = [d for d, size in enumerate(shape) if size % (parts[d] * extent) == 0]
+        dim = draw(st.sampled_from([None, *fits]))
+        if dim is not None:
+            parts[dim] *= extent
+        mesh.append(extent)
+        shard.append(dim)
+    return Layout(tuple(mesh), tuple(shard), (None,) * len(mesh))
+
+
+@st.composite
+def changes(draw):
+    shape = draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=3))
+    return shape, draw(layouts(shape)), draw(layouts(shape))
+
+
+@given(changes())
+def test_the_pieces_are_the_part_and_each_element_is_copied_once(change):
+    shape, held, wanted = change
+    whole = np.arange(math.prod(shape)).reshape(shape)
+    parts = {rank: held.local_slice(whole, rank) for rank in range(math.prod(held.mesh))}
+    for rank in range(math.prod(wanted.mesh)):
+        mine = np.full(wanted.local_shape(shape), -1)
+        copied = 0
+        for piece in pieces_of(shape, rank, wanted, held):
+            mine[piece.mine] = parts[piece.holder][piece.theirs]
+            copied += mine[piece.mine].size
+        np.testing.assert_array_equal(mine, wanted.local_slice(whole, rank))
+        assert copied == mine.size
+
+
+@given(changes(), st.integers(0, 3))
+def test_the_nearest_of_several_holders_is_asked(change, near):
+    shape, held, wanted = change
+    same = {tuple(b.start for b in held.bounds(shape, r)): r for r in range(math.prod(held.mesh))}
+    for piece in pieces_of(shape, 0, wanted, held, lambda holder: holder != near):
+        start = tuple(b.start for b in held.bounds(shape, piece.holder))
+        if near < math.prod(held.mesh):
+            own = tuple(b.start for b in held.bounds(shape, near))
+            assert piece.holder == near or own != start
+        assert start in same
+
+
+def test_readers_spread_over_replicas():
+    held = Layout((4,), (None,), (None,))
+    wanted = Layout((4,), (0,), (None,))
+    holders = [pieces_of([8], rank, wanted, held)[0].holder for rank in range(4)]
+    assert sorted(holders) == [0, 1, 2, 3]
