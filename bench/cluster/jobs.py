@@ -1,0 +1,109 @@
+"""Jobs to schedule: those of a trace, each with a model, and what becomes of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cluster.profiles import Profile
+from cluster.trace import Submission
+
+__all__ = ["Job", "State", "jobs_of", "load_of", "rounded"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """``work`` is done at `profile.speed` of the devices at hand; in device seconds.
+
+    It takes its service time on ``request`` devices. ``minimum`` is the fewest on which it runs.
+    """
+
+    index: int
+    arrival_s: float
+    request: int
+    work: float
+    profile: Profile
+    minimum: int
+
+    @property
+    def service_s(self) -> float:
+        """Its time on the devices that it asks for, if nothing disturbs it."""
+        return self.work / self.profile.speed[self.request]
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """A job under way; times in seconds, ``attained`` in seconds of work times devices."""
+
+    job: Job
+    remaining: float
+    devices: int = 0
+    attained: float = 0.0
+    since: float = 0.0
+    ready: float = 0.0
+    version: int = 0
+    started: float = math.inf
+    switched: float = -math.inf
+    finished: float = math.inf
+    switches: int = 0
+    resumes: int = 0
+    stalled: float = 0.0
+    line: tuple[int, ...] = ()
+    key: tuple[float, float, int] = (math.inf, 0.0, 0)
+    credit: float = field(default=0.0)
+
+    @property
+    def speed(self) -> float:
+        """Work per second on the devices that it has."""
+        return self.job.profile.speed[self.devices] if self.devices else 0.0
+
+    @property
+    def owed(self) -> float:
+        """What it attained since it was last promoted."""
+        return self.attained - self.credit
+
+
+def rounded(devices: int) -> int:
+    """Return the least power of two that is not below ``devices``."""
+    return 1 << (devices - 1).bit_length()
+
+
+def jobs_of(
+    trace: Sequence[Submission],
+    profiles: Sequence[Profile],
+    devices: int,
+    load: float,
+    seed: int,
+    *,
+    lean: bool = True,
+) -> list[Job]:
+    """Return the jobs of a trace that fit ``devices``, at a load that their arrivals are scaled to.
+
+    A job asks for a power of two devices and keeps its time there. Its model is drawn, by ``seed``
+    and its place in the trace alone, among those that fit what it asks for. Its minimum is that of
+    its profile; not ``lean``, that of replicas, or what it asks for where they never fit.
+    """
+    fits = [job for job in trace if rounded(job.devices) <= devices]
+    scale = load_of(fits, devices) / load
+    first = fits[0].arrival_s
+    draw = random.Random(seed)
+    jobs = []
+    for index, job in enumerate(fits):
+        request = rounded(job.devices)
+        profile = draw.choice([held for held in profiles if _runs(held, request)])
+        least = profile.minimum if lean else min(profile.replicas or request, request)
+        work = job.duration_s * profile.speed[request]
+        jobs.append(Job(index, (job.arrival_s - first) * scale, request, work, profile, least))
+    return jobs
+
+
+def _runs(profile: Profile, request: int) -> bool:
+    return request in profile.speed
+
+
+def load_of(trace: Sequence[Submission], devices: int) -> float:
+    """Return the device seconds that are asked for over those there are while jobs arrive."""
+    span = trace[-1].arrival_s - trace[0].arrival_s
+    return sum(job.duration_s * rounded(job.devices) for job in trace) / (span * devices)

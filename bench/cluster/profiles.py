@@ -1,0 +1,65 @@
+"""How fast a model trains on how many devices: what a job says of itself before it ever ran."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+__all__ = ["TABLE", "Profile", "read_profiles"]
+
+TABLE = Path(__file__).parent / "speedups.csv"
+"""What `speedups.py --write` wrote."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """``speed`` by number of devices, in devices: the smallest number has itself.
+
+    ``replicas`` is the fewest devices on which the data-parallel step fits, ``None`` where it never
+    does; `minimum` that on which any plan does.
+    """
+
+    model: str
+    speed: Mapping[int, float]
+    replicas: int | None
+
+    @cached_property
+    def minimum(self) -> int:
+        """The fewest devices on which a plan fits."""
+        return min(self.speed)
+
+    @cached_property
+    def steps(self) -> Mapping[int, tuple[int, float]]:
+        """The step up from each count that gains most per further device, and that gain.
+
+        A count from which nothing is gained has none. From the smallest count these are the
+        corners of the concave hull of the speeds.
+        """
+        steps = {}
+        for count, speed in self.speed.items():
+            more = [(n, (s - speed) / (n - count)) for n, s in self.speed.items() if n > count]
+            best = max(more, key=lambda step: step[1], default=(0, 0.0))
+            if best[1] > 0:
+                steps[count] = best
+        return steps
+
+
+def read_profiles(device: str, table: Path = TABLE) -> list[Profile]:
+    """Return the profiles of the models of a device; raises ValueError where there are none."""
+    with table.open(encoding="utf-8", newline="") as file:
+        lines = [line for line in csv.DictReader(file) if line["device"] == device]
+    if not lines:
+        raise ValueError(f"{table}: expected rows of {device}, got: none")
+    models = dict.fromkeys(line["model"] for line in lines)
+    return [_profile(name, [line for line in lines if line["model"] == name]) for name in models]
+
+
+def _profile(name: str, lines: list[dict[str, str]]) -> Profile:
+    times = {int(line["devices"]): float(line["step_s"]) for line in lines}
+    fewest = min(times)
+    speed = {count: fewest * times[fewest] / time for count, time in times.items()}
+    fits = [int(line["devices"]) for line in lines if line["replicas_fit"] == "yes"]
+    return Profile(name, speed, min(fits, default=None))
