@@ -18,6 +18,8 @@
 #   make house   counts of the code: Any per 1,000 lines, comments, lengths of functions, CHECKs
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
+#   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
+#                    ARGS: --trace FILE, --stall S, --write)
 #   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
 #   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (make test has a sample)
 #   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
@@ -55,7 +57,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile chaos nccl-check gpu-check clean sanitize tidy
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile bench-cluster chaos nccl-check gpu-check clean sanitize tidy
 
 all: build
 
@@ -189,6 +191,9 @@ bench-train: build
 
 bench-profile: build
 	$(BIN)/python bench/profile_accuracy.py
+
+bench-cluster: build
+	$(BIN)/python bench/cluster $(ARGS)
 
 chaos: build
 	$(BIN)/python test/fuzz/chaos.py $(ARGS)

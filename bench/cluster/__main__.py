@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -23,33 +23,36 @@ from sections import write_section
 from cluster import costs
 from cluster.profiles import read_profiles
 from cluster.report import figures_table, plot, ratio_table, spread_table
-from cluster.study import BASE, OURS, POLICIES, Study
-from cluster.trace import SYNTHETIC, read_trace, sampled
+from cluster.study import BASE, OURS, POLICIES, Figures, Study
+from cluster.trace import SYNTHETIC, Submission, read_trace, sampled
 
 _PICTURE = Path(__file__).resolve().parents[2] / "docs" / "cluster.svg"
 _COMPARED = (BASE, "Elastic-Tiresias", OURS)
+_DEVICES = ("gtx1080ti", "h200")
 
 _TEXT = """
 ## A cluster that shares its devices
 
-`make bench-cluster ARGS="--trace {name} --write"`: {jobs} jobs of {whole}, {devices} {device} in
-machines of {size}, simulated.
+`make bench-cluster ARGS="--trace {name} --write"`: {jobs} jobs, sampled by a seed from the {whole}
+of {name}, on {devices} {device} in machines of {size}; a simulation. The picture is of the same
+runs.
 
-### With a switch of {switch:g} s
+![Average completion times over Tiresias' by load, and all times at one load](cluster.svg)
+
+A switch costs {switch:g} s, a restart {resume:g} s:
 
 {figures}
 
-### By what a switch costs
+Average times over Tiresias' at the same load and the same costs:
 
 {ratios}
 
-### Other samples, and other devices
-
-{samples} samples of the trace:
+The same for {samples} samples of the trace, the least and the largest:
 
 {spread}
 
-{jobs} jobs on {devices} {other}:
+The jobs of the first sample on {devices} {other} (other models and batches, so other speeds and
+minima):
 
 {others}
 """
@@ -58,48 +61,52 @@ machines of {size}, simulated.
 def main() -> int:
     """Print the study; return the exit status."""
     given = _parser().parse_args()
-    began = time.perf_counter()
     whole = read_trace(given.trace)
     settings = costs.settings(given.stall, given.stop_resume)
-
-    def study(seed: int, device: str) -> Study:
-        jobs = sampled(whole, given.jobs, seed)
-        return Study(jobs, read_profiles(device), given.machines, given.size, seed)
-
-    own = study(given.seed, given.device)
-    runs = []
-    for run in own.runs(list(POLICIES), given.loads, settings):
-        runs.append(run)
-        print(
-            f"{run.policy}, load {run.load:g}, {run.costs}: {run.average_s:.0f} s", file=sys.stderr
-        )
     brief = (_COMPARED, given.loads, settings[:1])
-    seeds = range(given.seed + 1, given.seed + given.samples)
-    samples = [[run for run in runs if run.costs == settings[0].name]]
-    samples += [list(study(seed, given.device).runs(*brief)) for seed in seeds]
-    other = "h200" if given.device == "gtx1080ti" else "gtx1080ti"
-    others = list(study(given.seed, other).runs(*brief))
+    runs = _told(_study(given, whole, given.seed).runs(list(POLICIES), given.loads, settings))
+    first = [run for run in runs if run.costs == settings[0].name]
+    samples = [[run for run in first if run.policy in _COMPARED]]
+    for seed in range(given.seed + 1, given.seed + given.samples):
+        samples.append(_told(_study(given, whole, seed).runs(*brief)))
+    other = _DEVICES[given.device == _DEVICES[0]]
+    others = _told(_study(given, whole, given.seed, other).runs(*brief))
     text = _TEXT.format(
         name=given.trace.name,
-        jobs=len(own.jobs(1.0)),
         whole=len(whole),
-        devices=own.devices,
-        device=given.device,
-        size=given.size,
+        jobs=len(runs[0].times_s),
+        devices=given.machines * given.size,
         switch=given.stall,
+        resume=given.stop_resume,
         figures=figures_table(runs, settings[0].name),
         ratios=ratio_table(runs, settings),
-        samples=given.samples,
         spread=spread_table(samples),
         other=other,
         others=figures_table(others, settings[0].name),
+        **{name: getattr(given, name) for name in ("device", "size", "samples")},
     )
     print(text.strip())
-    print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
     if given.write:
         write_section("cluster", text)
         plot(runs, settings, _PICTURE)
     return 0
+
+
+def _study(
+    given: argparse.Namespace, whole: Sequence[Submission], seed: int, device: str | None = None
+) -> Study:
+    profiles = read_profiles(device or given.device)
+    return Study(sampled(whole, given.jobs, seed), profiles, given.machines, given.size, seed)
+
+
+def _told(runs: Iterable[Figures]) -> list[Figures]:
+    """Return runs, of which a line is said as each ends."""
+    held = []
+    for run in runs:
+        held.append(run)
+        line = f"{run.policy}, load {run.load:g}, costs {run.costs}: {run.average_s:.0f} s"
+        print(line, file=sys.stderr, flush=True)
+    return held
 
 
 def _loads(text: str) -> list[float]:
@@ -117,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--samples", type=int, default=3, help="with as many seeds")
     add("--machines", type=int, default=8)
     add("--size", type=int, default=8, help="devices of a machine")
-    add("--device", default="gtx1080ti", choices=["gtx1080ti", "h200"])
+    add("--device", default=_DEVICES[0], choices=_DEVICES)
     add("--loads", type=_loads, default=[0.5, 0.75, 1.0, 1.5, 2.0], metavar="X,...")
     add("--stall", type=float, default=costs.STALL_S, help="seconds of a switch")
     add("--stop-resume", type=float, default=costs.STOP_RESUME_S, help="seconds of a restart")

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cluster.profiles import Profile
 from cluster.trace import Submission
@@ -26,6 +27,11 @@ class Job:
     work: float
     profile: Profile
     minimum: int
+
+    @cached_property
+    def first(self) -> tuple[int, float]:
+        """Its minimum, and the speed there of each device."""
+        return self.minimum, self.profile.speed[self.minimum] / self.minimum
 
     @property
     def service_s(self) -> float:

@@ -27,7 +27,7 @@ class Entry:
     """A policy in the study. ``lean`` says whether jobs have plans for little memory;
     ``aside`` that it shows where the gain comes from, and runs with the first costs alone."""
 
-    make: Callable[[float], Policy]
+    make: Callable[[], Policy]
     elastic: bool
     lean: bool
     aside: bool = False
@@ -35,12 +35,12 @@ class Entry:
 
 BASE, OURS = "Tiresias", "marginal"
 POLICIES: Mapping[str, Entry] = {
-    "FIFO": Entry(lambda stall: Fifo(), False, False, aside=True),
-    BASE: Entry(lambda stall: Tiresias(), False, False),
-    "Elastic-Tiresias": Entry(lambda stall: ElasticTiresias(), True, False),
+    "FIFO": Entry(Fifo, False, False, aside=True),
+    BASE: Entry(Tiresias, False, False),
+    "Elastic-Tiresias": Entry(ElasticTiresias, True, False),
     OURS: Entry(Marginal, True, True),
-    "Tiresias, more queues": Entry(lambda stall: Tiresias(LEVELS), False, False, aside=True),
-    "Elastic-Tiresias, lean": Entry(lambda stall: ElasticTiresias(), True, True, aside=True),
+    "Tiresias, more queues": Entry(lambda: Tiresias(LEVELS), False, False, aside=True),
+    "Elastic-Tiresias, lean": Entry(ElasticTiresias, True, True, aside=True),
     "marginal, replicas": Entry(Marginal, True, False, aside=True),
     "marginal, times known": Entry(Known, True, True, aside=True),
 }
@@ -107,7 +107,7 @@ class Study:
         entry = POLICIES[policy]
         machines = Machines(self.machines, self.size)
         jobs = self.jobs(load, lean=entry.lean)
-        outcome = simulate(jobs, machines, entry.make(costs.switch_s), costs)
+        outcome = simulate(jobs, machines, entry.make(), costs)
         return figures(policy, load, costs.name, outcome)
 
     def jobs(self, load: float, *, lean: bool = True) -> Sequence[Job]:

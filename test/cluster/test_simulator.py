@@ -1,5 +1,6 @@
 """What holds for every policy, on any jobs."""
 
+import itertools
 import math
 
 import pytest
@@ -21,8 +22,8 @@ POLICIES = {
     "fifo": Fifo,
     "tiresias": lambda: Tiresias((50.0,)),
     "elastic": lambda: ElasticTiresias((50.0,)),
-    "marginal": lambda: Marginal(1.0),
-    "known": lambda: Known(1.0),
+    "marginal": Marginal,
+    "known": Known,
 }
 
 SUBMITTED = st.tuples(
@@ -51,7 +52,7 @@ def test_each_job_gets_the_service_that_it_needs(name, drawn):
     done = dict.fromkeys(range(len(drawn)), 0.0)
     by_index = {held.index: held for held in jobs}
     moments = [*given_out, (max(ends), {})]
-    for (now, counts), (then, _) in zip(moments, moments[1:], strict=False):
+    for (now, counts), (then, _) in itertools.pairwise(moments):
         assert sum(counts.values()) <= 8
         for index, count in counts.items():
             assert count >= by_index[index].minimum and now >= by_index[index].arrival_s

@@ -13,8 +13,7 @@ A job may have no more than its minimum, the fewest devices on which any plan fi
 jobs shrink by themselves, those that use their last devices worst first; with few jobs they grow.
 
 Hysteresis: a job that has grown offers half as much again for what it has, as does one that would
-start, so devices go only where they do clearly more; and one that runs is not grown before its last
-switch has paid for itself.
+start, so devices move only to where they do clearly more.
 """
 
 from __future__ import annotations
@@ -32,39 +31,29 @@ LEVELS = tuple(200.0 * 4.0**power for power in range(12))
 
 
 class Marginal(Queues):
-    """``stall_s`` is what a switch costs. ``falls`` is the factor of the weights, ``keep`` how much
-    more a job offers for what it has; a switch may cost the part ``loss`` of the time since."""
+    """``falls`` is the factor of the weights, ``keep`` how much more a job offers for what it has.
+
+    O((jobs that run + classes + steps) x log of them) per event.
+    """
 
     elastic = True
 
-    def __init__(
-        self,
-        stall_s: float,
-        *,
-        falls: float = 1.1,
-        keep: float = 1.5,
-        loss: float = 0.02,
-        promote: float = PROMOTE,
-    ) -> None:
+    def __init__(self, falls: float = 1.1, keep: float = 1.5, promote: float = PROMOTE) -> None:
         super().__init__(LEVELS, promote)
         self.weights = [falls**-queue for queue in range(len(LEVELS) + 1)]
-        self.keep, self.patience, self.now = keep, stall_s / loss, 0.0
+        self.keep = keep
 
     def line(self, state: State) -> tuple[int, ...]:
         return (self.queue(state), state.job.minimum)
 
     def allocate(self, devices: int, now: float) -> Mapping[State, int]:
         running: dict[State, int] = {}
-        self.now = now
         give_out(running, devices, [(held, 0) for _, held in self.lines.items()], self._bid)
         self.started(running, now)
         return running
 
-    def _bid(self, state: State, count: int, gain: float) -> tuple[float, ...] | None:
+    def _bid(self, state: State, count: int, gain: float) -> tuple[float, ...]:
         worth = gain * self.weights[state.line[0]]
         start = count == state.job.minimum
-        if start or state.devices >= count:
-            return (-worth * self.keep, not start)
-        if state.devices and self.now - state.switched < self.patience:
-            return None
-        return (-worth, True)
+        kept = self.keep if start or state.devices >= count else 1.0
+        return (-worth * kept, not start)

@@ -10,9 +10,9 @@ from cluster.policies.lines import Line
 
 __all__ = ["Bid", "give_out"]
 
-Bid = Callable[[State, int, float], tuple[float, ...] | None]
+Bid = Callable[[State, int, float], tuple[float, ...]]
 """What a job offers for having so many devices, of which each further one adds so much speed: the
-least is served first; ``None`` is no offer."""
+least is served first."""
 
 _Entry = tuple[tuple[float, ...], tuple[float, float, int], State, int, Line, int]
 
@@ -26,11 +26,8 @@ def give_out(
     job bids at a time. A step that is larger than what is left is passed over. Takes
     O((jobs that run + lines + steps) x log of them).
     """
-    race: list[_Entry] = []
-    for state, count in running.items():
-        _grow(race, state, count, bid)
-    for line, at in waiting:
-        _start(race, line, at, bid)
+    race = [entry for state, count in running.items() for entry in _grown(state, count, bid)]
+    race += [entry for line, at in waiting for entry in _started(line, at, bid)]
     heapq.heapify(race)
     while race and free:
         _, _, state, count, line, at = heapq.heappop(race)
@@ -39,26 +36,23 @@ def give_out(
             continue
         running[state] = count
         free -= more
-        new: list[_Entry] = []
-        _grow(new, state, count, bid)
-        if line:
-            _start(new, line, at + 1, bid)
-        for entry in new:
+        for entry in _grown(state, count, bid):
             heapq.heappush(race, entry)
+        if line:
+            for entry in _started(line, at + 1, bid):
+                heapq.heappush(race, entry)
 
 
-def _grow(race: list[_Entry], state: State, count: int, bid: Bid) -> None:
+def _grown(state: State, count: int, bid: Bid) -> tuple[_Entry, ...]:
+    """Return what a job bids for more than it has."""
     step = state.job.profile.steps.get(count)
-    if step is not None:
-        offer = bid(state, *step)
-        if offer is not None:
-            race.append((offer, state.key, state, step[0], [], 0))
+    return () if step is None else ((bid(state, *step), state.key, state, step[0], [], 0),)
 
 
-def _start(race: list[_Entry], line: Line, at: int, bid: Bid) -> None:
-    if at < len(line):
-        state = line[at][1]
-        least = state.job.minimum
-        offer = bid(state, least, state.job.profile.speed[least] / least)
-        if offer is not None:
-            race.append((offer, state.key, state, least, line, at))
+def _started(line: Line, at: int, bid: Bid) -> tuple[_Entry, ...]:
+    """Return what a job of a line bids for its minimum."""
+    if at >= len(line):
+        return ()
+    state = line[at][1]
+    least, gain = state.job.first
+    return ((bid(state, least, gain), state.key, state, least, line, at),)
