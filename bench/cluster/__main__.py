@@ -22,12 +22,13 @@ from sections import write_section
 
 from cluster import costs
 from cluster.profiles import read_profiles
-from cluster.report import figures_table, plot, ratio_table, spread_table
+from cluster.report import figures_table, growth_table, plot, ratio_table, spread_table
 from cluster.study import BASE, OURS, POLICIES, Figures, Study
 from cluster.trace import SYNTHETIC, Submission, read_trace, sampled
 
 _PICTURE = Path(__file__).resolve().parents[2] / "docs" / "cluster.svg"
 _COMPARED = (BASE, "Elastic-Tiresias", OURS)
+_GROWTH = (4, 2, 1)
 _DEVICES = ("gtx1080ti", "h200")
 
 _TEXT = """
@@ -47,7 +48,11 @@ Average times over Tiresias' at the same load and the same costs:
 
 {ratios}
 
-The same for {samples} samples of the trace, the least and the largest:
+The same at the first costs, where a job may not grow beyond so many times what it asks for:
+
+{growth}
+
+Average times over Tiresias' for {samples} samples of the trace, the least and the largest:
 
 {spread}
 
@@ -69,6 +74,9 @@ def main() -> int:
     samples = [[run for run in first if run.policy in _COMPARED]]
     for seed in range(given.seed + 1, given.seed + given.samples):
         samples.append(_told(_study(given, whole, seed).runs(*brief)))
+    growth: dict[int | None, list[Figures]] = {None: samples[0]}
+    for limit in _GROWTH:
+        growth[limit] = _told(_study(given, whole, given.seed, grow=limit).runs(*brief))
     other = _DEVICES[given.device == _DEVICES[0]]
     others = _told(_study(given, whole, given.seed, other).runs(*brief))
     text = _TEXT.format(
@@ -80,6 +88,7 @@ def main() -> int:
         resume=given.stop_resume,
         figures=figures_table(runs, settings[0].name),
         ratios=ratio_table(runs, settings),
+        growth=growth_table(growth),
         spread=spread_table(samples),
         other=other,
         others=figures_table(others, settings[0].name),
@@ -93,10 +102,14 @@ def main() -> int:
 
 
 def _study(
-    given: argparse.Namespace, whole: Sequence[Submission], seed: int, device: str | None = None
+    given: argparse.Namespace,
+    whole: Sequence[Submission],
+    seed: int,
+    device: str | None = None,
+    grow: int | None = None,
 ) -> Study:
-    profiles = read_profiles(device or given.device)
-    return Study(sampled(whole, given.jobs, seed), profiles, given.machines, given.size, seed)
+    jobs, profiles = sampled(whole, given.jobs, seed), read_profiles(device or given.device)
+    return Study(jobs, profiles, given.machines, given.size, seed, grow)
 
 
 def _told(runs: Iterable[Figures]) -> list[Figures]:

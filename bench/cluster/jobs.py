@@ -18,7 +18,8 @@ __all__ = ["Job", "State", "jobs_of", "load_of", "rounded"]
 class Job:
     """``work`` is done at `profile.speed` of the devices at hand; in device seconds.
 
-    It takes its service time on ``request`` devices. ``minimum`` is the fewest on which it runs.
+    It takes its service time on ``request`` devices. ``minimum`` is the fewest on which it runs,
+    ``most`` what it may have if its policy is elastic.
     """
 
     index: int
@@ -27,6 +28,7 @@ class Job:
     work: float
     profile: Profile
     minimum: int
+    most: int
 
     @cached_property
     def first(self) -> tuple[int, float]:
@@ -84,12 +86,14 @@ def jobs_of(
     seed: int,
     *,
     lean: bool = True,
+    grow: int | None = None,
 ) -> list[Job]:
     """Return the jobs of a trace that fit ``devices``, at a load that their arrivals are scaled to.
 
     A job asks for a power of two devices and keeps its time there. Its model is drawn, by ``seed``
     and its place in the trace alone, among those that fit what it asks for. Its minimum is that of
-    its profile; not ``lean``, that of replicas, or what it asks for where they never fit.
+    its profile; not ``lean``, that of replicas, or what it asks for where they never fit. It may
+    have ``grow`` times what it asks for, without that all devices.
     """
     fits = [job for job in trace if rounded(job.devices) <= devices]
     scale = load_of(fits, devices) / load
@@ -101,7 +105,9 @@ def jobs_of(
         profile = draw.choice([held for held in profiles if _runs(held, request)])
         least = profile.minimum if lean else min(profile.replicas or request, request)
         work = job.duration_s * profile.speed[request]
-        jobs.append(Job(index, (job.arrival_s - first) * scale, request, work, profile, least))
+        most = devices if grow is None else request * grow
+        at = (job.arrival_s - first) * scale
+        jobs.append(Job(index, at, request, work, profile, least, most))
     return jobs
 
 

@@ -77,7 +77,10 @@ class Machines:
         return any(self._count(job) >= self.size for job in self._here[machine])
 
     def _block(self, count: int) -> tuple[int, int]:
-        """Return a free block where there is least room, else that with the least to move."""
+        """Return a free block where there is least room, else that with the least to move.
+
+        That one is partly free, so those that lie there are smaller.
+        """
         free = [(mask.bit_count(), n, mask) for n, mask in enumerate(self._free) if mask]
         free.sort()
         masks = [((1 << count) - 1) << offset for offset in range(0, self.size, count)]
@@ -89,11 +92,7 @@ class Machines:
             (count - (room & mask).bit_count(), machine, mask)
             for _, machine, room in free
             for mask in masks
-            if self._movable(machine, mask, count)
         )[1:]
-
-    def _movable(self, machine: int, mask: int, count: int) -> bool:
-        return all(self._count(job) < count for job in self._holders(machine, mask))
 
     def _holders(self, machine: int, mask: int) -> list[int]:
         held = self._held

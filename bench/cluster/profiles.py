@@ -35,13 +35,16 @@ class Profile:
     def steps(self) -> Mapping[int, tuple[int, float]]:
         """The step up from each count that gains most per further device, and that gain.
 
-        A count from which nothing is gained has none. From the smallest count these are the
-        corners of the concave hull of the speeds.
+        Of equal gains it is the smallest step; a count from which nothing is gained has none.
+        From the smallest count these are the corners of the concave hull of the speeds.
         """
         steps = {}
         for count, speed in self.speed.items():
-            more = [(n, (s - speed) / (n - count)) for n, s in self.speed.items() if n > count]
-            best = max(more, key=lambda step: step[1], default=(0, 0.0))
+            best = (count, 0.0)
+            for further in sorted(n for n in self.speed if n > count):
+                gain = (self.speed[further] - speed) / (further - count)
+                if gain > best[1] * (1 + 1e-9):
+                    best = (further, gain)
             if best[1] > 0:
                 steps[count] = best
         return steps

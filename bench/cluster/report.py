@@ -14,7 +14,7 @@ from cluster.study import BASE, OURS, POLICIES, Figures
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["figures_table", "plot", "ratio_table", "spread_table"]
+__all__ = ["figures_table", "growth_table", "plot", "ratio_table", "spread_table"]
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
@@ -65,6 +65,17 @@ def ratio_table(runs: Sequence[Figures], costs: Sequence[Costs]) -> str:
             switch, resume = f"{cost.switch_s:g} s", f"{cost.resume_s:g} s"
             lines.append([name, switch, resume, *(f"{ratio:.2f}" for ratio in ratios)])
     return _table(heads, lines)
+
+
+def growth_table(limits: Mapping[int | None, Sequence[Figures]]) -> str:
+    """Return average times over Tiresias', a line per policy and limit of growth."""
+    loads = sorted({run.load for runs in limits.values() for run in runs})
+    lines = []
+    for limit, runs in limits.items():
+        for name in dict.fromkeys(run.policy for run in runs if run.policy != BASE):
+            most = "all devices" if limit is None else f"{limit} x what it asks for"
+            lines.append([name, most, *(f"{_ratio(runs, name, load):.2f}" for load in loads)])
+    return _table(["policy", "at most", *(f"load {load:g}" for load in loads)], lines)
 
 
 def spread_table(samples: Sequence[Sequence[Figures]]) -> str:

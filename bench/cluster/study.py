@@ -97,6 +97,7 @@ class Study:
     machines: int
     size: int
     seed: int
+    grow: int | None = None
 
     @property
     def devices(self) -> int:
@@ -112,7 +113,15 @@ class Study:
 
     def jobs(self, load: float, *, lean: bool = True) -> Sequence[Job]:
         """Return the jobs at a load."""
-        return jobs_of(self.trace, self.profiles, self.devices, load, self.seed, lean=lean)
+        return jobs_of(
+            self.trace,
+            self.profiles,
+            self.devices,
+            load,
+            self.seed,
+            lean=lean,
+            grow=self.grow,
+        )
 
     def runs(
         self, policies: Sequence[str], loads: Sequence[float], costs: Sequence[Costs]

@@ -14,8 +14,8 @@ LINEAR = Profile("linear", {1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0}, 1)
 SLOWING = Profile("slowing", {1: 1.0, 2: 1.6, 4: 2.4, 8: 3.0}, 1)
 
 
-def job(index, arrival, work, request=1, profile=LINEAR, minimum=1):
-    return Job(index, arrival, request, work, profile, minimum)
+def job(index, arrival, work, request=1, profile=LINEAR, minimum=1, most=64):
+    return Job(index, arrival, request, work, profile, minimum, most)
 
 
 class Watched:

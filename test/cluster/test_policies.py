@@ -93,6 +93,13 @@ def test_elastic_tiresias_pays_the_stall_of_a_switch():
     assert free == [[10 + 90 / 2, 10], [12 + 90 / 2, 10]]
 
 
+def test_what_is_done_in_a_stall_is_nothing():
+    """Stalls of 2 s at 10, 20 and 30: 10 are done, then 8 s on two, 8 on one, and 33 on two."""
+    jobs = [job(0, 0, 100), job(1, 0, 10, profile=SINGLE), job(2, 20, 10, profile=SINGLE)]
+    ends, _ = run(jobs, ElasticTiresias(), 2, Costs("", 2, 9))
+    assert ends == [65, 10, 30]
+
+
 def test_marginal_starts_a_job_where_it_is_worth_it():
     """Alone, a job has as many devices at once as help it, without a switch."""
     flat = Profile("flat", {1: 1.0, 2: 1.9, 4: 1.9}, 1)

@@ -46,7 +46,9 @@ def give_out(
 def _grown(state: State, count: int, bid: Bid) -> tuple[_Entry, ...]:
     """Return what a job bids for more than it has."""
     step = state.job.profile.steps.get(count)
-    return () if step is None else ((bid(state, *step), state.key, state, step[0], [], 0),)
+    if step is None or step[0] > state.job.most:
+        return ()
+    return ((bid(state, *step), state.key, state, step[0], [], 0),)
 
 
 def _started(line: Line, at: int, bid: Bid) -> tuple[_Entry, ...]:
