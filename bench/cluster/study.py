@@ -73,12 +73,15 @@ def figures(policy: str, load: float, costs: str, outcome: Outcome) -> Figures:
     """
     states = outcome.states
     times = np.array([state.finished - state.job.arrival_s for state in states])
+    median, p95, p99 = (float(part) for part in np.percentile(times, (50, 95, 99)))
     return Figures(
         policy,
         load,
         costs,
         float(times.mean()),
-        *(float(part) for part in np.percentile(times, (50, 95, 99))),
+        median,
+        p95,
+        p99,
         outcome.makespan_s,
         outcome.busy / (outcome.devices * outcome.makespan_s),
         sum(state.switches for state in states) / len(states),
