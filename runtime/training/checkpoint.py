@@ -24,7 +24,7 @@ from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.support.files import file_mode
 from tensoropt.runtime.training.plan import State, TrainingPlan
-from tensoropt.runtime.training.state import Held, has_moments
+from tensoropt.runtime.training.state import Held
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -71,6 +71,30 @@ class Progress:
     samples: int = 0
     loss_scale: float | None = None
     good_steps: int = 0
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What the metadata of a checkpoint say; ``moments`` are names, None before the first step."""
+
+    model: str
+    model_sha256: str
+    optimizer: str
+    moments: Sequence[str] | None
+    progress: Progress
+
+    @classmethod
+    def of(cls, path: Path, metadata: Mapping[str, str]) -> _Said:
+        try:
+            return cls(
+                metadata["model"],
+                metadata["model_sha256"],
+                json.loads(metadata["optimizer"])["name"],
+                json.loads(metadata["moments"]),
+                Progress(**json.loads(metadata["progress"])),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}: not a checkpoint: metadata: {one_line(error)}") from None
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -232,31 +256,31 @@ def _finish(aside: Path, path: Path, places: dict[str, Array]) -> str | None:
 
 def weights_of(path: Path) -> dict[str, Facts]:
     """Return types and shapes of the parameters and buffers in a checkpoint."""
-    metadata, tensors = _opened(path)
-    moments = json.loads(metadata["moments"]) or []
+    said, tensors = _opened(path)
+    moments = said.moments or []
     return {name: facts for name, facts in tensors.items() if name not in moments}
 
 
 def check_checkpoint(plan: TrainingPlan, path: Path) -> Progress:
     """Return how far ``path`` is, a file; raises `UserError` unless it fits the plan."""
-    metadata, tensors = _opened(path)
-    sha256, name = plan.plan.model_sha256, json.loads(metadata["optimizer"])["name"]
-    if metadata["model_sha256"] != sha256:
+    said, tensors = _opened(path)
+    sha256, name = plan.plan.model_sha256, said.optimizer
+    if said.model_sha256 != sha256:
         raise UserError(
             f"{path}: checkpoint of another model, expected {plan.plan.model_name} with sha256 "
-            f"{sha256}, got: {metadata['model']} with {metadata['model_sha256']}"
+            f"{sha256}, got: {said.model} with {said.model_sha256}"
         )
     if name != plan.optimizer["name"]:
         raise UserError(
             f"{path}: checkpoint of another optimizer, expected {plan.optimizer['name']}, "
             f"got: {name}"
         )
-    progress, moments = Progress(**json.loads(metadata["progress"])), has_moments(metadata)
-    if progress.step and not moments:
-        raise UserError(f"{path}: has no moments after step {progress.step}, expected them")
-    states = [state for state in plan.state if moments or not state.is_moment]
+    starts, step = said.moments is None, said.progress.step
+    if starts and step:
+        raise UserError(f"{path}: has no moments after step {step}, expected them")
+    states = [state for state in plan.state if not (starts and state.is_moment)]
     _check_tensors(plan, path, states, tensors)
-    return progress
+    return said.progress
 
 
 def _check_tensors(
@@ -281,8 +305,8 @@ def facts_text(facts: Facts) -> str:
     return f"{facts[0]} {'x'.join(map(str, facts[1:])) or 'scalar'}"
 
 
-def _opened(path: Path) -> tuple[dict[str, str], dict[str, Facts]]:
-    """Return metadata, and by tensor its type and shape."""
+def _opened(path: Path) -> tuple[_Said, dict[str, Facts]]:
+    """Return what a checkpoint says, and by tensor its type and shape."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -299,4 +323,4 @@ def _opened(path: Path) -> tuple[dict[str, str], dict[str, Facts]]:
             f"{path}: not a checkpoint of this tensoropt, expected metadata format {_FORMAT}, "
             f"got: {metadata.get('format')}"
         )
-    return metadata, tensors
+    return _Said.of(path, metadata), tensors

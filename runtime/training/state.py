@@ -14,12 +14,7 @@ from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.training.plan import TrainingPlan
 
-__all__ = ["Held", "has_moments"]
-
-
-def has_moments(metadata: Mapping[str, str]) -> bool:
-    """Say whether a checkpoint with this metadata holds moments; where not, they are zeros."""
-    return json.loads(metadata.get("moments", "[]")) is not None
+__all__ = ["Held"]
 
 
 class Held:
@@ -80,7 +75,7 @@ class Held:
 
         try:
             with safe_open(path, "np") as file:
-                starts = resume is None or not has_moments(file.metadata() or {})
+                starts = resume is None or not _has_moments(file.metadata())
                 for state in self.plan.state:
                     if starts and state.is_moment:
                         self.state[state.name].zero()
@@ -111,3 +106,8 @@ class Held:
             found[f"{kind}_bytes"] += self.state[state.name].nbytes
         found["gradients_bytes"] = sum(array.nbytes for array in self.gradients.values())
         return found
+
+
+def _has_moments(metadata: Mapping[str, str]) -> bool:
+    """Say whether a checkpoint with this metadata holds moments; where not, they are zeros."""
+    return json.loads(metadata["moments"]) is not None

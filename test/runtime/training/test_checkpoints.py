@@ -121,6 +121,8 @@ def set_optimizer(name: str):
             "checkpoint of another model, expected classifier.onnx with sha256 ",
         ),
         (lambda t, f: f.clear(), "not a checkpoint of this tensoropt, expected metadata format"),
+        (lambda t, f: f.pop("moments"), "not a checkpoint: metadata: KeyError: 'moments'"),
+        (lambda t, f: f.update(progress="{"), "not a checkpoint: metadata: JSONDecodeError: "),
         (lambda t, f: f.update(moments="null"), "has no moments after step 1, expected them"),
         (
             lambda t, f: f.update(moments="null", progress="{}"),
