@@ -12,6 +12,7 @@ from graphs.builder import Builder
 from graphs.layers import (
     attend,
     causal_mask,
+    dropped,
     embed,
     layer_norm,
     linear,
@@ -24,6 +25,8 @@ __all__ = ["Gpt"]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt:
+    """``dropout`` is the part that is dropped behind the embedding and behind every residue."""
+
     layers: int = 96
     width: int = 12288
     heads: int = 96
@@ -31,12 +34,14 @@ class Gpt:
     sequence: int = 2048
     batch: int = 8
     dtype: str = "float16"
+    dropout: float = 0.0
 
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
         ids = g.input("ids", "int64", self.batch, self.sequence)
         x, table = embed(g, ids, self.vocabulary, self.width, "tokens")
         x = g.op("Add", x, g.weight("positions", self.sequence, self.width, fan_in=self.width))
+        x = dropped(g, x, self.dropout)
         mask = causal_mask(g, self.sequence)
         for number in range(self.layers):
             with g.scope(f"layer{number}"):
@@ -57,10 +62,10 @@ class Gpt:
             q, v = (g.op("Transpose", part, perm=[0, 2, 1, 3]) for part in (q, v))
             k = g.op("Transpose", k, perm=[0, 2, 3, 1])
             y = merge_heads(g, attend(g, q, k, v, size, mask), self.width)
-            return linear(g, y, self.width, self.width, "out")
+            return dropped(g, linear(g, y, self.width, self.width, "out"), self.dropout)
 
     def _feed_forward(self, g: Builder, x: str) -> str:
         with g.scope("mlp"):
             x = layer_norm(g, x, self.width, "norm")
             y = g.op("Gelu", linear(g, x, self.width, 4 * self.width, "up"), approximate="tanh")
-            return linear(g, y, 4 * self.width, self.width, "down")
+            return dropped(g, linear(g, y, 4 * self.width, self.width, "down"), self.dropout)

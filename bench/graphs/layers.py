@@ -11,6 +11,7 @@ __all__ = [
     "angles",
     "attend",
     "causal_mask",
+    "dropped",
     "embed",
     "heads_of",
     "layer_norm",
@@ -50,6 +51,11 @@ def layer_norm(g: Builder, x: str, width: int, name: str) -> str:
     with g.scope(name):
         scale, bias = g.weight("weight", width), g.weight("bias", width)
         return g.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
+
+
+def dropped(g: Builder, x: str, ratio: float) -> str:
+    """Return ``x`` of which training drops the part ``ratio``; 0: nothing."""
+    return g.op("Dropout", x, g.constant(ratio, "float32")) if ratio else x
 
 
 def embed(g: Builder, ids: str, rows: int, width: int, name: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from graphs.builder import Builder
 from graphs.convnet import Map, Network, classify, conv, image, pool
+from graphs.layers import dropped
 
 __all__ = ["Residual"]
 
@@ -19,13 +20,17 @@ _STAGES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Residual(Network):
-    """``blocks`` is the number per stage, ``width`` the channels of the first."""
+    """``blocks`` is the number per stage, ``width`` the channels of the first.
+
+    ``dropout`` is the part of the features that is dropped before they are classified.
+    """
 
     image: int = 32
     classes: int = 10
     blocks: int = 3
     width: int = 16
     pooled: bool = False
+    dropout: float = 0.0
 
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
@@ -35,7 +40,8 @@ class Residual(Network):
             for number in range(self.blocks):
                 with g.scope(f"stage{stage}"), g.scope(f"block{number}"):
                     x = self._block(g, x, self.width * 2**stage)
-        classify(g, Map(g.op("GlobalAveragePool", x.value), x.channels, 1), self)
+        features = dropped(g, g.op("GlobalAveragePool", x.value), self.dropout)
+        classify(g, Map(features, x.channels, 1), self)
         return g
 
     def _block(self, g: Builder, x: Map, width: int) -> Map:

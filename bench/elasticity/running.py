@@ -1,0 +1,105 @@
+"""Runs of a subject: under a coordinator, or as tensoropt-run trains a plan."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from elasticity import source
+from elasticity.subjects import Subject
+from tensoropt.elastic.api.client import Client
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["elastic_job", "environment", "losses_in", "plain_command", "tool", "wait_until"]
+
+_LOOK_S = 0.05
+_PATIENCE_S = 300.0
+
+
+def tool(name: str) -> str:
+    """Return a command of this environment."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def environment(subject: Subject, folder: Path, pace_s: float = 0.0) -> dict[str, str]:
+    """Return what the recording source needs to know; it leaves its records in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {source.DATA: subject.data, source.READS: folder, source.PACE: pace_s}
+    return {**os.environ, **{name: str(value) for name, value in facts.items()}}
+
+
+def _training(subject: Subject, steps: int, options: Mapping[str, Any]) -> list[str]:
+    given = {"learning_rate": subject.recipe.learning_rate, **options}
+    flags = [
+        text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", value)
+    ]
+    data = f"{source.__file__}:made"
+    return ["--data", data, "--steps", str(steps), *map(str, flags)]
+
+
+def plain_command(subject: Subject, plan: str, steps: int, log: Path, **options: Any) -> list[str]:
+    """Return the command that trains a plan of the family without a coordinator."""
+    start = ["--resume", str(subject.family.initial), "--log", str(log)]
+    training = _training(subject, steps, options)
+    return [tool("tensoropt-run"), str(subject.family.folder / plan), "--train", *start, *training]
+
+
+@contextmanager
+def elastic_job(
+    subject: Subject,
+    name: str,
+    steps: int,
+    devices: int,
+    given: Mapping[str, str],
+    **options: Any,
+) -> Iterator[Client]:
+    """Run a job under a coordinator of its own; it trains when this yields, and ends after it.
+
+    Jobs live in $TENSOROPT_JOBS; ``given`` is the `environment`.
+    """
+    command = [tool("tensoropt-job"), "run", str(subject.family.folder), "--name", name]
+    command += ["--devices", str(devices), *_training(subject, steps, options)]
+    process = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL)
+    try:
+        yield _client(name, process)
+    finally:
+        with suppress(UserError):
+            Client(name).stop(wait=False)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+
+
+def _client(name: str, process: subprocess.Popen[bytes]) -> Client:
+    def trains() -> bool:
+        if process.poll() is not None:
+            raise UserError(f"job '{name}' ended before it trained")
+        with suppress(UserError):
+            return Client(name).status().state == "training"
+        return False
+
+    wait_until(trains)
+    return Client(name)
+
+
+def wait_until(is_so: Callable[[], bool], patience_s: float = _PATIENCE_S) -> None:
+    """Wait until ``is_so`` says so. Raises TimeoutError."""
+    end = time.monotonic() + patience_s
+    while not is_so():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {patience_s:g} s")
+        time.sleep(_LOOK_S)
+
+
+def losses_in(log: Path) -> list[float]:
+    """Return the losses in a log of tensoropt-run, in the order of their steps."""
+    return [json.loads(line)["loss"] for line in log.read_text(encoding="utf-8").splitlines()]
