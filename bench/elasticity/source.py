@@ -2,8 +2,8 @@
 
 The environment says where: TENSOROPT_BENCH_DATA is the file, in the folder TENSOROPT_BENCH_READS
 every process leaves a file, named by its number: for every batch that it read the time, how many
-samples, and their numbers, all of them float64. A batch takes TENSOROPT_BENCH_PACE seconds, and it
-waits while there is a file ``hold`` in that folder; but not a single sample, by which a job looks at
+samples, and their numbers, all of them float64. A batch takes TENSOROPT_BENCH_PACE seconds, and
+waits while there is a file ``hold`` in that folder; not so a single sample, by which a job looks at
 its source.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ def test_switches_leave_the_curve_and_the_samples_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSOROPT_JOBS", str(tmp_path / "jobs"))
-    subject = prepare("gpt2", CURVES["gpt2"], tmp_path / "model", devices=4)
+    recipe = replace(CURVES["gpt2"], model=replace(CURVES["gpt2"].model, layers=1))
+    subject = prepare("gpt2", recipe, tmp_path / "model", devices=4)
     curve = run_curve(subject, 32, _SWITCHES, tmp_path)
     assert [switch.to_devices for switch in curve.switches] == [2, 4, 2, 1]
     assert curve.wrong is None
