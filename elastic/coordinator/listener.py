@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -13,6 +14,8 @@ from tensoropt.elastic.generation.messages import Message, accept, receive
 __all__ = ["Listener"]
 
 _BACKLOG = 128
+_STRANGERS = 256  # that may be about to prove the key at a time
+_PAUSE_S = 0.05
 
 
 class Listener:
@@ -28,20 +31,27 @@ class Listener:
         self._key, self._heard = key, heard
         self._socket = _bound(address)
         self.address = address if address.startswith("@") else _name_of(self._socket)
+        self._is_closed = False
+        self._unknown = threading.Semaphore(_STRANGERS)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         """Accept no more."""
+        self._is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _accept(self) -> None:
-        while True:
+        while not self._is_closed:
             try:
                 found, _ = self._socket.accept()
-            except OSError:
-                return
+            except OSError:  # closed, or too many files are open just now
+                time.sleep(_PAUSE_S)
+                continue
+            if not self._unknown.acquire(blocking=False):
+                found.close()  # ranks come again
+                continue
             connection = Connection(found.detach())
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -51,6 +61,8 @@ class Listener:
                 accept(connection, self._key)
             except OSError:
                 return
+            finally:
+                self._unknown.release()
             with suppress(OSError, EOFError, ValueError):
                 while True:
                     self._heard(connection, receive(connection))

@@ -10,8 +10,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import secrets
 import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -52,12 +56,13 @@ def connect(address: str, key: bytes) -> Connection:
     """
     connection = Connection(_connected(address).detach())
     try:
-        own = secrets.token_bytes(_NONCE)
-        connection.send_bytes(own)
-        answer = _exactly(connection, _NONCE + _PROOF)
-        both = own + answer[:_NONCE]
-        _check(answer[_NONCE:], _proof(key, _COORDINATOR, both))
-        connection.send_bytes(_proof(key, _RANK, both))
+        with _in_time(connection):
+            own = secrets.token_bytes(_NONCE)
+            connection.send_bytes(own)
+            answer = _exactly(connection, _NONCE + _PROOF)
+            both = own + answer[:_NONCE]
+            _check(answer[_NONCE:], _proof(key, _COORDINATOR, both))
+            connection.send_bytes(_proof(key, _RANK, both))
     except BaseException:
         connection.close()
         raise
@@ -66,9 +71,10 @@ def connect(address: str, key: bytes) -> Connection:
 
 def accept(connection: Connection, key: bytes) -> None:
     """Take the proof of whoever connected to the coordinator, and give its own. Raises OSError."""
-    theirs, own = _exactly(connection, _NONCE), secrets.token_bytes(_NONCE)
-    connection.send_bytes(own + _proof(key, _COORDINATOR, theirs + own))
-    _check(_exactly(connection, _PROOF), _proof(key, _RANK, theirs + own))
+    with _in_time(connection):
+        theirs, own = _exactly(connection, _NONCE), secrets.token_bytes(_NONCE)
+        connection.send_bytes(own + _proof(key, _COORDINATOR, theirs + own))
+        _check(_exactly(connection, _PROOF), _proof(key, _RANK, theirs + own))
 
 
 def _connected(address: str) -> socket.socket:
@@ -84,9 +90,21 @@ def _connected(address: str) -> socket.socket:
     return found
 
 
+@contextmanager
+def _in_time(connection: Connection) -> Iterator[None]:
+    """Have the system end every wait for the other side that takes too long."""
+    _limit(connection, _PATIENCE_S)
+    yield
+    _limit(connection, 0.0)
+
+
+def _limit(connection: Connection, seconds: float) -> None:
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds), 0))
+
+
 def _exactly(connection: Connection, size: int) -> bytes:
-    if not connection.poll(_PATIENCE_S):
-        raise StrangerError("no proof of the job's key")
     try:
         found = connection.recv_bytes(size)
     except EOFError:

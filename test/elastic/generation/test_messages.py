@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 from tensoropt.elastic.coordinator.listener import Listener
+from tensoropt.elastic.generation import messages
 from tensoropt.elastic.generation.messages import StrangerError, connect, send
 
 KEY = b"k" * 32
@@ -55,13 +56,23 @@ def test_a_rank_with_another_key_is_not_heard(listener, heard):
 
 
 def test_silence_and_garbage_keep_nobody_waiting(listener, heard):
-    silent, garbage = (_raw(listener.address) for _ in range(2))
+    silent, garbage, halting = (_raw(listener.address) for _ in range(3))
+    halting.sendall(b"\0")
     garbage.sendall(b"\x7f\xff\xff\xff" + b"GET / HTTP/1.1\r\n\r\n" * 10)
     with connect(listener.address, KEY) as connection:
         send(connection, {"kind": "hello"})
         assert _await(heard, 1) == [{"kind": "hello"}]
     silent.close()
+    halting.close()
     garbage.close()
+
+
+def test_who_halts_in_the_middle_is_dropped(listener, monkeypatch):
+    monkeypatch.setattr(messages, "_PATIENCE_S", 1.0)
+    with _raw(listener.address) as halting:
+        halting.sendall(b"\0\0\0\x20" + b"half")
+        halting.settimeout(10)
+        assert halting.recv(1000) == b""  # closed
 
 
 def test_a_proof_cannot_be_had_from_another_rank(listener):
