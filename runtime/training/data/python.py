@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -99,14 +99,15 @@ def _file(place: str, path: Path) -> ModuleType:
 
 
 @contextmanager
-def one_line_of(place: str) -> Iterator[None]:
-    """Make what a user's code raises a `UserError`, which names the line of it."""
+def one_line_of(place: str | Callable[[], str]) -> Iterator[None]:
+    """Make what a user's code raises a `UserError`, which names ``place`` and the line of it."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{place}: {one_line(error)}{_line_of(error)}") from None
+        where = place if isinstance(place, str) else place()
+        raise UserError(f"{where}: {one_line(error)}{_line_of(error)}") from None
 
 
 def _line_of(error: Exception) -> str:

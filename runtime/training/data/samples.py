@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.training.data.python import RandomAccess, one_line_of
 from tensoropt.runtime.training.data.source import Batch, Facts, Parts, hull
 
-__all__ = ["PythonSamples", "batch_of"]
+__all__ = ["Batches", "PythonSamples"]
 
 
 class PythonSamples:
@@ -24,7 +25,7 @@ class PythonSamples:
 
     def __init__(self, place: str, source: RandomAccess, inputs: Sequence[Tensor]) -> None:
         self._place, self._source = place, source
-        self._inputs = {tensor.name: tensor for tensor in inputs}
+        self._batches = Batches(place, inputs)
         self.counts = [self._length()]
         is_endless = self.counts[0] >= sys.maxsize  # as Grain's repeat() has it
         self.facts = Facts("python", None if is_endless else self.counts[0])
@@ -37,8 +38,7 @@ class PythonSamples:
             )
         first, last = hull(parts)
         numbers = ids[first:last].tolist()
-        samples = zip(numbers, self._samples(numbers), strict=True)
-        return batch_of(self._place, samples, first, self._inputs, parts)
+        return self._batches.of(zip(numbers, self._samples(numbers), strict=True), first, parts)
 
     def _length(self) -> int:
         with one_line_of(self._place):
@@ -47,7 +47,11 @@ class PythonSamples:
     def _samples(self, ids: list[int]) -> Sequence[Any]:
         get = getattr(self._source, "__getitems__", None)
         if get is None:
-            return [self._sample(i) for i in ids]
+            made: list[Any] = []
+            with one_line_of(lambda: f"{self._place}: sample {ids[len(made)]}"):
+                for number in ids:
+                    made.append(self._source[number])  # it says how far it is
+            return made
         with one_line_of(f"{self._place}: samples {ids[0]} to {ids[-1]}"):
             found: Sequence[Any] = get(ids)
         if len(found) != len(ids):
@@ -56,51 +60,74 @@ class PythonSamples:
             )
         return found
 
-    def _sample(self, number: int) -> Any:
-        with one_line_of(f"{self._place}: sample {number}"):
-            return self._source[number]
 
+class Batches:
+    """Puts samples for ``inputs`` together; ``place`` is where they come from."""
 
-def batch_of(
-    place: str,
-    samples: Iterable[tuple[int, Any]],
-    first: int,
-    inputs: Mapping[str, Tensor],
-    parts: Parts,
-) -> Batch:
-    """Return ``parts`` of the batch whose samples are those from ``first`` on, with numbers.
+    def __init__(self, place: str, inputs: Sequence[Tensor]) -> None:
+        self._place = place
+        self._inputs = {tensor.name: _Input.of(tensor) for tensor in inputs}
 
-    Raises `UserError` for a sample that lacks an input or has it in another type or shape.
-    """
-    found: dict[str, list[Array]] = {name: [] for name in parts}
-    for row, (number, sample) in enumerate(samples, first):
+    def of(self, samples: Iterable[tuple[int, Any]], first: int, parts: Parts) -> Batch:
+        """Return ``parts`` of a batch; ``samples`` with their numbers are those from ``first`` on.
+
+        Raises `UserError` for one that lacks an input or has it in another type or shape.
+        """
+        batch, wanted = {}, []
         for name, (rows, *rest) in parts.items():
-            if rows.start <= row < rows.stop:
-                array = _array(f"{place}: sample {number}", sample, inputs[name])
-                found[name].append(array[tuple(rest)])
-    return {name: np.stack(arrays) for name, arrays in found.items()}
+            held = self._inputs[name]
+            shape = [part.stop - part.start for part in (rows, *rest)]
+            batch[name] = np.empty(shape, held.dtype)
+            wanted.append((held, rows.start, rows.stop, tuple(rest), batch[name]))
+        for row, (number, sample) in enumerate(samples, first):
+            for held, start, stop, part, array in wanted:
+                if start <= row < stop:
+                    array[row - start] = self._array(held, number, sample)[part]
+        return batch
+
+    def _array(self, held: _Input, number: int, sample: Any) -> Array:
+        try:
+            value = sample[held.name]
+        except (LookupError, TypeError):
+            raise UserError(f"{self._place}: sample {number}: {held.missing(sample)}") from None
+        try:
+            array = held.array(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            what = f"'{held.name}': {one_line(error)}"
+            raise UserError(f"{self._place}: sample {number}: {what}") from None
+        if array.dtype != held.dtype or array.shape != held.shape:
+            expected, got = _kind(held.dtype, held.shape), _kind(array.dtype, array.shape)
+            what = f"'{held.name}': expected {expected}, got: {got}"
+            raise UserError(f"{self._place}: sample {number}: {what}")
+        return array
 
 
-def _array(where: str, sample: Any, tensor: Tensor) -> Array:
-    """Return an input of a sample; a number that is no array takes the type of the input."""
-    if not isinstance(sample, Mapping):
-        raise UserError(f"{where}: expected arrays by input, got: {type(sample).__name__}")
-    if tensor.name not in sample:
-        near = did_you_mean(tensor.name, map(str, sample))
-        raise UserError(f"{where}: input '{tensor.name}' is missing{near}")
-    value, dtype = sample[tensor.name], dtype_of(tensor.dtype)
-    try:
+@dataclass(frozen=True)
+class _Input:
+    """What a sample must have for an input."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Input:
+        return cls(tensor.name, dtype_of(tensor.dtype), tuple(int(n) for n in tensor.shape[1:]))
+
+    def array(self, value: Any) -> Array:
+        """Return an array; a number of Python takes the type of the input, if that can hold it."""
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{where}: '{tensor.name}': {one_line(error)}") from None
-    if type(value) in (bool, int, float) and np.can_cast(array.dtype, dtype, "same_kind"):
-        array = array.astype(dtype)
-    shape = tuple(tensor.shape[1:])
-    if array.dtype != dtype or array.shape != shape:
-        expected, got = _kind(dtype, shape), _kind(array.dtype, array.shape)
-        raise UserError(f"{where}: '{tensor.name}': expected {expected}, got: {got}")
-    return array
+        is_number = type(value) in (bool, int, float)
+        if is_number and np.can_cast(array.dtype, self.dtype, "same_kind"):
+            return array.astype(self.dtype)
+        return array
+
+    def missing(self, sample: Any) -> str:
+        """Say why a sample does not have the input."""
+        if not isinstance(sample, Mapping):
+            return f"expected arrays by input, got: {type(sample).__name__}"
+        return f"input '{self.name}' is missing{did_you_mean(self.name, map(str, sample))}"
 
 
-def _kind(dtype: np.dtype[Any], shape: Sequence[int | str]) -> str:
+def _kind(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
     return f"{dtype.name} of {'x'.join(map(str, shape))}" if shape else dtype.name

@@ -11,7 +11,7 @@ from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data.python import Stream, one_line_of
-from tensoropt.runtime.training.data.samples import batch_of
+from tensoropt.runtime.training.data.samples import Batches
 from tensoropt.runtime.training.data.source import Batch, Facts, Parts, hull
 
 __all__ = ["StreamSource"]
@@ -28,7 +28,7 @@ class StreamSource:
 
     def __init__(self, place: str, stream: Stream, inputs: Sequence[Tensor]) -> None:
         self._place, self._stream = place, stream
-        self._inputs = {tensor.name: tensor for tensor in inputs}
+        self._batches = Batches(place, inputs)
         self._samples = self._length()
         self._next: tuple[int, Iterator[Any]] | None = None
         self._epoch: int | None = None
@@ -44,7 +44,7 @@ class StreamSource:
         where = range(position + first, position + last)
         numbers = self.ids(where.start, len(where)).tolist()
         samples = ((n, self._sample(p)) for n, p in zip(numbers, where, strict=True))
-        return batch_of(self._place, samples, first, self._inputs, parts)
+        return self._batches.of(samples, first, parts)
 
     def ids(self, position: int, count: int) -> Array:
         """Return the places in their epoch of the ``count`` samples from ``position`` on."""
