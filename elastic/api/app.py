@@ -45,6 +45,7 @@ __all__ = ["make_app", "openapi_text", "page_and_policy", "thinned"]
 _Found = TypeVar("_Found")
 
 _LOOK_S = 0.05
+_REFUSAL_S = 0.3  # a job that cannot do what is asked mostly says so in that time
 _DESCRIPTION = """\
 A training job that changes its devices while it runs. Every path under /v1 wants the header
 `Authorization: Bearer TOKEN`. Every error is an object with one line, `error`. Times of day count
@@ -217,7 +218,7 @@ def _add_switching(router: APIRouter, control: JobControl, patience: _Patience) 
 
     async def answered(number: int, wait_s: float) -> Response:
         future = switches.future(number)
-        if not await patience.found(future.done, wait_s):
+        if not await patience.found(future.done, max(wait_s, _REFUSAL_S)):
             return _json(switches.state(number), 202)
         future.result()
         return _json(switches.state(number))

@@ -14,7 +14,7 @@ from stand_in_job import StandInJob
 
 from tensoropt.elastic.api.app import make_app, thinned
 from tensoropt.elastic.api.server import Serving, serve
-from tensoropt.elastic.control import StepRow
+from tensoropt.elastic.control import RefusedError, StepRow
 from tensoropt.elastic.records import facts_of
 from tensoropt.runtime.support.errors import UserError
 
@@ -87,6 +87,14 @@ def test_a_switch_that_is_under_way(asks: httpx.Client, job: StandInJob) -> None
     threading.Timer(0.2, job.finish).start()
     state = asks.get(path, params={"wait_s": 30}).json()
     assert state == {**under_way, "state": "done", "result": SWITCH}
+
+
+def test_a_refusal_that_comes_a_little_later(asks: httpx.Client, job: StandInJob) -> None:
+    job.switches_at_once = False
+    refusal = RefusedError("a switch is under way", is_conflict=True)
+    threading.Timer(0.05, job.finish, (refusal,)).start()
+    answer = asks.post("/v1/scale", json={"devices": 4})
+    assert (answer.status_code, error_of(answer)) == (409, "a switch is under way")
 
 
 def test_a_switch_that_failed(asks: httpx.Client, job: StandInJob) -> None:
