@@ -21,6 +21,7 @@
 #   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
 #                    ARGS: --trace FILE, --stall S, --write)
 #   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
+#   make elastic-chaos   100 kills of processes of elastic jobs, which must end right all the same
 #   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (make test has a sample)
 #   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
 #                    ARGS=--write puts its report into docs/benchmarks.md
@@ -197,6 +198,9 @@ bench-cluster: build
 
 chaos: build
 	$(BIN)/python test/fuzz/chaos.py $(ARGS)
+
+elastic-chaos: build
+	$(BIN)/python test/fuzz/elastic_chaos.py $(ARGS)
 
 # `test` has a sample of it.
 nccl-check: build
