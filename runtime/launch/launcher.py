@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import Launched
 
-__all__ = ["launch", "ranks_present"]
+__all__ = ["launch", "launch_one", "ranks_present"]
 
 _LOOK_S = 0.1  # between two looks at what the ranks say
 
@@ -59,17 +59,40 @@ def launch(
     has ended.
     """
     with _terminable(), Processes() as processes:
-        folder = processes.folder
-        job = replace(job, launcher_pid=os.getpid(), started_at=time.monotonic())
-        job.write(folder / "job.json")
-        log = output or folder / "log"
+        job = _written(job, processes.folder)
+        log = output or processes.folder / "log"
         begin = log.stat().st_size if log.exists() else 0
         processes.start(ranks, log)
         _wait(processes, job.timeout_s, stoppable)
-        results = folder / "results.json"
-        if processes.codes() == dict.fromkeys(range(ranks), 0) and results.is_file():
-            return json.loads(results.read_text(encoding="utf-8"))
+        return _results(processes, log, begin)
+
+
+def launch_one(
+    job: Launched, rank: int, ranks: int, environment: Mapping[str, str], output: Path
+) -> Any:
+    """Run one rank of the job, which finds the others as ``environment`` says; returns its results.
+
+    They are as `launch` returns them, None of a rank other than 0. Raises `UserError`.
+    """
+    with _terminable(), Processes() as processes:
+        _written(job, processes.folder)
+        processes.start_one(rank, ranks, environment, output)
+        processes.wait(math.inf)
+        return _results(processes, output, 0)
+
+
+def _written(job: Launched, folder: Path) -> Launched:
+    job = replace(job, launcher_pid=os.getpid(), started_at=time.monotonic())
+    job.write(folder / "job.json")
+    return job
+
+
+def _results(processes: Processes, log: Path, begin: int) -> Any:
+    """Return what rank 0 has written; raises `UserError` where a rank has not ended in order."""
+    results, talks = processes.folder / "results.json", 0 in processes.ranks
+    if processes.codes() != dict.fromkeys(processes.ranks, 0) or (talks and not results.is_file()):
         raise UserError(_reason(processes, _text_from(log, begin)))
+    return json.loads(results.read_text(encoding="utf-8")) if talks else None
 
 
 def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> None:
@@ -108,7 +131,7 @@ def _wait_showing(processes: Processes, end: float) -> bool:
 
 
 def _too_late(processes: Processes, timeout_s: float | None) -> str:
-    ranks = len(processes.ranks)
+    ranks = processes.count
     up = {int(path.stem.removeprefix("rank")) for path in processes.folder.glob("rank*.up")}
     missing = ", ".join(str(rank) for rank in range(ranks) if rank not in up)
     which = f"rank {missing} did not come up" if missing else "not all ranks came up"
@@ -143,7 +166,7 @@ def _text_from(log: Path, begin: int) -> str:
 
 def _reason(processes: Processes, log: str) -> str:
     """Return why a job failed: the first rank's own words, else how it ended."""
-    folder, ranks = processes.folder, len(processes.ranks)
+    folder, ranks = processes.folder, processes.count
     if not _said(folder):
         processes.settle(_HEAR_S)
     ended = folder / "ended"
@@ -162,7 +185,7 @@ def _said(folder: Path) -> bool:
 
 def _killed(processes: Processes) -> str | None:
     """Return which rank a signal ended."""
-    ranks = len(processes.ranks)
+    ranks = processes.count
     for rank, code in processes.codes().items():
         if code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
@@ -180,4 +203,4 @@ def _ended(processes: Processes, log: str) -> str:
     last = log.strip().splitlines()[-1:] or ["no message"]
     if not bad:
         return f"the ranks ended without a result: {last[0]}"
-    return f"rank {bad[0][0]} of {len(processes.ranks)} ended with exit code {bad[0][1]}: {last[0]}"
+    return f"rank {bad[0][0]} of {processes.count} ended with exit code {bad[0][1]}: {last[0]}"

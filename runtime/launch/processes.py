@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,12 +30,16 @@ _OLD_S = 60.0  # a folder that is no older may belong to a launcher that has not
 
 
 class Processes:
-    """A context in which the ranks of one job run, in a new ``folder`` that goes with them."""
+    """A context in which ranks of one job run, in a new ``folder`` that goes with them.
+
+    ``ranks`` are those of them that are here, of ``count``.
+    """
 
     def __init__(self) -> None:
         _remove_dead()
         self.folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{uuid.uuid4().hex}"
-        self.ranks: list[subprocess.Popen[bytes]] = []
+        self.count = 0
+        self.ranks: dict[int, subprocess.Popen[bytes]] = {}
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, str(self.folder)],
             stdin=subprocess.PIPE,
@@ -56,35 +61,46 @@ class Processes:
         return self
 
     def start(self, count: int, log: Path) -> None:
-        """Start ``count`` ranks, whose output is added to ``log``."""
+        """Start all ``count`` ranks of a job, whose output is added to ``log``."""
+        self.count = count
         with ExitStack() as stack, log.open("ab") as file:
             hub, ranks = _connected(count, stack)
             for rank, sockets in enumerate([hub, *ranks]):
-                self.ranks.append(self._rank(rank, count, sockets, file.fileno()))
-                self._watch(self.ranks[-1])
+                together = {
+                    "TENSOROPT_SOCKETS": " ".join(map(str, sockets)),
+                    "TENSOROPT_JOB": self.folder.name,
+                    # MPI listens on all networks, also where ranks share memory and nobody calls.
+                    "UCX_NET_DEVICES": os.environ.get("UCX_NET_DEVICES", "lo"),
+                }
+                self._start(rank, {**os.environ, **together}, sockets, file.fileno())
 
-    def _rank(self, rank: int, count: int, sockets: list[int], log: int) -> subprocess.Popen[bytes]:
+    def start_one(self, rank: int, count: int, environment: Mapping[str, str], log: Path) -> None:
+        """Start one rank of ``count``; ``environment`` says how it finds the others."""
+        self.count = count
+        with log.open("ab") as file:
+            self._start(rank, environment, [], file.fileno())
+
+    def _start(
+        self, rank: int, environment: Mapping[str, str], sockets: list[int], log: int
+    ) -> None:
         own = {
             "RANK": str(rank),
-            "WORLD_SIZE": str(count),
-            "TENSOROPT_SOCKETS": " ".join(map(str, sockets)),
-            "TENSOROPT_JOB": self.folder.name,
+            "WORLD_SIZE": str(self.count),
             # What the ranks' libraries leave behind (ONNX Runtime does) goes with the folder.
             "TMPDIR": str(self.folder),
-            # MPI listens on all networks, also where ranks share memory and nobody calls.
-            "UCX_NET_DEVICES": os.environ.get("UCX_NET_DEVICES", "lo"),
         }
         if self._shared.is_dir():
             own["UCX_POSIX_DIR"] = str(self._shared)
-        return subprocess.Popen(
+        self.ranks[rank] = subprocess.Popen(
             [sys.executable, "-P", "-m", "tensoropt.runtime.launch.rank", str(self.folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **own},
+            env={**environment, **own},
             pass_fds=sockets,
             process_group=self._guardian.pid,
         )
+        self._watch(self.ranks[rank])
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         descriptor = os.pidfd_open(process.pid)
@@ -124,9 +140,7 @@ class Processes:
     def codes(self) -> dict[int, int]:
         """Return how each rank ended that has: its exit status, or less than 0 for a signal."""
         return {
-            rank: process.wait()
-            for rank, process in enumerate(self.ranks)
-            if process in self._ended
+            rank: process.wait() for rank, process in self.ranks.items() if process in self._ended
         }
 
     def lost_guardian(self) -> bool:
@@ -144,7 +158,7 @@ class Processes:
         self._guardian.stdin.close()
         if self.lost_guardian() or not self._guardian_ends():
             guardian.clean(self.folder, self._guardian.pid)
-        for process in self.ranks:
+        for process in self.ranks.values():
             process.wait()
         for descriptor in (*self._watched, self._lock):
             os.close(descriptor)
