@@ -22,7 +22,17 @@ from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 
-__all__ = ["Arena", "Block", "Shared", "arrays_in", "held_open", "mapped", "size_of"]
+__all__ = [
+    "Arena",
+    "Block",
+    "Shared",
+    "arrays_in",
+    "held_open",
+    "mapped",
+    "size_of",
+    "stamp_in",
+    "stamped_size_of",
+]
 
 _ALIGNMENT = 64  # bytes of a cache line
 
@@ -117,6 +127,16 @@ def size_of(plan: TrainingPlan) -> int:
     """Return how many bytes a rank's state takes in a block."""
     places = _places(plan)
     return max((start + _bytes(tensor) for start, tensor in places.values()), default=0)
+
+
+def stamped_size_of(plan: TrainingPlan) -> int:
+    """Return how many bytes it takes with a stamp behind it."""
+    return -(-size_of(plan) // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+
+
+def stamp_in(memory: mmap.mmap) -> Array:
+    """Return the stamp of a block: the step whose state it has, -1 while that is written."""
+    return np.frombuffer(memory, np.int64, 1, len(memory) - _ALIGNMENT)
 
 
 def arrays_in(memory: mmap.mmap, plan: TrainingPlan) -> Mapping[str, Array]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.elastic.generation.arena import Arena, arrays_in, size_of
+from tensoropt.elastic.generation.arena import Arena, arrays_in, stamp_in, stamped_size_of
 from tensoropt.elastic.generation.channel import Channel
 from tensoropt.runtime.training.checkpoint import Progress
 from tensoropt.runtime.training.state import Held
@@ -27,9 +27,11 @@ class Snapshots:
 
     def __init__(self, held: Held, channel: Channel) -> None:
         plan = held.plan
-        self.arenas = [Arena(f"snapshot{slot}", size_of(plan)) for slot in range(_SLOTS)]
+        size = stamped_size_of(plan)
+        self.arenas = [Arena(f"snapshot{slot}", size) for slot in range(_SLOTS)]
         for arena in self.arenas:
             arena.touch()
+        self._stamps = [stamp_in(arena.memory) for arena in self.arenas]
         self._copies = [arrays_in(arena.memory, plan) for arena in self.arenas]
         self._early = [s.name for s in plan.state if s.graph == "gradients"]
         self._late = [s.name for s in plan.state if s.graph != "gradients"]
@@ -40,6 +42,7 @@ class Snapshots:
 
     def begin(self, progress: Progress) -> None:
         """Begin to copy the state, which is that after ``progress``."""
+        self._stamps[self._taken % _SLOTS][0] = -1
         self._copy(self._taken % _SLOTS, self._early)  # the next step changes these first
         self._pending = progress, self._pool.submit(self._copy, self._taken % _SLOTS, self._late)
 
@@ -55,6 +58,7 @@ class Snapshots:
         progress, copying = self._pending
         copying.result()
         slot, self._pending, self._taken = self._taken % _SLOTS, None, self._taken + 1
+        self._stamps[slot][0] = progress.step
         self.latest = {"slot": slot, "progress": asdict(progress)}
         self._channel.tell("snapshot", **self.latest)
 

@@ -30,19 +30,21 @@ class Holders:
 
     facts: Mapping[str, Any]
     plan: TrainingPlan
-    memory: tuple[mmap.mmap, ...]
+    memory: tuple[mmap.mmap | None, ...]
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Holders:
         """Return those that a coordinator told of: a plan's folder, a block and a distance each.
 
+        The block is None of one that this rank takes nothing from.
+
         Raises `UserError` where one cannot be read.
         """
         plan = TrainingPlan.of(Plan.read(facts["plan"]))
-        blocks = [Block(**block) for block in facts["blocks"]]
-        if len(blocks) != plan.plan.ranks or any(b.size < size_of(plan) for b in blocks):
+        blocks = [None if block is None else Block(**block) for block in facts["blocks"]]
+        if len(blocks) != plan.plan.ranks or any(b and b.size < size_of(plan) for b in blocks):
             raise UserError(f"{Path(facts['plan']).name}: not the plan of {len(blocks)} blocks")
-        return cls(facts, plan, tuple(map(mapped, blocks)))
+        return cls(facts, plan, tuple(None if b is None else mapped(b) for b in blocks))
 
 
 def take_from(holders: Holders, held: Held, threads: int) -> int:
@@ -50,7 +52,9 @@ def take_from(holders: Holders, held: Held, threads: int) -> int:
 
     Each is copied once, by ``threads`` threads. Raises `UserError` where the states differ.
     """
-    sources = [arrays_in(memory, holders.plan) for memory in holders.memory]
+    sources = [
+        arrays_in(memory, holders.plan) if memory is not None else {} for memory in holders.memory
+    ]
     targets = {state.name: _host(held, state.name) for state in held.plan.state}
     moved = 0
     with ThreadPoolExecutor(threads) as pool:

@@ -1,0 +1,194 @@
+"""Taking a state from the nodes that have it to those that need it, and snapshots to neighbours.
+
+Only what the ranks of a node take and no rank of the node has comes to it, once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from tensoropt.elastic.engines.on_ray.cluster import short_name
+from tensoropt.elastic.engines.on_ray.porter import Bounds, TensorBox, training_plan
+from tensoropt.elastic.engines.on_ray.trips import Trip, travel
+from tensoropt.elastic.generation.arena import size_of
+from tensoropt.elastic.generation.boxes import Box
+from tensoropt.elastic.generation.messages import Message
+from tensoropt.elastic.generation.parts import Part, Parts, pieces_to_take
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["RayCarrier", "are_still", "copied"]
+
+Porters = Mapping[str, Any]
+"""The porter of each node that lives, by the node's id."""
+
+_FAR, _COPY, _GONE = 1.0, 1e6, 1e9
+"""Distances: of other nodes, of copies there, and of what is nowhere. On a node it is 0."""
+
+
+class RayCarrier:
+    """Brings a state to ranks of the plan in folder ``plan``, one on each of ``nodes``.
+
+    Raises `UserError` where some of the state went with a node.
+    """
+
+    def __init__(self, parts: Parts, plan: str, nodes: Sequence[str], porters: Porters) -> None:
+        self.carried_bytes = 0
+        self._parts, self._porters = parts, porters
+        self._held, self._wanted = training_plan(parts.plan), training_plan(plan)
+        self._sources = _sources(parts, porters)
+        self._copied = {h: set(boxes) for h, boxes in lonely_boxes(self._held, parts).items()}
+        self._trips: list[Trip] = []
+        orders: dict[int, Message] = {}
+        try:
+            for turn, node in enumerate(sorted(set(nodes))):
+                ranks = [rank for rank, its in enumerate(nodes) if its == node]
+                orders |= dict.fromkeys(ranks, self._prepared(node, ranks, turn))
+        except BaseException:
+            self.close()
+            raise
+        self.orders: Sequence[Message] = [orders[rank] for rank in range(len(nodes))]
+
+    def _prepared(self, node: str, ranks: Sequence[int], turn: int) -> Message:
+        """Have room on a node for what its ranks take; returns what they are told."""
+        distances = [self._distance(rank, node, turn) for rank in range(len(self._sources))]
+        boxes: dict[int, dict[TensorBox, None]] = defaultdict(dict)
+        for rank in ranks:
+            for name, piece in pieces_to_take(self._held, self._wanted, rank, distances):
+                boxes[piece.holder][name, _bounds(piece.theirs)] = None
+        blocks: list[dict[str, Any] | None] = [None] * len(distances)
+        for holder, wanted in boxes.items():
+            blocks[holder] = self._place(holder, list(wanted), node).block.facts()
+        return {"plan": self._parts.plan, "blocks": blocks, "distances": distances}
+
+    def _distance(self, rank: int, node: str, turn: int) -> float:
+        """Return how far it is to a part.
+
+        All ranks of a node ask the same one of several others, so that what it has comes once, and
+        each node another one. Copies are asked in the order in which they were made.
+        """
+        source, count = self._sources[rank], len(self._sources)
+        if source is None:
+            return _GONE
+        if source is not self._parts.parts[rank]:
+            return _COPY + rank
+        return 0.0 if source.node == node else _FAR + (rank - turn) % count
+
+    def _place(self, holder: int, boxes: list[TensorBox], node: str) -> Part:
+        """Return where a node finds boxes of a part: there, or in a room that they come to."""
+        source = self._sources[holder]
+        if source is None:
+            gone = short_name(self._parts.parts[holder].node)
+            raise UserError(f"'{boxes[0][0]}' of rank {holder} went with {gone}")
+        if source is not self._parts.parts[holder]:
+            missing = [name for name, box in boxes if (name, box) not in self._copied[holder]]
+            if missing:
+                raise UserError(f"'{missing[0]}' of rank {holder}: all nodes that had it are gone")
+        if source.node == node:
+            return source
+        room = room_for(self._porters[node], node, self._held, boxes)
+        self._trips.append(Trip(source, room, self._held, boxes))
+        return room
+
+    def carry(self) -> None:
+        self.carried_bytes = travel(self._trips, self._porters)
+
+    def close(self) -> None:
+        for trip in self._trips:
+            self._porters[trip.room.node].drop.remote([trip.room.block])
+        self._trips = []
+
+
+def room_for(porter: Any, node: str, plan: TrainingPlan, boxes: Sequence[TensorBox]) -> Part:
+    """Return memory for boxes on another node, made like a rank's block. Raises `UserError`."""
+    try:
+        block = ray.get(porter.room.remote(str(plan.folder), size_of(plan), boxes))
+    except RayError as error:
+        raise UserError(f"{short_name(node)}: no room for state: {one_line(error)}") from None
+    return Part(block, node)
+
+
+def _bounds(box: Box) -> Bounds:
+    return tuple((part.start, part.stop) for part in box)
+
+
+def _sources(parts: Parts, porters: Porters) -> list[Part | None]:
+    """Return where each part, or of a snapshot what others do not have of it, is to be had."""
+    whole = _whole(parts, porters)
+    found: list[Part | None] = []
+    for rank, part in enumerate(parts.parts):
+        copy = parts.copies.get(rank)
+        there = copy if copy is not None and copy.node in porters else None
+        found.append(part if rank in whole else there)
+    return found
+
+
+def _whole(parts: Parts, porters: Porters) -> set[int]:
+    alive = [rank for rank, part in enumerate(parts.parts) if part.node in porters]
+    return {rank for rank in alive if are_still(parts, [rank], porters)}
+
+
+def are_still(parts: Parts, ranks: Sequence[int], porters: Porters) -> bool:
+    """Say whether ranks' parts are what they were: a snapshot is overwritten by its second next."""
+    if parts.step is None:
+        return True
+    try:
+        stamps = [porters[parts.parts[r].node].stamps.remote([parts.parts[r].block]) for r in ranks]
+        return all(stamp == [parts.step] for stamp in ray.get(stamps))
+    except (RayError, KeyError):
+        return False
+
+
+def lonely_boxes(plan: TrainingPlan, parts: Parts) -> dict[int, list[TensorBox]]:
+    """Return the boxes that the ranks of one node alone have, by the rank to ask for them."""
+    found: dict[int, list[TensorBox]] = defaultdict(list)
+    for name, box, ranks in _holders(plan):
+        if len({parts.parts[rank].node for rank in ranks}) == 1:
+            found[ranks[0]].append((name, box))
+    return found
+
+
+def _holders(plan: TrainingPlan) -> Iterator[tuple[str, Bounds, list[int]]]:
+    """Yield each box of each tensor, as one that is a part's whole, and the ranks that have it."""
+    for state in plan.state:
+        shape, layout = [int(size) for size in state.tensor.shape], state.tensor.layout
+        ranks: dict[Bounds, list[int]] = defaultdict(list)
+        for rank in range(plan.plan.ranks):
+            ranks[_bounds(layout.bounds(shape, rank))].append(rank)
+        for box, holders in ranks.items():
+            yield state.name, tuple((0, stop - start) for start, stop in box), holders
+
+
+def copied(parts: Parts, porters: Porters) -> Parts | None:
+    """Return a snapshot with copies of what one node alone has, each on the next node.
+
+    None where it was overtaken meanwhile. Raises `UserError` where a node is lost.
+    """
+    plan = training_plan(parts.plan)
+    lonely = lonely_boxes(plan, parts)
+    trips: dict[int, Trip] = {}
+    try:
+        for rank, boxes in lonely.items():
+            part = parts.parts[rank]
+            node = _neighbour(part.node, sorted(porters))
+            room = room_for(porters[node], node, plan, boxes)
+            trips[rank] = Trip(part, room, plan, boxes)
+        travel(trips.values(), porters)
+        is_whole = are_still(parts, list(lonely), porters)
+    except UserError:
+        is_whole = False
+    if not is_whole:
+        for trip in trips.values():
+            porters[trip.room.node].drop.remote([trip.room.block])
+        return None
+    copies = {rank: trip.room for rank, trip in trips.items()}
+    return Parts(parts.plan, parts.parts, copies, parts.step)
+
+
+def _neighbour(node: str, nodes: Sequence[str]) -> str:
+    return next((other for other in nodes if other > node), nodes[0])

@@ -1,0 +1,79 @@
+"""The devices of a cluster: their names, and having them for a job."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from tensoropt.elastic.engines.on_ray.cluster import Node, alive_nodes
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Devices"]
+
+_FREE_S = 15.0  # for another job to give back what it is about to
+
+
+class Devices:
+    """GPUs, or shares of ``threads`` cores, as "node-0a1b2c3d/gpu:0".
+
+    Each is a placement group of its own that stays while a generation runs on it: two do while one
+    gets ready beside the other, and none waits for a device that its own job has.
+    """
+
+    def __init__(self, provider: str, threads: int | None) -> None:
+        self._bundle = {"GPU": 1.0} if provider == "cuda" else {"CPU": float(threads or 1)}
+        self._kind = "gpu" if provider == "cuda" else "cpu"
+        self._groups: dict[str, PlacementGroup] = {}
+        self._users: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        """Return the devices of the nodes that live."""
+        return [name for node in alive_nodes() for name in self._names_of(node)]
+
+    def _names_of(self, node: Node) -> list[str]:
+        ((resource, size),) = self._bundle.items()
+        count = int(node.resources.get(resource, 0) // size)
+        return [f"{node.name}/{self._kind}:{number}" for number in range(count)]
+
+    def node_of(self, device: str) -> str:
+        """Return the whole id of a device's node. Raises `UserError` where it is gone."""
+        name = device.partition("/")[0]
+        for node in alive_nodes():
+            if node.name == name:
+                return node.id
+        raise UserError(f"device {device}: expected a node that lives, got: {name}, which is gone")
+
+    def take(self, devices: Sequence[str]) -> list[PlacementGroup]:
+        """Have ``devices`` for one generation more. Raises `UserError` where others have them."""
+        with self._lock:
+            new = {name: self._group(name) for name in devices if name not in self._groups}
+            taken = [name for name, group in new.items() if not group.wait(_FREE_S)]
+            if taken:
+                for group in new.values():
+                    remove_placement_group(group)
+                raise UserError(
+                    f"device {taken[0]}: expected a free one, got: one that others of the Ray "
+                    f"cluster have had for {_FREE_S:g} s"
+                )
+            self._groups.update(new)
+            self._users.update(devices)
+            return [self._groups[name] for name in devices]
+
+    def _group(self, device: str) -> PlacementGroup:
+        where = {"ray.io/node-id": self.node_of(device)}
+        group: PlacementGroup = placement_group([self._bundle], bundle_label_selector=[where])
+        return group
+
+    def give_back(self, devices: Sequence[str]) -> None:
+        """End what `take` began; a device that no generation uses is free for others."""
+        with self._lock:
+            self._users.subtract(devices)
+            for name in devices:
+                if self._users[name] == 0 and (group := self._groups.pop(name, None)):
+                    with suppress(Exception):  # the cluster may be gone
+                        remove_placement_group(group)

@@ -1,0 +1,162 @@
+"""The actors of one generation, from their start to how it ended."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from tensoropt.elastic.engines.engine import Outcome
+from tensoropt.elastic.engines.on_ray.cluster import alive_nodes, short_name
+from tensoropt.elastic.engines.on_ray.runner import Runner
+from tensoropt.elastic.generation.job import GenerationJob
+from tensoropt.runtime.support.errors import one_line
+
+__all__ = ["RayHost"]
+
+_PATIENCE_S = 8.0  # for the other ranks to end, and for Ray to see that a node has
+_NOTICE_S = 20.0  # for a node whose actor died of its end to be counted out
+_KILL_S = 20.0
+_SHARE = 0.25  # of a GPU, so that several generations may be on it at once
+_SECRET = 32  # bytes
+
+
+class RayHost:
+    """A rank on each of ``groups``, which lie on ``nodes``; ``ended`` is called once."""
+
+    def __init__(
+        self,
+        job: GenerationJob,
+        groups: Sequence[PlacementGroup],
+        nodes: Sequence[str],
+        log: Path,
+        ended: Callable[[Outcome], None],
+    ) -> None:
+        self._job, self._nodes, self._log, self._ended = job, nodes, log, ended
+        share = _SHARE if job.provider == "cuda" and not job.share_gpus else 0
+        self._actors = [_runner_in(group, share) for group in groups]
+        self._outcomes: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+        self._over = threading.Event()
+
+    def facts(self) -> dict[str, Any]:
+        """The ranks end with their coordinator: there is nothing to find them by."""
+        return {}
+
+    def begin(self) -> None:
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def kill(self) -> None:
+        self._kill_actors()
+        self._over.wait(_KILL_S)
+
+    def _kill_actors(self) -> None:
+        for actor in self._actors:
+            with suppress(Exception):  # ended already, or the cluster is gone
+                ray.kill(actor)
+
+    def _run(self) -> None:
+        try:
+            address, port = ray.get(self._actors[0].place.remote())
+            outcome = self._run_at(address, port)
+        except RayError as error:
+            outcome = {"error": self._why(0, error)}
+        except Exception as error:
+            outcome = {"error": f"the Ray cluster failed: {one_line(error)}"}
+        self._kill_actors()
+        self._over.set()
+        self._ended(outcome)
+
+    def _run_at(self, address: str, port: int) -> Outcome:
+        meeting = {
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(port),
+            "TENSOROPT_SECRET": secrets.token_hex(_SECRET),
+        }
+        for rank in range(len(self._actors)):
+            threading.Thread(target=self._watch, args=(rank, meeting), daemon=True).start()
+        return self._outcome()
+
+    def _watch(self, rank: int, meeting: dict[str, str]) -> None:
+        """Hear what a rank's actor says, to its end."""
+        run = self._actors[rank].run.options(num_returns="streaming")
+        said: dict[str, Any] = {"error": f"rank {rank} of {len(self._actors)} said nothing"}
+        try:
+            values = run.remote(self._job.kind, asdict(self._job), rank, len(self._actors), meeting)
+            for reference in values:
+                said = ray.get(reference)
+                if "text" in said:
+                    self._append(said["text"])
+        except RayError as error:
+            said = {"error": self._why(rank, error), "is_first": True}
+        except Exception as error:
+            said = {"error": f"the Ray cluster failed: {one_line(error)}"}
+        self._outcomes.put((rank, said))
+
+    def _append(self, text: bytes) -> None:
+        with self._log.open("ab") as log:
+            log.write(text)
+
+    def _outcome(self) -> Outcome:
+        """Return how the generation ended: after a failure the others have little time."""
+        found: dict[int, dict[str, Any]] = {}
+        end: float | None = None
+        while len(found) < len(self._actors):
+            try:
+                left_s = None if end is None else max(end - time.monotonic(), 0.0)
+                rank, said = self._outcomes.get(timeout=left_s)
+            except queue.Empty:
+                break
+            found[rank] = said
+            if end is None and "error" in said:
+                end = time.monotonic() + _PATIENCE_S
+        return self._told(found)
+
+    def _told(self, found: dict[int, dict[str, Any]]) -> Outcome:
+        """Return what to say of what the ranks said: whoever died first comes first."""
+        failed = [(rank, said) for rank, said in found.items() if "error" in said]
+        if not failed:
+            return {"result": found[0]["result"]}
+        ranks = len(self._actors)
+        own = [said for rank, said in failed if said["error"].startswith(f"rank {rank} of {ranks}")]
+        first = [said for _, said in failed if said.get("is_first")]
+        return {"error": (first or own or [failed[0][1]])[0]["error"]}
+
+    def _why(self, rank: int, error: Exception) -> str:
+        """Return why an actor died; where its node did, after Ray has counted that out."""
+        which, node = f"rank {rank} of {len(self._actors)}", self._nodes[rank]
+        waits_s = _NOTICE_S if "node has died" in str(error) else 0.0
+        if _is_gone(node, waits_s):
+            return f"{short_name(node)} is gone: {which} was killed with it"
+        return f"{which} was killed on {short_name(node)}: {_reason(error)}"
+
+
+def _runner_in(group: PlacementGroup, share: float) -> Any:
+    where = PlacementGroupSchedulingStrategy(group, 0)
+    actor: Any = ray.remote(Runner)
+    return actor.options(num_cpus=0, num_gpus=share, scheduling_strategy=where).remote()
+
+
+def _is_gone(node: str, patience_s: float) -> bool:
+    end = time.monotonic() + patience_s
+    while any(one.id == node for one in alive_nodes()):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _reason(error: Exception) -> str:
+    """Return the last line of what Ray says, where it comes to the point."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,86 @@
+"""The actor of a node through which blocks of its ranks leave it, and those of others come."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tensoropt.elastic.generation.arena import Block, arrays_in, held_open, mapped, stamp_in
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["Bounds", "Porter", "TensorBox", "training_plan"]
+
+Bounds = tuple[tuple[int, int], ...]
+"""Where a box starts and stops, by dimension."""
+
+TensorBox = tuple[str, Bounds]
+"""A box of a rank's part of a tensor."""
+
+
+@functools.lru_cache(maxsize=8)
+def training_plan(folder: str) -> TrainingPlan:
+    """Return the plan in a folder. Raises `UserError`."""
+    return TrainingPlan.of(Plan.read(folder))
+
+
+class Porter:
+    """Keeps memory on its node beyond the end of ranks, and copies boxes from it and to it."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[int, mmap.mmap] = {}
+
+    def hold(self, blocks: Sequence[Block]) -> list[Block]:
+        """Return blocks of this process that are those of ranks. Raises OSError."""
+        own = os.getpid()
+        return [replace(block, pid=own, fd=held_open(block)) for block in blocks]
+
+    def room(self, folder: str, size: int, boxes: Sequence[TensorBox]) -> Block:
+        """Return a new block with memory for some boxes of a rank's state."""
+        descriptor = os.memfd_create("tensoropt-room", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, size)
+        self._rooms[descriptor] = memory = mmap.mmap(descriptor, size)
+        for array in _boxes_in(memory, folder, boxes):
+            array[...] = 0  # the pages are there, before anything waits for them
+        return Block(os.getpid(), descriptor, size, sparse=True)
+
+    def drop(self, blocks: Iterable[Block]) -> None:
+        """Let go of blocks of this process."""
+        for block in blocks:
+            self._rooms.pop(block.fd, None)
+            os.close(block.fd)
+
+    def stamps(self, blocks: Sequence[Block]) -> list[int]:
+        """Return the steps that snapshots are of, -1 of one that is being written."""
+        return [int(stamp_in(mapped(replace(block, sparse=True)))[0]) for block in blocks]
+
+    def read(self, block: Block, folder: str, boxes: Sequence[TensorBox]) -> list[Array]:
+        """Return what is in some boxes of a rank's block on this node."""
+        memory = mapped(replace(block, sparse=True))
+        return [np.ascontiguousarray(array) for array in _boxes_in(memory, folder, boxes)]
+
+    def land(
+        self, block: Block, folder: str, boxes: Sequence[TensorBox], values: Sequence[Array]
+    ) -> int:
+        """Write boxes, which came from another node, into a room; returns how many bytes."""
+        targets = _boxes_in(self._rooms[block.fd], folder, boxes)
+        for target, array in zip(targets, values, strict=True):
+            np.copyto(target, array)
+        return sum(array.nbytes for array in values)
+
+
+def _boxes_in(memory: mmap.mmap, folder: str, boxes: Sequence[TensorBox]) -> list[Array]:
+    arrays = arrays_in(memory, training_plan(folder))
+    return [arrays[name][_index(box)] for name, box in boxes]
+
+
+def _index(box: Bounds) -> Any:
+    """Return what selects a box as an array, also of a tensor without dimensions."""
+    return (*(slice(start, stop) for start, stop in box), ...)

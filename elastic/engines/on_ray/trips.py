@@ -1,0 +1,87 @@
+"""Boxes on their way from node to node, through Ray's object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from tensoropt.elastic.engines.on_ray.porter import Bounds, TensorBox
+from tensoropt.elastic.generation.parts import Part
+from tensoropt.runtime.support.dtypes import dtype_of
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["Trip", "travel"]
+
+_LOAD = 16 << 20  # bytes that go at once
+_UNDER_WAY = 8  # loads: more would fill the object store, which then goes to disk
+
+
+@dataclass(frozen=True)
+class Trip:
+    """From a rank's part to a room on another node: ``boxes`` of the state of ``plan``."""
+
+    origin: Part
+    room: Part
+    plan: TrainingPlan
+    boxes: Sequence[TensorBox]
+
+    def loads(self) -> Iterator[list[TensorBox]]:
+        """Yield the boxes in loads; large ones are cut along their first dimension."""
+        load: list[TensorBox] = []
+        size = 0
+        sizes = {s.name: dtype_of(s.tensor.dtype).itemsize for s in self.plan.state}
+        cuts = (cut for name, box in self.boxes for cut in _cut(name, box, sizes[name]))
+        for name, box in cuts:
+            bytes_ = sizes[name] * _count(box)
+            if load and size + bytes_ > _LOAD:
+                yield load
+                load, size = [], 0
+            load.append((name, box))
+            size += bytes_
+        if load:
+            yield load
+
+
+def _count(box: Bounds) -> int:
+    count = 1
+    for start, stop in box:
+        count *= stop - start
+    return count
+
+
+def _cut(name: str, box: Bounds, itemsize: int) -> Iterator[TensorBox]:
+    size = itemsize * _count(box)
+    if not box or size <= _LOAD:
+        yield name, box
+        return
+    (start, stop), *rest = box
+    rows = max(1, (stop - start) * _LOAD // size)
+    for first in range(start, stop, rows):
+        yield name, ((first, min(first + rows, stop)), *rest)
+
+
+def travel(trips: Iterable[Trip], porters: Mapping[str, Any]) -> int:
+    """Make the trips; returns how many bytes came over. Raises `UserError`."""
+    under_way: list[Any] = []
+    moved = 0
+    try:
+        for trip in trips:
+            for load in trip.loads():
+                under_way.append(_start(trip, load, porters))
+                if len(under_way) >= _UNDER_WAY:
+                    (done,), under_way = ray.wait(under_way)
+                    moved += ray.get(done)
+        return moved + int(sum(ray.get(under_way)))
+    except RayError as error:
+        raise UserError(f"state did not come over: {one_line(error)}") from None
+
+
+def _start(trip: Trip, load: list[TensorBox], porters: Mapping[str, Any]) -> Any:
+    folder, origin, room = str(trip.plan.folder), trip.origin, trip.room
+    values = porters[origin.node].read.remote(origin.block, folder, load)
+    return porters[room.node].land.remote(room.block, folder, load, values)
