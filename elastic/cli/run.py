@@ -65,10 +65,17 @@ def add_run(commands: Any) -> None:
     add("--format", choices=["text", "json"], default="text", help="default: text")
     add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
     add("--seed", type=integer(0), default=0, metavar="K", help="of dropout (0)")
+    _add_engine(parser.add_argument_group("where ranks run").add_argument)
     _add_elastic(parser.add_argument_group("crashes and stragglers").add_argument)
     _add_api(parser.add_argument_group("where it can be asked").add_argument)
     add_provider_flags(parser)
     add_training_flags(parser)
+
+
+def _add_engine(add: Any) -> None:
+    add("--engine", choices=["local", "ray"], default="local",
+        help="on this machine, or on a Ray cluster that it is part of (local)")  # fmt: skip
+    add("--ray-address", metavar="A", help="of the cluster (auto: this machine's)")
 
 
 def _add_elastic(add: Any) -> None:
@@ -96,8 +103,12 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UserError(f"run: expected --{name} too")
     family = Family.read(arguments.family.resolve())
     settings = _settings(arguments, family)
-    _check(arguments, settings, family)
-    return _detached(settings) if arguments.detach else _here(arguments, settings, family)
+    engine = _engine(arguments, family)
+    _check(settings, family, engine)
+    if arguments.detach:
+        engine.close()
+        return _detached(settings)
+    return _here(arguments, settings, family, engine)
 
 
 def _settings(arguments: argparse.Namespace, family: Family) -> JobSettings:
@@ -138,7 +149,7 @@ def _source(data: str) -> str:
     return f"{Path(module).resolve()}:{factory}" if module.endswith(".py") else data
 
 
-def _check(arguments: argparse.Namespace, settings: JobSettings, family: Family) -> None:
+def _check(settings: JobSettings, family: Family, engine: Engine) -> None:
     """Raise `UserError` for what can be found before there is a job."""
     plan = family.for_devices(settings.devices)
     if settings.plan is not None:
@@ -148,12 +159,17 @@ def _check(arguments: argparse.Namespace, settings: JobSettings, family: Family)
                 f"--plan {plan.name}: expected one for {settings.devices} devices, "
                 f"got: one for {plan.devices}"
             )
-    there = len(_engine(arguments, family).devices())
+    there = len(engine.devices())
     if plan.devices > there:
         raise UserError(f"--devices {plan.devices}: expected at most {there}, as many there are")
 
 
 def _engine(arguments: argparse.Namespace, family: Family) -> Engine:
+    """Return where the ranks are to run. Raises `UserError`."""
+    if arguments.engine == "ray":
+        return _ray_engine(arguments)
+    if arguments.ray_address is not None:
+        raise UserError("--ray-address: expected --engine ray with it")
     from tensoropt.elastic.engines.local import LocalEngine
 
     if arguments.provider == "cuda" and not arguments.share_gpus:
@@ -166,7 +182,20 @@ def _engine(arguments: argparse.Namespace, family: Family) -> Engine:
     return LocalEngine(max(family.counts, default=1))
 
 
-def _here(arguments: argparse.Namespace, settings: JobSettings, family: Family) -> int:
+def _ray_engine(arguments: argparse.Namespace) -> Engine:
+    from tensoropt.elastic.engines.on_ray.cluster import connect
+
+    if arguments.share_gpus:
+        raise UserError("--share-gpus: expected --engine local with it")
+    connect(arguments.ray_address or "auto")
+    from tensoropt.elastic.engines.on_ray.engine import RayEngine
+
+    return RayEngine(arguments.provider, arguments.threads)
+
+
+def _here(
+    arguments: argparse.Namespace, settings: JobSettings, family: Family, engine: Engine
+) -> int:
     from tensoropt.elastic.api.server import serve
     from tensoropt.elastic.coordinator.coordinator import Coordinator
 
@@ -174,7 +203,7 @@ def _here(arguments: argparse.Namespace, settings: JobSettings, family: Family) 
         before = folder.status()
         if before is not None and before.state == "ended":
             return _answer(arguments, before, [])  # whoever starts it again sees that it is over
-        coordinator = Coordinator(settings, family, _engine(arguments, family), folder)
+        coordinator = Coordinator(settings, family, engine, folder)
         token = "" if arguments.no_token else None
         with serve(coordinator, arguments.host, arguments.port, token) as serving:
             folder.write_api(serving.url, serving.token)

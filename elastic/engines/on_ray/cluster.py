@@ -48,9 +48,9 @@ def connect(address: str) -> None:
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # of many kinds: none there, another version, not reachable
+        found = "none" if isinstance(error, ConnectionError) else one_line(error)
         raise UserError(
-            f"--ray-address {address}: expected a Ray cluster (ray start --head), "
-            f"got: {one_line(error)}"
+            f"--ray-address {address}: expected a Ray cluster (ray start --head), got: {found}"
         ) from None
 
 
