@@ -57,7 +57,7 @@ class ArrowFiles:
         capacity = max(self.counts, default=0) + (self.window if is_shuffled else 0)
         self._kept = {tensor.name: _Kept(capacity) for tensor in inputs}
         self._unchanged = Unchanged(paths, [sum(counts) for counts in found])
-        self.facts = self._unchanged.facts(kind)
+        self.facts = self._unchanged.facts(kind, len(self.counts))
 
     def take(self, ids: Array, parts: Parts) -> Batch:
         """Return ``parts`` of the samples ``ids``; see `Samples.take`."""

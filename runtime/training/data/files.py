@@ -40,9 +40,10 @@ class Unchanged:
         self._paths, self._counts = list(paths), list(counts)
         self._sizes = [_size(path) for path in paths]
 
-    def facts(self, kind: str) -> Facts:
+    def facts(self, kind: str, groups: int | None = None) -> Facts:
         names = [path.name for path in self._paths]
-        return Facts(kind, sum(self._counts), tuple(zip(names, self._counts, strict=True)))
+        files = tuple(zip(names, self._counts, strict=True))
+        return Facts(kind, sum(self._counts), files, groups)
 
     def check(self, number: int) -> None:
         """Raise `UserError` where the size of a file is not what it was."""

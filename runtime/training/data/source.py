@@ -73,18 +73,19 @@ class Samples(Protocol):
 class Facts:
     """What kind of source it is, its samples (None: endless), and those of each of its files.
 
-    Two sources with the same facts and the same seed give their samples in the same order.
+    ``groups`` is the number of row groups, where an order is drawn of these.
     """
 
     kind: str
     samples: int | None
     files: tuple[tuple[str, int], ...] = ()
+    groups: int | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Facts:
         """Return the facts that `values` gave, also after a way through JSON."""
         files = tuple((str(name), int(samples)) for name, samples in values["files"])
-        return cls(values["kind"], values["samples"], files)
+        return cls(values["kind"], values["samples"], files, values.get("groups"))
 
     def values(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,6 +95,7 @@ class Facts:
         pairs = [(self._summary(), before._summary())]
         pairs += zip(self._listed(), before._listed(), strict=False)
         pairs += [(_count(self.samples), _count(before.samples))]
+        pairs += [(f"{self.groups} row groups", f"{before.groups} row groups")]
         for now, then in pairs:
             if now != then:
                 raise UserError(f"{place}: has {now}, expected {then} as when the job began")

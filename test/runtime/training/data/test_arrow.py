@@ -59,6 +59,7 @@ def test_files_in_order_and_from_the_start_again(tmp_path: Path, save) -> None:
     source = open_dataset(folder_of(tmp_path / "data", [9, 1, 6], save), INPUTS, 4)
     assert source.facts.samples == 16
     assert [samples for _, samples in source.facts.files] == [9, 1, 6]
+    assert source.facts.groups == 6
     assert source.facts.kind == ("parquet" if save is save_parquet else "arrow")
     found = [source.read(4 * step, WHOLE) for step in range(8)]
     assert [n for batch in found for n in batch["labels"]] == [*range(16), *range(16)]

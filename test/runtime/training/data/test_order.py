@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -109,6 +110,10 @@ def test_facts_of_a_job_that_is_started_again() -> None:
         with pytest.raises(UserError) as error:
             now.check("data/", before)
         assert str(error.value) == f"{message} as when the job began"
+    rows = Facts("parquet", 1000, before.files, groups=10)
+    assert Facts.of(json.loads(json.dumps(rows.values()))) == rows
+    with pytest.raises(UserError, match="has 20 row groups, expected 10 row groups as when the"):
+        Facts("parquet", 1000, before.files, groups=20).check("rows/", rows)
     with pytest.raises(UserError) as error:
         Facts("python", 900).check("a:b", Facts("python", 1000))
     assert str(error.value) == "a:b: has 900 samples, expected 1000 samples as when the job began"
