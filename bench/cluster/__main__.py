@@ -34,9 +34,8 @@ _DEVICES = ("gtx1080ti", "h200")
 _TEXT = """
 ## A cluster that shares its devices
 
-`make bench-cluster ARGS="--trace {name} --write"`: {jobs} jobs, sampled by a seed from the {whole}
-of {name}, on {devices} {device} in machines of {size}; a simulation. The picture is of the same
-runs.
+`make bench-cluster ARGS="{flags}"`: {jobs} jobs, sampled by a seed
+from the {whole} of {name}, on {devices} {device} in machines of {size}, in a simulation.
 
 ![Average completion times over Tiresias' by load, and all times at one load](cluster.svg)
 
@@ -80,6 +79,7 @@ def main() -> int:
     other = _DEVICES[given.device == _DEVICES[0]]
     others = _told(_study(given, whole, given.seed, other).runs(*brief))
     text = _TEXT.format(
+        flags=" ".join(Path(flag).name for flag in sys.argv[1:]),
         name=given.trace.name,
         whole=len(whole),
         jobs=len(runs[0].times_s),
