@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tensoropt.elastic.coordinator.coordinator import Coordinator
     from tensoropt.elastic.coordinator.settings import JobSettings
     from tensoropt.elastic.engines.engine import Engine
-    from tensoropt.elastic.family.family import Family
+    from tensoropt.elastic.family.family import Family, FamilyPlan
 
 __all__ = ["add_run"]
 
@@ -159,9 +159,23 @@ def _check(settings: JobSettings, family: Family, engine: Engine) -> None:
                 f"--plan {plan.name}: expected one for {settings.devices} devices, "
                 f"got: one for {plan.devices}"
             )
+    _check_data(settings, plan)
     there = len(engine.devices())
     if plan.devices > there:
         raise UserError(f"--devices {plan.devices}: expected at most {there}, as many there are")
+
+
+def _check_data(settings: JobSettings, plan: FamilyPlan) -> None:
+    """Look at files of data before there is a job; code that makes data is left to the ranks."""
+    if factory_in(settings.data) is not None:
+        return
+    from tensoropt.runtime.plan.plan import Plan
+    from tensoropt.runtime.training.data.open import open_dataset
+    from tensoropt.runtime.training.plan import TrainingPlan
+
+    training = TrainingPlan.of(Plan.read(str(plan.path)))
+    shuffle = settings.training["shuffle"]
+    open_dataset(settings.data, training.plan.inputs, training.batch, shuffle)
 
 
 def _engine(arguments: argparse.Namespace, family: Family) -> Engine:
