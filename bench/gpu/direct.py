@@ -109,7 +109,7 @@ class NcclDirect:
         self, kind: str, group: Group, x: PlacedArray, y: PlacedArray, reduction: str = "sum"
     ) -> None:
         where = self._group(group), ctypes.c_void_p(self.stream)
-        addresses = ctypes.c_void_p(x.value.data_ptr()), ctypes.c_void_p(y.value.data_ptr())
+        addresses = ctypes.c_void_p(x.address), ctypes.c_void_p(y.address)
         element, items = ctypes.c_int(_TYPES[x.dtype.name]), x.nbytes // x.dtype.itemsize
         if kind == "AllToAll":
             self._exchange(len(group), addresses, items, x.dtype.itemsize, element, where)

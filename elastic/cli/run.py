@@ -187,12 +187,9 @@ def _engine(arguments: argparse.Namespace, family: Family) -> Engine:
     from tensoropt.elastic.engines.local import LocalEngine
 
     if arguments.provider == "cuda" and not arguments.share_gpus:
-        from tensoropt.runtime.ops import library
+        from tensoropt.runtime.device.cuda import cuda_facts
 
-        facts = library.cuda()
-        if "error" in facts:
-            raise UserError(f"--provider cuda: {facts['error']}")
-        return LocalEngine(len(facts["gpus"]), "cuda")
+        return LocalEngine(len(cuda_facts()["gpus"]), "cuda")
     return LocalEngine(max(family.counts, default=1))
 
 

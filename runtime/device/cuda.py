@@ -22,6 +22,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tensoropt.runtime.device import cudart
+from tensoropt.runtime.device.blocks import DeviceBlock
 from tensoropt.runtime.device.provider import DeviceArray, MemoryMeter, Provider
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
     from mpi4py import MPI
     from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
-__all__ = ["CudaProvider", "StandInProvider", "check_cuda", "device_of", "open_cuda", "stand_in"]
+__all__ = [
+    "CudaProvider",
+    "StandInProvider",
+    "check_cuda",
+    "cuda_facts",
+    "device_of",
+    "open_cuda",
+    "shown_as",
+    "stand_in",
+]
 
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _SILENT, _WARNINGS = 4, 2  # severities of ONNX Runtime's log; the second is its default
@@ -113,14 +123,35 @@ class CudaProvider(Provider):
         try:
             value = make(list(shape), kind, self.device, self.number)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
-            size = dtype.itemsize * math.prod(shape)
-            raise UserError(f"GPU {self.number}: no {size} bytes: {one_line(error)}") from None
-        array = DeviceArray(value, dtype)
+            raise self._no_memory(dtype.itemsize * math.prod(shape), error) from None
+        return self._held(value.data_ptr(), shape, dtype, value)
+
+    def block(self, size: int) -> DeviceBlock:
+        """Return memory of its own, outside ONNX Runtime's arenas. Raises `UserError`."""
+        try:
+            return DeviceBlock(size)
+        except UserError as error:
+            raise self._no_memory(size, error) from None
+
+    def within(
+        self, block: DeviceBlock, start: int, shape: Sequence[int], dtype: np.dtype[np.generic]
+    ) -> DeviceArray:
+        """Return the array at byte ``start`` of a block, which it keeps."""
+        return self._held(block.address + start, shape, dtype, block)
+
+    def _held(
+        self, address: int, shape: Sequence[int], dtype: np.dtype[np.generic], owner: object
+    ) -> DeviceArray:
+        array = DeviceArray(address, shape, dtype, owner, (self.device, self.number))
         self._placed.add(array)
         return array
 
+    def _no_memory(self, size: int, error: Exception) -> UserError:
+        return UserError(f"GPU {shown_as(self.number)}: no {size} bytes: {one_line(error)}")
+
     def fetch(self, value: OrtValue) -> Array:
-        return DeviceArray(value, dtype_of_code(value.element_type())).get()
+        dtype, place = dtype_of_code(value.element_type()), (self.device, self.number)
+        return DeviceArray(value.data_ptr(), value.shape(), dtype, value, place).get()
 
 
 class StandInProvider(CudaProvider):
@@ -191,6 +222,12 @@ def stand_in() -> Path | None:
     return Path(found) if found else None
 
 
+def shown_as(number: int) -> str:
+    """Return what the machine calls device ``number`` of those that this process is shown."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return shown[number].strip() if any(shown) and number < len(shown) else str(number)
+
+
 def check_cuda() -> None:
     """Raise `UserError` for what can be found without touching a device."""
     folder = stand_in()
@@ -213,23 +250,30 @@ def check_cuda() -> None:
 def open_cuda(comm: MPI.Comm, *, share_gpus: bool) -> Provider:
     """Return this rank's device; ``comm`` is that of all ranks. Raises `UserError`."""
     rank, shown = _neighbours(comm)  # of all ranks, before one can fail
-    check_cuda()
-    folder = stand_in()
-    if folder is not None:
-        os.environ["TENSOROPT_NCCL"] = str(folder / "libnccl.so.2")
-        os.environ["TENSOROPT_CUDART"] = str(folder / "libcudart.so.13")
-    else:
-        _preload()
+    facts = cuda_facts()
+    if stand_in() is None:
         _allocate_as_asked()
-    facts = library.cuda()
-    if "error" in facts:
-        raise UserError(f"--provider cuda: {facts['error']}")
     devices = len(facts["gpus"])
     number = device_of(rank, shown, devices, share_gpus=share_gpus)
     if share_gpus:
         _allow_sharing(facts["nccl"], len(shown), devices)
     cudart.use_device(number)
-    return CudaProvider(number) if folder is None else StandInProvider(number)
+    return CudaProvider(number) if stand_in() is None else StandInProvider(number)
+
+
+def cuda_facts() -> library.Cuda:
+    """Return what this process is shown of CUDA, with at least one GPU. Raises `UserError`."""
+    check_cuda()
+    folder = stand_in()
+    if folder is None:
+        _preload()
+    else:
+        os.environ["TENSOROPT_NCCL"] = str(folder / "libnccl.so.2")
+        os.environ["TENSOROPT_CUDART"] = str(folder / "libcudart.so.13")
+    facts = library.cuda()
+    if "error" in facts:
+        raise UserError(f"--provider cuda: {facts['error']}")
+    return facts
 
 
 def _preload() -> None:

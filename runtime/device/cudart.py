@@ -1,4 +1,4 @@
-"""The CUDA runtime's copies, for arrays whose types ONNX Runtime's Python interface lacks."""
+"""The CUDA runtime, called as a C library: copies that ONNX Runtime's Python interface lacks."""
 
 from __future__ import annotations
 
@@ -10,30 +10,42 @@ from functools import cache
 
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["NAMES", "clear", "copy", "opened", "together", "use_device"]
+__all__ = ["DEFAULT", "NAMES", "call", "clear", "copy", "opened", "together", "use_device", "uuid"]
 
 NAMES = ("libcudart.so.13", "libcudart.so.12")
-_ANY = 4  # cudaMemcpyDefault: the addresses say which memory is whose
+DEFAULT = 4  # cudaMemcpyDefault: the addresses say which memory is whose
 _LEGACY = None  # the stream that waits for all others but ONNX Runtime's, which runs end with
+_PROPERTIES = 1 << 13  # bytes, more than cudaDeviceProp takes
+_UUID = slice(256, 272)  # of it, in every version: behind the name
 
 
 def use_device(number: int) -> None:
     """Let this thread's copies go through GPU ``number``. Raises `UserError`."""
-    _call("cudaSetDevice", number)
+    call("cudaSetDevice", number)
+
+
+def uuid(number: int) -> str:
+    """Return what tells GPU ``number`` from all others, whatever it is called. Raises `UserError`.
+
+    Its number is another one in a process that is shown other devices.
+    """
+    properties = ctypes.create_string_buffer(_PROPERTIES)
+    call("cudaGetDeviceProperties", properties, number)
+    return properties.raw[_UUID].hex()
 
 
 def copy(to: int, source: int, size: int) -> None:
     """Copy ``size`` bytes between two addresses, each of the host or of a device, and wait."""
     if size:
         addresses = ctypes.c_void_p(to), ctypes.c_void_p(source)
-        _call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), _ANY, _LEGACY)
+        call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), DEFAULT, _LEGACY)
         _wait()
 
 
 def clear(to: int, size: int) -> None:
     """Set ``size`` bytes at a device's address to zero, and wait."""
     if size:
-        _call("cudaMemsetAsync", ctypes.c_void_p(to), 0, ctypes.c_size_t(size), _LEGACY)
+        call("cudaMemsetAsync", ctypes.c_void_p(to), 0, ctypes.c_size_t(size), _LEGACY)
         _wait()
 
 
@@ -53,15 +65,18 @@ _later: list[bool] = []
 
 def _wait() -> None:
     if not _later:
-        _call("cudaStreamSynchronize", _LEGACY)
+        call("cudaStreamSynchronize", _LEGACY)
 
 
-def _call(name: str, *arguments: object) -> None:
+def call(name: str, *arguments: object) -> None:
+    """Call a function of the CUDA runtime. Raises `UserError` where it fails."""
     library = _library()
     code = getattr(library, name)(*arguments)
     if code != 0:
         library.cudaGetErrorString.restype = ctypes.c_char_p
-        raise UserError(f"{name}: {library.cudaGetErrorString(code).decode()} (CUDA error {code})")
+        text = library.cudaGetErrorString(code).decode()
+        library.cudaGetLastError()  # or whoever asks next would be told of it
+        raise UserError(f"{name}: {text} (CUDA error {code})")
 
 
 @cache

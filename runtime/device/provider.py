@@ -7,6 +7,7 @@ write arrays that it made with ``place``, ``empty`` and ``zeros``.
 from __future__ import annotations
 
 import ctypes
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ from tensoropt.runtime.device.memory import PeakMemory
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, OrtValue, SessionOptions
+    from onnxruntime import InferenceSession, IOBinding, OrtValue, SessionOptions
 
 __all__ = [
     "CPU",
@@ -43,7 +44,7 @@ class MemoryMeter(Protocol):
 
 
 class PlacedArray(ABC):
-    """An array where a rank computes, at an address that stays; ``value`` is what sessions bind.
+    """An array where a rank computes, at an ``address`` that stays.
 
     ``shape`` is a tuple, ``dtype`` numpy's (or that of ml_dtypes), ``nbytes`` the size in bytes.
     """
@@ -51,7 +52,15 @@ class PlacedArray(ABC):
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
     nbytes: int
-    value: OrtValue
+    address: int
+
+    @abstractmethod
+    def bind_input(self, binding: IOBinding, name: str) -> None:
+        """Let a session read the input from here; whoever binds it keeps this array."""
+
+    @abstractmethod
+    def bind_output(self, binding: IOBinding, name: str) -> None:
+        """Let a session write the output here; whoever binds it keeps this array."""
 
     @abstractmethod
     def put(self, array: Array) -> None:
@@ -75,7 +84,14 @@ class HostArray(PlacedArray):
 
     def __init__(self, array: Array) -> None:
         self.shape, self.dtype, self.nbytes = array.shape, array.dtype, array.nbytes
-        self.value, self._array = host_value(array), array
+        self.address = array.ctypes.data
+        self._value, self._array = host_value(array), array
+
+    def bind_input(self, binding: IOBinding, name: str) -> None:
+        binding.bind_ortvalue_input(name, self._value)
+
+    def bind_output(self, binding: IOBinding, name: str) -> None:
+        binding.bind_ortvalue_output(name, self._value)
 
     def put(self, array: Array) -> None:
         if array is not self._array:
@@ -92,11 +108,30 @@ class HostArray(PlacedArray):
 
 
 class DeviceArray(PlacedArray):
-    """An array in a device's memory, held by ``value``, an OrtValue."""
+    """An array at ``address`` in the memory of a device, which ``owner`` holds.
 
-    def __init__(self, value: OrtValue, dtype: np.dtype[np.generic]) -> None:
-        self.value, self.dtype, self.shape = value, dtype, tuple(value.shape())
-        self.nbytes = dtype.itemsize * int(np.prod(self.shape))
+    ``place`` is what ONNX Runtime's bindings call the device: its kind and its number.
+    """
+
+    def __init__(
+        self,
+        address: int,
+        shape: Sequence[int],
+        dtype: np.dtype[np.generic],
+        owner: object,
+        place: tuple[str, int],
+    ) -> None:
+        self.address, self.shape, self.dtype = address, tuple(shape), dtype
+        self.nbytes = dtype.itemsize * math.prod(self.shape)
+        self._owner = owner
+        kind = ONNX_CODES.get(dtype.name, dtype)
+        self._bound = (*place, kind, list(self.shape), address)
+
+    def bind_input(self, binding: IOBinding, name: str) -> None:
+        binding.bind_input(name, *self._bound)
+
+    def bind_output(self, binding: IOBinding, name: str) -> None:
+        binding.bind_output(name, *self._bound)
 
     def put(self, array: Array) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:
@@ -104,18 +139,18 @@ class DeviceArray(PlacedArray):
                 f"expected {self.dtype} {self.shape}, got: {array.dtype} {array.shape}"
             )
         whole = np.ascontiguousarray(array)
-        cudart.copy(self.value.data_ptr(), whole.ctypes.data, self.nbytes)
+        cudart.copy(self.address, whole.ctypes.data, self.nbytes)
 
     def get(self) -> Array:
         array = np.empty(self.shape, self.dtype)
-        cudart.copy(array.ctypes.data, self.value.data_ptr(), self.nbytes)
+        cudart.copy(array.ctypes.data, self.address, self.nbytes)
         return array
 
     def copy(self, other: PlacedArray) -> None:
-        cudart.copy(self.value.data_ptr(), other.value.data_ptr(), self.nbytes)
+        cudart.copy(self.address, other.address, self.nbytes)
 
     def zero(self) -> None:
-        cudart.clear(self.value.data_ptr(), self.nbytes)
+        cudart.clear(self.address, self.nbytes)
 
 
 class Provider(ABC):

@@ -50,6 +50,7 @@ class Session:
         self._allocated = dict.fromkeys(self.outputs)
         self._is_fed = False  # since the last run
         self._elsewhere: dict[str, PlacedArray] = {}
+        self._kept: dict[tuple[str, str], PlacedArray] = {}  # bindings have only addresses
         self._release()
 
     def _release(self) -> None:
@@ -73,7 +74,8 @@ class Session:
         One that is on the host and read on the device, or the other way, is copied before each run:
         a CUDA graph would not see that.
         """
-        self._binding.bind_ortvalue_input(name, array.value)
+        array.bind_input(self._binding, name)
+        self._kept["input", name] = array
         self._is_fed = True
         self._elsewhere.pop(name, None)
         if self._is_elsewhere(name, array):
@@ -89,7 +91,8 @@ class Session:
     def write(self, name: str, array: PlacedArray) -> None:
         """Let output ``name`` be written into ``array``, which may be that of an input."""
         self._allocated.pop(name, None)
-        self._binding.bind_ortvalue_output(name, array.value)
+        array.bind_output(self._binding, name)
+        self._kept["output", name] = array
 
     def run(self) -> None:
         """Run once, to the end of what a device has to do. Raises `UserError`."""
@@ -98,7 +101,7 @@ class Session:
         self._is_fed = False
         try:
             for name, array in self._elsewhere.items():  # bound by copy
-                self._binding.bind_ortvalue_input(name, array.value)
+                array.bind_input(self._binding, name)
             self._session.run_with_iobinding(self._binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             raise UserError(one_line(error)) from None

@@ -2,13 +2,19 @@
 //
 // TENSOROPT_STAND_IN_GPUS: how many GPUs there are, 8 unless said. TENSOROPT_STAND_IN_MEMORY: bytes
 // of each, 16 GiB unless said. TENSOROPT_STAND_IN_DRIVER: the driver's version, as CUDA counts.
+// CUDA_VISIBLE_DEVICES shows some of them, by number. `device_memory.hpp` has further settings.
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "cudart_abi.hpp"
+#include "device_memory.hpp"
 #include "log.hpp"
 #include "nccl_abi.hpp"
 
@@ -33,7 +39,24 @@ std::size_t memory() {
   return std::size_t(setting("TENSOROPT_STAND_IN_MEMORY", kDefault));
 }
 
-int devices() { return int(setting("TENSOROPT_STAND_IN_GPUS", 8)); }
+// The GPUs that this process sees, by their numbers on the machine.
+std::vector<int> shown() {
+  const int all = int(setting("TENSOROPT_STAND_IN_GPUS", 8));
+  const char* listed = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<int> found;
+  if (!listed) {
+    for (int number = 0; number < all; ++number) found.push_back(number);
+    return found;
+  }
+  std::stringstream text(listed);
+  for (std::string number; std::getline(text, number, ',');) {
+    if (number.empty() || std::atoi(number.c_str()) >= all) break;  // what follows is not shown
+    found.push_back(std::atoi(number.c_str()));
+  }
+  return found;
+}
+
+int devices() { return int(shown().size()); }
 int driver() { return int(setting("TENSOROPT_STAND_IN_DRIVER", kVersion)); }
 
 CudaError no_device() {
@@ -53,6 +76,18 @@ std::size_t resident_bytes() {
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
   const auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
   return x < y + b_bytes && y < x + a_bytes;
+}
+
+CudaError check(const Place& place, const Offset& at, const BoxCopy& box) {
+  if (!place.start) return CudaError::InvalidValue;
+  if (at.bytes + box.width > place.pitch) return CudaError::InvalidPitchValue;
+  const bool fits = at.row + box.rows <= place.rows || box.slices == 1;
+  return fits ? CudaError::Success : CudaError::InvalidValue;
+}
+
+char* slice_of(const Place& place, const Offset& at, std::size_t slice) {
+  const auto row = (at.slice + slice) * place.rows + at.row;
+  return static_cast<char*>(place.start) + row * place.pitch + at.bytes;
 }
 
 // CUDA leaves copies onto themselves undefined; here they are an error.
@@ -92,6 +127,8 @@ EXPORT CudaError cudaGetDeviceCount(int* count) {
 EXPORT CudaError cudaGetDeviceProperties(DeviceProperties* properties, int device) {
   if (device < 0 || device >= devices()) return ended(CudaError::InvalidDevice);
   std::strcpy(properties->name, "stand-in");
+  std::memset(properties->uuid, 0, sizeof properties->uuid);
+  properties->uuid[sizeof properties->uuid - 1] = char(shown()[std::size_t(device)]);
   properties->total_memory = memory();
   return CudaError::Success;
 }
@@ -132,6 +169,61 @@ EXPORT CudaError cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* f
       .add("kind", kind)
       .add("stream", number(stream));
   return ended(copy(to, to_pitch, from, from_pitch, width, height, kind));
+}
+
+EXPORT CudaError cudaMemcpy3DAsync(const BoxCopy* box, Stream* stream) {
+  Line("cudaMemcpy3DAsync")
+      .add("width", box->width)
+      .add("height", box->rows)
+      .add("depth", box->slices)
+      .add("kind", box->kind)
+      .add("stream", number(stream));
+  if (box->from_array || box->to_array) return ended(CudaError::InvalidValue);
+  for (const auto error : {check(box->from, box->from_offset, *box),
+                           check(box->to, box->to_offset, *box)})
+    if (error != CudaError::Success) return ended(error);
+  for (std::size_t slice = 0; slice < box->slices; ++slice) {
+    const auto error = copy(slice_of(box->to, box->to_offset, slice), box->to.pitch,
+                            slice_of(box->from, box->from_offset, slice), box->from.pitch,
+                            box->width, box->rows, box->kind);
+    if (error != CudaError::Success) return ended(error);
+  }
+  return CudaError::Success;
+}
+
+EXPORT CudaError cudaMalloc(void** address, std::size_t bytes) {
+  Line("cudaMalloc").add("bytes", bytes);
+  return ended(allocate(address, bytes));
+}
+
+EXPORT CudaError cudaFree(void* address) {
+  Line("cudaFree");
+  return ended(release(address));
+}
+
+EXPORT CudaError cudaIpcGetMemHandle(MemoryHandle* handle, void* address) {
+  Line("cudaIpcGetMemHandle");
+  return ended(handle_of(handle, address));
+}
+
+EXPORT CudaError cudaIpcOpenMemHandle(void** address, MemoryHandle handle, unsigned flags) {
+  Line("cudaIpcOpenMemHandle").add("flags", flags);
+  return ended(open_handle(address, handle));
+}
+
+EXPORT CudaError cudaIpcCloseMemHandle(void* address) {
+  Line("cudaIpcCloseMemHandle");
+  return ended(close_handle(address));
+}
+
+EXPORT CudaError cudaHostRegister(void* address, std::size_t bytes, unsigned flags) {
+  Line("cudaHostRegister").add("bytes", bytes).add("flags", flags);
+  return ended(pin(address, bytes));
+}
+
+EXPORT CudaError cudaHostUnregister(void* address) {
+  Line("cudaHostUnregister");
+  return ended(unpin(address));
 }
 
 EXPORT CudaError cudaMemsetAsync(void* to, int value, std::size_t bytes, Stream* stream) {
@@ -178,12 +270,19 @@ EXPORT const char* cudaGetErrorString(CudaError error) {
   switch (error) {
     case CudaError::Success: return "no error";
     case CudaError::InvalidValue: return "invalid argument";
+    case CudaError::MemoryAllocation: return "out of memory";
     case CudaError::InvalidPitchValue: return "invalid pitch argument";
     case CudaError::InvalidMemcpyDirection: return "invalid copy direction for memcpy";
     case CudaError::InsufficientDriver:
       return "CUDA driver version is insufficient for CUDA runtime version";
     case CudaError::NoDevice: return "no CUDA-capable device is detected";
     case CudaError::InvalidDevice: return "invalid device ordinal";
+    case CudaError::DeviceUninitialized: return "invalid device context";
+    case CudaError::MapBufferObjectFailed: return "mapping of buffer object failed";
+    case CudaError::HostMemoryAlreadyRegistered:
+      return "part or all of the requested memory range is already mapped";
+    case CudaError::HostMemoryNotRegistered:
+      return "pointer does not correspond to a registered memory region";
   }
   return "unrecognized error code";
 }

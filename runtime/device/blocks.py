@@ -1,0 +1,147 @@
+"""Blocks of a device's memory that other processes reach, and copies between memories.
+
+A block is told to others as a handle (CUDA IPC), by which they have the same memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any
+
+from tensoropt.runtime.device import cudart
+from tensoropt.runtime.device.strided import Strided
+
+__all__ = ["DeviceBlock", "Opened", "Pinned", "Stream"]
+
+_HANDLE = 64  # bytes of cudaIpcMemHandle_t
+_LAZY_PEERS = 1  # cudaIpcMemLazyEnablePeerAccess: the block may be another device's
+_NON_BLOCKING = 1  # cudaStreamNonBlocking: nobody waits for it but who says so
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_char * _HANDLE),)
+
+
+class _Offset(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_size_t) for name in ("x", "y", "z"))
+
+
+class _Place(ctypes.Structure):
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        *((name, ctypes.c_size_t) for name in ("pitch", "width", "rows")),
+    )
+
+
+class _Box(ctypes.Structure):
+    """cudaMemcpy3DParms."""
+
+    _fields_ = (
+        ("from_array", ctypes.c_void_p),
+        ("from_offset", _Offset),
+        ("source", _Place),
+        ("to_array", ctypes.c_void_p),
+        ("to_offset", _Offset),
+        ("to", _Place),
+        *((name, ctypes.c_size_t) for name in ("width", "rows", "slices")),
+        ("kind", ctypes.c_int),
+    )
+
+
+class DeviceBlock:
+    """Memory of the current device, of ``size`` bytes at ``address``; freed when it is dropped.
+
+    Raises `UserError` where there is not as much.
+    """
+
+    def __init__(self, size: int) -> None:
+        found = ctypes.c_void_p()
+        cudart.call("cudaMalloc", ctypes.byref(found), ctypes.c_size_t(max(size, 1)))
+        self.address, self.size = int(found.value or 0), max(size, 1)
+        weakref.finalize(self, cudart.call, "cudaFree", found).atexit = False
+
+    def handle(self) -> bytes:
+        """Return what other processes of this machine open it with. Raises `UserError`."""
+        handle = _Handle()
+        cudart.call("cudaIpcGetMemHandle", ctypes.byref(handle), ctypes.c_void_p(self.address))
+        return bytes(handle)
+
+
+class Opened:
+    """Another process's block, at ``address``, until `close`; that process is to live as long.
+
+    Raises `UserError` where the current device cannot reach it.
+    """
+
+    def __init__(self, handle: bytes) -> None:
+        found = ctypes.c_void_p()
+        given = _Handle.from_buffer_copy(handle)
+        flags = ctypes.c_uint(_LAZY_PEERS)
+        cudart.call("cudaIpcOpenMemHandle", ctypes.byref(found), given, flags)
+        self.address = int(found.value or 0)
+
+    def close(self) -> None:
+        cudart.call("cudaIpcCloseMemHandle", ctypes.c_void_p(self.address))
+
+
+class Pinned:
+    """Memory of the host that a device copies to by itself, while this is there.
+
+    Raises `UserError` where it cannot be locked.
+    """
+
+    def __init__(self, address: int, size: int) -> None:
+        where = ctypes.c_void_p(address)
+        cudart.call("cudaHostRegister", where, ctypes.c_size_t(size), ctypes.c_uint(0))
+        weakref.finalize(self, cudart.call, "cudaHostUnregister", where).atexit = False
+
+
+class Stream:
+    """Copies of the current device in order, beside all else that it does, until `close`."""
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        flags = ctypes.c_uint(_NON_BLOCKING)
+        cudart.call("cudaStreamCreateWithFlags", ctypes.byref(self._handle), flags)
+
+    def copy(self, to: int, source: int, size: int) -> None:
+        """Begin to copy ``size`` bytes between two addresses, of the host or of devices."""
+        if size:
+            addresses = ctypes.c_void_p(to), ctypes.c_void_p(source)
+            self._call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), cudart.DEFAULT)
+
+    def copy_box(self, to: int, source: int, box: Strided) -> None:
+        """Begin to copy a box, counted from two addresses."""
+        to, source = to + box.to, source + box.source
+        if box.slices > 1:
+            self._call("cudaMemcpy3DAsync", ctypes.byref(_parameters(to, source, box)))
+        elif box.rows > 1:
+            ours, theirs = (
+                (ctypes.c_void_p(address), ctypes.c_size_t(pitch))
+                for address, pitch in zip((to, source), box.pitch, strict=True)
+            )
+            extent = ctypes.c_size_t(box.width), ctypes.c_size_t(box.rows)
+            self._call("cudaMemcpy2DAsync", *ours, *theirs, *extent, cudart.DEFAULT)
+        else:
+            self.copy(to, source, box.width)
+
+    def wait(self) -> None:
+        """Wait for all that was begun. Raises `UserError` where some of it failed."""
+        self._call("cudaStreamSynchronize")
+
+    def close(self) -> None:
+        self._call("cudaStreamDestroy")
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        cudart.call(name, *arguments, self._handle)
+
+
+def _parameters(to: int, source: int, box: Strided) -> _Box:
+    places = (
+        _Place(address, pitch, pitch, rows)
+        for address, pitch, rows in zip((to, source), box.pitch, box.slice_rows, strict=True)
+    )
+    ours, theirs = places
+    start, extent = _Offset(), (box.width, box.rows, box.slices)
+    return _Box(None, start, theirs, None, start, ours, *extent, cudart.DEFAULT)

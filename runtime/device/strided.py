@@ -1,0 +1,119 @@
+"""A box of one array into a box of another, as the strided copies that CUDA has.
+
+Both arrays are dense. A box of any number of dimensions comes down to few: those that lie the same
+way in both arrays are one, and CUDA copies three at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Part", "Strided", "strided"]
+
+_MOST_PITCH = (1 << 31) - 1  # bytes: what CUDA's copies allow (cudaDeviceProp.memPitch)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of a dense array of ``shape``: where it starts and how many elements it has."""
+
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    size: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shape: Sequence[int], box: Sequence[slice]) -> Part:
+        """Return the part that ``box`` cuts out of an array of ``shape``."""
+        start = tuple(int(side.start) for side in box)
+        return cls(tuple(shape), start, tuple(int(s.stop) - int(s.start) for s in box))
+
+
+@dataclass(frozen=True)
+class Strided:
+    """``slices`` times ``rows`` runs of ``width`` bytes, from byte ``source`` to byte ``to``.
+
+    ``pitch`` is from row to row and ``slice_rows`` the number of rows from slice to slice, each
+    first where it is written and then where it is read.
+    """
+
+    to: int
+    source: int
+    width: int
+    rows: int = 1
+    pitch: tuple[int, int] = (0, 0)
+    slices: int = 1
+    slice_rows: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One dimension of both boxes: ``count`` steps, of so many bytes each in the two arrays."""
+
+    count: int
+    to: int
+    source: int
+
+    def joined(self, inner: _Side) -> _Side | None:
+        """Return both as one, None where there is a gap between them."""
+        dense = self.to == inner.count * inner.to and self.source == inner.count * inner.source
+        return _Side(self.count * inner.count, inner.to, inner.source) if dense else None
+
+
+def strided(to: Part, source: Part, item: int) -> Iterator[Strided]:
+    """Yield the copies of a box of elements of ``item`` bytes; the parts have the same size."""
+    if 0 in to.size:
+        return
+    *outer, run = _sides(to, source, item)
+    starts = tuple(_offset(part, item) for part in (to, source))
+    inner: list[_Side] = []
+    while outer and len(inner) < 2 and _fits(outer[-1]):
+        inner.insert(0, outer.pop())
+    for index in np.ndindex(*(side.count for side in outer)):
+        steps = list(zip(index, outer, strict=True))
+        yield _copy(
+            starts[0] + sum(i * side.to for i, side in steps),
+            starts[1] + sum(i * side.source for i, side in steps),
+            run.count,
+            inner,
+        )
+
+
+def _fits(side: _Side) -> bool:
+    return max(side.to, side.source) <= _MOST_PITCH
+
+
+def _copy(to: int, source: int, width: int, inner: Sequence[_Side]) -> Strided:
+    if not inner:
+        return Strided(to, source, width)
+    *slices, rows = inner
+    pitch = rows.to, rows.source
+    if not slices:
+        return Strided(to, source, width, rows.count, pitch)
+    apart = slices[0].to // rows.to, slices[0].source // rows.source
+    return Strided(to, source, width, rows.count, pitch, slices[0].count, apart)
+
+
+def _sides(to: Part, source: Part, item: int) -> list[_Side]:
+    """Return the dimensions that are left, from the outermost; the last one has no gaps."""
+    sides = [_Side(item, 1, 1)]
+    strides = zip(_strides(to.shape, item), _strides(source.shape, item), strict=True)
+    for count, (ours, theirs) in reversed(list(zip(to.size, strides, strict=True))):
+        side = _Side(count, ours, theirs)
+        if count == 1:
+            continue
+        joined = side.joined(sides[0])
+        sides[:1] = [side, sides[0]] if joined is None else [joined]
+    return sides
+
+
+def _strides(shape: Sequence[int], item: int) -> list[int]:
+    """Return how many bytes lie between neighbours, by dimension."""
+    return [item * math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+
+
+def _offset(part: Part, item: int) -> int:
+    return sum(i * stride for i, stride in zip(part.start, _strides(part.shape, item), strict=True))
