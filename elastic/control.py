@@ -132,7 +132,9 @@ class SwitchResult:
     ``prepared_s`` is how long the next generation took to get ready, while the old one trained
     (``stop-resume``: 0). ``stall_s`` is the time in which no step was being taken, and by how much
     the first one after it took longer than usual; ``phases_s`` divides it. ``moved_bytes`` is what
-    ranks copied from others' state.
+    ranks copied from others' state, ``moved_by`` how: by the "memory" of this machine in which
+    ranks on CPUs compute, from "device" to device, by the "host"'s memory where devices cannot
+    reach each other, or by a "file".
     """
 
     from_devices: int
@@ -142,6 +144,7 @@ class SwitchResult:
     prepared_s: float
     stall_s: float
     moved_bytes: int
+    moved_by: str
     phases_s: dict[str, float] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:

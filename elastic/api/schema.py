@@ -39,6 +39,7 @@ _EXAMPLE_SWITCH: dict[str, Any] = {
     "prepared_s": 6.2,
     "stall_s": 0.094,
     "moved_bytes": 10485760,
+    "moved_by": "memory",
     "phases_s": {"publish": 0.031, "take": 0.048, "first_step": 0.015},
 }
 
@@ -115,6 +116,7 @@ class Switch(BaseModel):
     prepared_s: float
     stall_s: float
     moved_bytes: int
+    moved_by: str = Field(description="memory, device, host or file: how it was copied")
     phases_s: dict[str, float]
 
 

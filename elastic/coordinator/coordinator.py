@@ -228,6 +228,9 @@ class Coordinator:
 
     def _on_phase(self, generation: Generation, rank: Rank, message: Message) -> None:
         rank.phase = message["phase"]
+        rank.moved_by = message.get("moved_by", rank.moved_by)
+        if rank.phase == "mapped":
+            rank.why_not_device = message.get("why")
         if rank.phase == "taken":
             rank.moved_bytes, rank.take_s = message["moved_bytes"], message["seconds"]
         if rank.phase == "paused" and rank.number == 0:

@@ -8,12 +8,13 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, get_args
 
 from tensoropt.elastic.control import RankStatus
 from tensoropt.elastic.engines.engine import Carrier, Engine, Host
 from tensoropt.elastic.family.family import FamilyPlan
 from tensoropt.elastic.generation.arena import Block
+from tensoropt.elastic.generation.memory import Way
 from tensoropt.elastic.generation.messages import Message, send
 from tensoropt.elastic.generation.parts import Part, Parts
 
@@ -36,6 +37,8 @@ class Rank:
     own_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_OWN_TIMES))
     moved_bytes: int = 0
     take_s: float = 0.0
+    moved_by: Way = "memory"
+    why_not_device: str | None = None
 
     @classmethod
     def of(cls, hello: Message, connection: Connection, engine: Engine) -> Rank:
@@ -111,6 +114,17 @@ class Generation:
         ranks = [rank for _, rank in sorted(self.ranks.items())]
         parts = tuple(rank.kept[slot] for rank in ranks)
         return Parts(str(self.plan.path), parts, step=step)
+
+    def moved_by(self) -> Way:
+        """Return how state comes to the ranks: the longest way of any of them."""
+        found: tuple[Way, ...] = get_args(Way)
+        return max((rank.moved_by for rank in self.ranks.values()), key=found.index)
+
+    def why_not_device(self) -> str | None:
+        """Return why state on a device is moved by the host's memory, None where it is not."""
+        ranks = sorted(self.ranks.items())
+        found = [f"rank {n}: {r.why_not_device}" for n, r in ranks if r.why_not_device]
+        return found[0] if found else None
 
     def statuses(self) -> tuple[RankStatus, ...]:
         """Return what is known of the ranks, in their order."""

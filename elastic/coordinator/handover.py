@@ -8,7 +8,7 @@ import time
 from tensoropt.elastic.coordinator.generations import Generation
 from tensoropt.elastic.coordinator.job import Job
 from tensoropt.elastic.coordinator.stragglers import Stragglers
-from tensoropt.elastic.generation.messages import PAUSE, STOP
+from tensoropt.elastic.generation.messages import PAUSE, PAUSE_ON_HOST, STOP
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["HandOver"]
@@ -37,7 +37,7 @@ class HandOver:
         elif stage == "mapping" and generation.all_in("mapped") and giver is not None:
             self._job.next_stage = "pausing"
             self._prepared(generation)
-            giver.ask(PAUSE)
+            giver.ask(PAUSE_ON_HOST if generation.moved_by() == "host" else PAUSE)
         elif stage == "taking" and generation.all_in("taken"):
             self._take_charge(generation)
 
@@ -102,6 +102,9 @@ class HandOver:
             self._job.switch.prepared_s = took_s
         self._job.enter("switching")
         text = f"generation {generation.number} is ready after {took_s:.1f} s"
+        why = generation.why_not_device()
+        if why is not None:
+            text = f"{text}; its state comes by the host's memory: {why}"
         self._job.event("prepared", text, prepared_s=took_s)
 
     def give_from_rest(self, generation: Generation) -> None:
@@ -157,6 +160,7 @@ class HandOver:
             switch.taken_at, switch.step = at, self._job.step
             switch.carried_bytes = _carried_bytes(generation)
             switch.moved_bytes = sum(rank.moved_bytes for rank in generation.ranks.values())
+            switch.moved_by = generation.moved_by()
             return
         if before is None and was == "starting":
             self._job.begin_log_at(self._job.source[1])

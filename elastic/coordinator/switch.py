@@ -31,6 +31,7 @@ class Switch:
     prepared_s: float = 0.0
     moved_bytes: int = 0
     carried_bytes: int = 0
+    moved_by: str = "memory"
     step: int | None = None
     stopped_at: float = 0.0
     stood_at: float = 0.0
@@ -65,5 +66,6 @@ class Switch:
             prepared_s=self.prepared_s,
             stall_s=sum(phases.values()),
             moved_bytes=self.moved_bytes,
+            moved_by=self.moved_by,
             phases_s=phases,
         )

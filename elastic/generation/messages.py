@@ -23,6 +23,7 @@ __all__ = [
     "CHECKPOINT",
     "NOTHING",
     "PAUSE",
+    "PAUSE_ON_HOST",
     "STOP",
     "Message",
     "StrangerError",
@@ -35,8 +36,9 @@ __all__ = [
 Message = dict[str, Any]
 """``kind`` says what it is."""
 
-NOTHING, CHECKPOINT, PAUSE, STOP = range(4)
-"""What ranks agree on with a step: nothing, a checkpoint, a hand-over, the end."""
+NOTHING, CHECKPOINT, PAUSE, PAUSE_ON_HOST, STOP = range(5)
+"""What ranks agree on with a step: nothing, a checkpoint, a hand-over, one by the host's memory
+although the state is on a device, the end."""
 
 _PATIENCE_S = 10.0  # for the other side's part of a proof
 _LARGEST = 64 << 20  # bytes of a message

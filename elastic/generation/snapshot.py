@@ -6,12 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from tensoropt.elastic.generation.arena import Arena, arrays_in, stamp_in, stamped_size_of
 from tensoropt.elastic.generation.channel import Channel
+from tensoropt.elastic.generation.memory import StateMemory
+from tensoropt.elastic.generation.places import arrays_in, stamp_in, stamped_size_of
 from tensoropt.runtime.training.checkpoint import Progress
-from tensoropt.runtime.training.state import Held
+from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["Snapshots"]
 
@@ -25,17 +24,14 @@ class Snapshots:
     computes its gradients, which changes none of what is still to be copied.
     """
 
-    def __init__(self, held: Held, channel: Channel) -> None:
-        plan = held.plan
+    def __init__(self, plan: TrainingPlan, memory: StateMemory, channel: Channel) -> None:
         size = stamped_size_of(plan)
-        self.arenas = [Arena(f"snapshot{slot}", size) for slot in range(_SLOTS)]
-        for arena in self.arenas:
-            arena.touch()
+        self.arenas = [memory.arena(f"snapshot{slot}", size) for slot in range(_SLOTS)]
         self._stamps = [stamp_in(arena.memory) for arena in self.arenas]
         self._copies = [arrays_in(arena.memory, plan) for arena in self.arenas]
         self._early = [s.name for s in plan.state if s.graph == "gradients"]
         self._late = [s.name for s in plan.state if s.graph != "gradients"]
-        self._held, self._channel, self._taken = held, channel, 0
+        self._memory, self._channel, self._taken = memory, channel, 0
         self._pool = ThreadPoolExecutor(1)
         self._pending: tuple[Progress, Future[None]] | None = None
         self.latest: dict[str, Any] | None = None
@@ -63,5 +59,4 @@ class Snapshots:
         self._channel.tell("snapshot", **self.latest)
 
     def _copy(self, slot: int, names: list[str]) -> None:
-        for name in names:
-            np.copyto(self._copies[slot][name], self._held.state[name].get())
+        self._memory.save(names, self._copies[slot])

@@ -9,10 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensoropt.elastic.generation.arena import Shared
 from tensoropt.elastic.generation.channel import Channel
 from tensoropt.elastic.generation.job import GenerationJob
-from tensoropt.elastic.generation.messages import CHECKPOINT, NOTHING, PAUSE, STOP, Message
+from tensoropt.elastic.generation.memories import memory_of
+from tensoropt.elastic.generation.memory import StateMemory, Way
+from tensoropt.elastic.generation.messages import (
+    CHECKPOINT,
+    NOTHING,
+    PAUSE,
+    PAUSE_ON_HOST,
+    STOP,
+    Message,
+)
 from tensoropt.elastic.generation.reports import Reports
 from tensoropt.elastic.generation.snapshot import Snapshots
 from tensoropt.elastic.generation.take import Holders, take_from
@@ -53,8 +61,8 @@ def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> Tr
     plan = TrainingPlan.of(Plan.read(job.plan))
     provider = provider_of(job, comm)
     memory = provider.measure()
-    shared = Shared(plan, provider)
-    held = Held(plan, comm.rank, provider, shared.state())
+    state = memory_of(plan, provider)
+    held = Held(plan, comm.rank, provider, state.arrays())
     threads = job.threads or share_of_cores(comm)
     with tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
         step, graphs, error = open_step(job, held, threads, Path(folder), comm)
@@ -62,7 +70,7 @@ def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> Tr
             raise UserError(str(error))
         _warm_up(step, comm)
         trainer = Trainer(job, step, Progress(), threads, comm)
-        generation = _Generation(job, trainer, shared, threads, comm)
+        generation = _Generation(job, trainer, state, threads, comm)
         return generation.serve(memory, graphs)
 
 
@@ -80,10 +88,10 @@ class _Generation:
     """One rank of it; ``phase`` is what a coordinator is told that comes later."""
 
     def __init__(
-        self, job: GenerationJob, trainer: Trainer, shared: Shared, threads: int, comm: MPI.Comm
+        self, job: GenerationJob, trainer: Trainer, state: StateMemory, threads: int, comm: MPI.Comm
     ) -> None:
         self._job, self._trainer, self._comm = job, trainer, comm
-        self._shared, self._threads = shared, threads
+        self._state, self._threads = state, threads
         self._phase, self._error = "ready", None
         self._holders: Holders | None = None
         self._reports = Reports(comm.rank)
@@ -91,7 +99,7 @@ class _Generation:
         self._channel = Channel(job.address, bytes.fromhex(job.key), self._hello)
         self._snapshots: Snapshots | None = None
         if job.snapshot_every is not None:
-            self._snapshots = Snapshots(trainer.held, self._channel)
+            self._snapshots = Snapshots(trainer.plan, state, self._channel)
         self._channel.open()
 
     def _hello(self) -> Message:
@@ -103,7 +111,7 @@ class _Generation:
             "pid": os.getpid(),
             "node": os.environ.get("TENSOROPT_NODE", ""),
             "phase": self._phase,
-            "block": self._shared.arena.block.facts(),
+            "block": self._state.block().facts(),
             "snapshots": [a.block.facts() for a in snapshots.arenas] if snapshots else [],
             "snapshot": snapshots.latest if snapshots else None,
             "progress": asdict(self._trainer.progress),
@@ -141,19 +149,22 @@ class _Generation:
     def _map(self, order: Message) -> None:
         """Have the memory that the state will come from at hand before anything stands still."""
         try:
-            self._holders = Holders.of(order)
+            self._holders = Holders.of(order, self._state)
         except UserError:
             self._holders = None  # they have died: the coordinator knows better by now
-        self._enter("mapped")
+            self._enter("mapped")
+            return
+        source = self._holders.source
+        self._enter("mapped", moved_by=source.moved_by, why=source.why)
 
     def _take(self, order: Message) -> None:
         """Take the state over from the memory of others, which the job made known before."""
         start = time.monotonic()
         if self._holders is None or self._holders.facts["blocks"] != order["blocks"]:
-            self._holders = Holders.of(order)
+            self._holders = Holders.of(order, self._state)
         moved = take_from(self._holders, self._trainer.held, self._threads)
-        self._holders = None
-        self._begin(Progress(**order["progress"]), moved, start)
+        moved_by, self._holders = self._holders.source.moved_by, None
+        self._begin(Progress(**order["progress"]), moved, moved_by, start)
 
     def _load(self, order: Message) -> None:
         """Read the state from a checkpoint, or from what the family starts from."""
@@ -161,12 +172,13 @@ class _Generation:
         path = Path(order["path"])
         progress = check_checkpoint(self._trainer.plan, path)
         self._trainer.held.load(path)
-        self._begin(progress, 0, start)
+        self._begin(progress, 0, "file", start)
 
-    def _begin(self, progress: Progress, moved: int, start: float) -> None:
+    def _begin(self, progress: Progress, moved: int, moved_by: Way, start: float) -> None:
         self._trainer.go_on_from(progress)
         self._start = progress
-        self._enter("taken", moved_bytes=moved, seconds=time.monotonic() - start)
+        took_s = time.monotonic() - start
+        self._enter("taken", moved_bytes=moved, moved_by=moved_by, seconds=took_s)
 
     def _train(self) -> tuple[str | None, bool]:
         """Take steps until the last one, or until all ranks agree to stop or pause.
@@ -185,7 +197,7 @@ class _Generation:
             return f"{stopped}, first not finite: {trainer.first_not_finite()}", True
         finally:
             self._reports.flush(self._channel)
-        if trainer.asked == PAUSE and trainer.progress.step < self._job.steps:
+        if trainer.asked in (PAUSE, PAUSE_ON_HOST) and trainer.progress.step < self._job.steps:
             self._pause()
             return None, False
         return None, True
@@ -213,13 +225,14 @@ class _Generation:
             self._reports.flush(self._channel)
             save_checkpoint(self._job, self._trainer, self._comm)
             self._channel.tell("checkpoint", step=step)
-        return asked in (PAUSE, STOP)
+        return asked in (PAUSE, PAUSE_ON_HOST, STOP)
 
     def _pause(self) -> None:
         """Stand still with the state as it is, for the next generation to read."""
         at = time.monotonic()
         self._finish_snapshot()
-        self._shared.publish(self._trainer.held)
+        if self._trainer.asked == PAUSE_ON_HOST:
+            self._state.publish()
         self._enter("paused", progress=asdict(self._trainer.progress), at=at)
 
     def _finish(self, error: str | None, memory: MemoryMeter, graphs: str | None) -> TrainResult:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.elastic.generation.arena import Block, arrays_in, held_open, mapped, stamp_in
+from tensoropt.elastic.generation.arena import Block, held_open, mapped
+from tensoropt.elastic.generation.places import arrays_in, stamp_in
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.plan import TrainingPlan

@@ -20,7 +20,7 @@ from tensoropt.elastic.control import RefusedError, SwitchResult
 from tensoropt.elastic.jobs import JobFolder
 from tensoropt.runtime.support.errors import UserError
 
-DONE = SwitchResult(2, 4, 5, "live", 6.0, 0.094, 1 << 20, {"publish": 0.03, "take": 0.05})
+DONE = SwitchResult(2, 4, 5, "live", 6.0, 0.094, 1 << 20, "memory", {"publish": 0.03, "take": 0.05})
 
 
 @pytest.fixture

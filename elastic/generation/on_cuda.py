@@ -1,0 +1,171 @@
+"""The state of a rank on a CUDA device: one block there, which other ranks copy boxes from.
+
+They open it by CUDA IPC. Where that does not work, between devices that cannot reach each other for
+one, the state goes by a copy in the host's memory, and the switch says so.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from tensoropt.elastic.generation.arena import Arena, Block, address_of, mapped
+from tensoropt.elastic.generation.memory import Move, Way
+from tensoropt.elastic.generation.places import Place, places_of, size_of
+from tensoropt.runtime.device import cudart
+from tensoropt.runtime.device.blocks import DeviceBlock, Opened, Pinned, Stream
+from tensoropt.runtime.device.cuda import CudaProvider
+from tensoropt.runtime.device.provider import PlacedArray
+from tensoropt.runtime.device.strided import Part, strided
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["CudaMemory"]
+
+_OWN, _OTHER, _HOST = 0.0, 1.0, 2.0  # distances
+
+
+class CudaMemory:
+    """A `StateMemory` on the device of ``provider``. Raises `UserError` where it does not fit."""
+
+    def __init__(self, plan: TrainingPlan, provider: CudaProvider) -> None:
+        self._provider, self._places = provider, places_of(plan)
+        self._block = provider.block(size_of(plan))
+        self._staging = Arena("state", self._block.size)  # takes no memory until it is written
+        self._gpu = cudart.uuid(provider.number)
+        self._stream = Stream()
+        self._pinned: list[Pinned] = []
+        self._arrays = {
+            name: provider.within(self._block, place.start, place.shape, place.dtype)
+            for name, place in self._places.items()
+        }
+
+    def arrays(self) -> Mapping[str, PlacedArray]:
+        return self._arrays
+
+    def block(self) -> Block:
+        given = self._staging.block
+        return Block(given.pid, given.fd, given.size, self._device())
+
+    def _device(self) -> dict[str, str]:
+        try:
+            return {"gpu": self._gpu, "handle": self._block.handle().hex()}
+        except UserError as error:
+            return {"gpu": self._gpu, "why": str(error)}
+
+    def publish(self) -> None:
+        staging, block = address_of(self._staging.memory), self._block
+        self._stream.copy(staging, block.address, block.size)
+        self._stream.wait()
+
+    def open(self, blocks: Sequence[Block], plan: TrainingPlan) -> _CudaSource:
+        found = [_Opened(block, self._gpu) for block in blocks]
+        return _CudaSource(self._block, self._places, found, places_of(plan))
+
+    def arena(self, name: str, size: int) -> Arena:
+        """Return memory that the device writes by itself, while the next step is computed."""
+        arena = Arena(name, size)
+        arena.touch()
+        self._pinned.append(Pinned(address_of(arena.memory), arena.block.size))
+        return arena
+
+    def save(self, names: Iterable[str], into: Mapping[str, Array]) -> None:
+        cudart.use_device(self._provider.number)  # each thread has its own
+        for name in names:
+            array = self._arrays[name]
+            self._stream.copy(into[name].ctypes.data, array.address, array.nbytes)
+        self._stream.wait()
+
+
+class _Opened:
+    """One rank's block, at ``address`` here: on a device, or else in the host's memory.
+
+    ``distance`` is one of this rank's own device, another one, and the host's memory.
+    """
+
+    def __init__(self, block: Block, own_gpu: str) -> None:
+        self.pid, self.why = block.pid, None
+        self._process = None
+        self._on_device = self._opened(block)
+        if self._on_device is not None:
+            assert block.device is not None
+            self.address = self._on_device.address
+            self.distance = _OWN if block.device["gpu"] == own_gpu else _OTHER
+        else:
+            self._memory = mapped(block)
+            self.address, self.distance = address_of(self._memory), _HOST
+
+    def _opened(self, block: Block) -> Opened | None:
+        if block.device is None:
+            return None
+        self.why = block.device.get("why")
+        if self.why is not None:
+            return None
+        try:
+            self._process = os.pidfd_open(block.pid)
+            return Opened(bytes.fromhex(block.device["handle"]))
+        except OSError:
+            return None  # it has gone, which is said when its memory is mapped
+        except UserError as error:
+            self.why = f"GPU {block.device['gpu']}: {error}"
+            return None
+
+    def check(self) -> None:
+        """Raise `UserError` if the memory has gone with its owner, whatever was read there."""
+        if self._on_device is not None and select.select([self._process], [], [], 0)[0]:
+            raise UserError(f"process {self.pid} ended while its state was read")
+
+    def close(self) -> None:
+        if self._on_device is not None:
+            self._on_device.close()
+        if self._process is not None:
+            os.close(self._process)
+
+
+class _CudaSource:
+    """A `Source`: blocks of devices, or of the host, that are copied to this rank's device."""
+
+    def __init__(
+        self,
+        into: DeviceBlock,
+        places: Mapping[str, Place],
+        found: Sequence[_Opened | None],
+        their_places: Mapping[str, Place],
+    ) -> None:
+        self._into, self._places = into, places
+        self._found, self._their_places = found, their_places
+        self._here = [one for one in found if one is not None]
+        on_host = any(one.distance == _HOST for one in self._here)
+        self.moved_by: Way = "host" if on_host else "device"
+        self.why = next((one.why for one in self._here if one.why is not None), None)
+
+    def distance(self, holder: int) -> float:
+        one = self._found[holder]
+        return math.inf if one is None else one.distance
+
+    def copy(self, moves: Sequence[Move], threads: int) -> None:
+        stream = Stream()
+        for move in moves:
+            self._begin(move, stream)
+        stream.wait()
+        stream.close()
+        for one in self._here:
+            one.check()
+
+    def _begin(self, move: Move, stream: Stream) -> None:
+        ours, theirs = self._places[move.name], self._their_places[move.name]
+        to = self._into.address + ours.start
+        holder = self._found[move.piece.holder]
+        assert holder is not None, f"rank {move.piece.holder} has no block here"
+        parts = Part.of(ours.shape, move.piece.mine), Part.of(theirs.shape, move.piece.theirs)
+        for box in strided(*parts, ours.dtype.itemsize):
+            stream.copy_box(to, holder.address + theirs.start, box)
+
+    def close(self) -> None:
+        with suppress(UserError):  # of a process that has gone
+            for one in self._here:
+                one.close()
