@@ -114,7 +114,8 @@ def switch_text(switch: SwitchResult) -> str:
         f"{_devices(switch.from_devices)} -> {switch.to_devices} after step {switch.step}, "
         f"{switch.method}: prepared in {switch.prepared_s:.3g} s, "
         f"stalled {milliseconds(switch.stall_s)}"
-        f"{f' ({phases})' if phases else ''}, moved {size_text(switch.moved_bytes)}"
+        f"{f' ({phases})' if phases else ''}, "
+        f"moved {size_text(switch.moved_bytes)} ({switch.moved_by})"
     )
 
 

@@ -33,8 +33,11 @@ class Source(Protocol):
     ``why`` says why some are reached by the host's memory although they are on a device.
     """
 
-    moved_by: Way
-    why: str | None
+    @property
+    def moved_by(self) -> Way: ...
+
+    @property
+    def why(self) -> str | None: ...
 
     def distance(self, holder: int) -> float:
         """Return how far the memory of a rank is, infinite where its block is not here."""

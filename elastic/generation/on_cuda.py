@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from tensoropt.elastic.generation.arena import Arena, Block, address_of, mapped
-from tensoropt.elastic.generation.memory import Move, Way
+from tensoropt.elastic.generation.memory import Move, Source, Way
 from tensoropt.elastic.generation.places import Place, places_of, size_of
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.blocks import DeviceBlock, Opened, Pinned, Stream
@@ -62,7 +62,7 @@ class CudaMemory:
         self._stream.copy(staging, block.address, block.size)
         self._stream.wait()
 
-    def open(self, blocks: Sequence[Block], plan: TrainingPlan) -> _CudaSource:
+    def open(self, blocks: Sequence[Block], plan: TrainingPlan) -> Source:
         found = [_Opened(block, self._gpu) for block in blocks]
         return _CudaSource(self._block, self._places, found, places_of(plan))
 
@@ -88,8 +88,9 @@ class _Opened:
     """
 
     def __init__(self, block: Block, own_gpu: str) -> None:
-        self.pid, self.why = block.pid, None
-        self._process = None
+        self.pid = block.pid
+        self.why: str | None = None
+        self._process: int | None = None
         self._on_device = self._opened(block)
         if self._on_device is not None:
             assert block.device is not None
@@ -106,8 +107,9 @@ class _Opened:
         if self.why is not None:
             return None
         try:
+            found = Opened(bytes.fromhex(block.device["handle"]))
             self._process = os.pidfd_open(block.pid)
-            return Opened(bytes.fromhex(block.device["handle"]))
+            return found
         except OSError:
             return None  # it has gone, which is said when its memory is mapped
         except UserError as error:
@@ -116,7 +118,7 @@ class _Opened:
 
     def check(self) -> None:
         """Raise `UserError` if the memory has gone with its owner, whatever was read there."""
-        if self._on_device is not None and select.select([self._process], [], [], 0)[0]:
+        if self._process is not None and select.select([self._process], [], [], 0)[0]:
             raise UserError(f"process {self.pid} ended while its state was read")
 
     def close(self) -> None:

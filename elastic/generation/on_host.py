@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tensoropt.elastic.generation.arena import Arena, Block, mapped
-from tensoropt.elastic.generation.memory import Move, Way
+from tensoropt.elastic.generation.memory import Move, Source, Way
 from tensoropt.elastic.generation.places import arrays_in, size_of
 from tensoropt.runtime.device.provider import HostArray, PlacedArray
 from tensoropt.runtime.support.dtypes import Array
@@ -36,7 +36,7 @@ class HostMemory:
     def publish(self) -> None:
         """Nothing to do: it is there."""
 
-    def open(self, blocks: Sequence[Block], plan: TrainingPlan) -> _HostSource:
+    def open(self, blocks: Sequence[Block], plan: TrainingPlan) -> Source:
         return _HostSource(self._arrays, [arrays_in(mapped(block), plan) for block in blocks])
 
     def arena(self, name: str, size: int) -> Arena:
@@ -53,7 +53,7 @@ class _HostSource:
     """A `Source`: blocks that are mapped here."""
 
     moved_by: Way = "memory"
-    why = None
+    why: str | None = None
 
     def __init__(
         self, into: Mapping[str, Array], found: Sequence[Mapping[str, Array] | None]

@@ -112,4 +112,6 @@ class StandInJob:
         before = self.now.devices
         self.now = replace(self.now, devices=devices, plan=str(devices))
         phases = {"publish": 0.03, "take": 0.05}
-        future.set_result(SwitchResult(before, devices, 5, method, 6.0, 0.094, 1 << 20, "memory", phases))
+        future.set_result(
+            SwitchResult(before, devices, 5, method, 6.0, 0.094, 1 << 20, "memory", phases)
+        )

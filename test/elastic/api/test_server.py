@@ -27,6 +27,7 @@ SWITCH = {
     "prepared_s": 6.0,
     "stall_s": 0.094,
     "moved_bytes": 1 << 20,
+    "moved_by": "memory",
     "phases_s": {"publish": 0.03, "take": 0.05},
 }
 

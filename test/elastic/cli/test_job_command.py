@@ -31,6 +31,7 @@ SWITCH = {
     "prepared_s": 6.0,
     "stall_s": 0.094,
     "moved_bytes": 1 << 20,
+    "moved_by": "memory",
     "phases_s": {"publish": 0.03, "take": 0.05},
 }
 Command = Callable[..., str]
@@ -104,7 +105,7 @@ class TestOfAJobThatRuns:
         assert json.loads(says("scale", "bert", "--devices", "4", "--wait")) == SWITCH
         assert says("scale", "bert", "--devices", "2", "--wait", "--format", "text") == (
             "4 devices -> 2 after step 5, live: prepared in 6 s, stalled 94.000 ms "
-            "(publish 30.000 ms, take 50.000 ms), moved 1 MiB\n"
+            "(publish 30.000 ms, take 50.000 ms), moved 1 MiB (memory)\n"
         )
         says("scale", "bert", "--devices", "4", "--plan", "lean", "--method", "stop-resume")
         assert job.asked[-1] == ("scale", 4, "lean", "stop-resume")
