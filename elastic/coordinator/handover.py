@@ -8,6 +8,7 @@ import time
 from tensoropt.elastic.coordinator.generations import Generation
 from tensoropt.elastic.coordinator.job import Job
 from tensoropt.elastic.coordinator.stragglers import Stragglers
+from tensoropt.elastic.coordinator.switch import advice
 from tensoropt.elastic.generation.messages import PAUSE, PAUSE_ON_HOST, STOP
 from tensoropt.runtime.support.errors import UserError
 
@@ -91,7 +92,7 @@ class HandOver:
         giver = self._job.giver()
         if giver is not None:
             self._job.enter("training")
-            self._job.refuse_switch(failed.failed(why))
+            self._job.refuse_switch(f"{failed.failed(why)}{advice(why)}")
             if giver.all_in("paused"):
                 giver.tell_all({"kind": "go"})
         return failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from tensoropt.elastic.control import SwitchResult
 from tensoropt.elastic.family.family import FamilyPlan
 
-__all__ = ["Switch"]
+__all__ = ["Switch", "advice"]
 
+_NO_MEMORY = re.compile(r"no \d+ bytes|out of memory|failed to allocate memory", re.IGNORECASE)
 _STEPS_AFTER = 2  # the first one, and one to compare it with
 
 
@@ -69,3 +71,10 @@ class Switch:
             moved_by=self.moved_by,
             phases_s=phases,
         )
+
+
+def advice(why: str) -> str:
+    """Return what else can be tried where the next generation failed, as more of the sentence."""
+    if _NO_MEMORY.search(why) is None:
+        return ""
+    return "; if both generations do not fit in memory, --method stop-resume ends the first before"

@@ -11,6 +11,7 @@ import os
 import select
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from tensoropt.elastic.generation.arena import Arena, Block, address_of, mapped
 from tensoropt.elastic.generation.memory import Move, Source, Way
@@ -48,8 +49,7 @@ class CudaMemory:
         return self._arrays
 
     def block(self) -> Block:
-        given = self._staging.block
-        return Block(given.pid, given.fd, given.size, self._device())
+        return replace(self._staging.block, device=self._device())
 
     def _device(self) -> dict[str, str]:
         try:

@@ -46,6 +46,7 @@ __all__ = [
 
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _SILENT, _WARNINGS = 4, 2  # severities of ONNX Runtime's log; the second is its default
+_NO_MEMORY = re.compile(r"failed to allocate memory|out of memory", re.IGNORECASE)
 _GRAIN = 256  # bytes: what ONNX Runtime's arenas round sizes up to
 _SHARING_NCCL = (2, 30)  # the first that lets ranks share a device
 _SHARING_BLOCKS = "4"  # a rank's: kernels that wait for one another must all fit on the device
@@ -82,6 +83,12 @@ class CudaProvider(Provider):
         if session.get_providers()[0] != _CUDA:
             raise UserError(f"ONNX Runtime cannot use CUDA here: {_reason(said[0])}")
         return session
+
+    def told(self, error: Exception) -> str:
+        """Say which device has no memory left: ONNX Runtime says only how much it wanted."""
+        text = one_line(error)
+        where = f"GPU {shown_as(self.number)}: " if _NO_MEMORY.search(text) else ""
+        return where + text
 
     def measure(self) -> MemoryMeter:
         return _DeviceMemory(self)

@@ -18,6 +18,7 @@ import numpy as np
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.memory import PeakMemory
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
+from tensoropt.runtime.support.errors import one_line
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, IOBinding, OrtValue, SessionOptions
@@ -184,6 +185,10 @@ class Provider(ABC):
     @abstractmethod
     def measure(self) -> MemoryMeter:
         """Begin to measure memory."""
+
+    def told(self, error: Exception) -> str:
+        """Return what a session says of its failure, in one line."""
+        return one_line(error)
 
     def nodes_on_cpu(self, session: InferenceSession) -> int | None:
         """Return how many nodes ONNX Runtime left to the CPU, None where all are meant to be."""

@@ -104,7 +104,7 @@ class Session:
                 array.bind_input(self._binding, name)
             self._session.run_with_iobinding(self._binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
-            raise UserError(one_line(error)) from None
+            raise UserError(self._provider.told(error)) from None
 
     def fetch(self) -> dict[str, Array]:
         """Return the outputs of the last run as arrays of their own, by name."""
@@ -325,4 +325,4 @@ def _opened(
         return (TextSession if has_text else Session)(session, provider)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         place = "a graph" if isinstance(model, bytes) else model
-        raise UserError(f"{place}: {one_line(error)}") from None
+        raise UserError(f"{place}: {provider.told(error)}") from None

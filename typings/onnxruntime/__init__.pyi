@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 __version__: str
