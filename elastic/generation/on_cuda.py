@@ -38,6 +38,7 @@ class CudaMemory:
         self._block = provider.block(size_of(plan))
         self._staging = Arena("state", self._block.size)  # takes no memory until it is written
         self._gpu = cudart.uuid(provider.number)
+        self._facts = replace(self._staging.block, device=self._device())
         self._stream = Stream()
         self._pinned: list[Pinned] = []
         self._arrays = {
@@ -49,7 +50,7 @@ class CudaMemory:
         return self._arrays
 
     def block(self) -> Block:
-        return replace(self._staging.block, device=self._device())
+        return self._facts
 
     def _device(self) -> dict[str, str]:
         try:
@@ -62,8 +63,8 @@ class CudaMemory:
         self._stream.copy(staging, block.address, block.size)
         self._stream.wait()
 
-    def open(self, blocks: Sequence[Block], plan: TrainingPlan) -> Source:
-        found = [_Opened(block, self._gpu) for block in blocks]
+    def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
+        found = [None if block is None else _Opened(block, self._gpu) for block in blocks]
         return _CudaSource(self._block, self._places, found, places_of(plan))
 
     def arena(self, name: str, size: int) -> Arena:

@@ -36,8 +36,9 @@ class HostMemory:
     def publish(self) -> None:
         """Nothing to do: it is there."""
 
-    def open(self, blocks: Sequence[Block], plan: TrainingPlan) -> Source:
-        return _HostSource(self._arrays, [arrays_in(mapped(block), plan) for block in blocks])
+    def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
+        found = [None if block is None else arrays_in(mapped(block), plan) for block in blocks]
+        return _HostSource(self._arrays, found)
 
     def arena(self, name: str, size: int) -> Arena:
         arena = Arena(name, size)
