@@ -62,24 +62,29 @@ minima):
 """
 
 
+_BRIEF = """
+`make bench-cluster ARGS="{flags}"`: the first table for {jobs} jobs.
+
+{figures}
+"""
+
+
 def main() -> int:
     """Print the study; return the exit status."""
     given = _parser().parse_args()
     whole = read_trace(given.trace)
+    flags = " ".join(Path(flag).name for flag in sys.argv[1:])
     settings = costs.settings(given.stall, given.stop_resume)
-    brief = (_COMPARED, given.loads, settings[:1])
+    if given.brief:
+        runs = _told(_study(given, whole, given.seed).runs(_COMPARED, given.loads, settings[:1]))
+        figures = figures_table(runs, settings[0].name)
+        text = _BRIEF.format(flags=flags, jobs=len(runs[0].times_s), figures=figures)
+        return _done(text, "cluster_brief", write=given.write)
     runs = _told(_study(given, whole, given.seed).runs(list(POLICIES), given.loads, settings))
-    first = [run for run in runs if run.costs == settings[0].name]
-    samples = [[run for run in first if run.policy in _COMPARED]]
-    for seed in range(given.seed + 1, given.seed + given.samples):
-        samples.append(_told(_study(given, whole, seed).runs(*brief)))
-    growth: dict[int | None, list[Figures]] = {None: samples[0]}
-    for limit in _GROWTH:
-        growth[limit] = _told(_study(given, whole, given.seed, grow=limit).runs(*brief))
-    other = _DEVICES[given.device == _DEVICES[0]]
-    others = _told(_study(given, whole, given.seed, other).runs(*brief))
+    if given.write:
+        plot(runs, settings, _PICTURE)
     text = _TEXT.format(
-        flags=" ".join(Path(flag).name for flag in sys.argv[1:]),
+        flags=flags,
         name=given.trace.name,
         whole=len(whole),
         jobs=len(runs[0].times_s),
@@ -88,17 +93,42 @@ def main() -> int:
         resume=given.stop_resume,
         figures=figures_table(runs, settings[0].name),
         ratios=ratio_table(runs, settings),
-        growth=growth_table(growth),
-        spread=spread_table(samples),
-        other=other,
-        others=figures_table(others, settings[0].name),
+        **_others(given, whole, runs, settings),
         **{name: getattr(given, name) for name in ("device", "size", "samples")},
     )
+    return _done(text, "cluster", write=given.write)
+
+
+def _done(text: str, section: str, *, write: bool) -> int:
     print(text.strip())
-    if given.write:
-        write_section("cluster", text)
-        plot(runs, settings, _PICTURE)
+    if write:
+        write_section(section, text)
     return 0
+
+
+def _others(
+    given: argparse.Namespace,
+    whole: Sequence[Submission],
+    runs: Sequence[Figures],
+    settings: Sequence[costs.Costs],
+) -> dict[str, str]:
+    """Return the tables of other limits of growth, samples and devices, at the first costs."""
+    brief = (_COMPARED, given.loads, settings[:1])
+    first = [run for run in runs if run.costs == settings[0].name and run.policy in _COMPARED]
+    growth: dict[int | None, Sequence[Figures]] = {None: first}
+    for limit in _GROWTH:
+        growth[limit] = _told(_study(given, whole, given.seed, grow=limit).runs(*brief))
+    samples = [first]
+    for seed in range(given.seed + 1, given.seed + given.samples):
+        samples.append(_told(_study(given, whole, seed).runs(*brief)))
+    other = _DEVICES[given.device == _DEVICES[0]]
+    others = _told(_study(given, whole, given.seed, other).runs(*brief))
+    return {
+        "growth": growth_table(growth),
+        "spread": spread_table(samples),
+        "other": other,
+        "others": figures_table(others, settings[0].name),
+    }
 
 
 def _study(
@@ -141,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--loads", type=_loads, default=[0.5, 0.75, 1.0, 1.5, 2.0], metavar="X,...")
     add("--stall", type=float, default=costs.STALL_S, help="seconds of a switch")
     add("--stop-resume", type=float, default=costs.STOP_RESUME_S, help="seconds of a restart")
+    add("--brief", action="store_true", help="only three policies, with the first costs")
     add("--write", action="store_true", help="into docs/benchmarks.md, and docs/cluster.svg")
     return parser
 

@@ -89,12 +89,27 @@ def test_costs_are_those_that_were_given():
     ]
 
 
-def test_the_command_prints_a_section(monkeypatch, capsys):
-    flags = ["--jobs", "60", "--samples", "1", "--loads", "1", "--machines", "2"]
-    monkeypatch.setattr(sys, "argv", ["cluster", *flags])
+def _said(monkeypatch, capsys, *flags):
+    """Return what the command prints for a few jobs on two machines."""
+    few = ["--jobs", "60", "--loads", "1", "--machines", "2"]
+    monkeypatch.setattr(sys, "argv", ["cluster", *few, *flags])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(Path(cluster.__file__).parent), run_name="__main__")
     assert ended.value.code == 0
-    said = capsys.readouterr().out
+    return capsys.readouterr().out
+
+
+def test_the_brief_command_prints_one_table(monkeypatch, capsys):
+    said = _said(monkeypatch, capsys, "--brief")
+    assert said.startswith('`make bench-cluster ARGS="--jobs 60 --loads 1 --machines 2 --brief"`')
+    assert [line.split(" |")[0] for line in said.splitlines()[4:]] == [
+        "| Tiresias",
+        "| Elastic-Tiresias",
+        "| marginal",
+    ]
+
+
+def test_the_command_prints_a_section(monkeypatch, capsys):
+    said = _said(monkeypatch, capsys, "--samples", "1")
     assert said.startswith("## A cluster that shares its devices\n")
     assert "| marginal, times known | 1 |" in said and "on 16 h200" in said
