@@ -86,8 +86,8 @@ class JobStatus:
 class Event:
     """Something that happened, numbered from 1; ``time`` in seconds since 1970, ``text`` one line.
 
-    ``kind`` is one of started, preparing, prepared, switched, refused, lost, recovered, straggler,
-    checkpoint, ended, stopped, failed. ``facts`` are its figures.
+    ``kind`` is one of started, training, preparing, prepared, switched, refused, lost, recovered,
+    straggler, checkpoint, ended, stopped, failed. ``facts`` are its figures.
     """
 
     number: int

@@ -287,7 +287,10 @@ def _detached(settings: JobSettings) -> int:
         while process.poll() is None:
             time.sleep(_LOOK_S)
             if _trains(settings.name, process.pid):
-                print(f"job '{settings.name}': runs as process {process.pid}")
+                print(
+                    f"job '{settings.name}': runs as process {process.pid}; "
+                    f"tensoropt-job page {settings.name} says where to see it"
+                )
                 return 0
         said.seek(0)
         last = said.read().decode(errors="replace").strip().splitlines()[-1:]

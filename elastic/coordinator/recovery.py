@@ -51,13 +51,15 @@ class Recovery:
         if self._job.stops:
             self._job.over("stopped", f"after a crash: {why}")
             return
-        failure = self._job.step, why
-        if failure == self._job.crashes.last:
-            self._job.crashes.tried.append(plan.name)
-        self._job.crashes.last = failure
-        self._job.crashes.count += 1
+        crashes, failure = self._job.crashes, (self._job.step, why)
+        is_same, crashes.last = failure == crashes.last, failure
+        crashes.count += 1
+        if is_same:
+            crashes.tried.append(plan.name)
+        # What never ran and fails twice in the same way is not a matter of devices.
+        is_hopeless = is_same and self._job.state == "starting"
         found = self._plan_after_crash(plan)
-        if found is None or self._job.crashes.count > _ATTEMPTS or self._is_hopeless(why):
+        if found is None or crashes.count > _ATTEMPTS or is_hopeless:
             self._job.over("failed", why)
             return
         if self._job.state != "starting":
@@ -67,10 +69,6 @@ class Recovery:
         except (RefusedError, UserError) as error:
             self._job.crashes.tried.append(found.name)
             self.recover(found, str(error))
-
-    def _is_hopeless(self, why: str) -> bool:
-        """Say whether what never ran has said why: it would say it again."""
-        return self._job.state == "starting" and "kill" not in why
 
     def _plan_after_crash(self, plan: FamilyPlan) -> FamilyPlan | None:
         """Return the plan to go on with: of those not tried in vain, that with most devices."""

@@ -274,7 +274,7 @@ def _left(job: Job) -> list[str]:
         saved = folder.path / "coordinator.json"
         if json.loads(saved.read_text())["generations"]:
             found.append(f"generations are left in {saved.name}")
-    found += [f"socket {address} is left" for address in job.addresses if address in sockets]
+    found += [f"socket {address} is left" for address in job.addresses - {""} if address in sockets]
     return found
 
 
