@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--trace", type=Path, default=SYNTHETIC, metavar="FILE", help="timestamp,duration,num_gpus")
-    add("--jobs", type=int, default=10000, help="sampled from the trace, at most")
+    add("--jobs", type=int, default=3000, help="sampled from the trace, at most")
     add("--seed", type=int, default=1, help="of the sample, and of the models")
     add("--samples", type=int, default=3, help="with as many seeds")
     add("--machines", type=int, default=8)
