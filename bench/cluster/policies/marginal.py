@@ -46,6 +46,11 @@ class Marginal(Queues):
     def line(self, state: State) -> tuple[int, ...]:
         return (self.queue(state), state.job.minimum)
 
+    def stopped(self, state: State, now: float) -> float | None:
+        """Count all that a job had run: the first queue is short, and it would be up again at once,
+        with all others that wait."""
+        return now + self.promote * state.attained / state.job.request if self.promote else None
+
     def allocate(self, devices: int, now: float) -> Mapping[State, int]:
         running: dict[State, int] = {}
         give_out(running, devices, [(held, 0) for _, held in self.lines.items()], self._bid)
