@@ -179,8 +179,8 @@ EXPORT CudaError cudaMemcpy3DAsync(const BoxCopy* box, Stream* stream) {
       .add("kind", box->kind)
       .add("stream", number(stream));
   if (box->from_array || box->to_array) return ended(CudaError::InvalidValue);
-  for (const auto error : {check(box->from, box->from_offset, *box),
-                           check(box->to, box->to_offset, *box)})
+  for (const auto error :
+       {check(box->from, box->from_offset, *box), check(box->to, box->to_offset, *box)})
     if (error != CudaError::Success) return ended(error);
   for (std::size_t slice = 0; slice < box->slices; ++slice) {
     const auto error = copy(slice_of(box->to, box->to_offset, slice), box->to.pitch,

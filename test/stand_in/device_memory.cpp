@@ -11,8 +11,6 @@
 #include <mutex>
 #include <string>
 
-#include "log.hpp"
-
 namespace stand_in {
 namespace {
 
@@ -38,8 +36,9 @@ void* mapped(int file, std::size_t size) {
   return found == MAP_FAILED ? nullptr : found;
 }
 
-bool is_full() {
-  const char* path = std::getenv("TENSOROPT_STAND_IN_FULL");
+// Whether there is a file of the name that an environment variable holds.
+bool is_there(const char* variable) {
+  const char* path = std::getenv(variable);
   return path && access(path, F_OK) == 0;
 }
 
@@ -69,7 +68,7 @@ CudaError kept(std::map<void*, Block>& blocks, int file, std::size_t size, void*
 CudaError allocate(void** address, std::size_t bytes) {
   *address = nullptr;
   if (bytes == 0) return CudaError::Success;
-  if (is_full()) return CudaError::MemoryAllocation;
+  if (is_there("TENSOROPT_STAND_IN_FULL")) return CudaError::MemoryAllocation;
   const int file = memfd_create("stand-in-gpu", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, off_t(bytes)) != 0) return CudaError::MemoryAllocation;
   return kept(allocated, file, bytes, address);
@@ -95,7 +94,7 @@ CudaError open_handle(void** address, const MemoryHandle& handle) {
   std::memcpy(&shared, &handle, sizeof shared);
   if (std::memcmp(shared.magic, kMagic, sizeof kMagic) != 0) return CudaError::InvalidValue;
   if (shared.process == getpid()) return CudaError::DeviceUninitialized;  // as CUDA has it
-  if (setting("TENSOROPT_STAND_IN_IPC", 1) == 0) return CudaError::MapBufferObjectFailed;
+  if (is_there("TENSOROPT_STAND_IN_APART")) return CudaError::MapBufferObjectFailed;
   const auto path =
       "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);

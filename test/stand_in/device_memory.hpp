@@ -12,7 +12,8 @@ namespace stand_in {
 CudaError allocate(void** address, std::size_t bytes);
 CudaError release(void* address);
 
-// TENSOROPT_STAND_IN_IPC=0: devices that share no memory between processes.
+// TENSOROPT_STAND_IN_APART names a file: while it is there, no GPU reaches memory of another
+// process.
 CudaError handle_of(MemoryHandle* handle, void* address);
 CudaError open_handle(void** address, const MemoryHandle& handle);
 CudaError close_handle(void* address);
