@@ -7,8 +7,9 @@
 Parts: ``agree``: plans on 1, 2 and 4 ranks give what one device gives, and training the same
 losses; ``segments``: a step with collectives in the graph and cut at them; ``latency``: a
 collective in a graph and called in a loop; ``profile``: predicted and measured time and memory;
-``graphs``: steps with and without CUDA graphs. Ranks share a GPU where there are fewer. A part that
-fails is reported at the end, with exit status 1; where nothing can be checked the status is 0.
+``graphs``: steps with and without CUDA graphs; ``switches``: a job that changes its number of
+devices. Ranks share a GPU where there are fewer. A part that fails is reported at the end, with
+exit status 1; where nothing can be checked the status is 0.
 
 ``--tiny`` takes models of a moment; ``--provider cpu`` runs all of it without a GPU, and
 ``--stand-in FOLDER`` the code for GPUs on the stand-ins for NCCL and CUDA in FOLDER: both to check
@@ -34,6 +35,7 @@ from gpu.machine import facts, missing
 from gpu.models import Zoo
 from gpu.setting import Part, Setting, table
 from gpu.steps import cuda_graphs, prediction
+from gpu.switches import switches
 from sections import write_section
 
 __all__ = ["PARTS", "check", "main"]
@@ -90,6 +92,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Setting], Part]]] = {
     "latency": ("Microseconds of a collective: in a graph, and called in a loop", _latency),
     "profile": ("Predicted for this machine, and measured", prediction),
     "graphs": ("Steps without and with CUDA graphs", cuda_graphs),
+    "switches": ("A job that changes its devices", switches),
 }
 """By name: what each is about, and what does it."""
 

@@ -37,11 +37,14 @@ def environment(subject: Subject, folder: Path, pace_s: float = 0.0) -> dict[str
 
 def _training(subject: Subject, steps: int, options: Mapping[str, Any]) -> list[str]:
     given = {"learning_rate": subject.recipe.learning_rate, **options}
-    flags = [
-        text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", value)
-    ]
+    flags = [text for name, value in given.items() for text in _flag(name, value)]
     data = f"{source.__file__}:made"
     return ["--data", data, "--steps", str(steps), *map(str, flags)]
+
+
+def _flag(name: str, value: Any) -> list[Any]:
+    flag = f"--{name.replace('_', '-')}"
+    return [flag] if value is True else [flag, value]
 
 
 def plain_command(subject: Subject, plan: str, steps: int, log: Path, **options: Any) -> list[str]:
