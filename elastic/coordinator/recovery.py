@@ -56,8 +56,8 @@ class Recovery:
         crashes.count += 1
         if is_same:
             crashes.tried.append(plan.name)
-        # What never ran and fails twice in the same way is not a matter of devices.
-        is_hopeless = is_same and self._job.state == "starting"
+        # What never ran and fails again and again in the same way is no matter of devices.
+        is_hopeless = is_same and crashes.count > 2 and self._job.state == "starting"
         found = self._plan_after_crash(plan)
         if found is None or crashes.count > _ATTEMPTS or is_hopeless:
             self._job.over("failed", why)
