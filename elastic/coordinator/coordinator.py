@@ -243,6 +243,7 @@ class Coordinator:
             return
         for row in rows:
             if row["step"] > self._job.step:
+                row["end_at"] += rank.ahead_s
                 self._job.add_step(generation, row)
 
     def _stop(self, future: Future[None]) -> None:

@@ -14,6 +14,7 @@ from tensoropt.elastic.control import RankStatus
 from tensoropt.elastic.engines.engine import Carrier, Engine, Host
 from tensoropt.elastic.family.family import FamilyPlan
 from tensoropt.elastic.generation.arena import Block
+from tensoropt.elastic.generation.clock import seconds_ahead
 from tensoropt.elastic.generation.memory import Way
 from tensoropt.elastic.generation.messages import Message, send
 from tensoropt.elastic.generation.parts import Part, Parts
@@ -25,7 +26,10 @@ _OWN_TIMES = 20  # steps whose own times count
 
 @dataclass
 class Rank:
-    """A rank that has said hello; ``kept`` are its snapshots, which outlive it."""
+    """A rank that has said hello; ``kept`` are its snapshots, which outlive it.
+
+    This process's clock is ``ahead_s`` of the rank's.
+    """
 
     number: int
     connection: Connection
@@ -34,6 +38,7 @@ class Rank:
     part: Part
     kept: list[Part]
     engine: Engine
+    ahead_s: float
     own_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_OWN_TIMES))
     moved_bytes: int = 0
     take_s: float = 0.0
@@ -53,6 +58,7 @@ class Rank:
             Part(Block(**hello["block"]), node),
             engine.hold(snapshots),
             engine,
+            seconds_ahead(hello["clock"]),
         )
 
     def drop_snapshots(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.elastic.generation.channel import Channel
+from tensoropt.elastic.generation.clock import reading
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.generation.memories import memory_of
 from tensoropt.elastic.generation.memory import StateMemory, Way
@@ -110,6 +111,7 @@ class _Generation:
             "rank": self._comm.rank,
             "pid": os.getpid(),
             "node": os.environ.get("TENSOROPT_NODE", ""),
+            "clock": reading(),
             "phase": self._phase,
             "block": self._state.block().facts(),
             "snapshots": [a.block.facts() for a in snapshots.arenas] if snapshots else [],
