@@ -6,14 +6,14 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -23,13 +23,17 @@ from tensoropt.elastic.engines.on_ray.runner import Runner
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.runtime.support.errors import one_line
 
-__all__ = ["RayHost"]
+__all__ = ["RayHost", "runner_in"]
 
-_PATIENCE_S = 8.0  # for the other ranks to end, and for Ray to see that a node has
-_NOTICE_S = 20.0  # for a node whose actor died of its end to be counted out
+_PATIENCE_S = 8.0  # for the other ranks to end after one has failed
+_NOTICE_S = 60.0  # for Ray to see that a node is gone: by default it asks five times, 3 s apart
+_ANSWER_S = 2.0  # for an actor to say that it lives
+_LOOK_S = 0.2  # between two looks at what Ray has seen
 _KILL_S = 20.0
 _SHARE = 0.25  # of a GPU, so that several generations may be on it at once
 _SECRET = 32  # bytes
+_AT_ONCE = 2  # calls of an actor: one runs the rank, one asks whether it lives
+_NODE_DIED = "node has died"  # of what Ray says of an actor
 
 
 class RayHost:
@@ -45,7 +49,7 @@ class RayHost:
     ) -> None:
         self._job, self._nodes, self._log, self._ended = job, nodes, log, ended
         share = _SHARE if job.provider == "cuda" and not job.share_gpus else 0
-        self._actors = [_runner_in(group, share) for group in groups]
+        self._actors = [runner_in(group, share) for group in groups]
         self._outcomes: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
         self._over = threading.Event()
 
@@ -108,19 +112,36 @@ class RayHost:
             log.write(text)
 
     def _outcome(self) -> Outcome:
-        """Return how the generation ended: after a failure the others have little time."""
+        """Return how the generation ended: after a failure the others have little time.
+
+        Those that do not answer have more: Ray may be about to see that their node is gone.
+        """
         found: dict[int, dict[str, Any]] = {}
-        end: float | None = None
+        failed_at: float | None = None
+        patience_s: float | None = None
         while len(found) < len(self._actors):
             try:
-                left_s = None if end is None else max(end - time.monotonic(), 0.0)
-                rank, said = self._outcomes.get(timeout=left_s)
+                rank, said = self._outcomes.get(timeout=patience_s)
             except queue.Empty:
-                break
+                waited_s = time.monotonic() - (failed_at or 0.0)
+                if waited_s > _NOTICE_S or all(map(self._answers, self._missing(found))):
+                    break
+                patience_s = _ANSWER_S
+                continue
             found[rank] = said
-            if end is None and "error" in said:
-                end = time.monotonic() + _PATIENCE_S
+            if failed_at is None and "error" in said:
+                failed_at, patience_s = time.monotonic(), _PATIENCE_S
         return self._told(found)
+
+    def _missing(self, found: Container[int]) -> list[int]:
+        return [rank for rank in range(len(self._actors)) if rank not in found]
+
+    def _answers(self, rank: int) -> bool:
+        try:
+            ray.get(self._actors[rank].place.remote(), timeout=_ANSWER_S)
+        except RayError:
+            return False
+        return True
 
     def _told(self, found: dict[int, dict[str, Any]]) -> Outcome:
         """Return what to say of what the ranks said: whoever died first comes first."""
@@ -132,28 +153,35 @@ class RayHost:
         first = [said for _, said in failed if said.get("is_first")]
         return {"error": (first or own or [failed[0][1]])[0]["error"]}
 
-    def _why(self, rank: int, error: Exception) -> str:
+    def _why(self, rank: int, error: RayError) -> str:
         """Return why an actor died; where its node did, after Ray has counted that out."""
         which, node = f"rank {rank} of {len(self._actors)}", self._nodes[rank]
-        waits_s = _NOTICE_S if "node has died" in str(error) else 0.0
-        if _is_gone(node, waits_s):
-            return f"{short_name(node)} is gone: {which} was killed with it"
+        end = time.monotonic() + _NOTICE_S
+        while time.monotonic() < end:
+            if all(one.id != node for one in alive_nodes()):
+                return f"{short_name(node)} is gone: {which} was killed with it"
+            if not isinstance(error, ActorUnavailableError) and _NODE_DIED not in str(error):
+                break
+            time.sleep(_LOOK_S)
+            error = self._error_now(rank) or error
         return f"{which} was killed on {short_name(node)}: {_reason(error)}"
 
+    def _error_now(self, rank: int) -> RayError | None:
+        """Return what Ray knows of an actor's end by now."""
+        try:
+            ray.get(self._actors[rank].place.remote(), timeout=_ANSWER_S)
+        except RayError as error:
+            return error
+        return None
 
-def _runner_in(group: PlacementGroup, share: float) -> Any:
+
+def runner_in(group: PlacementGroup, share: float) -> Any:
+    """Return the actor of a rank on the device that ``group`` has, with a share of it if a GPU."""
     where = PlacementGroupSchedulingStrategy(group, 0)
     actor: Any = ray.remote(Runner)
-    return actor.options(num_cpus=0, num_gpus=share, scheduling_strategy=where).remote()
-
-
-def _is_gone(node: str, patience_s: float) -> bool:
-    end = time.monotonic() + patience_s
-    while any(one.id == node for one in alive_nodes()):
-        if time.monotonic() >= end:
-            return False
-        time.sleep(0.1)
-    return True
+    return actor.options(
+        num_cpus=0, num_gpus=share, max_concurrency=_AT_ONCE, scheduling_strategy=where
+    ).remote()
 
 
 def _reason(error: Exception) -> str:

@@ -37,6 +37,10 @@ class Runner:
             found.bind((address, 0))
             return address, int(found.getsockname()[1])
 
+    def gpus(self) -> str:
+        """Return the numbers of the GPUs that Ray has given this process."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
     def run(
         self, kind: str, values: dict[str, Any], rank: int, ranks: int, meeting: Mapping[str, str]
     ) -> Iterator[dict[str, Any]]:
