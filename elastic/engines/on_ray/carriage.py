@@ -42,7 +42,8 @@ class RayCarrier:
         self._parts, self._porters = parts, porters
         self._held, self._wanted = training_plan(parts.plan), training_plan(plan)
         self._sources = _sources(parts, porters)
-        self._copied = {h: set(boxes) for h, boxes in lonely_boxes(self._held, parts).items()}
+        lonely = lonely_boxes(self._held, parts)
+        self._copied = {rank: {name for name, _ in boxes} for rank, boxes in lonely.items()}
         self._trips: list[Trip] = []
         orders: dict[int, Message] = {}
         try:
@@ -86,7 +87,7 @@ class RayCarrier:
             gone = short_name(self._parts.parts[holder].node)
             raise UserError(f"'{boxes[0][0]}' of rank {holder} went with {gone}")
         if source is not self._parts.parts[holder]:
-            missing = [name for name, box in boxes if (name, box) not in self._copied[holder]]
+            missing = [name for name, _ in boxes if name not in self._copied[holder]]
             if missing:
                 raise UserError(f"'{missing[0]}' of rank {holder}: all nodes that had it are gone")
         if source.node == node:

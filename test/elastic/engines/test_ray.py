@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from made_families import FLAGS, write
-from onnx import helper, numpy_helper
+from families_of_sixths import WIDTHS, sixths
 from ray_cluster import Nodes, cluster
 from running_jobs import RunningJob, unbroken
 
@@ -29,41 +27,15 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.training.plan import TrainingPlan
 
-BATCH, WIDTHS = 48, (48, 96, 24)
 TRAINING = ("--shuffle", 3, "--threads", 1)
 CHECK = pytest.mark.skipif("TENSOROPT_RAY_CHECK" not in os.environ, reason="make ray-check")
-
-
-def model(folder: Path) -> Path:
-    """Two matrix products whose sizes 2 and 3 divide."""
-    draw = np.random.default_rng(0)
-    first, middle, last = WIDTHS
-    weights = {"w1": (first, middle), "w2": (middle, last)}
-    held = [
-        numpy_helper.from_array(draw.normal(0, 0.1, shape).astype(np.float32), name)
-        for name, shape in weights.items()
-    ]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w1"], ["h"], name="first"),
-        helper.make_node("Tanh", ["h"], ["r"], name="tanh"),
-        helper.make_node("MatMul", ["r", "w2"], ["y"], name="second"),
-    ]
-    ends = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [BATCH, size])
-        for name, size in (("x", first), ("y", last))
-    ]
-    graph = helper.make_graph(nodes, "main", ends[:1], ends[1:], held)
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
-    return path
 
 
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a family for 1, 2 and 3 devices, which split the state, and its data."""
     folder = tmp_path_factory.mktemp("subject")
-    flags = ("--loss", "mse:y,t", "--optimizer", "adam", *FLAGS, "--devices", "3")
-    write(model(folder), *flags, "-o", folder / "family")
+    sixths(folder)
     draw = np.random.default_rng(0)
     x, t = (draw.standard_normal((500, size)).astype(np.float32) for size in WIDTHS[::2])
     np.savez(folder / "data.npz", x=x, t=t)
@@ -263,7 +235,8 @@ def test_generations_share_a_gpu_and_ranks_of_one_do_not(nodes: Nodes):
 
 
 def ready(job: RunningJob) -> tuple[Client, JobStatus]:
-    return job.client(), job.wait(trains)
+    status = job.wait(trains)
+    return job.client(), status
 
 
 def parent_of(pid: int) -> int:
