@@ -22,6 +22,7 @@
 #                    ARGS: --trace FILE, --stall S, --write)
 #   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
 #   make elastic-chaos   100 kills of processes of elastic jobs, which must end right all the same
+#   make ray-check   jobs on a Ray cluster of several nodes on this machine (make test has the first)
 #   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (make test has a sample)
 #   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
 #                    ARGS=--write puts its report into docs/benchmarks.md
@@ -58,7 +59,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile bench-cluster chaos nccl-check gpu-check clean sanitize tidy
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy
 
 all: build
 
@@ -201,6 +202,10 @@ chaos: build
 
 elastic-chaos: build
 	$(BIN)/python test/fuzz/elastic_chaos.py $(ARGS)
+
+# `test` has a sample of it.
+ray-check: build
+	TENSOROPT_RAY_CHECK=1 $(BIN)/python -m pytest -v test/elastic/engines
 
 # `test` has a sample of it.
 nccl-check: build

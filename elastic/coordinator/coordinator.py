@@ -185,7 +185,9 @@ class Coordinator:
         try:
             rank = Rank.of(hello, connection, self._job.engine)
         except OSError:
-            return  # it has gone: its end is on its way
+            with suppress(OSError):  # it has gone, and its end is on its way; else it comes again
+                connection.close()
+            return
         if rank.number in generation.ranks:
             generation.ranks[rank.number].drop_snapshots()
         generation.ranks[rank.number] = rank

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -51,8 +52,10 @@ class Devices:
     def take(self, devices: Sequence[str]) -> list[PlacementGroup]:
         """Have ``devices`` for one generation more. Raises `UserError` where others have them."""
         with self._lock:
-            new = {name: self._group(name) for name in devices if name not in self._groups}
-            taken = [name for name, group in new.items() if not group.wait(_FREE_S)]
+            nodes = {name: self.node_of(name) for name in devices}
+            new = {name: self._group(nodes[name]) for name in devices if name not in self._groups}
+            end = time.monotonic() + _FREE_S
+            taken = [name for name, group in new.items() if not _is_there(group, end)]
             if taken:
                 for group in new.values():
                     remove_placement_group(group)
@@ -64,8 +67,8 @@ class Devices:
             self._users.update(devices)
             return [self._groups[name] for name in devices]
 
-    def _group(self, device: str) -> PlacementGroup:
-        where = {"ray.io/node-id": self.node_of(device)}
+    def _group(self, node: str) -> PlacementGroup:
+        where = {"ray.io/node-id": node}
         group: PlacementGroup = placement_group([self._bundle], bundle_label_selector=[where])
         return group
 
@@ -77,3 +80,8 @@ class Devices:
                 if self._users[name] == 0 and (group := self._groups.pop(name, None)):
                     with suppress(Exception):  # the cluster may be gone
                         remove_placement_group(group)
+
+
+def _is_there(group: PlacementGroup, end: float) -> bool:
+    """Wait for a placement group until then, and at least look."""
+    return bool(group.wait(max(end - time.monotonic(), 0.1)))

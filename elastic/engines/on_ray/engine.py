@@ -142,4 +142,6 @@ class RayEngine:
 def _porter_on(node: str) -> Any:
     where = NodeAffinitySchedulingStrategy(node, soft=False)
     actor = ray.remote(Porter)
-    return actor.options(num_cpus=0, max_concurrency=_AT_ONCE, scheduling_strategy=where).remote()
+    return actor.options(
+        num_cpus=0, max_concurrency=_AT_ONCE, max_restarts=-1, scheduling_strategy=where
+    ).remote()

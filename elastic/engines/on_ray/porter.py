@@ -53,8 +53,9 @@ class Porter:
         return Block(os.getpid(), descriptor, size, sparse=True)
 
     def drop(self, blocks: Iterable[Block]) -> None:
-        """Let go of blocks of this process."""
-        for block in blocks:
+        """Let go of blocks of this process; those of a porter that died before it have gone."""
+        own = os.getpid()
+        for block in (block for block in blocks if block.pid == own):
             self._rooms.pop(block.fd, None)
             os.close(block.fd)
 

@@ -207,7 +207,7 @@ def test_what_there_is_not_enough_of_is_one_line(nodes: Nodes, jobs: Any):
     ready(jobs("first", "--devices", 2))
     status, _, line = jobs("second", "--devices", 2).end()
     assert status == 1
-    assert line.startswith("error: job 'second': device node-")
+    assert line.startswith("error: device node-")
     assert "expected a free one, got: one that others of the Ray cluster have had" in line
 
 
