@@ -27,8 +27,8 @@ __all__ = ["RayCarrier", "are_still", "copied"]
 Porters = Mapping[str, Any]
 """The porter of each node that lives, by the node's id."""
 
-_FAR, _COPY, _GONE = 1.0, 1e6, 1e9
-"""Distances: of other nodes, of copies there, and of what is nowhere. On a node it is 0."""
+_HERE, _FAR, _COPY, _GONE = 0.0, 1.0, 1e6, 1e9
+"""Distances: on a node, of other nodes, of copies, and of what is nowhere."""
 
 
 class RayCarrier:
@@ -62,7 +62,10 @@ class RayCarrier:
         for rank in ranks:
             for name, piece in pieces_to_take(self._held, self._wanted, rank, distances):
                 boxes[piece.holder][name, _bounds(piece.theirs)] = None
-        blocks: list[dict[str, Any] | None] = [None] * len(distances)
+        blocks: list[dict[str, Any] | None] = [
+            part.block.facts() if far == _HERE else None
+            for part, far in zip(self._parts.parts, distances, strict=True)
+        ]
         for holder, wanted in boxes.items():
             blocks[holder] = self._place(holder, list(wanted), node).block.facts()
         return {"plan": self._parts.plan, "blocks": blocks, "distances": distances}
@@ -78,7 +81,7 @@ class RayCarrier:
             return _GONE
         if source is not self._parts.parts[rank]:
             return _COPY + rank
-        return 0.0 if source.node == node else _FAR + (rank - turn) % count
+        return _HERE if source.node == node else _FAR + (rank - turn) % count
 
     def _place(self, holder: int, boxes: list[TensorBox], node: str) -> Part:
         """Return where a node finds boxes of a part: there, or in a room that they come to."""

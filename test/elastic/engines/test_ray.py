@@ -90,8 +90,9 @@ def foreign_bytes(folder: Path, before: str, after: str, old: list[str], new: li
 
 
 def the(kind: str, events: list[Event]) -> Event:
-    (found,) = [event for event in events if event.kind == kind]
-    return found
+    found = [event for event in events if event.kind == kind]
+    assert len(found) == 1, [(event.kind, event.text) for event in events]
+    return found[0]
 
 
 def test_a_job_goes_to_another_node_and_overcomes_the_loss_of_one(
