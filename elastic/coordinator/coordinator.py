@@ -27,10 +27,12 @@ from tensoropt.elastic.coordinator.listener import Listener
 from tensoropt.elastic.coordinator.recovery import Recovery
 from tensoropt.elastic.coordinator.requests import begin_switch
 from tensoropt.elastic.coordinator.settings import JobSettings
+from tensoropt.elastic.coordinator.snapshots import Snapshot
 from tensoropt.elastic.coordinator.stragglers import Stragglers
 from tensoropt.elastic.engines.engine import Engine, Outcome
 from tensoropt.elastic.family.family import Family
 from tensoropt.elastic.generation.messages import STOP, Message
+from tensoropt.elastic.generation.parts import Parts
 from tensoropt.elastic.jobs import JobFolder
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.data.source import Facts
@@ -216,17 +218,21 @@ class Coordinator:
     def _on_snapshot(
         self, generation: Generation, rank: int, slot: int, progress: dict[str, Any]
     ) -> None:
-        book = self._job.book
-        snapshot = book.add(generation, rank, slot, progress)
+        snapshot = self._job.book.add(generation, rank, slot, progress)
         if snapshot is None:
             return
         spread = self._job.engine.spread(snapshot.parts)
         if spread.done():
-            book.keep(snapshot, spread.result())
+            self._keep(snapshot, spread.result())
         else:
             spread.add_done_callback(
-                lambda done: self._job.post(partial(book.keep, snapshot, done.result()))
+                lambda done: self._job.post(partial(self._keep, snapshot, done.result()))
             )
+
+    def _keep(self, snapshot: Snapshot, parts: Parts | None) -> None:
+        self._job.book.keep(snapshot, parts)
+        if not snapshot.generation.is_over:
+            snapshot.generation.tell_all({"kind": "settled", "step": snapshot.parts.step})
 
     def _on_phase(self, generation: Generation, rank: Rank, message: Message) -> None:
         rank.phase = message["phase"]

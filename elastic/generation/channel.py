@@ -29,6 +29,8 @@ class Channel:
         self._connection: Connection | None = None
         self._lost_at: float | None = time.monotonic()
         self.ask = NOTHING
+        self._settled = 0
+        self._settling = threading.Condition()
 
     def open(self) -> None:
         """Begin to look for a coordinator."""
@@ -45,6 +47,15 @@ class Channel:
             if self._connection is not None:
                 with suppress(OSError):  # found out by the thread that listens
                     send(self._connection, {"kind": kind, **facts})
+
+    def wait_until_settled(self, step: int, seconds: float) -> None:
+        """Wait for the coordinator to have done with the snapshot of a step, or to be lost."""
+
+        def is_so() -> bool:
+            return self._settled >= step or self._connection is None
+
+        with self._settling:
+            self._settling.wait_for(is_so, seconds)
 
     def next(self, seconds: float) -> Message | None:
         """Wait for the next order, asleep; None where there is none within ``seconds``."""
@@ -63,14 +74,22 @@ class Channel:
                 self._receive_from(connection)
             with self._sending:
                 self._connection = None
+            self._settle(0)
             if self._lost_at is None:
                 self._lost_at = time.monotonic()
             time.sleep(_AGAIN_S)
+
+    def _settle(self, step: int) -> None:
+        with self._settling:
+            self._settled = max(self._settled, step)
+            self._settling.notify_all()
 
     def _receive_from(self, connection: Connection) -> None:
         while True:
             order = receive(connection)
             if order["kind"] == "ask":
                 self.ask = max(self.ask, int(order["what"]))
+            elif order["kind"] == "settled":
+                self._settle(int(order["step"]))
             else:
                 self._orders.put(order)

@@ -15,6 +15,7 @@ from tensoropt.runtime.training.plan import TrainingPlan
 __all__ = ["Snapshots"]
 
 _SLOTS = 2  # while one is written, the other one is whole
+_PATIENCE_S = 10.0  # with a coordinator that says nothing: training matters more
 
 
 class Snapshots:
@@ -37,7 +38,13 @@ class Snapshots:
         self.latest: dict[str, Any] | None = None
 
     def begin(self, progress: Progress) -> None:
-        """Begin to copy the state, which is that after ``progress``."""
+        """Begin to copy the state, which is that after ``progress``.
+
+        It takes the place of the one before the latest, which stays what a crash goes back to until
+        the coordinator has done with the latest: until then this waits.
+        """
+        if self.latest is not None:
+            self._channel.wait_until_settled(self.latest["progress"]["step"], _PATIENCE_S)
         self._stamps[self._taken % _SLOTS][0] = -1
         self._copy(self._taken % _SLOTS, self._early)  # the next step changes these first
         self._pending = progress, self._pool.submit(self._copy, self._taken % _SLOTS, self._late)
