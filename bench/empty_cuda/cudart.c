@@ -11,7 +11,12 @@ static int allocate(void** p, size_t bytes) {
   return posix_memalign(p, ALIGNMENT, bytes ? bytes : 1) ? 2 : 0;
 }
 
+static long copies = 0;
+
+long empty_copies(void) { return copies; }
+
 static int copy(void* to, const void* from, size_t bytes) {
+  ++copies;
   memmove(to, from, bytes);
   return 0;
 }

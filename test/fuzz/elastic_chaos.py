@@ -5,7 +5,8 @@ told to change its devices. Now and then one of its processes gets SIGKILL: a ra
 its guardian, of the generation that trains or of one that gets ready, or the coordinator, which is
 then started again with the same command. The job must end by itself: every step is in its log once,
 with the loss of the unbroken run on one device, no crash costs more than --snapshot-every steps,
-and no process, file or socket is left. Prints how many were killed, and what was wrong.
+and no process, file or socket is left. Prints how many were killed, and what was wrong. Where
+TENSOROPT_STAND_IN names the stand-ins for NCCL and CUDA, the jobs run on these.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ class Subject:
 
 KINDS = ("rank", "rank", "launcher", "guardian", "coordinator")
 TRAINING = ["--shuffle", "3", "--seed", "5", "--threads", "1"]
+DEVICES = ["--provider", "cuda", "--share-gpus"] if os.environ.get("TENSOROPT_STAND_IN") else []
 
 
 def _done(command: list[object]) -> None:
@@ -133,7 +135,7 @@ class Job:
         }
         (folder / "tmp").mkdir()
         flags = ["--data", subject.data, "--steps", str(STEPS), "--devices", "2", *TRAINING]
-        flags += ["--snapshot-every", str(EVERY), "--checkpoint-every", str(EVERY)]
+        flags += [*DEVICES, "--snapshot-every", str(EVERY), "--checkpoint-every", str(EVERY)]
         flags += ["--grace", "20", "--name", self.name]
         self._command = list(map(str, [*JOB, "run", subject.family, *flags]))
         self.start()

@@ -151,6 +151,38 @@ def copies() -> None:
     expect("onto itself", CUDART.cudaMemcpyAsync(at(x), at(x), size(4), 3, None) == 1)
 
 
+class Handle(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_char * 64),)
+
+
+def memory() -> None:
+    """Blocks are shared by handle: each rank writes into the next one's."""
+    address, opened, handle = ctypes.c_void_p(), ctypes.c_void_p(), Handle()
+    expect("allocated", CUDART.cudaMalloc(ctypes.byref(address), size(8)) == 0)
+    expect("not ours", CUDART.cudaIpcGetMemHandle(ctypes.byref(handle), at(np.zeros(1))) == 1)
+    expect("a handle", CUDART.cudaIpcGetMemHandle(ctypes.byref(handle), address) == 0)
+    raw = COMM.allgather(bytes(handle))
+    following = Handle.from_buffer_copy(raw[(COMM.rank + 1) % COMM.size])
+    open_handle, where = CUDART.cudaIpcOpenMemHandle, ctypes.byref(opened)
+    expect("no handle", open_handle(where, Handle(), 1) == 1)
+    expect("one's own", open_handle(where, handle, 1) == 201)
+    expect("opened", open_handle(where, following, 1) == 0)
+    x = np.full(8, COMM.rank, np.uint8)
+    CUDART.cudaMemcpy(opened, at(x), size(8), 4)
+    COMM.Barrier()
+    CUDART.cudaMemcpy(at(x), address, size(8), 4)
+    expect("written by the one before", (x == (COMM.rank - 1) % COMM.size).all())
+    expect("closed", CUDART.cudaIpcCloseMemHandle(opened) == 0)
+    expect("closed twice", CUDART.cudaIpcCloseMemHandle(opened) == 1)
+    COMM.Barrier()
+    expect("freed", CUDART.cudaFree(address) == 0)
+    expect("freed twice", CUDART.cudaFree(address) == 1)
+    expect("locked", CUDART.cudaHostRegister(at(x), size(8), 0) == 0)
+    expect("locked twice", CUDART.cudaHostRegister(at(x), size(8), 0) == 712)
+    expect("let go", CUDART.cudaHostUnregister(at(x)) == 0)
+    expect("let go twice", CUDART.cudaHostUnregister(at(x)) == 713)
+
+
 def main() -> None:
     expect("one device each", CUDART.cudaSetDevice(COMM.rank) == 0)
     for members in ([0, 1, 2, 3], [2, 0], [3, 1], [COMM.rank], [3, 0, 1]):
@@ -162,6 +194,7 @@ def main() -> None:
     _, comm = joined([0, 1, 2, 3])
     numbers_win_over_nan(comm)
     copies()
+    memory()
     wrong_use(comm)
     wrong_communicators([0, 1, 2, 3])
     found = COMM.gather(WRONG)

@@ -20,7 +20,7 @@ from tensoropt.runtime.device.provider import CPU, Provider, host_value
 from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.session.session import Session, one_device_session
 from tensoropt.runtime.support.dtypes import ONNX_CODES, dtype_of
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.job import Job
 
 TYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool", *ONNX_CODES]
@@ -250,3 +250,18 @@ def test_the_copies_of_the_cuda_runtime(monkeypatch, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cudaSetDevice: .* \(CUDA error 101\)"):
         cudart.use_device(100)
     cudart._library.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("shown", "number", "name"),
+    [("", 1, "1"), ("3,5", 1, "5"), ("3", 1, "1"), ("GPU-ab", 0, "GPU-ab")],
+)
+def test_a_gpu_without_memory_is_called_as_on_the_machine(
+    monkeypatch: pytest.MonkeyPatch, shown: str, number: int, name: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    error = RuntimeError("Failed to allocate memory for requested buffer of size 64")
+    assert CudaProvider(number).told(error) == f"GPU {name}: {one_line(error)}"
+    assert CudaProvider(number).told(RuntimeError("no kernel")) == one_line(
+        RuntimeError("no kernel")
+    )
