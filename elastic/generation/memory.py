@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -42,10 +42,11 @@ class Source(Protocol):
     def distance(self, holder: int) -> float:
         """Return how far the memory of a rank is, infinite where its block is not here."""
 
-    def copy(self, moves: Sequence[Move], threads: int) -> None:
-        """Copy boxes into this rank's state, by ``threads`` threads where these do it.
+    def prepared(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
+        """Return what copies boxes into this rank's state, once, when the blocks stand still.
 
-        Raises `UserError` where what was read may not be the state.
+        ``threads`` threads do it where threads do. All that can be settled before, is. The call
+        raises `UserError` where what was read may not be the state.
         """
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import select
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -150,7 +150,10 @@ class _CudaSource:
         one = self._found[holder]
         return math.inf if one is None else one.distance
 
-    def copy(self, moves: Sequence[Move], threads: int) -> None:
+    def prepared(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
+        return lambda: self._copy(moves)
+
+    def _copy(self, moves: Sequence[Move]) -> None:
         stream = Stream()
         for move in moves:
             self._begin(move, stream)

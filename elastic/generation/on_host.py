@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import mmap
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 
@@ -18,6 +21,9 @@ from tensoropt.runtime.training.plan import TrainingPlan
 __all__ = ["HostMemory"]
 
 _CHUNK = 1 << 22  # bytes that one thread copies at a time
+
+Copy = tuple[Array, Array]
+"""Where to, and what."""
 
 
 class HostMemory:
@@ -37,8 +43,9 @@ class HostMemory:
         """Nothing to do: it is there."""
 
     def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
-        found = [None if block is None else arrays_in(mapped(block), plan) for block in blocks]
-        return _HostSource(self._arrays, found)
+        memory = [None if block is None else mapped(block) for block in blocks]
+        found = [None if one is None else arrays_in(one, plan) for one in memory]
+        return _HostSource(self._arrays, found, [one for one in memory if one is not None])
 
     def arena(self, name: str, size: int) -> Arena:
         arena = Arena(name, size)
@@ -57,22 +64,25 @@ class _HostSource:
     why: str | None = None
 
     def __init__(
-        self, into: Mapping[str, Array], found: Sequence[Mapping[str, Array] | None]
+        self,
+        into: Mapping[str, Array],
+        found: Sequence[Mapping[str, Array] | None],
+        memory: Sequence[mmap.mmap],
     ) -> None:
-        self._into, self._found = into, found
+        self._into, self._found, self._memory = into, found, memory
 
     def distance(self, holder: int) -> float:
         return math.inf if self._found[holder] is None else 0.0
 
-    def copy(self, moves: Sequence[Move], threads: int) -> None:
-        with ThreadPoolExecutor(threads) as pool:
-            copies = [
-                pool.submit(np.copyto, *pair)
-                for move in moves
-                for pair in _chunks(self._into[move.name][move.piece.mine], self._source(move))
-            ]
-        for copy in copies:
-            copy.result()
+    def prepared(self, moves: Sequence[Move], threads: int) -> Callable[[], None]:
+        pairs = ((self._into[m.name][m.piece.mine], self._source(m)) for m in moves)
+        shares = _shared_out([chunk for pair in pairs for chunk in _chunks(*pair)], threads)
+
+        def copy() -> None:
+            _copy_with_threads(shares)
+            shares.clear()  # its views would keep the blocks
+
+        return copy
 
     def _source(self, move: Move) -> Array:
         found = self._found[move.piece.holder]
@@ -80,10 +90,44 @@ class _HostSource:
         return found[move.name][move.piece.theirs]
 
     def close(self) -> None:
+        """Let go of the blocks beside what comes next: a gigabyte takes a fifth of a second."""
         self._found = ()
+        threading.Thread(target=_unmap, args=(self._memory,)).start()
 
 
-def _chunks(into: Array, source: Array) -> Iterator[tuple[Array, Array]]:
+def _shared_out(chunks: Sequence[Copy], threads: int) -> list[list[Copy]]:
+    """Return lists of copies that are as long as each other, no more than are worth a thread."""
+    total = sum(into.nbytes for into, _ in chunks)
+    count = max(1, min(threads, total // _CHUNK))
+    shares: list[list[Copy]] = [[] for _ in range(count)]
+    before = 0
+    for chunk in chunks:
+        shares[min(before * count // max(total, 1), count - 1)].append(chunk)
+        before += chunk[0].nbytes
+    return shares
+
+
+def _copy_with_threads(shares: Sequence[Sequence[Copy]]) -> None:
+    first, *rest = shares
+    with ThreadPoolExecutor(len(shares)) as pool:
+        others = [pool.submit(_copy_all, share) for share in rest]
+        _copy_all(first)
+        for other in others:
+            other.result()
+
+
+def _copy_all(copies: Iterable[Copy]) -> None:
+    for into, source in copies:
+        np.copyto(into, source)
+
+
+def _unmap(memory: Iterable[mmap.mmap]) -> None:
+    for block in memory:
+        with suppress(BufferError):  # where a copy failed, a view is left; it goes with the block
+            block.close()
+
+
+def _chunks(into: Array, source: Array) -> Iterator[Copy]:
     """Yield both in slices along the first dimension that are small enough to share out."""
     if into.ndim == 0 or into.nbytes <= _CHUNK:
         yield into, source

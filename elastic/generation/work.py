@@ -24,7 +24,7 @@ from tensoropt.elastic.generation.messages import (
 )
 from tensoropt.elastic.generation.reports import Reports
 from tensoropt.elastic.generation.snapshot import Snapshots
-from tensoropt.elastic.generation.take import Holders, take_from
+from tensoropt.elastic.generation.take import Taking
 from tensoropt.runtime.device.provider import MemoryMeter
 from tensoropt.runtime.device.providers import provider_of
 from tensoropt.runtime.launch.link import LauncherLink
@@ -94,7 +94,7 @@ class _Generation:
         self._job, self._trainer, self._comm = job, trainer, comm
         self._state, self._threads = state, threads
         self._phase, self._error = "ready", None
-        self._holders: Holders | None = None
+        self._taking: Taking | None = None
         self._reports = Reports(comm.rank)
         self._start = Progress()
         self._channel = Channel(job.address, bytes.fromhex(job.key), self._hello)
@@ -149,24 +149,27 @@ class _Generation:
         return order
 
     def _map(self, order: Message) -> None:
-        """Have the memory that the state will come from at hand before anything stands still."""
+        """Have all at hand that the state is copied from before anything stands still."""
         try:
-            self._holders = Holders.of(order, self._state)
+            self._taking = self._taking_of(order)
         except UserError:
-            self._holders = None  # they have died: the coordinator knows better by now
+            self._taking = None  # they have died: the coordinator knows better by now
             self._enter("mapped")
             return
-        source = self._holders.source
+        source = self._taking.source
         self._enter("mapped", moved_by=source.moved_by, why=source.why)
+
+    def _taking_of(self, order: Message) -> Taking:
+        return Taking(order, self._trainer.held, self._state, self._threads)
 
     def _take(self, order: Message) -> None:
         """Take the state over from the memory of others, which the job made known before."""
         start = time.monotonic()
-        if self._holders is None or self._holders.facts["blocks"] != order["blocks"]:
-            self._holders = Holders.of(order, self._state)
-        moved = take_from(self._holders, self._trainer.held, self._threads)
-        moved_by, self._holders = self._holders.source.moved_by, None
-        self._begin(Progress(**order["progress"]), moved, moved_by, start)
+        taking, self._taking = self._taking, None
+        if taking is None or taking.facts["blocks"] != order["blocks"]:
+            taking = self._taking_of(order)
+        taking.run()
+        self._begin(Progress(**order["progress"]), taking.bytes, taking.source.moved_by, start)
 
     def _load(self, order: Message) -> None:
         """Read the state from a checkpoint, or from what the family starts from."""
