@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from tensoropt.elastic.family.family import FamilyPlan
 __all__ = ["Switch", "advice"]
 
 _NO_MEMORY = re.compile(r"no \d+ bytes|out of memory|failed to allocate memory", re.IGNORECASE)
-_STEPS_AFTER = 2  # the first one, and one to compare it with
+_STEPS_AFTER = 4  # the first one, and some to compare it with
 
 
 @dataclass
@@ -49,11 +50,11 @@ class Switch:
         """Return what the switch came to, after at least one step.
 
         The stall is the time from the end of the last step before to the start of the first one
-        after, and by how much that one was slower than the next.
+        after, and by how much that one was slower than those that follow.
         """
         first = self._after[0]
         started_at = first["end_at"] - first["time_s"]
-        usual_s = self._after[1]["time_s"] if len(self._after) > 1 else first["time_s"]
+        usual_s = statistics.median(row["time_s"] for row in self._after[1:] or [first])
         phases = {
             "stop": self.stood_at - self.stopped_at,
             "move": self.taken_at - self.stood_at,
