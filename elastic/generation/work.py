@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["run_generation"]
 
 _LOOK_S = 1.0  # between two looks at whether there is a coordinator
+_LEAVING = 19  # how nice a rank is to those that go on, while its memory is given back
 
 
 def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> TrainResult:
@@ -140,6 +141,7 @@ class _Generation:
                 error, is_over = self._train()
                 if is_over:
                     return self._finish(error, memory, graphs)
+        os.nice(_LEAVING)
         return self._result(None)
 
     def _next(self) -> Message:
