@@ -49,7 +49,7 @@ def run_curve(subject: Subject, steps: int, switches: Mapping[int, str], folder:
     place = folder / "reads"
     given = environment(subject, place, _PACE_S)
     (place / HOLD).touch()
-    with elastic_job(subject, f"curve-{subject.name}", steps, 1, given, **_OPTIONS) as client:
+    with elastic_job(subject, f"curve-{subject.name}", steps, 1, given, **_OPTIONS) as (client, _):
         ride = _Ride(client, place / HOLD)
         ride.look()
         for step, plan in switches.items():

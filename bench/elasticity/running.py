@@ -62,8 +62,10 @@ def elastic_job(
     devices: int,
     given: Mapping[str, str],
     **options: Any,
-) -> Iterator[Client]:
+) -> Iterator[tuple[Client, int]]:
     """Run a job under a coordinator of its own; it trains when this yields, and ends after it.
+
+    Yields its client, and the process of its coordinator.
 
     Jobs live in $TENSOROPT_JOBS; ``given`` is the `environment`.
     """
@@ -71,7 +73,7 @@ def elastic_job(
     command += ["--devices", str(devices), *_training(subject, steps, options)]
     process = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL)
     try:
-        yield _client(name, process)
+        yield _client(name, process), process.pid
     finally:
         with suppress(UserError):
             Client(name).stop(wait=False)

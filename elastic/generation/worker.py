@@ -17,9 +17,14 @@ __all__ = ["WORKER"]
 
 
 def _check(job: GenerationJob) -> Plan:
-    """Return the plan, after looking at what may have changed since the job began."""
+    """Return the plan, after looking at what may have changed since the job began.
+
+    Its plan.json is the one that the family lists, which was checked when that was written: to hold
+    it against its schema again would take a quarter of what it takes to get ready.
+    """
     check_provider(job)
-    plan = TrainingPlan.of(Plan.load(job.plan))
+    plan = TrainingPlan.of(Plan.read(job.plan))
+    plan.plan.check_files()
     open_dataset(str(job.data), plan.plan.inputs, plan.batch, job.shuffle)
     return plan.plan
 

@@ -68,7 +68,7 @@ class Plan:
         plan = _with_place(folder / "plan.json", lambda: _build(folder, document))
         _check_counts(plan)
         _check_digest(plan)
-        _check_files(plan)
+        plan.check_files()
         return plan
 
     @classmethod
@@ -85,6 +85,18 @@ class Plan:
     def is_quantised(self) -> bool:
         """Whether an operator rounds what was computed to 8 bits."""
         return any(_ROUNDS.match(row["op"]) for row in self.document["strategies"])
+
+    def check_files(self) -> None:
+        """Raise `UserError` unless every file of the plan is the one that was written."""
+        for name, expected in self.files.items():
+            path = _inside(self.folder, name)
+            if not path.is_file():
+                raise UserError(f"{self.folder}: {name} is missing")
+            if sha256_of(path) != expected:
+                raise UserError(
+                    f"{self.folder}: {name} was changed after the plan was written, "
+                    f"expected sha256 {expected}, got: {sha256_of(path)}"
+                )
 
     def check_model(self, model: Path) -> None:
         """Raise `UserError` unless ``model`` is the file the plan was made from."""
@@ -187,18 +199,6 @@ def _check_digest(plan: Plan) -> None:
             f"{expected}, got: {found} (to use an edited plan, compile it: tensoropt-opt MODEL "
             f"--strategies {plan.folder / 'plan.json'} -o NEW)"
         )
-
-
-def _check_files(plan: Plan) -> None:
-    for name, expected in plan.files.items():
-        path = _inside(plan.folder, name)
-        if not path.is_file():
-            raise UserError(f"{plan.folder}: {name} is missing")
-        if sha256_of(path) != expected:
-            raise UserError(
-                f"{plan.folder}: {name} was changed after the plan was written, "
-                f"expected sha256 {expected}, got: {sha256_of(path)}"
-            )
 
 
 def _inside(folder: Path, name: str) -> Path:

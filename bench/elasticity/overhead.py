@@ -1,0 +1,139 @@
+"""What a coordinator, and snapshots, add to a step: the ways to train take turns of a second.
+
+All run at once, but only one of them is let go on at a time: what else the machine does hits all of
+them alike. Processor time is that of all processes of a way, its coordinator included.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticity.running import elastic_job, environment, plain_command, wait_until
+from elasticity.source import reads_of
+from elasticity.subjects import Subject
+
+__all__ = ["SNAPSHOT_EVERY", "WAYS", "Way", "added", "measure_overhead"]
+
+WAYS = ("tensoropt-run", "coordinator", "with snapshots")
+SNAPSHOT_EVERY = 5
+"""Steps: often, so that every turn has several; what they add is said of one in 50 steps."""
+
+_STEPS = 1_000_000  # more than any run takes
+_TURN_S = 1.5
+_FIRST = 2  # steps of a turn that are not looked at: one was under way
+_LOOKED_AT = 3  # steps that every rank has taken before the turns begin
+
+
+@dataclass
+class Way:
+    """Turns of one way to train: seconds per step of each turn, and of the processor overall."""
+
+    pids: Sequence[int]
+    root: int
+    record: Path
+    turns_s: list[float] = field(default_factory=list)
+    steps: int = 0
+    cpu_s: float = 0.0
+
+    def turn(self) -> None:
+        """Let this way go on for a while."""
+        before, start = _cpu_s(self.root), time.monotonic()
+        self.signal(signal.SIGCONT)
+        time.sleep(_TURN_S)
+        self.signal(signal.SIGSTOP)
+        times = [read.time for read in reads_of(self.record) if read.time >= start]
+        self.steps, self.cpu_s = self.steps + len(times), self.cpu_s + _cpu_s(self.root) - before
+        times = times[_FIRST:]
+        if len(times) > 1:
+            self.turns_s.append((times[-1] - times[0]) / (len(times) - 1))
+
+    def signal(self, number: int) -> None:
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def measure_overhead(subject: Subject, plan: str, rounds: int, folder: Path) -> dict[str, Way]:
+    """Let all `WAYS` to train a plan take turns, ``rounds`` times; each rank has one thread."""
+    with ExitStack() as stack:
+        ways: dict[str, Way] = {}
+        for number, name in enumerate(WAYS):
+            place = folder / f"way{number}"
+            root = stack.enter_context(_started(subject, plan, name, place))
+            ways[name] = way = _found(root, subject.family.plan(plan).devices, place)
+            stack.callback(way.signal, signal.SIGCONT)
+            way.signal(signal.SIGSTOP)
+        for _ in range(rounds):
+            for way in ways.values():
+                way.turn()
+    return ways
+
+
+@contextmanager
+def _started(subject: Subject, plan: str, name: str, place: Path) -> Iterator[int]:
+    """Run one way to train, which ends after this; yields the process that began it."""
+    given = environment(subject, place)
+    if name == WAYS[0]:
+        command = plain_command(subject, plan, _STEPS, place.with_suffix(".jsonl"), threads=1)
+        process = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL)
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait()
+        return
+    every = SNAPSHOT_EVERY if name == WAYS[2] else 0
+    options = {"plan": plan, "threads": 1, "snapshot_every": every}
+    devices = subject.family.plan(plan).devices
+    job = f"overhead-{place.name}"
+    with elastic_job(subject, job, _STEPS, devices, given, **options) as (_, pid):
+        yield pid
+
+
+def _found(root: int, ranks: int, place: Path) -> Way:
+    """Wait until all ranks train, and return them."""
+
+    def training() -> list[Path]:
+        return [path for path in place.iterdir() if len(reads_of(path)) > _LOOKED_AT]
+
+    wait_until(lambda: len(training()) == ranks)
+    paths = training()
+    return Way([int(path.name) for path in paths], root, paths[0])
+
+
+def _cpu_s(root: int) -> float:
+    """Return the processor time of a process and all that it began, in seconds."""
+    return sum(map(_own_cpu_s, _descendants(root)))
+
+
+def _descendants(root: int) -> Iterator[int]:
+    yield root
+    for path in Path(f"/proc/{root}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in path.read_text().split():
+                yield from _descendants(int(child))
+
+
+def _own_cpu_s(pid: int) -> float:
+    total = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):
+            total += int(path.read_text().split()[0])
+    return total / 1e9
+
+
+def added(ways: Mapping[str, Way], name: str, *, cpu: bool) -> float:
+    """Return what part of a step a way adds to that of tensoropt-run."""
+    way, plain = ways[name], ways[WAYS[0]]
+    if cpu:
+        return (way.cpu_s / way.steps) / (plain.cpu_s / plain.steps) - 1
+    pairs = zip(way.turns_s, plain.turns_s, strict=False)
+    return statistics.median(a / b for a, b in pairs) - 1
