@@ -17,6 +17,8 @@
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make house   counts of the code: Any per 1,000 lines, comments, lengths of functions, CHECKs
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
+#   make bench-elastic   stalls of elastic jobs, what a coordinator costs, and the curve of the loss (long;
+#                    ARGS: parts, --rounds, --write)
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
 #   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
 #                    ARGS: --trace FILE, --stall S, --write)
@@ -59,7 +61,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-profile bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-elastic bench-profile bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy
 
 all: build
 
@@ -190,6 +192,9 @@ sweep-train: build
 
 bench-train: build
 	$(BIN)/python bench/train_step.py
+
+bench-elastic: build
+	$(BIN)/python bench/elastic_jobs.py $(ARGS)
 
 bench-profile: build
 	$(BIN)/python bench/profile_accuracy.py

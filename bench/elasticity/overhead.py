@@ -1,4 +1,4 @@
-"""What a coordinator, and snapshots, add to a step: the ways to train take turns of a second.
+"""What a coordinator, and snapshots, add to a step: the ways to train take turns of some steps.
 
 All run at once, but only one of them is let go on at a time: what else the machine does hits all of
 them alike. Processor time is that of all processes of a way, its coordinator included.
@@ -27,33 +27,38 @@ SNAPSHOT_EVERY = 5
 """Steps: often, so that every turn has several; what they add is said of one in 50 steps."""
 
 _STEPS = 1_000_000  # more than any run takes
-_TURN_S = 1.5
+_TURN = 10  # steps at least
+_TURN_S = 0.5  # at least
 _FIRST = 2  # steps of a turn that are not looked at: one was under way
 _LOOKED_AT = 3  # steps that every rank has taken before the turns begin
 
 
 @dataclass
 class Way:
-    """Turns of one way to train: seconds per step of each turn, and of the processor overall."""
+    """Turns of one way to train: seconds per step, elapsed and of processors, and the steps."""
 
     pids: Sequence[int]
     root: int
     record: Path
     turns_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
     steps: int = 0
-    cpu_s: float = 0.0
 
     def turn(self) -> None:
         """Let this way go on for a while."""
         before, start = _cpu_s(self.root), time.monotonic()
         self.signal(signal.SIGCONT)
         time.sleep(_TURN_S)
+        wait_until(lambda: len(self._since(start)) >= _TURN)
         self.signal(signal.SIGSTOP)
-        times = [read.time for read in reads_of(self.record) if read.time >= start]
-        self.steps, self.cpu_s = self.steps + len(times), self.cpu_s + _cpu_s(self.root) - before
+        times = self._since(start)
+        self.steps += len(times)
+        self.cpu_s.append((_cpu_s(self.root) - before) / len(times))
         times = times[_FIRST:]
-        if len(times) > 1:
-            self.turns_s.append((times[-1] - times[0]) / (len(times) - 1))
+        self.turns_s.append((times[-1] - times[0]) / (len(times) - 1))
+
+    def _since(self, start: float) -> list[float]:
+        return [read.time for read in reads_of(self.record) if read.time >= start]
 
     def signal(self, number: int) -> None:
         for pid in self.pids:
@@ -133,7 +138,5 @@ def _own_cpu_s(pid: int) -> float:
 def added(ways: Mapping[str, Way], name: str, *, cpu: bool) -> float:
     """Return what part of a step a way adds to that of tensoropt-run."""
     way, plain = ways[name], ways[WAYS[0]]
-    if cpu:
-        return (way.cpu_s / way.steps) / (plain.cpu_s / plain.steps) - 1
-    pairs = zip(way.turns_s, plain.turns_s, strict=False)
+    pairs = zip(*((w.cpu_s if cpu else w.turns_s) for w in (way, plain)), strict=True)
     return statistics.median(a / b for a, b in pairs) - 1
