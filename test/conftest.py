@@ -1,6 +1,7 @@
 """Lets the tests of a folder import the helpers beside them; helpers have names of their own.
 
-Examples of hypothesis may take their time to be drawn: other work may be on the machine.
+Examples of hypothesis may take their time, to be drawn and to run: other work may be on the
+machine.
 
 A shell has what it starts in the background ignore Ctrl-C, nohup the end of the terminal, and so
 does all that this starts in turn: tests of these signals need them back.
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("shared", suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
 os.environ["TENSOROPT_SECRET"] = "a secret of all the ranks of tests"

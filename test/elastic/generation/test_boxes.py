@@ -6,14 +6,13 @@ import math
 
 import numpy as np
 from drawn_layouts import changes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.elastic.generation.boxes import pieces_of
 from tensoropt.runtime.plan.layout import Layout
 
 
-@settings(deadline=None)
 @given(changes())
 def test_the_pieces_are_the_part_and_each_element_is_copied_once(change):
     shape, held, wanted = change
@@ -29,7 +28,6 @@ def test_the_pieces_are_the_part_and_each_element_is_copied_once(change):
         assert copied == mine.size
 
 
-@settings(deadline=None)
 @given(changes(), st.integers(0, 3))
 def test_the_nearest_of_several_holders_is_asked(change, near):
     shape, held, wanted = change
