@@ -185,7 +185,8 @@ fuzz-damage: build
 
 sweep: build
 	$(BIN)/python test/sweeps/sweep.py
-	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/importer test/cli/test_spoilt_plans.py
+	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/importer test/cli/test_spoilt_plans.py \
+	    test/search
 
 sweep-train: build
 	$(BIN)/python test/sweeps/sweep_train.py

@@ -5,7 +5,7 @@ from __future__ import annotations
 import brute
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.search.engine import ft
@@ -18,7 +18,7 @@ TIGHT = 1500.0  # bytes: a table of six by six does not fit
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1]))
-@settings(max_examples=500, deadline=None)
+@brute.examples(150)
 def test_parts_give_the_enumerated_frontier(seed: int, epsilon: float) -> None:
     problem = brute.random_problem(np.random.default_rng(seed))
     want = brute.pareto(*brute.enumerate_costs(problem))

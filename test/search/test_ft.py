@@ -8,7 +8,7 @@ from pathlib import Path
 import brute
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.cli.instance import load_instance
@@ -20,8 +20,8 @@ from tensoropt.compiler.support.errors import UserError
 CLOSE = 1e-9
 INSTANCES = Path(__file__).parent / "instances"
 seeds = st.integers(0, 2**32 - 1)
-many = settings(max_examples=1200, deadline=None)
-some = settings(max_examples=500, deadline=None)
+many = brute.examples(300)
+some = brute.examples(150)
 
 
 def _problem(seed: int) -> tuple[Problem, list[tuple[float, float]]]:
