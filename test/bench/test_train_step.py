@@ -11,7 +11,7 @@ from train_step import ratios, time_model
 
 
 def test_all_ways_take_turns(tmp_path: Path) -> None:
-    medians = time_model("cnn", TRAINED["cnn"], 2, steps=5, rounds=1, folder=tmp_path)
+    medians = time_model("gpt2", TRAINED["gpt2"], 2, steps=5, rounds=1, folder=tmp_path)
     assert list(medians) == ["fastest", "batch", "DDP"]
     assert all(len(turns) == 1 and turns[0] > 0 for turns in medians.values())
     assert ratios(medians)["DDP"] == 1
@@ -23,5 +23,5 @@ def test_ratios_are_of_medians() -> None:
 
 
 def test_ranks_hold_what_was_predicted(tmp_path: Path) -> None:
-    found = measure(Case("cnn", tmp_path, steps=2), 2, ["zero 1"])
+    found = measure(Case("gpt2", tmp_path, steps=2), 2, ["zero 1"])
     assert memory_error(found["zero 1"]) < 0.02

@@ -16,7 +16,7 @@ from fuzz.gradients.trial import FAILED, PASSED, REFUSED, UNFIT, WEAK, try_graph
 
 from tensoropt.compiler.training.gradients import registry
 
-SAMPLE = range(40)
+SAMPLE = range(20)
 W = np.array([[0.5, -1.0, 2.0]], np.float32)
 
 
@@ -78,12 +78,12 @@ def test_a_sample() -> None:
 
 def test_a_sample_on_ranks() -> None:
     tried = 0
-    for seed in SAMPLE[:8]:
+    for seed in SAMPLE[:4]:
         whole = random_graph(seed)
         if can_run(whole):
             outcome, tried = try_ranks(whole, seed), tried + 1
             assert outcome.kind == PASSED, f"seed {seed}: {outcome.why}"
-    assert tried > len(SAMPLE) // 10
+    assert tried > 1
 
 
 def test_the_command_ends_in_one_line(
