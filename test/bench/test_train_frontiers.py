@@ -25,7 +25,7 @@ def _compiled(name: str) -> Compiled:
     return compile_step(name, sizes, Mesh((DEVICES,)), load_device("h200"), options)
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", [name for name in SIZES if name != "inception_v3"])
 def test_steps_compile_to_a_frontier(name: str) -> None:
     held = _compiled(name)
     for point in held.picks.values():

@@ -35,13 +35,13 @@ def named(*names: str) -> list[NodeTest]:
 
 
 def test_a_sample_passes() -> None:
-    sample = [test for test in passing() if len(test.operators) == 1][::36]
+    sample = [test for test in passing() if len(test.operators) == 1][::72]
     verdicts = prove([*sample, *named("test_softmax_example_expanded", "test_loop13_seq")])
-    assert len({operator for test in sample for operator in test.operators}) >= 30
+    assert len({operator for test in sample for operator in test.operators}) >= 15
     assert {v.test: v.failures for v in verdicts if v.failures} == {}
     assert len(verdicts) == 2 * (len(sample) + 2)
     table = Table.of(sample, verdicts)
-    assert sum(len(row.splits) for row in table.rows.values()) > 100
+    assert sum(len(row.splits) for row in table.rows.values()) > 50
     assert all(row.passed == row.offered for row in table.rows.values())
 
 

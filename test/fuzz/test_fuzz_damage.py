@@ -12,7 +12,7 @@ from fuzz_damage import Case, compile_all, damaged
 
 
 def test_a_sample_is_refused_or_compiled() -> None:
-    cases = list(damaged(120, seed=11))
+    cases = list(damaged(60, seed=11))
     failures = [failure for failure in compile_all(cases) if failure is not None]
     assert not failures, "\n".join(f"{f.case.name}: {f.what}" for f in failures)
 

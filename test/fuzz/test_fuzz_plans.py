@@ -34,10 +34,10 @@ g (float[4,8] x, float[8,4] w) => (float[4,4] z, float[4,8] u) {
 
 def test_a_sample_of_random_graphs_is_right(tmp_path: Path) -> None:
     """`make fuzz-plans` runs as many more as wanted."""
-    report = fuzz_plans.sweep(range(100), 2, jobs=1, folder=tmp_path)
+    report = fuzz_plans.sweep(range(50), 2, jobs=1, folder=tmp_path)
     assert report.findings == {}
-    assert report.graphs >= 95
-    assert len(report.operators) > 100
+    assert report.graphs >= 47
+    assert len(report.operators) > 80
 
 
 def test_a_case_is_the_same_for_the_same_seed() -> None:

@@ -12,17 +12,18 @@ from train_plans import PLANS, plans, write_plan
 from train_runs import difference, run_plan
 from wanted import steps
 
-SAMPLE = [("gpt2", 2), ("cnn", 4)]
-ALL = [(name, devices) for name in TRAINED for devices in (2, 4)]
-NAMES = [*(PLANS if FULL else ["zero 3"]), "random 0"]
+SAMPLE = [("gpt2", 2, ["zero 3"]), ("cnn", 4, ["random 0"])]
+ALL = [(name, devices, [*PLANS, "random 0"]) for name in TRAINED for devices in (2, 4)]
 STEPS = 4
 
 
-@pytest.mark.parametrize(("name", "devices"), ALL if FULL else SAMPLE)
-def test_losses_are_those_of_one_device(name: str, devices: int, log: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "devices", "names"), ALL if FULL else SAMPLE)
+def test_losses_are_those_of_one_device(
+    name: str, devices: int, names: list[str], log: Path, tmp_path: Path
+) -> None:
     case = Case(name, tmp_path, steps=STEPS)
     expected = case.one_device().losses
-    for plan in plans(case.path, case.recipe, devices, NAMES):
+    for plan in plans(case.path, case.recipe, devices, names):
         folder = write_plan(case.path, plan, tmp_path / "plans")
         here = log / plan.name.replace(" ", "-")
         run = trained(case, folder, here)
