@@ -145,7 +145,7 @@ lint-workflows: build
 	$(BIN)/zizmor --quiet --offline --no-progress .github
 
 typecheck: build
-	$(BIN)/mypy $(ROOMS:%=-p tensoropt.%)
+	$(BIN)/mypy --num-workers 2 $(ROOMS:%=-p tensoropt.%)
 
 docs: reference site
 
