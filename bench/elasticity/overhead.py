@@ -98,7 +98,7 @@ def _started(subject: Subject, plan: str, name: str, place: Path) -> Iterator[in
     every = SNAPSHOT_EVERY if name == WAYS[2] else 0
     options = {"plan": plan, "threads": 1, "snapshot_every": every}
     devices = subject.family.plan(plan).devices
-    job = f"overhead-{place.name}"
+    job = f"overhead-{subject.name}-{place.name}"
     with elastic_job(subject, job, _STEPS, devices, given, **options) as (_, pid):
         yield pid
 

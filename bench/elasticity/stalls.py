@@ -63,7 +63,8 @@ def measure_stalls(subject: Subject, rounds: int, folder: Path) -> list[Move]:
     pairs = list(zip(("1", *MOVES), MOVES, strict=False))
     found: list[dict[str, list[Stall]]] = [{"live": [], "stop-resume": []} for _ in pairs]
     given = environment(subject, folder / "reads")
-    with elastic_job(subject, "stalls", _STEPS, 1, given, snapshot_every=0) as (client, _):
+    name = f"stalls-{subject.name}"
+    with elastic_job(subject, name, _STEPS, 1, given, snapshot_every=0) as (client, _):
         for _ in range(rounds):
             for method in ("live", "stop-resume"):
                 for (_, after), stalls in zip(pairs, found, strict=True):

@@ -42,7 +42,7 @@ SWITCHED: Mapping[str, Recipe] = {
     ),
 }
 LARGE: Mapping[str, Recipe] = {
-    "gpt2, 1 GB": Recipe(
+    "gpt2-1GB": Recipe(
         Gpt(layers=7, width=1024, heads=16, vocabulary=512, sequence=4, batch=4, dtype="float32"),
         "adamw",
         64,
