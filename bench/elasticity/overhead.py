@@ -20,7 +20,7 @@ from elasticity.running import elastic_job, environment, plain_command, wait_unt
 from elasticity.source import reads_of
 from elasticity.subjects import Subject
 
-__all__ = ["SNAPSHOT_EVERY", "WAYS", "Way", "added", "measure_overhead"]
+__all__ = ["SNAPSHOT_EVERY", "WAYS", "Way", "added", "measure_overhead", "quartiles"]
 
 WAYS = ("tensoropt-run", "coordinator", "with snapshots")
 SNAPSHOT_EVERY = 5
@@ -136,7 +136,16 @@ def _own_cpu_s(pid: int) -> float:
 
 
 def added(ways: Mapping[str, Way], name: str, *, cpu: bool) -> float:
-    """Return what part of a step a way adds to that of tensoropt-run."""
-    way, plain = ways[name], ways[WAYS[0]]
-    pairs = zip(*((w.cpu_s if cpu else w.turns_s) for w in (way, plain)), strict=True)
-    return statistics.median(a / b for a, b in pairs) - 1
+    """Return what part of a step a way adds to that of tensoropt-run, turn by turn."""
+    return statistics.median(_ratios(ways, name, cpu=cpu)) - 1
+
+
+def quartiles(ways: Mapping[str, Way], name: str) -> tuple[float, float]:
+    """Return between what the middle half of turns lies that `added` is the median of, elapsed."""
+    low, _, high = statistics.quantiles(_ratios(ways, name, cpu=False), n=4)
+    return low - 1, high - 1
+
+
+def _ratios(ways: Mapping[str, Way], name: str, *, cpu: bool) -> list[float]:
+    way, plain = (w.cpu_s if cpu else w.turns_s for w in (ways[name], ways[WAYS[0]]))
+    return [a / b for a, b in zip(way, plain, strict=True)]
