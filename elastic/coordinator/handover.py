@@ -142,8 +142,8 @@ class HandOver:
         before, self._job.current, self._job.next = self._job.current, generation, None
         self._job.saved.current = generation.number
         self._job.saved.write()
+        at = time.monotonic()  # the ranks may begin before the last of them is told
         generation.tell_all({"kind": "go"})
-        at = time.monotonic()
         if before is not None and not before.is_over:
             before.tell_all({"kind": "leave"})
         self._job.moved_at = at
