@@ -77,7 +77,7 @@ endef
 $(PRODUCT) $(TOOLS) $(GPU_TOOLS): $(NATIVE)
 	$(ENVIRONMENT)
 	@echo "installing .[$(EXTRAS)] into $(@D)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(HOW) --editable '.[$(EXTRAS)]'
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(HOW) --editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(BUILDERS): pyproject.toml
