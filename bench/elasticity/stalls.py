@@ -74,13 +74,13 @@ def measure_stalls(subject: Subject, rounds: int, folder: Path) -> list[Move]:
 
 def _switch(client: Client, subject: Subject, name: str, method: str) -> Stall:
     _settle(client)
-    start = client.status()
+    generation, step = client.status().generation, client.steps(0)[-1].step
     devices = subject.family.plan(name).devices
     result = client.scale(devices, plan=name, method=method)
     after_s = _settle(client)
-    rows = [row for row in client.steps(0) if row.generation == start.generation]
-    quiet = [r.time_s for r in rows if r.step <= start.step][_WARM:]
-    meanwhile = [r.time_s for r in rows if r.step > start.step]
+    rows = [row for row in client.steps(0) if row.generation == generation]
+    quiet = [r.time_s for r in rows if r.step <= step][_WARM:]
+    meanwhile = [r.time_s for r in rows if r.step > step]
     before_s = statistics.median(quiet)
     return Stall(result, before_s, statistics.median(meanwhile or [before_s]), after_s)
 
