@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 __all__ = [
     "METHODS",
+    "OVER",
     "STATES",
     "Event",
     "JobControl",
@@ -27,6 +28,9 @@ State = Literal[
 STATES: tuple[State, ...] = State.__args__  # type: ignore[attr-defined]
 """The first five are those of a job that lives: *preparing* trains while the next generation gets
 ready, *switching* hands its state over, *recovering* has lost a generation."""
+
+OVER: tuple[State, ...] = STATES[5:]
+"""Those of a job that does not go on."""
 
 METHODS = ("live", "stop-resume")
 """How a job changes its devices: from memory to memory, or by a checkpoint on disk."""

@@ -15,15 +15,15 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.elastic.control import Event, JobStatus, StepRow
+from tensoropt.elastic.control import OVER, Event, JobStatus, StepRow
 from tensoropt.elastic.records import event_from, facts_of, json_line, status_from, step_from
 from tensoropt.elastic.rows import Rows
 from tensoropt.runtime.support.errors import UserError, did_you_mean
+from tensoropt.runtime.support.files import replace_private
 
 __all__ = [
     "OUTPUT_BYTES",
@@ -42,7 +42,6 @@ OUTPUT_BYTES = 1 << 16
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _LOCK_S = 1.0  # who asks whether a job lives holds its lock for a moment
-_ALIVE = ("starting", "training", "preparing", "switching", "recovering")
 
 
 @dataclass(frozen=True)
@@ -273,7 +272,7 @@ class JobFolder:
             status = status_from(self._read("status.json"))
         except FileNotFoundError:
             return None
-        if status.state in _ALIVE and not self.is_alive():
+        if status.state not in OVER and not self.is_alive():
             return replace(status, state="failed", error="the coordinator died")
         return status
 
@@ -311,14 +310,7 @@ class JobFolder:
             raise UserError(f"job '{self.name}': {_difference(before, asked)} ({self.path})")
 
     def _write(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Replace a file as a whole, its owner's alone: who reads sees the old one or the new."""
-        aside = self.path / f".{name}.tmp"
-        with suppress(FileNotFoundError):
-            aside.unlink()
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json_line(facts))
-        aside.replace(self.path / name)
+        replace_private(self.path / name, json_line(facts))
 
     def _read(self, name: str) -> dict[str, Any]:
         path = self.path / name

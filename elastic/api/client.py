@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from tensoropt.elastic.api.http import Http, NoAnswerError
 from tensoropt.elastic.control import (
+    OVER,
     Event,
     JobStatus,
     ProfileRow,
@@ -30,7 +31,6 @@ __all__ = ["Client", "PendingSwitch"]
 _WAIT_S = 30.0
 _GONE_S = 3.0
 _LOOK_S = 0.05
-_ENDS = ("ended", "stopped", "failed")
 _Answer = TypeVar("_Answer")
 
 
@@ -66,10 +66,10 @@ class Client:
         last = ""
         while True:
             try:
-                is_over = self.status().state in _ENDS
+                is_over = self.status().state in OVER
                 events = self.events(after, wait_s=0.0 if is_over else _WAIT_S)
             except NoAnswerError:
-                if last in _ENDS:
+                if last in OVER:
                     return
                 raise
             for event in events:
@@ -128,7 +128,7 @@ class Client:
         ended = self._ask(lambda http: http.post("/v1/stop", wait_s=0.0))["ended"]
         while wait and not ended:
             try:
-                ended = self.status().state in _ENDS
+                ended = self.status().state in OVER
             except NoAnswerError:
                 return
             time.sleep(0.0 if ended else _LOOK_S)

@@ -15,14 +15,13 @@ from tensoropt.elastic.cli.report import (
     status_text,
     step_lines,
 )
-from tensoropt.elastic.control import JobStatus
+from tensoropt.elastic.control import OVER, JobStatus
 from tensoropt.elastic.records import facts_of
 from tensoropt.runtime.launch.link import clear_line, show_line
 
 __all__ = ["events", "log", "output", "profile", "status"]
 
 _LOOK_S = 0.5
-_ENDS = ("ended", "stopped", "failed")
 
 
 def status(arguments: argparse.Namespace, client: Client) -> None:
@@ -36,7 +35,7 @@ def _followed(client: Client, arguments: argparse.Namespace) -> JobStatus:
     """Show each change until the job has ended; returns where it is then."""
     shown = None
     try:
-        while (found := client.status()).state not in _ENDS:
+        while (found := client.status()).state not in OVER:
             if found != shown:
                 _show(found, arguments)
             shown = found

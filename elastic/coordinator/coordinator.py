@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -13,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tensoropt.elastic.control import (
+    OVER,
     Event,
     JobStatus,
     ProfileRow,
@@ -22,7 +22,7 @@ from tensoropt.elastic.control import (
 )
 from tensoropt.elastic.coordinator.generations import Generation, Rank
 from tensoropt.elastic.coordinator.handover import HandOver
-from tensoropt.elastic.coordinator.job import OVER, Job
+from tensoropt.elastic.coordinator.job import Job
 from tensoropt.elastic.coordinator.listener import Listener
 from tensoropt.elastic.coordinator.recovery import Recovery
 from tensoropt.elastic.coordinator.requests import begin_switch
@@ -240,7 +240,7 @@ class Coordinator:
         if rank.phase == "mapped":
             rank.why_not_device = message.get("why")
         if rank.phase == "taken":
-            rank.moved_bytes, rank.take_s = message["moved_bytes"], message["seconds"]
+            rank.moved_bytes = message["moved_bytes"]
         if rank.phase == "paused" and rank.number == 0:
             generation.progress = message["progress"]
         self._handover.advance(generation)
@@ -294,7 +294,7 @@ class Coordinator:
     def _end_all(self) -> None:
         living = [g for g in self._job.generations.values() if not g.is_over]
         for generation in living:
-            threading.Thread(target=generation.host.kill, daemon=True).start()
+            generation.end()
         deadline = time.monotonic() + _END_S
         while any(not g.is_over for g in living) and time.monotonic() < deadline:
             with suppress(queue.Empty):
@@ -317,7 +317,7 @@ class Coordinator:
         """End a generation that does not come further; what follows is as after a crash."""
         self._job.event("lost", f"generation {current.number} is ended: {why}")
         self._job.moved_at = time.monotonic()
-        threading.Thread(target=current.host.kill, daemon=True).start()
+        current.end()
 
     def _look_for_stragglers(self, current: Generation) -> None:
         found = self._stragglers.look(current.statuses())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections import deque
 from contextlib import suppress
@@ -41,7 +42,6 @@ class Rank:
     ahead_s: float
     own_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_OWN_TIMES))
     moved_bytes: int = 0
-    take_s: float = 0.0
     moved_by: Way = "memory"
     why_not_device: str | None = None
 
@@ -78,7 +78,6 @@ class Generation:
     started_at: float = field(default_factory=time.monotonic)
     ranks: dict[int, Rank] = field(default_factory=dict)
     progress: dict[str, Any] | None = None
-    mapped_at: float | None = None
     carrier: Carrier | None = None
     is_over: bool = False
 
@@ -95,6 +94,10 @@ class Generation:
     def tell_all(self, message: Message) -> None:
         for rank in sorted(self.ranks):
             self.tell(rank, message)
+
+    def end(self) -> None:
+        """Kill its processes, in a thread: that takes a while."""
+        threading.Thread(target=self.host.kill, daemon=True).start()
 
     def ask(self, what: int) -> None:
         """Have the ranks agree on ``what`` with their next step."""

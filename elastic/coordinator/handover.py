@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 from tensoropt.elastic.coordinator.generations import Generation
@@ -88,7 +87,7 @@ class HandOver:
         if failed is None:
             return None
         if not failed.is_over:
-            threading.Thread(target=failed.host.kill, daemon=True).start()
+            failed.end()
         giver = self._job.giver()
         if giver is not None:
             self._job.enter("training")

@@ -27,10 +27,7 @@ from tensoropt.elastic.rows import Rows
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.checkpoint import checkpoints_in
 
-__all__ = ["OVER", "Crashes", "Job"]
-
-OVER: tuple[State, ...] = ("ended", "stopped", "failed")
-"""The states of a job that does not go on."""
+__all__ = ["Crashes", "Job"]
 
 
 @dataclass
@@ -157,7 +154,6 @@ class Job:
             key=self.saved.key,
             grace_s=settings.grace_s,
             snapshot_every=settings.snapshot_every,
-            initial=str(self.family.initial),
         )
 
     def ended(self, number: int) -> Callable[[Outcome], None]:

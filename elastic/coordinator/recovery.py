@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
-from tensoropt.elastic.control import RefusedError
+from tensoropt.elastic.control import OVER, RefusedError
 from tensoropt.elastic.coordinator.generations import Generation
 from tensoropt.elastic.coordinator.handover import HandOver
-from tensoropt.elastic.coordinator.job import OVER, Job
+from tensoropt.elastic.coordinator.job import Job
 from tensoropt.elastic.family.family import FamilyPlan
 from tensoropt.runtime.support.errors import UserError
 
@@ -99,7 +98,7 @@ class Recovery:
             if number == self._job.saved.current:
                 self._job.current = found
             else:
-                threading.Thread(target=host.kill, daemon=True).start()
+                found.end()
         self._job.saved.generations = {
             str(n): self._job.saved.generations[str(n)] for n in self._job.generations
         }

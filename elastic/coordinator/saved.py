@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tensoropt.elastic.engines.keeper import write_aside
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.files import replace_private
 
 __all__ = ["Saved", "SavedGeneration"]
 
@@ -64,4 +64,4 @@ class Saved:
         """Write all of it down: it is in the file at the end."""
         facts = asdict(self)
         del facts["path"]
-        write_aside(self.path, facts)
+        replace_private(self.path, json.dumps(facts))

@@ -7,7 +7,6 @@ becomes, when the ranks have ended, how they did: ``result`` or ``error``.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from typing import Any
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.files import replace_private
 
-__all__ = ["GO", "main", "write_aside"]
+__all__ = ["GO", "main"]
 
 GO = b"go"
 """What a coordinator says that has written down where to find this process."""
@@ -27,7 +27,7 @@ def main(path: Path) -> None:
     if sys.stdin.buffer.read() != GO:
         return  # it died before it could: nobody would know of these ranks
     asked = json.loads(path.read_text(encoding="utf-8"))
-    write_aside(path, _outcome(asked))
+    replace_private(path, json.dumps(_outcome(asked)))
 
 
 def _outcome(asked: dict[str, Any]) -> dict[str, Any]:
@@ -40,15 +40,6 @@ def _outcome(asked: dict[str, Any]) -> dict[str, Any]:
         return {"error": str(error)}
     except Exception as error:
         return {"error": f"the launcher failed: {one_line(error)}"}
-
-
-def write_aside(path: Path, facts: dict[str, Any]) -> None:
-    """Replace the file at ``path``, its owner's alone, as a whole."""
-    aside = path.with_suffix(".tmp")
-    aside.unlink(missing_ok=True)
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(facts, file)
-    aside.replace(path)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.elastic.engines.engine import Carrier, Host, Outcome
-from tensoropt.elastic.engines.keeper import GO, write_aside
+from tensoropt.elastic.engines.keeper import GO
 from tensoropt.elastic.generation.arena import held_open
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.generation.messages import Message
 from tensoropt.elastic.generation.parts import Part, Parts
+from tensoropt.runtime.support.files import replace_private
 
 __all__ = ["LocalEngine"]
 
@@ -53,7 +54,7 @@ class LocalEngine:
     ) -> Host:
         path = folder / f"generation{job.generation}.json"
         asked = {"kind": job.kind, "job": asdict(job), "output": str(folder / "output.log")}
-        write_aside(path, asked)
+        replace_private(path, json.dumps(asked))
         environment = dict(os.environ)
         if self._provider == "cuda":
             numbers = (device.partition(":")[2] for device in devices)

@@ -15,8 +15,8 @@ class GenerationJob(TrainJob):
 
     The ranks meet the coordinator at ``address``, with ``key`` to prove that they are the job's.
     Without it for ``grace_s`` seconds they end, after a checkpoint. Every ``snapshot_every`` steps
-    they copy their state beside it, None: never. ``initial`` is what the family starts from. The
-    checkpoints are `TrainJob`'s; ``resume`` is not used: the coordinator says what to go on from.
+    they copy their state beside it, None: never. The checkpoints are `TrainJob`'s; ``resume`` is
+    not used: the coordinator says what to go on from.
     """
 
     kind = "generation"
@@ -25,4 +25,3 @@ class GenerationJob(TrainJob):
     key: str = field(default="", repr=False)
     grace_s: float = 60.0
     snapshot_every: int | None = None
-    initial: str = ""

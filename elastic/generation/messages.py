@@ -20,7 +20,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 __all__ = [
-    "CHECKPOINT",
     "NOTHING",
     "PAUSE",
     "PAUSE_ON_HOST",
@@ -36,8 +35,8 @@ __all__ = [
 Message = dict[str, Any]
 """``kind`` says what it is."""
 
-NOTHING, CHECKPOINT, PAUSE, PAUSE_ON_HOST, STOP = range(5)
-"""What ranks agree on with a step: nothing, a checkpoint, a hand-over, one by the host's memory
+NOTHING, PAUSE, PAUSE_ON_HOST, STOP = range(4)
+"""What ranks agree on with a step: nothing, a hand-over, one by the host's memory
 although the state is on a device, the end."""
 
 _PATIENCE_S = 10.0  # for the other side's part of a proof

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.generation.memories import memory_of
 from tensoropt.elastic.generation.memory import StateMemory, Way
 from tensoropt.elastic.generation.messages import (
-    CHECKPOINT,
     NOTHING,
     PAUSE,
     PAUSE_ON_HOST,
@@ -94,7 +92,7 @@ class _Generation:
     ) -> None:
         self._job, self._trainer, self._comm = job, trainer, comm
         self._state, self._threads = state, threads
-        self._phase, self._error = "ready", None
+        self._phase = "ready"
         self._taking: Taking | None = None
         self._reports = Reports(comm.rank)
         self._start = Progress()
@@ -166,26 +164,23 @@ class _Generation:
 
     def _take(self, order: Message) -> None:
         """Take the state over from the memory of others, which the job made known before."""
-        start = time.monotonic()
         taking, self._taking = self._taking, None
         if taking is None or taking.facts["blocks"] != order["blocks"]:
             taking = self._taking_of(order)
         taking.run()
-        self._begin(Progress(**order["progress"]), taking.bytes, taking.source.moved_by, start)
+        self._begin(Progress(**order["progress"]), taking.bytes, taking.source.moved_by)
 
     def _load(self, order: Message) -> None:
         """Read the state from a checkpoint, or from what the family starts from."""
-        start = time.monotonic()
         path = Path(order["path"])
         progress = check_checkpoint(self._trainer.plan, path)
         self._trainer.held.load(path)
-        self._begin(progress, 0, "file", start)
+        self._begin(progress, 0, "file")
 
-    def _begin(self, progress: Progress, moved: int, moved_by: Way, start: float) -> None:
+    def _begin(self, progress: Progress, moved: int, moved_by: Way) -> None:
         self._trainer.go_on_from(progress)
         self._start = progress
-        took_s = time.monotonic() - start
-        self._enter("taken", moved_bytes=moved, moved_by=moved_by, seconds=took_s)
+        self._enter("taken", moved_bytes=moved, moved_by=moved_by)
 
     def _train(self) -> tuple[str | None, bool]:
         """Take steps until the last one, or until all ranks agree to stop or pause.
@@ -228,7 +223,7 @@ class _Generation:
             self._channel.ask = NOTHING
         if self._snapshots is not None and step % (self._job.snapshot_every or 1) == 0:
             self._snapshots.begin(self._trainer.progress)
-        if asked == CHECKPOINT or is_due(self._job, step):
+        if is_due(self._job, step):
             self._reports.flush(self._channel)
             save_checkpoint(self._job, self._trainer, self._comm)
             self._channel.tell("checkpoint", step=step)
@@ -236,11 +231,10 @@ class _Generation:
 
     def _pause(self) -> None:
         """Stand still with the state as it is, for the next generation to read."""
-        at = time.monotonic()
         self._finish_snapshot()
         if self._trainer.asked == PAUSE_ON_HOST:
             self._state.publish()
-        self._enter("paused", progress=asdict(self._trainer.progress), at=at)
+        self._enter("paused", progress=asdict(self._trainer.progress))
 
     def _finish(self, error: str | None, memory: MemoryMeter, graphs: str | None) -> TrainResult:
         """Leave what a job leaves at its end: a checkpoint, the trained model, a result."""

@@ -1,4 +1,4 @@
-"""Hashes of files, and the mode of those written aside, which begin as their owner's alone."""
+"""Hashes of files, and files that are written aside, which begin as their owner's alone."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import hashlib
 import os
 from pathlib import Path
 
-__all__ = ["file_mode", "folder_mode", "sha256_of"]
+__all__ = ["file_mode", "folder_mode", "replace_private", "sha256_of"]
 
 
 def sha256_of(path: Path) -> str:
     """Return a file's SHA-256 in hexadecimal, reading it piece by piece."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Replace a file as a whole, its owner's alone: who reads it sees the old one or the new."""
+    aside = path.with_name(f".{path.name}.tmp")
+    aside.unlink(missing_ok=True)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    aside.replace(path)
 
 
 def file_mode() -> int:
