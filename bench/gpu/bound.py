@@ -12,7 +12,7 @@ import onnx
 from onnx import helper
 
 from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
-from tensoropt.runtime.session.session import Session, rank_session
+from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.support.dtypes import dtype_of
 
 __all__ = ["array_for", "bound", "drawn", "on_stream", "open_provider"]
@@ -38,7 +38,7 @@ def on_stream(provider: Provider, stream: int | None) -> Provider:
     return moved
 
 
-def bound(path: Path, arrays: Mapping[str, PlacedArray], provider: Provider) -> Session:
+def bound(path: Path, arrays: Mapping[str, PlacedArray], provider: Provider) -> RankSession:
     """Return the session of a graph that reads and writes ``arrays``, by the names of its values.
 
     One thread. Raises UserError.

@@ -13,7 +13,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs, draws, make_inputs, rounded_otherwise
 from tensoropt.runtime.session.ranks import timed_s
 from tensoropt.runtime.session.seeds import seeded_model
-from tensoropt.runtime.session.session import Session, one_device_session
+from tensoropt.runtime.session.session import RankSession, one_device_session
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import DRAWS, Job
@@ -34,7 +34,7 @@ class Reference:
     inputs: Inputs
     provider: Provider
     seeded: bytes | None
-    session: Session
+    session: RankSession
     outputs: dict[str, Array]
     blind: frozenset[str]
     times_s: tuple[float, ...] = ()
@@ -98,7 +98,7 @@ def _reference(inputs: Inputs, provider: Provider, seeded: bytes | None) -> Refe
 
 def _opened(
     inputs: Inputs, provider: Provider, seeded: bytes | None, *, optimised: bool = True
-) -> Session:
+) -> RankSession:
     model = Path(str(inputs.job.model))
     return one_device_session(model, provider, changed=seeded, optimised=optimised)
 
@@ -112,7 +112,7 @@ def _timed(reference: Reference) -> Reference:
     return reference
 
 
-def _run(session: Session, inputs: Inputs, change: Change | None = None) -> None:
+def _run(session: RankSession, inputs: Inputs, change: Change | None = None) -> None:
     for name in inputs.tensors:
         array = inputs.array(name)
         session.feed(name, array if change is None else change(array, name))

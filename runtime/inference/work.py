@@ -27,7 +27,7 @@ from tensoropt.runtime.session.ranks import (
     slowest_s,
     wait_idle,
 )
-from tensoropt.runtime.session.session import Session, rank_session, use_custom_ops
+from tensoropt.runtime.session.session import RankSession, rank_session, use_custom_ops
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.files import file_mode
@@ -136,7 +136,7 @@ def _run_plan(
 
 def _open(
     job: Job, plan: Plan, comm: MPI.Comm, provider: Provider
-) -> tuple[Session | None, str | None, str | None]:
+) -> tuple[RankSession | None, str | None, str | None]:
     """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
 
     All ranks go without CUDA graphs where one has to: with them the first run is three.
@@ -152,14 +152,14 @@ def _open(
     return None, refusal, error
 
 
-def _take_steps(job: Job, session: Session, inputs: Inputs, comm: MPI.Comm) -> list[float]:
+def _take_steps(job: Job, session: RankSession, inputs: Inputs, comm: MPI.Comm) -> list[float]:
     for name, tensor in inputs.tensors.items():
         session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
     session.run()
     return [slowest_s(comm, session.run) for _ in range(job.runs)]
 
 
-def _facts(session: Session, provider: Provider, memory: MemoryMeter, comm: MPI.Comm) -> _Facts:
+def _facts(session: RankSession, provider: Provider, memory: MemoryMeter, comm: MPI.Comm) -> _Facts:
     """Return what was measured beside times: of the rank that has most."""
     return {
         "peak_bytes": largest(comm, memory.bytes()),
@@ -169,7 +169,7 @@ def _facts(session: Session, provider: Provider, memory: MemoryMeter, comm: MPI.
 
 
 def _outputs(
-    job: Job, plan: Plan, session: Session, comm: MPI.Comm, reference: Reference | None
+    job: Job, plan: Plan, session: RankSession, comm: MPI.Comm, reference: Reference | None
 ) -> tuple[OutputResult, ...]:
     """Judge the outputs, and write them where the job says; there are none but on rank 0.
 

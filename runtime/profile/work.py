@@ -19,7 +19,7 @@ from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
 from tensoropt.runtime.profile.trace import kernel_times_s, merged
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores, slowest_s
-from tensoropt.runtime.session.session import Session, rank_session
+from tensoropt.runtime.session.session import RankSession, rank_session
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -96,14 +96,14 @@ def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: fl
     return Measured(0.0, runs, merged(ranks) if ranks else None, f"{trace}.onnx")
 
 
-def _open(path: Path, place: _Place, trace: Path | None) -> Session:
+def _open(path: Path, place: _Place, trace: Path | None) -> RankSession:
     session = rank_session(path, place.threads, trace, provider=place.provider)
     for number, (name, kind, shape) in enumerate(session.signature()):
         session.feed(name, drawn_input(name, kind, shape, number))
     return session
 
 
-def _warm_up(session: Session, comm: MPI.Comm, seconds: float, left_s: float) -> int:
+def _warm_up(session: RankSession, comm: MPI.Comm, seconds: float, left_s: float) -> int:
     """Run a few times; return how many runs take ``seconds``, the same on all ranks.
 
     One at least, and no more than take ``left_s``.
@@ -114,7 +114,7 @@ def _warm_up(session: Session, comm: MPI.Comm, seconds: float, left_s: float) ->
     return int(comm.bcast(max(min(fits, int(min(left_s / least_s, _MOST_RUNS))), 1)))
 
 
-def _times(session: Session, comm: MPI.Comm, runs: int, most_s: float) -> list[float]:
+def _times(session: RankSession, comm: MPI.Comm, runs: int, most_s: float) -> list[float]:
     """Return the times of ``runs`` runs, or of fewer where those take more than ``most_s``.
 
     They are the same on all ranks, so all of them end together.

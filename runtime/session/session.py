@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
 __all__ = [
-    "Session",
+    "RankSession",
     "cores",
     "every_value_session",
     "keep_memory_low",
@@ -34,7 +34,7 @@ _TEXT = "tensor(string)"
 _CUDA_MEMORY = "Cuda"  # ONNX Runtime's name of it; "Cpu" and "CudaPinned" are the host's
 
 
-class Session:
+class RankSession:
     """A session that reads and writes arrays which stay where they are from run to run.
 
     ``inputs`` and ``outputs`` are names. Inputs are set with `feed` or `read`. An output that
@@ -137,7 +137,7 @@ class Session:
         return Path(self._session.end_profiling())
 
 
-class TextSession(Session):
+class TextRankSession(RankSession):
     """A session with inputs of strings, which ONNX Runtime takes from numpy at each run alone."""
 
     def __init__(self, session: InferenceSession, provider: Provider) -> None:
@@ -166,7 +166,7 @@ def rank_session(
     *,
     provider: Provider = CPU,
     graphs: bool = False,
-) -> Session:
+) -> RankSession:
     """Return the session of one rank's graph, with the collectives, which bring MPI up.
 
     ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
@@ -191,7 +191,7 @@ def training_session(
     *,
     provider: Provider = CPU,
     graphs: bool = False,
-) -> Session:
+) -> RankSession:
     """Return the session of one rank's graph of a training step, whose collectives bring MPI up.
 
     What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` is as for
@@ -218,7 +218,7 @@ def keep_memory_low(options: SessionOptions) -> None:
 
 def every_value_session(
     model: bytes, folder: Path, threads: int, *, provider: Provider = CPU
-) -> Session:
+) -> RankSession:
     """Return the session of a rank's graph that was changed to return what is inside it.
 
     Nothing is optimised, so that all of it is there; external data lies in ``folder``.
@@ -229,7 +229,7 @@ def every_value_session(
     return _rank_opened(model, options, provider)
 
 
-def made_session(model: bytes, provider: Provider) -> Session:
+def made_session(model: bytes, provider: Provider) -> RankSession:
     """Return the session of a small graph made here, without collectives. Raises `UserError`."""
     return _opened(model, _options(1), provider, lambda: None)
 
@@ -240,7 +240,7 @@ def one_device_session(
     *,
     changed: bytes | None = None,
     optimised: bool = True,
-) -> Session:
+) -> RankSession:
     """Return stock ONNX Runtime's session of the whole model, on all cores or on one device.
 
     ``changed`` is what to run in the place of the file.
@@ -295,7 +295,7 @@ def _leave_as_it_is(options: SessionOptions) -> None:
 
 def _rank_opened(
     graph: Path | bytes, options: SessionOptions, provider: Provider, *, graphs: bool = False
-) -> Session:
+) -> RankSession:
     library = str(library_path())
     register = lambda: options.register_custom_ops_library(library)  # noqa: E731
     return _opened(graph, options, provider, register, graphs=graphs)
@@ -308,7 +308,7 @@ def _opened(
     register: Callable[[], None],
     *,
     graphs: bool = False,
-) -> Session:
+) -> RankSession:
     from onnxruntime import InferenceSession
 
     where = model if isinstance(model, bytes) else str(model)
@@ -322,7 +322,7 @@ def _opened(
         make = lambda: InferenceSession(where, options, kinds, enable_fallback=0)  # noqa: E731
         session = provider.opened(make)
         has_text = any(value.type == _TEXT for value in session.get_inputs())
-        return (TextSession if has_text else Session)(session, provider)
+        return (TextRankSession if has_text else RankSession)(session, provider)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         place = "a graph" if isinstance(model, bytes) else model
         raise UserError(f"{place}: {provider.told(error)}") from None

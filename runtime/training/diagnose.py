@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
-from tensoropt.runtime.session.session import Session, every_value_session
+from tensoropt.runtime.session.session import RankSession, every_value_session
 from tensoropt.runtime.training.finite import all_finite
 from tensoropt.runtime.training.step import TrainingStep
 
@@ -82,7 +82,7 @@ def _read(step: TrainingStep) -> dict[str, PlacedArray]:
 
 def _returning(
     graph: Path, part: int, threads: int, provider: Provider
-) -> tuple[list[tuple[int, str, list[str]]], Session]:
+) -> tuple[list[tuple[int, str, list[str]]], RankSession]:
     """Return the nodes of a part, and a session that returns all that they make.
 
     A node is its number, what it is called, and the names of its outputs. The graph returns what

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray
-from tensoropt.runtime.session.session import Session, training_session
+from tensoropt.runtime.session.session import RankSession, training_session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.constants import constant_bytes
@@ -93,7 +93,7 @@ class TrainingStep:
     def _bind(
         self,
         role: str,
-        graph: Session,
+        graph: RankSession,
         read: Mapping[str, PlacedArray],
         written: Mapping[str, PlacedArray],
     ) -> None:

@@ -19,13 +19,13 @@ from mpi4py import MPI
 
 from tensoropt.runtime.device.cuda import open_cuda
 from tensoropt.runtime.ops import library
-from tensoropt.runtime.session.session import Session, rank_session
+from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.support.errors import UserError
 
 COMM = MPI.COMM_WORLD
 
 
-def opened() -> Session:
+def opened() -> RankSession:
     info = [value_info(name, "float32", [2]) for name in "xy"]
     node = collective("AllReduce", "x", "y", 0, "total", group=[0, 1], reduction="sum")
     with tempfile.TemporaryDirectory() as folder:
@@ -36,7 +36,7 @@ def opened() -> Session:
     return session
 
 
-def ended(session: Session) -> str:
+def ended(session: RankSession) -> str:
     try:
         session.run()
     except UserError as error:

@@ -18,7 +18,7 @@ from tensoropt.runtime.device import cuda, cudart
 from tensoropt.runtime.device.cuda import CudaProvider, StandInProvider, device_of
 from tensoropt.runtime.device.provider import CPU, Provider, host_value
 from tensoropt.runtime.device.providers import check_provider
-from tensoropt.runtime.session.session import Session, one_device_session
+from tensoropt.runtime.session.session import RankSession, one_device_session
 from tensoropt.runtime.support.dtypes import ONNX_CODES, dtype_of
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.job import Job
@@ -73,7 +73,7 @@ def test_a_device_takes_only_what_fits(provider: Provider) -> None:
         assert provider.placed_bytes() == part.nbytes
 
 
-def opened(tmp_path: Path, provider: Provider) -> Session:
+def opened(tmp_path: Path, provider: Provider) -> RankSession:
     """x + 1, x itself, and a constant."""
     nodes = [
         helper.make_node("Add", ["x", "one"], ["y"]),
@@ -137,7 +137,7 @@ def test_inputs_that_are_elsewhere_are_bound_before_each_run(device: StandInProv
         get_input_memory_infos=lambda: [SimpleNamespace(name=name) for name in PLACES.values()],
         run_with_iobinding=lambda _: None,
     )
-    session = Session(fake, CudaProvider(0))
+    session = RankSession(fake, CudaProvider(0))
     for provider in (device, CPU):
         for name in PLACES:
             session.read(name, provider.zeros((2,), np.dtype(np.int64)))
