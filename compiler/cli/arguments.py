@@ -183,7 +183,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--progress", action="store_true",
         help="report progress on stderr even if that is no terminal")  # fmt: skip
     add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
-    add("--plot", type=Path, metavar="FILE", help="draw the frontier into a .png or .svg file")
+    add("--plot", type=Path, metavar="FILE",
+        help="draw what is printed, a frontier with all its points, into a .png or .svg "
+        "file")  # fmt: skip
 
 
 def add_training(group: argparse._ArgumentGroup) -> None:

@@ -66,7 +66,7 @@ def compared(args: argparse.Namespace) -> list[str]:
     """Return the names in ``--compare``, each once; none where it was not given."""
     if args.compare is None:
         return []
-    for flag in ("output", "plot", "pick", "search", "objective", "strategies", "pareto"):
+    for flag in ("output", "pick", "search", "objective", "strategies", "pareto"):
         if getattr(args, flag):
             name = "-o" if flag == "output" else f"--{flag}"
             raise UserError(f"--compare prints a table of searches, expected no {name}")
@@ -183,8 +183,6 @@ def _check_objective(args: argparse.Namespace) -> None:
         raise UserError("--objective devices needs --memory SIZE, the memory of one device")
     if args.objective in ("devices", "profile") and args.mesh is not None:
         raise UserError(f"--objective {args.objective} tries many meshes, expected no --mesh")
-    if args.objective == "profile" and args.plot is not None:
-        raise UserError("--objective profile prints a table, expected no --plot")
     if args.with_leanest and (args.objective != "profile" or args.output is None):
         raise UserError("--with-leanest belongs to a family, expected --objective profile and -o")
     if args.objective in ("memory", "profile") and args.pick is not None:

@@ -39,7 +39,7 @@ from tensoropt.compiler.report.notes import (
     open_sizes,
     open_turns,
 )
-from tensoropt.compiler.report.plot import check_plot_path, plot_frontier
+from tensoropt.compiler.report.plot import check_plot_path, plot_comparison, plot_frontier
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.report.training import training_notes
 from tensoropt.compiler.search.frontier.objectives import compare
@@ -200,7 +200,7 @@ class _Planning:
             return _print_interrupted(self.args, self.request, self._frontier())
         notes = [*splitting_notes(self._frontier(), self._point())]
         if self.args.plot is not None:
-            plot_frontier(self._frontier(), self.args.plot)
+            plot_frontier(replace(self._frontier(), chosen=self._point()), self.args.plot)
         if self.args.pareto or self.args.output is None:
             shown = replace(self._frontier(), chosen=self._point(), narrowed=not self.args.pareto)
             _print_frontier(self.args, shown)
@@ -293,6 +293,8 @@ def _print_comparison(
     say.clear()
     name = Path(args.input).name
     comparison = Comparison(name, request.description.name, request.devices, rows)
+    if args.plot is not None:
+        plot_comparison(comparison, args.plot)
     if args.format == "json":
         write_text(None, comparison_json(comparison))
     elif args.format == "csv":

@@ -14,6 +14,7 @@ from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.machine import profile_csv, profile_json
+from tensoropt.compiler.report.plot import plot_profile
 from tensoropt.compiler.report.table import profile_table
 from tensoropt.compiler.search.frontier.objectives import Row, profile
 from tensoropt.compiler.search.frontier.request import Request
@@ -51,6 +52,8 @@ def run_profile(
         _print_rows(args, request, rows)
         return _interrupted_at(args, rows[-1].devices)
     say.clear()
+    if args.plot is not None:
+        plot_profile(_report(args, request, rows), args.plot)
     _print_rows(args, request, rows)
     if args.output is not None and args.format in (None, "table"):
         names = ", ".join(plan.name for plan in Family.read(args.output).plans)
@@ -81,8 +84,7 @@ def _family(
 
 
 def _print_rows(args: argparse.Namespace, request: Request, rows: Sequence[Row]) -> None:
-    points = [(row.devices, row.point) for row in rows]
-    report = ScalingReport(Path(args.input).name, request.description.name, points)
+    report = _report(args, request, rows)
     if args.format == "json":
         write_text(None, profile_json(report))
     elif args.format == "csv":
@@ -91,9 +93,15 @@ def _print_rows(args: argparse.Namespace, request: Request, rows: Sequence[Row])
         write_text(None, profile_table(report, colour=sys.stdout.isatty()))
 
 
+def _report(args: argparse.Namespace, request: Request, rows: Sequence[Row]) -> ScalingReport:
+    points = [(row.devices, row.point) for row in rows]
+    return ScalingReport(Path(args.input).name, request.description.name, points)
+
+
 def _interrupted_at(args: argparse.Namespace, devices: int) -> int:
     sys.stdout.flush()
-    unwritten = "" if args.output is None else f"; not written: {args.output}"
+    unwritten = ", ".join(str(path) for path in (args.output, args.plot) if path is not None)
+    unwritten = unwritten and f"; not written: {unwritten}"
     said = f"interrupted: these are the counts up to {devices} devices{unwritten}"
     print(said, file=sys.stderr)
     return INTERRUPTED

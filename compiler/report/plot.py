@@ -1,22 +1,39 @@
-"""A picture of a frontier: time against memory, one colour per mesh."""
+"""Pictures of what a search found: time against memory, or against devices, or by search."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.report.frontier import FrontierReport
-from tensoropt.compiler.search.frontier.points import Point, knee, mesh_name
+from tensoropt.compiler.report.comparison import Comparison
+from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
+from tensoropt.compiler.report.plot_axes import COLOURS, Scale, begin, byte_scale, second_scale
+from tensoropt.compiler.report.plot_labels import Box, Text, place_labels
+from tensoropt.compiler.search.frontier.points import (
+    Point,
+    knee,
+    marks,
+    mesh_name,
+)
 from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_plot_path", "plot_frontier"]
+__all__ = ["check_plot_path", "plot_comparison", "plot_frontier", "plot_profile"]
 
 SUFFIXES = (".png", ".svg")
+_MARKERS = "osD^vP*X"
+_TYPE = 7.5  # of labels, in points
+_LEGEND = 8  # as many meshes fit beside the points
+_NAME = 60
+_NUMBERED = 30  # beside the points that have a name
+_BESIDE = 4.0  # what a label may reach over the right side of the axes, in points
 
 
 def check_plot_path(path: Path) -> None:
@@ -31,57 +48,189 @@ def check_plot_path(path: Path) -> None:
 
 def plot_frontier(frontier: FrontierReport, path: Path) -> None:
     """Draw the frontier into ``path``, whole or not at all; same frontier, same bytes."""
+    with _drawing():
+        _save(_frontier_figure(frontier), path)
+
+
+def plot_profile(profile: ScalingReport, path: Path) -> None:
+    """Draw time and throughput against devices into ``path``, as :func:`plot_frontier` does."""
+    from tensoropt.compiler.report.plot_scaling import profile_figure
+
+    with _drawing():
+        _save(profile_figure(profile), path)
+
+
+def plot_comparison(comparison: Comparison, path: Path) -> None:
+    """Draw what the searches found beside each other, as :func:`plot_frontier` does."""
+    from tensoropt.compiler.report.plot_comparison import comparison_figure
+
+    with _drawing():
+        _save(comparison_figure(comparison), path)
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Set what every picture needs; names may be in any script and hold any sign."""
     import matplotlib
 
+    # A fixed salt, so that an SVG does not differ from run to run.
+    with (
+        matplotlib.rc_context(
+            {"svg.hashsalt": "tensoropt", "text.parse_math": False, "font.size": 9.0}
+        ),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def _save(figure: Figure, path: Path) -> None:
     from tensoropt.compiler.support.files import replacing
 
     check_plot_path(path)
     form = path.suffix.lower()[1:]
-    # A fixed salt and no date, so that an SVG does not differ from run to run.
-    with matplotlib.rc_context({"svg.hashsalt": "tensoropt"}), replacing(path) as aside:
-        metadata = {"Date": None} if form == "svg" else {"Software": None}
-        _figure(frontier).savefig(aside, format=form, dpi=150, metadata=metadata)
+    metadata = {"Date": None} if form == "svg" else {"Software": None}
+    with replacing(path) as aside:
+        figure.savefig(aside, format=form, dpi=150, metadata=metadata)
 
 
-def _figure(frontier: FrontierReport) -> Figure:
+def _frontier_figure(frontier: FrontierReport) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 4.5), layout="constrained")
+    figure = Figure(figsize=(7.2, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    scale, unit = _memory_unit(frontier.points)
-    _staircase(axes, frontier.points, scale)
-    _meshes(axes, frontier.points, scale)
+    memory = byte_scale(point.memory_bytes for point in frontier.points)
+    time = second_scale(point.time_s for point in frontier.points)
+    begin(axes, "x", memory.of(point.memory_bytes for point in frontier.points))
+    begin(axes, "y", time.of(point.time_s for point in frontier.points))
+    axes.set_xlabel(f"memory per device ({memory.unit})")
+    axes.set_ylabel(f"time per step ({time.unit})")
+    axes.set_title(_title(frontier), fontsize=10)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
     if frontier.points:
-        _knee(axes, knee(frontier.points), scale)
-    axes.set_xlabel(f"memory per device ({unit})")
-    axes.set_ylabel("time per step (ms)")
-    axes.set_title(f"{frontier.model} on {frontier.devices} x {frontier.device}")
-    axes.grid(alpha=0.3)
-    axes.legend(title="mesh")
+        _draw_points(figure, axes, frontier, memory, time)
     return figure
 
 
-def _memory_unit(points: Sequence[Point]) -> tuple[float, str]:
-    largest = max((point.memory_bytes for point in points), default=0)
-    return (2.0**30, "GiB") if largest >= 2**30 else (2.0**20, "MiB")
+def _title(frontier: FrontierReport) -> str:
+    name = frontier.model
+    if len(name) > _NAME:
+        name = f"{name[: _NAME // 2]}…{name[-_NAME // 2 :]}"
+    return f"{name} on {frontier.devices} x {frontier.device}, predicted"
 
 
-def _staircase(axes: Axes, points: Sequence[Point], scale: float) -> None:
+def _draw_points(
+    figure: Figure, axes: Axes, frontier: FrontierReport, memory: Scale, time: Scale
+) -> None:
+    points = frontier.points
+    x = memory.of(point.memory_bytes for point in points)
+    y = time.of(point.time_s for point in points)
+    _staircase(axes, x, y)
+    _meshes(axes, points, x, y)
+    _rings(axes, frontier, x, y)
+    if len({point.mesh for point in points}) > _LEGEND:
+        axes.legend(title="mesh", fontsize=8, bbox_to_anchor=(1.01, 1.0), loc="upper left")
+    else:
+        axes.legend(title="mesh", fontsize=8, framealpha=0.85, loc="best")
+    _labels(figure, axes, frontier, list(zip(x, y, strict=True)))
+
+
+def _staircase(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
     # A budget between two points buys the leaner one's time: steps, not a slope.
-    ordered = sorted(points, key=lambda point: (point.memory_bytes, point.time_s))
-    memory = [point.memory_bytes / scale for point in ordered]
-    time = [point.time_s * 1e3 for point in ordered]
-    axes.step(memory, time, where="post", color="0.6", linewidth=1.0, zorder=1)
+    ordered = sorted(zip(x, y, strict=True))
+    axes.step(*zip(*ordered, strict=True), where="post", color="0.65", linewidth=1.0, zorder=1)
 
 
-def _meshes(axes: Axes, points: Sequence[Point], scale: float) -> None:
-    for mesh in sorted({point.mesh for point in points}):
-        own = [point for point in points if point.mesh == mesh]
-        memory = [point.memory_bytes / scale for point in own]
-        time = [point.time_s * 1e3 for point in own]
-        axes.scatter(memory, time, s=18, label=mesh_name(mesh), zorder=2)
+def _meshes(axes: Axes, points: Sequence[Point], x: Sequence[float], y: Sequence[float]) -> None:
+    size = 22 if len(points) <= 100 else 12
+    for number, mesh in enumerate(sorted({point.mesh for point in points})):
+        own = [index for index, point in enumerate(points) if point.mesh == mesh]
+        axes.scatter(
+            [x[index] for index in own],
+            [y[index] for index in own],
+            s=size,
+            color=COLOURS[number % len(COLOURS)],
+            marker=_MARKERS[number % len(_MARKERS)],
+            label=mesh_name(mesh),
+            zorder=2,
+        )
 
 
-def _knee(axes: Axes, point: Point, scale: float) -> None:
-    where = (point.memory_bytes / scale, point.time_s * 1e3)
-    axes.scatter(*where, s=90, facecolors="none", edgecolors="black", zorder=3, label="knee")
+def _rings(axes: Axes, frontier: FrontierReport, x: Sequence[float], y: Sequence[float]) -> None:
+    """Mark the knee by a ring, and the point that is taken by a thick one."""
+    rings = [("knee", knee(frontier.points), 90, "black", 1.0)]
+    if frontier.chosen is not None:
+        rings.append(("pick", frontier.chosen, 160, "#c01c28", 1.8))
+    for label, point, size, colour, width in rings:
+        place = [each.index for each in frontier.points].index(point.index)
+        axes.scatter(
+            [x[place]],
+            [y[place]],
+            s=size,
+            label=label,
+            facecolors="none",
+            edgecolors=colour,
+            linewidths=width,
+            zorder=3,
+        )
+
+
+def _labels(
+    figure: Figure, axes: Axes, frontier: FrontierReport, where: Sequence[tuple[float, float]]
+) -> None:
+    """Number the ends and what has a name, and of the others as many as fit."""
+    figure.draw_without_rendering()  # before, nothing is known of where the axes are
+    inch = 72.0 / figure.dpi
+    places = [(px * inch, py * inch) for px, py in axes.transData.transform(where)]
+    frame = _box(axes, inch, _BESIDE)
+    legend = axes.get_legend()
+    taken = [] if legend is None else [_box(legend, inch)]
+    for label in place_labels(places, _texts(frontier), frame, _TYPE, taken):
+        axes.annotate(
+            label.text.text,
+            where[label.text.point],
+            (label.right, label.up),
+            textcoords="offset points",
+            fontsize=_TYPE,
+            color="0.1" if label.text.must else "0.4",
+            annotation_clip=False,
+            zorder=4,
+        ).set_in_layout(False)
+
+
+def _box(drawn: Artist, inch: float, beside: float = 0.0) -> Box:
+    """Return where something lies, with what may be used beside it."""
+    box = drawn.get_window_extent()
+    return box.x0 * inch, box.y0 * inch, box.x1 * inch + beside, box.y1 * inch + beside
+
+
+def _texts(frontier: FrontierReport) -> list[Text]:
+    """Return what to write at which point: what has a name first, then some, evenly spread."""
+    points, named = frontier.points, _names(frontier)
+    first = [
+        Text(place, f"{point.index} {', '.join(named[point.index])}", must=True)
+        for place, point in enumerate(points)
+        if point.index in named
+    ]
+    rest = [place for place in _spread(len(points)) if points[place].index not in named]
+    return [*first, *(Text(place, str(points[place].index)) for place in rest[:_NUMBERED])]
+
+
+def _names(frontier: FrontierReport) -> Mapping[int, Sequence[str]]:
+    """Return the names of points that have any by index, that of the pick among them."""
+    named = {index: [*names] for index, names in marks(frontier.points).items()}
+    if frontier.chosen is not None:
+        named.setdefault(frontier.chosen.index, []).append("pick")
+    return named
+
+
+def _spread(count: int) -> Iterator[int]:
+    """Yield 0 to ``count`` - 1, halves first, so that any beginning lies evenly."""
+    step, seen = 1 << max(count - 1, 0).bit_length(), set[int]()
+    while step:
+        for place in range(0, count, step):
+            if place not in seen:
+                seen.add(place)
+                yield place
+        step //= 2

@@ -54,7 +54,6 @@ Refused = Callable[..., str]
         (["--search", "random", "--seed", "x"], "--seed: expected a whole number from 0"),
         (["--objective", "devices"], "--objective devices needs --memory SIZE"),
         (["--objective", "profile", "--mesh", "2"], "--objective profile tries many meshes"),
-        (["--objective", "profile", "--plot", "p.svg"], "prints a table, expected no --plot"),
         (["--objective", "profile", "-o", "p"], "a family is of plans for training, expected"),
         (["--with-leanest"], "--with-leanest belongs to a family, expected --objective profile"),
         (["--objective", "memory", "--pick", "1"], "picks by itself, expected no --pick"),

@@ -75,6 +75,20 @@ def test_table_csv_and_plot(opt, mlp: Path, tmp_path: Path) -> None:
     assert csv.out.splitlines()[0] == ",".join(FIELDS)
 
 
+@pytest.mark.parametrize(
+    ("flags", "drawn"),
+    [
+        (["--devices", "2", "--pick", "memory"], ["knee", "pick"]),
+        (["--devices", "2", "--objective", "profile"], ["steps per second", "in proportion to"]),
+        (["--devices", "2", "--compare", "pase,data-parallel"], ["pase", "over the least"]),
+    ],
+)
+def test_whatever_is_printed_can_be_drawn(opt, mlp: Path, tmp_path: Path, flags, drawn) -> None:
+    path = tmp_path / "a.svg"
+    assert opt(mlp, *flags, "--plot", path).status == 0
+    assert all(re.search(f"<!-- .*{text}.* -->", path.read_text()) for text in drawn)
+
+
 def test_without_pareto_one_point_is_printed(opt, mlp: Path) -> None:
     outcome = opt(mlp, "--pareto", "--devices", "2", "--pick", "memory", "--format", "json")
     whole = points(outcome)

@@ -1,0 +1,116 @@
+"""The picture of `--compare`: what each search found, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.report.comparison import Comparison
+from tensoropt.compiler.report.plot_axes import (
+    COLOURS,
+    byte_scale,
+    second_scale,
+)
+from tensoropt.compiler.search.frontier.points import Point, mesh_name
+from tensoropt.compiler.support.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from tensoropt.compiler.search.frontier.compare import Compared
+
+__all__ = ["comparison_figure"]
+
+_REASON = 44
+
+
+def comparison_figure(comparison: Comparison) -> Figure:
+    """Return a row per method: its step's time, its memory, and the seconds of the search."""
+    from matplotlib.figure import Figure
+
+    rows = comparison.rows
+    height = 1.6 + 0.32 * max(len(rows), 2)
+    figure = Figure(figsize=(10.0, height), layout="constrained")
+    times, sizes, searches = figure.subplots(1, 3, sharey=True, width_ratios=(2, 1, 1))
+    _times(times, rows)
+    _sizes(sizes, rows)
+    _searches(searches, rows)
+    times.set_yticks(range(len(rows)), [row.method for row in rows])
+    times.invert_yaxis()
+    for axes in (times, sizes, searches):
+        axes.grid(axis="x", alpha=0.25)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    where = f"{comparison.devices} x {comparison.device}"
+    figure.suptitle(f"{comparison.model} on {where}: fastest found, predicted", fontsize=10)
+    figure.legend(*times.get_legend_handles_labels(), fontsize=8, ncols=2, loc="outside lower left")
+    return figure
+
+
+def _found(rows: Sequence[Compared]) -> list[tuple[int, Compared, Point]]:
+    return [(place, row, row.point) for place, row in enumerate(rows) if row.point is not None]
+
+
+def _times(axes: Axes, rows: Sequence[Compared]) -> None:
+    found = _found(rows)
+    scale = second_scale(point.time_s for _, _, point in found)
+    places = [place for place, _, _ in found]
+    compute = scale.of(point.compute_s for _, _, point in found)
+    rest = scale.of(point.communication_s for _, _, point in found)
+    axes.barh(places, compute, 0.62, label="compute", color=COLOURS[0])
+    axes.barh(places, rest, 0.62, compute, label="communication", color=COLOURS[1])
+    longest = max((point.time_s / scale.one for _, _, point in found), default=1.0)
+    axes.set_xlim(0, longest * 1.35)
+    for place, row, point in found:
+        text = f"{row.ratio:.3f}x, mesh {mesh_name(point.mesh)}"
+        _beside(axes, point.time_s / scale.one, place, text)
+    for place, row in enumerate(rows):
+        if row.point is None:
+            _beside(axes, 0, place, _refused(row.refused))
+    axes.set_title(f"time per step ({scale.unit}), over the least", fontsize=9)
+
+
+def _refused(reason: str) -> str:
+    cut = f"{reason[:_REASON]}…" if len(reason) > _REASON else reason
+    return f"refused: {cut}"
+
+
+def _sizes(axes: Axes, rows: Sequence[Compared]) -> None:
+    found = _found(rows)
+    scale = byte_scale(point.memory_bytes for _, _, point in found)
+    sizes = [(place, point.memory_bytes, COLOURS[3]) for place, _, point in found]
+    _bars(axes, [(p, size / scale.one, c, format_bytes(size)) for p, size, c in sizes])
+    axes.set_title(f"memory per device ({scale.unit})", fontsize=9)
+
+
+def _searches(axes: Axes, rows: Sequence[Compared]) -> None:
+    seconds = [row.seconds for row in rows]
+    scale = second_scale(seconds)
+    _bars(
+        axes,
+        [
+            (place, each / scale.one, COLOURS[7], format_seconds(each))
+            for place, each in enumerate(seconds)
+        ],
+    )
+    axes.set_title(f"time of the search ({scale.unit})", fontsize=9)
+
+
+def _bars(axes: Axes, bars: Sequence[tuple[int, float, str, str]]) -> None:
+    for place, value, colour, text in bars:
+        axes.barh([place], [value], 0.62, color=colour)
+        _beside(axes, value, place, text)
+    axes.margins(x=0.4)
+
+
+def _beside(axes: Axes, value: float, place: int, text: str) -> None:
+    axes.annotate(
+        text,
+        (value, place),
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=7.5,
+        color="0.25",
+    )

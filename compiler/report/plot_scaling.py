@@ -1,0 +1,123 @@
+"""The picture of `--objective profile`: time and throughput against the number of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.report.frontier import ScalingReport
+from tensoropt.compiler.report.plot_axes import COLOURS, byte_scale, second_scale
+from tensoropt.compiler.search.frontier.points import Point, mesh_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["profile_figure"]
+
+_Row = tuple[int, Point | None]
+
+
+def profile_figure(profile: ScalingReport) -> Figure:
+    """Return time by what it is spent on, steps per second beside the ideal, and memory."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 3.8), layout="constrained")
+    times, rates, sizes = figure.subplots(1, 3)
+    _times(times, profile.rows)
+    _rates(rates, profile.rows)
+    _sizes(sizes, profile.rows)
+    for axes in (times, rates, sizes):
+        axes.set_xticks(range(len(profile.rows)), [str(devices) for devices, _ in profile.rows])
+        axes.set_xlim(-0.6, len(profile.rows) - 0.4)
+        axes.margins(y=0.15)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("devices")
+        axes.grid(axis="y", alpha=0.25)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"{profile.model} on {profile.device}: fastest, predicted", fontsize=10)
+    return figure
+
+
+def _found(rows: Sequence[_Row]) -> list[tuple[int, int, Point]]:
+    """Return place, devices and point of each row with one."""
+    return [(place, n, point) for place, (n, point) in enumerate(rows) if point is not None]
+
+
+def _times(axes: Axes, rows: Sequence[_Row]) -> None:
+    found = _found(rows)
+    scale = second_scale(point.time_s for _, _, point in found)
+    places = [place for place, _, _ in found]
+    compute = scale.of(point.compute_s for _, _, point in found)
+    rest = scale.of(point.communication_s for _, _, point in found)
+    axes.bar(places, compute, 0.62, label="compute", color=COLOURS[0])
+    axes.bar(places, rest, 0.62, compute, label="communication", color=COLOURS[1])
+    for place, _, point in found:
+        _over(axes, place, point.time_s / scale.one, mesh_name(point.mesh))
+    _lacking(axes, rows)
+    axes.set_title("time per step, by mesh", fontsize=9)
+    axes.set_ylabel(scale.unit)
+    if found:
+        axes.legend(fontsize=8)
+
+
+def _rates(axes: Axes, rows: Sequence[_Row]) -> None:
+    """Draw steps per second, and what they would be if devices were all that counts."""
+    found = [row for row in _found(rows) if row[2].time_s > 0]
+    places = [place for place, _, _ in found]
+    axes.set_title("steps per second", fontsize=9)
+    _lacking(axes, rows)
+    if not found:
+        return
+    _, first, point = found[0]
+    ideal = [n / first / point.time_s for _, n, _ in found]
+    rates = [1 / each.time_s for _, _, each in found]
+    axes.plot(places, ideal, linestyle="--", color="0.6", label="in proportion to devices")
+    axes.plot(places, rates, marker="o", color=COLOURS[2], label="predicted")
+    for place, rate in zip(places, rates, strict=True):
+        _over(axes, place, rate, f"{rate * point.time_s:.2f}x", up=-12)
+    axes.legend(fontsize=8, loc="upper left")
+
+
+def _sizes(axes: Axes, rows: Sequence[_Row]) -> None:
+    found = _found(rows)
+    scale = byte_scale(point.memory_bytes for _, _, point in found)
+    places = [place for place, _, _ in found]
+    static = scale.of(point.static_bytes for _, _, point in found)
+    rest = scale.of(point.transient_bytes for _, _, point in found)
+    axes.bar(places, static, 0.62, label="static", color=COLOURS[3])
+    axes.bar(places, rest, 0.62, static, label="transient", color=COLOURS[4])
+    _lacking(axes, rows)
+    axes.set_title("memory per device", fontsize=9)
+    axes.set_ylabel(scale.unit)
+    if found:
+        axes.legend(fontsize=8)
+
+
+def _over(axes: Axes, place: float, value: float, text: str, up: float = 3) -> None:
+    axes.annotate(
+        text,
+        (place, value),
+        xytext=(0, up),
+        textcoords="offset points",
+        ha="center",
+        fontsize=7.5,
+        color="0.3",
+    )
+
+
+def _lacking(axes: Axes, rows: Sequence[_Row]) -> None:
+    for place, (_, point) in enumerate(rows):
+        if point is None:
+            axes.annotate(
+                "does not fit",
+                (place, 0),
+                xytext=(0, 4),
+                textcoords="offset points",
+                rotation=90,
+                ha="center",
+                va="bottom",
+                fontsize=7.5,
+                color=COLOURS[1],
+            )
