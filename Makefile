@@ -145,7 +145,7 @@ lint-workflows: build
 	$(BIN)/zizmor --quiet --offline --no-progress .github
 
 typecheck: build
-	$(BIN)/mypy --num-workers 2 $(ROOMS:%=-p tensoropt.%)
+	$(BIN)/mypy --num-workers 2 -p tensoropt
 
 docs: reference site
 
