@@ -35,11 +35,20 @@ class Lifetimes:
 
     def peak_bytes(self) -> int:
         """Return the most bytes alive in any step; what a step reads and makes is alive in it."""
+        return max(self.alive_bytes())
+
+    def alive_bytes(self) -> list[int]:
+        """Return the bytes alive in each step, and after the last one."""
         change = [0] * (self.step + 2)
         for tensor, size in self._bytes.items():
             change[self._first[tensor]] += size
             change[self._last[tensor] + 1] -= size
-        return max(accumulate(change))
+        return list(accumulate(change))
+
+    def alive(self, step: int) -> dict[object, int]:
+        """Return the bytes of each tensor that is alive in ``step``, as they were defined."""
+        within = (t for t in self._bytes if self._first[t] <= step <= self._last[t])
+        return {tensor: self._bytes[tensor] for tensor in within}
 
 
 def body_bytes(op: ir.Operation) -> int:

@@ -37,6 +37,11 @@ class Mesh:
         """Indices of the mesh axes, major first."""
         return range(len(self.shape))
 
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """What people call the axes: x, y and z, and from the fourth on a3, a4, ..."""
+        return tuple("xyz"[axis] if axis < len("xyz") else f"a{axis}" for axis in self.axes)
+
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """Return the position of ``rank`` along every axis."""
         position: list[int] = []

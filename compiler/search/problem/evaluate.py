@@ -17,7 +17,7 @@ from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.dialects.lifetimes import Lifetimes
 
-__all__ = ["Cost", "Evaluator", "ProgramCost"]
+__all__ = ["Cost", "Evaluation", "Evaluator", "Option", "ProgramCost"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ _Constant = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class _Option:
+class Option:
     """What one strategy of one node costs; layouts are numbers, which hash faster.
 
     ``operands`` holds (value, layout) of what is read, private parameters left out; ``results``
@@ -111,7 +111,7 @@ class Evaluator:
         ``assignment`` is in the order of ``tables.variables``. Linear in the operands of the
         program.
         """
-        return _Evaluation(self).run(assignment)
+        return Evaluation(self).run(assignment)
 
     def _number(self, layout: Layout) -> int:
         if layout not in self._numbers:
@@ -119,7 +119,7 @@ class Evaluator:
             self.layouts.append(layout)
         return self._numbers[layout]
 
-    def _option(self, index: int, picked: int) -> _Option:
+    def _option(self, index: int, picked: int) -> Option:
         node = self.graph.nodes[index]
         costs, wanted, made = self._shared(self.tables.alike[index], picked)
         operands = tuple(
@@ -128,7 +128,7 @@ class Evaluator:
             if value is not None and not self.graph.producer(value).private
         )
         compute_s, inner_s, static_bytes = costs
-        return _Option(
+        return Option(
             compute_s,
             inner_s,
             0 if node.constant else static_bytes,
@@ -224,7 +224,9 @@ class Evaluator:
         return path.time_s, tuple(self._number(s.dst) for s in path.steps)
 
 
-class _Evaluation:
+class Evaluation:
+    """One walk over the program under one assignment, which adds up what it costs."""
+
     def __init__(self, owner: Evaluator) -> None:
         self.owner = owner
         self.lifetimes = Lifetimes()
@@ -248,14 +250,14 @@ class _Evaluation:
         update_s = self.owner.tables.device.step_overhead_s if self.owner.graph.trains else 0.0
         for index, option in zip(variables, options, strict=True):
             before_s = self.compute_s + self.communication_s
-            self._node(option)
+            self.node(index, option)
             if self.owner.is_update(index):
                 update_s += self.compute_s + self.communication_s - before_s
         peak = self.lifetimes.peak_bytes()
         static_bytes = self.static_bytes + sum(self.constants.values())
         return ProgramCost(self.compute_s, self.communication_s, static_bytes, peak, update_s)
 
-    def _layouts(self, option: _Option) -> None:
+    def _layouts(self, option: Option) -> None:
         """Note which layouts there will be."""
         for value, layout in option.operands:
             if value not in self.made:  # a view
@@ -265,7 +267,8 @@ class _Evaluation:
                 self.wanted.setdefault(value, {})[layout] = None
         self.made.update(tensor for tensor, _ in option.results)
 
-    def _node(self, option: _Option) -> None:
+    def node(self, index: int, option: Option) -> None:
+        """Run the node of that index, after the reshards of what it is the first to read."""
         self.compute_s += option.compute_s
         self.communication_s += option.inner_s
         self.static_bytes += option.static_bytes
@@ -274,11 +277,11 @@ class _Evaluation:
             if tensor not in self.present:
                 self._reshard(*tensor)
         for tensor in option.operands:
-            self.lifetimes.use(self._memory(tensor))
+            self.lifetimes.use(self.memory(tensor))
         for tensor, size_bytes in option.results:
             self.present.add(tensor)
             if option.is_alias:
-                self.same[tensor] = self._memory(option.operands[0])
+                self.same[tensor] = self.memory(option.operands[0])
             elif size_bytes is not None and tensor not in self.updated:
                 self.lifetimes.define(tensor, size_bytes)
         if option.runs and not option.passes:
@@ -286,22 +289,26 @@ class _Evaluation:
                 self.lifetimes.define(("inside", self.lifetimes.step), option.inner_bytes)
             self.lifetimes.advance()
 
-    def _memory(self, tensor: tuple[int, int]) -> tuple[int, int]:
+    def memory(self, tensor: tuple[int, int]) -> tuple[int, int]:
         """Return the tensor in whose memory one lies: its own, or that of what was passed on."""
         return self.same.get(tensor, tensor)
 
     def _reshard(self, value: int, target: int) -> None:
-        """Walk the steps to ``target``; each holds what it reads and what it makes."""
+        """Make ``value`` in layout ``target``, from another layout that it may first be made in."""
         tree = self.owner.tree(value, self.made[value], tuple(self.wanted[value]))
         source = tree[target]
         if (value, source) not in self.present:
             self._reshard(value, source)
+        self.move(value, source, target)
+
+    def move(self, value: int, source: int, target: int) -> None:
+        """Walk the steps from one layout to another; each holds what it reads and what it makes."""
         time_s, steps = self.owner.moves(value, source, target)
         self.present.add((value, target))
         self.communication_s += time_s
         if self.owner.is_constant(value):
             return  # cut when the graph is loaded
-        tensor: object = self._memory((value, source))
+        tensor: object = self.memory((value, source))
         for number, layout in enumerate(steps):
             self.lifetimes.use(tensor)
             last = number == len(steps) - 1

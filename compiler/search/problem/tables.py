@@ -21,7 +21,7 @@ from tensoropt.compiler.cost.compute import local_bytes, measured, op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.rule import AxisRole, Strategy
+from tensoropt.compiler.layout.rule import AxisRole, InnerKind, Strategy
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
 from tensoropt.compiler.search.problem.graph import Graph, Node
@@ -181,14 +181,23 @@ class MeshTables:
 
     def inner_time_s(self, node: Node, strategy: Strategy) -> float:
         """Return the time of the collectives inside the op of one rank, and of copies for them."""
+        return sum(time_s for *_, time_s in self.inner_steps(node, strategy))
+
+    def inner_steps(
+        self, node: Node, strategy: Strategy
+    ) -> list[tuple[InnerKind, tuple[int, ...], int, float]]:
+        """Return (kind, mesh axes, bytes put in per rank, time in seconds) of each of these."""
         if node.constant or node.rule is None:
-            return 0.0
-        return sum(
-            copy_line(2.0, self.device).at(size)
-            if kind == "copy"
-            else collective_time_s(kind, size, axes, self.mesh, self.device)
+            return []
+        return [
+            (kind, axes, size, self._inner_time_s(kind, axes, size))
             for kind, axes, size in node.rule.inner_steps(strategy, self.mesh)
-        )
+        ]
+
+    def _inner_time_s(self, kind: InnerKind, axes: tuple[int, ...], size: int) -> float:
+        if kind == "copy":
+            return copy_line(2.0, self.device).at(size)
+        return collective_time_s(kind, size, axes, self.mesh, self.device)
 
     def static_bytes(self, node: Node, strategy: Strategy) -> int:
         """Return the bytes that ``node`` keeps: its parameters, or its result if constant or state.

@@ -1,0 +1,355 @@
+"""From a point of a frontier to what it does and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.report.explain.layers import layers_of
+from tensoropt.compiler.report.explain.meaning import matrix_of
+from tensoropt.compiler.report.explain.neighbours import neighbour
+from tensoropt.compiler.report.explain.splits import Words, axis_names
+from tensoropt.compiler.report.explanation import (
+    Communication,
+    Costly,
+    Explanation,
+    Layer,
+    Member,
+    Memory,
+    Operation,
+    Tensor,
+    TimelineEntry,
+)
+from tensoropt.compiler.search.frontier.points import marks, recompute_of
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.tables import tensor_bytes
+from tensoropt.compiler.search.problem.timeline import Movement, Step, Timeline, timeline_of
+
+__all__ = ["explain"]
+
+_COSTLY = 10
+
+
+def explain(
+    point: FrontierPoint, points: Sequence[FrontierPoint], model: str, device: str
+) -> Explanation:
+    """Return what ``point`` does, one of ``points``, the frontier sorted by time.
+
+    The figures are those that the search gave the point: times and bytes of the parts add up to
+    them. Linear in the operands of the program.
+    """
+    return _Explainer(point).explanation(points, model, device)
+
+
+@dataclass
+class _Draft:
+    """A layer while its parts are collected."""
+
+    name: str
+    operations: list[Operation] = field(default_factory=list)
+    communication: list[Communication] = field(default_factory=list)
+    order: list[object] = field(default_factory=list)  # what makes layers alike, in order
+    compute_s: float = 0.0
+    communication_s: float = 0.0
+    static_bytes: int = 0
+
+
+class _Explainer:
+    def __init__(self, point: FrontierPoint) -> None:
+        self.point, self.tables = point, point.tables
+        self.graph, self.mesh = point.tables.graph, Mesh(point.mesh)
+        self.words = Words(self.graph, self.mesh)
+        self.layer = layers_of(self.graph)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        assignment = [
+            _number(self.tables.options[index], self.point.strategies[index])
+            for index in self.tables.variables
+        ]
+        return timeline_of(Evaluator(self.tables), assignment)
+
+    def explanation(self, points: Sequence[FrontierPoint], model: str, device: str) -> Explanation:
+        cost, groups = self.timeline.cost, self._groups()
+        layers = [_folded(group) for group in groups]
+        named = [{draft.name: draft.operations for draft in group} for group in groups]
+        at = next((n for n, p in enumerate(points) if p.index == self.point.index), 0)
+        entries = self._entries()
+        return Explanation(
+            model,
+            device,
+            self.mesh.shape,
+            self.mesh.axis_names,
+            self.point.index,
+            len(points),
+            tuple(marks(points).get(self.point.index, ())),
+            recompute_of(self.point),
+            cost.time_s,
+            cost.compute_s,
+            cost.communication_s,
+            cost.update_s,
+            tuple(layers),
+            entries,
+            self._costly(entries, layers),
+            self._memory(),
+            neighbour(points[at - 1], named) if at else None,
+            neighbour(points[at + 1], named) if at + 1 < len(points) else None,
+        )
+
+    def _groups(self) -> list[list[_Draft]]:
+        """Return the layers, those that do the same together."""
+        drafts: dict[str, _Draft] = {}
+        for step in self.timeline.steps:
+            if step.node is not None:
+                name = self._layer(step)
+                self._add(drafts.setdefault(name, _Draft(name)), step)
+        for kept in self.timeline.kept:
+            name = self.layer[self.graph.values[kept.value].producer]
+            drafts.setdefault(name, _Draft(name)).static_bytes += kept.bytes
+        groups: dict[object, list[_Draft]] = {}
+        for draft in drafts.values():
+            groups.setdefault(tuple(draft.order), []).append(draft)
+        return list(groups.values())
+
+    def _add(self, draft: _Draft, step: Step) -> None:
+        if step.kind == "op":
+            assert step.node is not None
+            operation = self._operation(step.node, step.time_s)
+            draft.operations.append(operation)
+            draft.compute_s += step.time_s
+            draft.order.append(
+                (
+                    operation.op,
+                    tuple(split.without_weight() for split in operation.splits),
+                    step.time_s,
+                )
+            )
+        else:
+            moved = self._communication(step)
+            draft.communication.append(moved)
+            draft.communication_s += step.time_s
+            draft.order.append((moved.kind, moved.axes, moved.bytes, step.time_s))
+
+    def _layer(self, step: Step) -> str:
+        """Return the layer of a step: of what made a tensor that is moved, or reads an argument."""
+        movement = step.movement
+        if movement is not None and movement.value is not None:
+            producer = self.graph.values[movement.value].producer
+            if self.graph.nodes[producer].kind == "op":
+                return self.layer[producer]
+        assert step.node is not None
+        return self.layer[step.node]
+
+    def _operation(self, index: int, time_s: float) -> Operation:
+        node, strategy = self.graph.nodes[index], self.point.strategies[index]
+        assert node.info is not None
+        named = (
+            self.words.name(node, n) for n, v in enumerate(node.operands) if self._is_weight(v)
+        )
+        return Operation(
+            node.name,
+            node.info.name,
+            node.phase or "",
+            tuple(name for name in named if name),
+            self.words.splits(node, strategy),
+            tuple(_texts(layout) for layout in strategy.operands),
+            tuple(_texts(layout) for layout in strategy.results),
+            time_s,
+            matrix_of(self.graph, node) is not None or self.words.meanings.is_attention(node),
+        )
+
+    def _is_weight(self, value: int | None) -> bool:
+        return value is not None and self.graph.is_weight(value)
+
+    def _communication(self, step: Step) -> Communication:
+        movement, node = step.movement, self.graph.nodes[step.node or 0]
+        assert movement is not None
+        producer = node.name
+        if movement.value is not None:
+            producer = self.graph.producer(movement.value).name
+        return Communication(
+            movement.kind,
+            self._tensor(movement.value) if movement.value is not None else f"inside {node.name}",
+            axis_names(self.mesh, movement.axes),
+            movement.bytes,
+            step.time_s,
+            self._why(movement, step),
+            self._phase(step),
+            producer,
+            self._name(step.node),
+        )
+
+    def _phase(self, step: Step) -> str:
+        """Return the phase of what is run, that of the maker for a tensor that is returned."""
+        if step.node is None:
+            return ""
+        node = self.graph.nodes[step.node]
+        if node.kind == "result" and node.operands[0] is not None:
+            node = self.graph.producer(node.operands[0])
+        return node.phase or ""
+
+    def _name(self, index: int | None) -> str:
+        """Return the name of a node; of a result that of what the model returns."""
+        if index is None:
+            return ""
+        node = self.graph.nodes[index]
+        return f"the result '{node.returned_as}'" if node.kind == "result" else node.name
+
+    def _why(self, movement: Movement, step: Step) -> str:
+        if movement.value is None:
+            return f"{self._name(step.node)} works on all of its parts at once"
+        assert movement.src is not None and movement.dst is not None
+        value, maker = movement.value, self.graph.producer(movement.value)
+        axes = [axis for axis in self.mesh.axes if self.mesh.shape[axis] > 1]
+        reader = self._name(step.node)
+        src = self.words.lies(value, movement.src)
+        dst = self.words.lies(value, movement.dst)
+        verb = "lies" if maker.kind == "argument" else "leaves it"
+        if movement.kind in ("all_reduce", "reduce_scatter"):
+            return f"{maker.name} leaves {src.removeprefix('as ')}, {reader} reads it {dst}"
+        assert axes
+        return f"{maker.name} {verb} {src}, {reader} reads it {dst}"
+
+    def _tensor(self, value: int) -> str:
+        """Return the name of a tensor: that of what makes it, with its number unless the first."""
+        held = self.graph.values[value]
+        name = self.graph.nodes[held.producer].name
+        return f"{name}:{held.index}" if held.index else name
+
+    def _entries(self) -> tuple[TimelineEntry, ...]:
+        entries, clock_s = [], 0.0
+        for step in self.timeline.steps:
+            entries.append(self._entry(step, clock_s))
+            clock_s = entries[-1].end_s
+        return tuple(entries)
+
+    def _entry(self, step: Step, start_s: float) -> TimelineEntry:
+        blank = TimelineEntry(
+            kind=step.kind,
+            name="overhead",
+            op="",
+            layer="",
+            phase="",
+            start_s=start_s,
+            end_s=start_s + step.time_s,
+            time_s=step.time_s,
+            memory_bytes=self.timeline.cost.static_bytes + step.memory_bytes,
+            tensor="",
+            bytes=0,
+            axes=(),
+            text="what a run costs whatever it does",
+        )
+        if step.node is None:
+            return blank
+        layer = self._layer(step)
+        if step.kind == "op":
+            op = self._operation(step.node, step.time_s)
+            return replace(
+                blank,
+                name=op.name,
+                op=op.op,
+                layer=layer,
+                phase=op.phase,
+                tensor=op.name,
+                bytes=sum(self._made_bytes(step.node)),
+                axes=_axes(op),
+                text=op.text,
+            )
+        moved = self._communication(step)
+        return replace(
+            blank,
+            name=moved.producer,
+            op=moved.kind,
+            layer=layer,
+            phase=moved.phase,
+            tensor=moved.tensor,
+            bytes=moved.bytes,
+            axes=moved.axes,
+            text=moved.why,
+        )
+
+    def _made_bytes(self, index: int) -> Sequence[int]:
+        node, strategy = self.graph.nodes[index], self.point.strategies[index]
+        return [
+            tensor_bytes(self.graph.values[value].info, layout, self.mesh)
+            for value, layout in zip(node.results, strategy.results, strict=True)
+        ]
+
+    def _costly(
+        self, entries: Sequence[TimelineEntry], layers: Sequence[Layer]
+    ) -> tuple[Costly, ...]:
+        """Return what takes most time; what is alike in layers alike is one row."""
+        place = {
+            m.name: (number, layer) for number, layer in enumerate(layers) for m in layer.members
+        }
+        seen: dict[str, int] = {}
+        rows: dict[tuple[int, int], list[TimelineEntry]] = {}
+        for number, entry in enumerate(entries):
+            at = seen[entry.layer] = seen.get(entry.layer, -1) + 1
+            key = (place[entry.layer][0], at) if entry.layer in place else (-1, number)
+            rows.setdefault(key, []).append(entry)
+        found = []
+        for own in rows.values():
+            first, time_s = own[0], sum(entry.time_s for entry in own)
+            title = place[first.layer][1].title if first.layer in place else ""
+            share = time_s / self.timeline.cost.time_s if time_s else 0.0
+            row = (first.kind, first.name, first.op, title, len(own), time_s, share, first.text)
+            found.append(Costly(*row))
+        return tuple(sorted(found, key=lambda row: -row.time_s)[:_COSTLY])
+
+    def _memory(self) -> Memory:
+        timeline = self.timeline
+        parts: dict[str, int] = {}
+        for kept in timeline.kept:
+            parts[kept.kind] = parts.get(kept.kind, 0) + kept.bytes
+        at = next(
+            (n for n, s in enumerate(timeline.steps) if s.moment == timeline.peak_moment), None
+        )
+        return Memory(
+            timeline.cost.static_bytes,
+            timeline.cost.transient_bytes,
+            dict(sorted(parts.items(), key=lambda part: -part[1])),
+            tuple(
+                self._held(kept.value, kept.kind, kept.layout, kept.bytes)
+                for kept in sorted(timeline.kept, key=lambda kept: -kept.bytes)
+            ),
+            tuple(
+                self._held(alive.value, "activation", alive.layout, alive.bytes)
+                for alive in timeline.peak
+            ),
+            at,
+        )
+
+    def _held(self, value: int | None, kind: str, layout: Layout | None, size: int) -> Tensor:
+        if value is None:
+            return Tensor("inside a body", "inside", "", (), size)
+        layer = self.layer[self.graph.values[value].producer]
+        return Tensor(self._tensor(value), kind, layer, _texts(layout), size)
+
+
+def _number(options: Sequence[object], chosen: object) -> int:
+    """Return the number of an option, which is one of them and not only equal to it."""
+    return next(number for number, option in enumerate(options) if option is chosen)
+
+
+def _texts(layout: Layout | None) -> tuple[str, ...]:
+    return () if layout is None else tuple(layout.texts)
+
+
+def _axes(operation: Operation) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(axis for split in operation.splits for axis in split.axes))
+
+
+def _folded(group: Sequence[_Draft]) -> Layer:
+    first = group[0]
+    return Layer(
+        tuple(Member(draft.name, draft.static_bytes) for draft in group),
+        tuple(first.operations),
+        tuple(first.communication),
+        first.compute_s,
+        first.communication_s,
+    )

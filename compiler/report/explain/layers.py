@@ -1,0 +1,199 @@
+"""Which layer of the model each node belongs to, by the names in it, or by what repeats.
+
+Exporters that keep the modules of a model number its layers in the names of nodes
+(``/model/layers.3/mlp/MatMul``). Where names say nothing (``node_linear_3``), the longest run of
+equal ops is found, and named after the weights that each turn reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.compiler.search.problem.graph import Graph, Node
+
+__all__ = ["layers_of"]
+
+_NUMBERED = re.compile(r"(.+?[./])(\d+)(?=[./])")
+_ENOUGH = 0.5  # of the ops that run: the part whose names must say a layer
+_SHORTEST, _LONGEST = 4, 5000
+_START, _END = "start", "end"
+
+
+def layers_of(graph: Graph) -> list[str]:
+    """Return per node the name of its layer.
+
+    What comes before the first layer is ``start``, what comes after the last is ``end``; a model
+    without layers has one, ``model``.
+    """
+    forward = [i for i, node in enumerate(graph.nodes) if _is_forward(node)]
+    named = _by_name(graph, forward)
+    if len(named) < _ENOUGH * len(forward):
+        named = _by_structure(graph, forward)
+    layer = _inherited(graph, forward, named)
+    return _spread(graph, layer)
+
+
+def _is_forward(node: Node) -> bool:
+    return node.kind == "op" and not node.constant and node.phase in (None, "forward")
+
+
+def _by_name(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
+    """Return the layers that the names of nodes number, by node."""
+    scopes = {index: _scopes(graph.nodes[index].name) for index in forward}
+    numbers: dict[str, set[str]] = {}
+    for found in scopes.values():
+        for template, scope in found:
+            numbers.setdefault(template, set()).add(scope)
+    layers: dict[int, str] = {}
+    for index, found in scopes.items():
+        for template, scope in found:
+            if len(numbers[template]) > 1:
+                layers[index] = scope
+                break
+    return layers
+
+
+def _scopes(name: str) -> list[tuple[str, str]]:
+    """Return (template, scope) of each numbered part of a name, but for the last part.
+
+    ``/model/layers.3/mlp/MatMul`` has one: ``model/layers.*`` and ``model/layers.3``.
+    """
+    parts = name.strip("/").split("/")
+    found = []
+    for at, part in enumerate(parts[:-1]):
+        numbered = re.fullmatch(r"(.*?)([._]?)(\d+)", part)
+        if numbered:
+            template = "/".join([*parts[:at], f"{numbered[1]}.*"])
+            found.append((not numbered[2], template, "/".join(parts[: at + 1])))
+    # layer1/layer1.0/conv1: what has a point before its number is more often a list of layers.
+    return [(template, scope) for _, template, scope in sorted(found, key=lambda row: row[0])]
+
+
+def _by_structure(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
+    """Return the turns of the longest runs of equal ops, by node."""
+    if len(forward) > _LONGEST:
+        return {}
+    known: dict[object, int] = {}
+    kinds = [known.setdefault(_kind(graph, index), len(known)) for index in forward]
+    layers: dict[int, str] = {}
+    for start, period, count in _runs(np.array(kinds), 0):
+        members = [
+            forward[start + period * turn : start + period * (turn + 1)] for turn in range(count)
+        ]
+        names = _names(graph, members, len(set(layers.values())))
+        for name, member in zip(names, members, strict=True):
+            layers.update(dict.fromkeys(member, name))
+    return layers
+
+
+def _kind(graph: Graph, index: int) -> object:
+    info = graph.nodes[index].info
+    assert info is not None
+    shapes = tuple(
+        None if o is None else (o.shape, o.dtype) for o in (*info.operands, *info.results)
+    )
+    return info.name, shapes
+
+
+def _runs(kinds: npt.NDArray[np.int64], base: int) -> list[tuple[int, int, int]]:
+    """Return (start, period, turns) of what repeats, in order; the longest is cut out first."""
+    best = _longest(kinds)
+    if best is None:
+        return []
+    start, period, count = best
+    end = start + period * count
+    left, right = _runs(kinds[:start], base), _runs(kinds[end:], base + end)
+    return [*left, (base + start, period, count), *right]
+
+
+def _longest(kinds: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
+    """Return the run that covers most ops; of equal ones that of the shortest period."""
+    best, covered = None, 0
+    for period in range(_SHORTEST, len(kinds) // 2 + 1):
+        equal = np.concatenate(([0], (kinds[:-period] == kinds[period:]).astype(np.int8), [0]))
+        change = np.flatnonzero(np.diff(equal))
+        for begin, end in zip(change[::2].tolist(), change[1::2].tolist(), strict=True):
+            count = (end - begin) // period + 1
+            if count > 1 and period * count > covered:
+                best, covered = (begin, period, count), period * count
+    return best
+
+
+def _names(graph: Graph, members: Sequence[Sequence[int]], before: int) -> list[str]:
+    """Return a name for each turn, by the numbers in the names of its weights, or a number.
+
+    Exporters rename most weights; those of one turn say what the others are called.
+    """
+    for turn, member in enumerate(members):
+        for name in _own_weights(graph, member):
+            numbered = _NUMBERED.match(name)
+            if numbered and int(numbered[2]) >= turn:
+                first = int(numbered[2]) - turn
+                return [f"{numbered[1]}{first + other}" for other in range(len(members))]
+    return [f"block {before + turn}" for turn in range(len(members))]
+
+
+def _own_weights(graph: Graph, member: Sequence[int]) -> Iterator[str]:
+    """Yield the names of the parameters that nothing else reads."""
+    own = set(member)
+    read = (value for index in member for value in graph.nodes[index].operands)
+    for value in (value for value in read if value is not None):
+        is_own = own.issuperset(reader for reader, _ in graph.values[value].uses)
+        if is_own and graph.producer(value).kind == "argument":
+            yield graph.producer(value).name
+
+
+def _inherited(graph: Graph, forward: Sequence[int], named: dict[int, str]) -> dict[int, str]:
+    """Give each forward op a layer: its own, that of its latest operand, or an end."""
+    if not named:
+        return dict.fromkeys(forward, "model")
+    order = {name: at for at, name in enumerate(dict.fromkeys(named[i] for i in sorted(named)))}
+    last = max(named)
+    layer: dict[int, str] = {}
+    for index in forward:
+        if index in named:
+            layer[index] = named[index]
+            continue
+        read = [graph.values[v].producer for v in graph.nodes[index].operands if v is not None]
+        before = [layer[p] for p in read if p in layer and layer[p] in order]
+        if before and index < last:
+            layer[index] = max(before, key=lambda name: order[name])
+        else:
+            layer[index] = _END if index > last else _START
+    return layer
+
+
+def _spread(graph: Graph, layer: dict[int, str]) -> list[str]:
+    """Give all other nodes the layer of what they follow, read or are read by."""
+    names: list[str | None] = [layer.get(index) for index in range(len(graph.nodes))]
+    for index, node in enumerate(graph.nodes):
+        if node.kind == "argument" or node.constant:
+            names[index] = _first_reader(graph, node, names)
+    for index, node in enumerate(graph.nodes):
+        if names[index] is None:
+            leader = node.follows if node.follows is not None else node.repeats
+            names[index] = names[leader] if leader is not None else _latest(graph, node, names)
+    return [name or _START for name in names]
+
+
+def _first_reader(graph: Graph, node: Node, names: Sequence[str | None]) -> str | None:
+    """Return the layer of the first op that reads an argument, or what is folded from it."""
+    for value in node.results:
+        for reader, _ in graph.values[value].uses:
+            name = names[reader]
+            if name is None and graph.nodes[reader].constant:
+                name = _first_reader(graph, graph.nodes[reader], names)
+            if name is not None:
+                return name
+    return None
+
+
+def _latest(graph: Graph, node: Node, names: Sequence[str | None]) -> str | None:
+    """Return the layer of the state that an op reads, or of whatever made what it reads first."""
+    read = [graph.values[value].producer for value in node.operands if value is not None]
+    states = [names[p] for p in read if graph.nodes[p].state is not None]
+    return next((name for name in (*states, *(names[p] for p in read)) if name), None)

@@ -1,0 +1,70 @@
+"""What the next point of a frontier does otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.report.explain.splits import Words
+from tensoropt.compiler.report.explanation import (
+    Change,
+    Neighbour,
+    Operation,
+    Split,
+    joined,
+    splits_text,
+)
+from tensoropt.compiler.search.frontier.points import recompute_of
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+
+__all__ = ["Groups", "neighbour"]
+
+Groups = Sequence[Mapping[str, Sequence[Operation]]]
+"""Layers that are alike, as the ops of each by its name."""
+
+
+def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
+    """Return what ``other`` does otherwise than the point whose ops these are.
+
+    An op is known by its name, and its change is what is said of it; linear in the ops.
+    """
+    after = _splits(other)
+    found: dict[tuple[object, ...], list[tuple[str, Operation]]] = {}
+    others = 0
+    for number, group in enumerate(groups):
+        for name, operations in group.items():
+            for place, operation in enumerate(operations):
+                splits = after.get(operation.name)
+                if splits is None or splits == operation.splits:
+                    continue
+                if operation.main:
+                    change = tuple(split.without_weight() for split in splits)
+                    found.setdefault((number, place, change), []).append((name, operation))
+                else:
+                    others += 1
+    return Neighbour(
+        other.index,
+        other.mesh,
+        recompute_of(other),
+        other.time_s,
+        other.memory_bytes,
+        tuple(_change(rows, after) for rows in found.values()),
+        others,
+    )
+
+
+def _change(rows: Sequence[tuple[str, Operation]], after: Mapping[str, Sequence[Split]]) -> Change:
+    names, first = [name for name, _ in rows], rows[0][1]
+    texts = first.text, splits_text(after[first.name])
+    return Change(joined(names), len(names), first.name, first.op, *texts)
+
+
+def _splits(point: FrontierPoint) -> dict[str, tuple[Split, ...]]:
+    """Return how each op of a point is split, by the name of its node."""
+    graph = point.tables.graph
+    words = Words(graph, Mesh(point.mesh))
+    return {
+        node.name: words.splits(node, point.strategies[index])
+        for index, node in enumerate(graph.nodes)
+        if node.kind == "op" and not node.constant
+    }

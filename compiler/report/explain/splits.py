@@ -1,0 +1,101 @@
+"""How an op is split, in a reader's words, from the roles that the mesh axes have in it."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import AxisRole, Linear, Strategy
+from tensoropt.compiler.report.explain.meaning import Meanings, matrix_of
+from tensoropt.compiler.report.explanation import Split
+from tensoropt.compiler.search.problem.graph import Graph, Node
+
+__all__ = ["Words", "axis_names"]
+
+
+def axis_names(mesh: Mesh, axes: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the names of some axes of ``mesh``."""
+    return tuple(mesh.axis_names[axis] for axis in axes)
+
+
+class Words:
+    """Words for what a graph does on a mesh."""
+
+    def __init__(self, graph: Graph, mesh: Mesh) -> None:
+        self.graph, self.mesh = graph, mesh
+        self.meanings = Meanings(graph)
+
+    def splits(self, node: Node, strategy: Strategy) -> tuple[Split, ...]:
+        """Return what each group of axes with one role does; nothing for a replicated op."""
+        roles: dict[AxisRole, list[int]] = {}
+        for axis, role in enumerate(strategy.roles):
+            if role is not None and self.mesh.shape[axis] > 1:
+                roles.setdefault(role, []).append(axis)
+        return tuple(
+            self._split(node, role, axis_names(self.mesh, tuple(axes)))
+            for role, axes in roles.items()
+        )
+
+    def lies(self, value: int, layout: Layout) -> str:
+        """Return how a value lies, in words: split by heads over x, partial sums over y, whole."""
+        texts = []
+        for placement in dict.fromkeys(layout.placements):
+            axes = tuple(a for a in layout.axes_of(placement) if self.mesh.shape[a] > 1)
+            if placement.is_replicate or not axes:
+                continue
+            over = f"over {','.join(axis_names(self.mesh, axes))}"
+            if placement.is_split:
+                texts.append(f"split by {self.dimension(value, placement.dim)} {over}")
+            else:
+                texts.append(f"as partial {_REDUCED[placement.reduction or 'sum']} {over}")
+        return " and ".join(texts) or "whole"
+
+    def dimension(self, value: int, dim: int) -> str:
+        """Return what a dimension is."""
+        return self.meanings.dims.get((value, dim), f"dimension {dim}")
+
+    def _split(self, node: Node, role: AxisRole, axes: tuple[str, ...]) -> Split:
+        if isinstance(role, Linear):
+            return Split(axes, "passes partial sums on", "")
+        assert role is not None and node.rule is not None
+        label = self.meanings.factor(node, role)
+        is_summed = node.rule.factors[role].reduction is not None
+        matrix = matrix_of(self.graph, node)
+        if matrix is not None and role in node.rule.operands[matrix]:
+            return self._of_weight(node, role, axes, matrix, label)
+        return Split(axes, f"{label or self._dimension(node, role)} split", label, None, is_summed)
+
+    def _of_weight(
+        self, node: Node, factor: int, axes: tuple[str, ...], matrix: int, label: str
+    ) -> Split:
+        assert node.rule is not None and node.info is not None
+        weight = self.name(node, matrix)
+        made = factor in set(chain(*node.rule.results))
+        if node.phase == "backward":
+            return Split(axes, f"{label or 'weight'} split", label, weight, not made)
+        own = node.rule.operands[matrix].index(factor)
+        value = node.operands[matrix]
+        label = self.meanings.dims.get((value, own), label) if value is not None else label
+        if node.info.name == "Gather":
+            return Split(axes, f"{label} split", label, weight, not made)
+        return Split(axes, "column split" if made else "row split", label, weight, not made)
+
+    def _dimension(self, node: Node, factor: int) -> str:
+        assert node.rule is not None
+        for dims in (*node.rule.results, *node.rule.operands):
+            if factor in dims:
+                return f"dimension {dims.index(factor)}"
+        return "a loop"
+
+    def name(self, node: Node, operand: int) -> str | None:
+        """Return the name of the parameter that an operand is, or is folded from."""
+        value = node.operands[operand]
+        producer = None if value is None else self.graph.producer(value)
+        while producer is not None and producer.kind == "op":
+            read = [self.graph.producer(v) for v in producer.operands if v is not None]
+            producer = next((p for p in read if p.constant or p.state), None)
+        return None if producer is None else producer.name
+
+
+_REDUCED = {"sum": "sums", "max": "maxima", "min": "minima"}

@@ -1,0 +1,78 @@
+"""What a plan does and why: its parts add up to what was predicted, and have the right names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.report.explain.explain import explain
+from tensoropt.compiler.report.explanation import Explanation, Layer
+from tensoropt.compiler.search.frontier.objectives import frontier
+from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.search.frontier.steps import read_graphs
+
+MODELS = Path(__file__).parents[1] / "models"
+
+
+def planned(model: str, **request: object) -> list[FrontierPoint]:
+    module = driver.load(MODELS / model, {})
+    driver.advance(module, "rules")
+    return list(frontier(read_graphs(module), Request(**request)).points)  # type: ignore[arg-type]
+
+
+def explained(points: list[FrontierPoint], index: int) -> Explanation:
+    return explain(points[index], points, "model.onnx", "cpu")
+
+
+@pytest.fixture(scope="module")
+def megatron() -> Explanation:
+    return explained(planned("gpt2_tiny.onnx", devices=2, search="expert"), 0)
+
+
+@pytest.fixture(scope="module")
+def free() -> list[FrontierPoint]:
+    return planned("gpt2_tiny.onnx", devices=4)
+
+
+@pytest.mark.parametrize("index", [0, 5, -1])
+def test_the_parts_add_up_to_what_was_predicted(free: list[FrontierPoint], index: int) -> None:
+    point, found = free[index], explained(free, index)
+    times = [entry.time_s for entry in found.timeline]
+    sent = [e.time_s for e in found.timeline if e.kind in ("collective", "copy")]
+    assert sum(times) == pytest.approx(point.time_s, rel=1e-9)
+    assert sum(sent) == pytest.approx(point.communication_s, rel=1e-9)
+    assert found.timeline[-1].end_s == pytest.approx(point.time_s, rel=1e-9)
+    layers = sum(layer.time_s * layer.count for layer in found.layers)
+    overhead = sum(e.time_s for e in found.timeline if e.kind == "overhead")
+    assert layers + overhead == pytest.approx(point.time_s, rel=1e-9)
+    assert sum(t.bytes for t in found.memory.kept) == point.static_bytes
+    assert sum(found.memory.static_parts.values()) == point.static_bytes
+    assert sum(t.bytes for t in found.memory.alive) == point.transient_bytes
+    assert max(entry.memory_bytes for entry in found.timeline) == point.memory_bytes
+
+
+def _block(explanation: Explanation) -> Layer:
+    (block,) = (layer for layer in explanation.layers if layer.count == 2)
+    return block
+
+
+def test_megatron_has_columns_then_rows_and_two_sums_per_layer(megatron: Explanation) -> None:
+    block = _block(megatron)
+    assert [m.name for m in block.members] == ["m.transformer.h.0", "m.transformer.h.1"]
+    splits = {op.weights[0]: op.splits[0] for op in block.operations if op.main and op.weights}
+    of = "m.transformer.h.0."
+    assert splits[of + "attn.c_attn.weight"].how == "column split"
+    assert splits[of + "attn.c_proj.weight"].how == "row split"
+    assert splits[of + "attn.c_proj.weight"].sums
+    assert splits[of + "mlp.c_fc.weight"].text == (
+        f"column split of {of}mlp.c_fc.weight over x (output features)"
+    )
+    assert splits[of + "mlp.c_proj.weight"].how == "row split"
+    attention = [op.text for op in block.operations if op.main and not op.weights]
+    assert attention == ["heads split over x"] * 2
+    sums = [c.producer for c in block.communication if c.kind == "all_reduce"]
+    assert sums == ["node_Gemm_281", "node_Gemm_283"]
+    assert all("partial sums" in c.why for c in block.communication if c.kind == "all_reduce")
