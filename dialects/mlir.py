@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from torch_mlir import ir
+from tensoropt.runtime.support.errors import UserError
+
+try:
+    from torch_mlir import ir
+except ModuleNotFoundError as error:  # a machine that only runs plans has none
+    raise UserError(
+        "MLIR is not installed, which planning needs: pip install 'tensoropt[compiler]'"
+    ) from error
 from torch_mlir._mlir_libs._mlir import globals as _bindings
 from torch_mlir.dialects import ext, func, shard
 from torch_mlir.passmanager import PassManager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -93,3 +94,13 @@ def test_what_needs_no_onnx_runtime_does_not_ask(
     monkeypatch.setattr(onnx_runtime, "installation_fault", lambda: NONE)
     assert opt(["--list-passes"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_machine_that_only_runs_plans_has_no_compiler() -> None:
+    program = (
+        "import sys; sys.modules['torch_mlir'] = None\n"
+        "from tensoropt.compiler.cli.opt import main; sys.exit(main(['--list-passes']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    text = "MLIR is not installed, which planning needs: pip install 'tensoropt[compiler]'"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"error: {text}\n")
