@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tensoropt.elastic.generation.arena import Arena, Block
 from tensoropt.elastic.generation.boxes import Piece
 from tensoropt.runtime.device.provider import PlacedArray
+from tensoropt.runtime.support.arena import Arena, Block
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.plan import TrainingPlan
 

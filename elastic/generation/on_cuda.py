@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from tensoropt.elastic.generation.arena import Arena, Block, address_of, mapped
 from tensoropt.elastic.generation.memory import Move, Source, Way
 from tensoropt.elastic.generation.places import Place, places_of, size_of
 from tensoropt.runtime.device import cudart
@@ -21,6 +20,7 @@ from tensoropt.runtime.device.blocks import DeviceBlock, Opened, Pinned, Stream
 from tensoropt.runtime.device.cuda import CudaProvider
 from tensoropt.runtime.device.provider import PlacedArray
 from tensoropt.runtime.device.strided import Part, strided
+from tensoropt.runtime.support.arena import Arena, Block, address_of, mapped
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import numpy as np
 
-from tensoropt.elastic.generation.arena import Arena, Block, mapped
 from tensoropt.elastic.generation.memory import Move, Source, Way
 from tensoropt.elastic.generation.places import arrays_in, size_of
 from tensoropt.runtime.device.provider import HostArray, PlacedArray
+from tensoropt.runtime.support.arena import Arena, Block, mapped
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.plan import TrainingPlan
 

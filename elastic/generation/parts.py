@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tensoropt.elastic.generation.arena import Block
 from tensoropt.elastic.generation.boxes import Piece, pieces_of
+from tensoropt.runtime.support.arena import Block
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tensoropt.elastic.generation.arena import Block
 from tensoropt.elastic.generation.memory import Move, StateMemory
 from tensoropt.elastic.generation.parts import pieces_to_take
 from tensoropt.elastic.generation.places import size_of
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.arena import Block
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held

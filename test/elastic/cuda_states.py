@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tensoropt.elastic.generation.arena import Block
 from tensoropt.elastic.generation.on_cuda import CudaMemory
 from tensoropt.runtime.device.cuda import StandInProvider, cuda_facts
 from tensoropt.runtime.plan.layout import Layout
 from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.support.arena import Block
 
 __all__ = ["WHOLE", "Giver", "plan_of", "values"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.elastic.generation.arena import Block, held_open, mapped
 from tensoropt.elastic.generation.places import arrays_in, stamp_in
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.arena import Block, held_open, mapped
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.training.plan import TrainingPlan
 

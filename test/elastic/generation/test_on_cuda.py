@@ -15,7 +15,6 @@ from drawn_layouts import changes
 from hypothesis import given, settings
 from stand_ins import environment
 
-from tensoropt.elastic.generation.arena import Arena, Block
 from tensoropt.elastic.generation.memory import Move
 from tensoropt.elastic.generation.on_cuda import CudaMemory
 from tensoropt.elastic.generation.parts import pieces_to_take
@@ -23,6 +22,7 @@ from tensoropt.elastic.generation.places import arrays_in, size_of
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.cuda import StandInProvider, cuda_facts
 from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.support.arena import Arena, Block
 from tensoropt.runtime.support.errors import UserError
 
 
