@@ -16,9 +16,9 @@ from tensoropt.elastic.engines.engine import Carrier, Engine, Host
 from tensoropt.elastic.family.family import FamilyPlan
 from tensoropt.elastic.generation.clock import seconds_ahead
 from tensoropt.elastic.generation.memory import Way
-from tensoropt.elastic.generation.messages import Message, send
 from tensoropt.elastic.generation.parts import Part, Parts
 from tensoropt.runtime.support.arena import Block
+from tensoropt.runtime.support.messages import Message, send
 
 __all__ = ["Generation", "Rank"]
 

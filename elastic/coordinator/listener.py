@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from tensoropt.elastic.generation.messages import Message, accept, receive
+from tensoropt.elastic.generation.messages import accept
+from tensoropt.runtime.support.messages import Message, receive
 
 __all__ = ["Listener"]
 

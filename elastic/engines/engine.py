@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tensoropt.elastic.generation.job import GenerationJob
-from tensoropt.elastic.generation.messages import Message
 from tensoropt.elastic.generation.parts import Part, Parts
+from tensoropt.runtime.support.messages import Message
 
 __all__ = ["Carrier", "Engine", "Host", "Outcome"]
 

@@ -20,10 +20,10 @@ from typing import Any
 from tensoropt.elastic.engines.engine import Carrier, Host, Outcome
 from tensoropt.elastic.engines.keeper import GO
 from tensoropt.elastic.generation.job import GenerationJob
-from tensoropt.elastic.generation.messages import Message
 from tensoropt.elastic.generation.parts import Part, Parts
 from tensoropt.runtime.support.arena import held_open
 from tensoropt.runtime.support.files import replace_private
+from tensoropt.runtime.support.messages import Message
 
 __all__ = ["LocalEngine"]
 

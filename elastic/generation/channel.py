@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from tensoropt.elastic.generation.messages import NOTHING, Message, connect, receive, send
+from tensoropt.elastic.generation.messages import NOTHING, connect
+from tensoropt.runtime.support.messages import Message, receive, send
 
 __all__ = ["Channel"]
 

@@ -1,4 +1,4 @@
-"""What ranks and their coordinator tell each other: JSON over connections that both have proven.
+"""What ranks and their coordinator tell each other, over connections that both have proven.
 
 `multiprocessing.connection` carries the messages; what it would unpickle is never asked for. Its
 own proof of a key is not used: it does not say who proves it, so a stranger who is asked by one
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 import secrets
 import socket
@@ -17,30 +16,22 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any
 
 __all__ = [
     "NOTHING",
     "PAUSE",
     "PAUSE_ON_HOST",
     "STOP",
-    "Message",
     "StrangerError",
     "accept",
     "connect",
-    "receive",
-    "send",
 ]
-
-Message = dict[str, Any]
-"""``kind`` says what it is."""
 
 NOTHING, PAUSE, PAUSE_ON_HOST, STOP = range(4)
 """What ranks agree on with a step: nothing, a hand-over, one by the host's memory
 although the state is on a device, the end."""
 
 _PATIENCE_S = 10.0  # for the other side's part of a proof
-_LARGEST = 64 << 20  # bytes of a message
 _NONCE = 32  # bytes
 _PROOF = hashlib.sha256().digest_size
 _COORDINATOR, _RANK = b"tensoropt coordinator", b"tensoropt rank"
@@ -122,14 +113,3 @@ def _proof(key: bytes, role: bytes, nonces: bytes) -> bytes:
 def _check(found: bytes, expected: bytes) -> None:
     if not hmac.compare_digest(found, expected):
         raise StrangerError("wrong proof of the job's key")
-
-
-def send(connection: Connection, message: Message) -> None:
-    """Send a message. Raises OSError."""
-    connection.send_bytes(json.dumps(message).encode())
-
-
-def receive(connection: Connection) -> Message:
-    """Return the next message. Raises EOFError or OSError at the end of the connection."""
-    message: Message = json.loads(connection.recv_bytes(_LARGEST))
-    return message

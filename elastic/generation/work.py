@@ -13,13 +13,7 @@ from tensoropt.elastic.generation.clock import reading
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.generation.memories import memory_of
 from tensoropt.elastic.generation.memory import StateMemory, Way
-from tensoropt.elastic.generation.messages import (
-    NOTHING,
-    PAUSE,
-    PAUSE_ON_HOST,
-    STOP,
-    Message,
-)
+from tensoropt.elastic.generation.messages import NOTHING, PAUSE, PAUSE_ON_HOST, STOP
 from tensoropt.elastic.generation.reports import Reports
 from tensoropt.elastic.generation.snapshot import Snapshots
 from tensoropt.elastic.generation.take import Taking
@@ -29,6 +23,7 @@ from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.ranks import share_of_cores
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.training.checkpoint import Progress, check_checkpoint
 from tensoropt.runtime.training.job import TrainResult
 from tensoropt.runtime.training.opening import open_step

@@ -16,10 +16,10 @@ from tensoropt.elastic.engines.on_ray.cluster import short_name
 from tensoropt.elastic.engines.on_ray.porter import Bounds, TensorBox, training_plan
 from tensoropt.elastic.engines.on_ray.trips import Trip, travel
 from tensoropt.elastic.generation.boxes import Box
-from tensoropt.elastic.generation.messages import Message
 from tensoropt.elastic.generation.parts import Part, Parts, pieces_to_take
 from tensoropt.elastic.generation.places import size_of
 from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["RayCarrier", "are_still", "copied"]

@@ -13,7 +13,8 @@ import pytest
 
 from tensoropt.elastic.coordinator.listener import Listener
 from tensoropt.elastic.generation import messages
-from tensoropt.elastic.generation.messages import StrangerError, connect, send
+from tensoropt.elastic.generation.messages import StrangerError, connect
+from tensoropt.runtime.support.messages import send
 
 KEY = b"k" * 32
 
