@@ -72,6 +72,10 @@ class PlacedArray(ABC):
         """Return the values: on the CPU the memory itself, elsewhere a copy on the host."""
 
     @abstractmethod
+    def give(self, array: Array) -> None:
+        """Copy the values into a host array of the same shape and type."""
+
+    @abstractmethod
     def copy(self, other: PlacedArray) -> None:
         """Take over the values of an array of the same provider, shape and type."""
 
@@ -100,6 +104,9 @@ class HostArray(PlacedArray):
 
     def get(self) -> Array:
         return self._array
+
+    def give(self, array: Array) -> None:
+        np.copyto(array, self._array)
 
     def copy(self, other: PlacedArray) -> None:
         np.copyto(self._array, other.get())
@@ -146,6 +153,12 @@ class DeviceArray(PlacedArray):
         array = np.empty(self.shape, self.dtype)
         cudart.copy(array.ctypes.data, self.address, self.nbytes)
         return array
+
+    def give(self, array: Array) -> None:
+        if array.flags.c_contiguous:
+            cudart.copy(array.ctypes.data, self.address, self.nbytes)
+        else:
+            array[...] = self.get()
 
     def copy(self, other: PlacedArray) -> None:
         cudart.copy(self.address, other.address, self.nbytes)

@@ -19,15 +19,14 @@ from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs, make_inputs
+from tensoropt.runtime.session.opening import opened_session
 from tensoropt.runtime.session.ranks import (
     gather,
     largest,
-    made_on_all,
-    share_of_cores,
     slowest_s,
     wait_idle,
 )
-from tensoropt.runtime.session.session import RankSession, rank_session, use_custom_ops
+from tensoropt.runtime.session.session import RankSession, check_custom_ops, use_custom_ops
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.files import file_mode
@@ -52,9 +51,7 @@ def check_job(job: Job) -> list[Plan]:
     together.
     """
     check_provider(job)
-    for library in job.custom_ops:
-        if not Path(library).is_file():
-            raise UserError(f"--custom-ops {library}: no such file")
+    check_custom_ops(job.custom_ops)
     plans = [_inference_plan(folder) for folder in job.plans]
     for plan in plans[1:]:
         if plan.ranks != plans[0].ranks:
@@ -118,7 +115,7 @@ def _run_plan(
         predicted_bytes=predicted["memory_bytes"],
     )
     memory = provider.measure()
-    session, refusal, error = _open(job, plan, comm, provider)
+    session, refusal, error = opened_session(job, plan, comm, provider)
     if session is None:
         return replace(result, error=error, passed=False if job.model else None)
     try:
@@ -132,24 +129,6 @@ def _run_plan(
     graphs = refusal or "captured" if job.cuda_graphs else None
     result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
     return replace(result, cuda_graphs=graphs, **facts)
-
-
-def _open(
-    job: Job, plan: Plan, comm: MPI.Comm, provider: Provider
-) -> tuple[RankSession | None, str | None, str | None]:
-    """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
-
-    All ranks go without CUDA graphs where one has to: with them the first run is three.
-    """
-    threads = job.threads or share_of_cores(comm)
-    graph, refusal = plan.graph(comm.rank), None
-    for graphs in (True, False) if job.cuda_graphs else (False,):
-        make = partial(rank_session, graph, threads, provider=provider, graphs=graphs)
-        session, error = made_on_all(comm, make)
-        if error is None:
-            return session, refusal, None
-        refusal = f"not captured: {error}"
-    return None, refusal, error
 
 
 def _take_steps(job: Job, session: RankSession, inputs: Inputs, comm: MPI.Comm) -> list[float]:

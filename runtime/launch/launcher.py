@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -20,18 +19,15 @@ from typing import Any
 from tensoropt.runtime.launch.link import ask_to_stop, clear_line, show_line, shown
 from tensoropt.runtime.launch.oversight import ANSWER_S, PATIENCE_S
 from tensoropt.runtime.launch.processes import Processes
+from tensoropt.runtime.launch.reason import reason
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import Launched
 
-__all__ = ["launch", "launch_one", "ranks_present"]
+__all__ = ["handed_over", "launch", "launch_one", "ranks_present"]
 
 _LOOK_S = 0.1  # between two looks at what the ranks say
 
 _RANKS_END_S = PATIENCE_S + 2 * ANSWER_S  # for the ranks to end a job that is late
-
-_HEAR_S = 1.0  # for the other ranks to hear which one has ended
-
-_HEARD = re.compile(r"^error: (rank \d+ of \d+ ended.*)$", re.MULTILINE)
 
 _STARTED = ("PMI_RANK", "PMI_ID", "PMIX_RANK", "RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -59,7 +55,7 @@ def launch(
     has ended.
     """
     with _terminable(), Processes() as processes:
-        job = _written(job, processes.folder)
+        job = handed_over(job, processes.folder)
         log = output or processes.folder / "log"
         begin = log.stat().st_size if log.exists() else 0
         processes.start(ranks, log)
@@ -75,13 +71,14 @@ def launch_one(
     They are as `launch` returns them, None of a rank other than 0. Raises `UserError`.
     """
     with _terminable(), Processes() as processes:
-        _written(job, processes.folder)
+        handed_over(job, processes.folder)
         processes.start_one(rank, ranks, environment, output)
         processes.wait(math.inf)
         return _results(processes, output, 0)
 
 
-def _written(job: Launched, folder: Path) -> Launched:
+def handed_over(job: Launched, folder: Path) -> Launched:
+    """Write the job where ranks of this process look for it; returns it as they read it."""
     job = replace(job, launcher_pid=os.getpid(), started_at=time.monotonic())
     job.write(folder / "job.json")
     return job
@@ -91,7 +88,7 @@ def _results(processes: Processes, log: Path, begin: int) -> Any:
     """Return what rank 0 has written; raises `UserError` where a rank has not ended in order."""
     results, talks = processes.folder / "results.json", 0 in processes.ranks
     if processes.codes() != dict.fromkeys(processes.ranks, 0) or (talks and not results.is_file()):
-        raise UserError(_reason(processes, _text_from(log, begin)))
+        raise UserError(reason(processes, log, begin))
     return json.loads(results.read_text(encoding="utf-8")) if talks else None
 
 
@@ -156,51 +153,3 @@ def _terminable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _text_from(log: Path, begin: int) -> str:
-    with log.open("rb") as file:
-        file.seek(begin)
-        return file.read().decode(errors="replace")
-
-
-def _reason(processes: Processes, log: str) -> str:
-    """Return why a job failed: the first rank's own words, else how it ended."""
-    folder, ranks = processes.folder, processes.count
-    if not _said(folder):
-        processes.settle(_HEAR_S)
-    ended = folder / "ended"
-    if ended.is_file():
-        return ended.read_text(encoding="utf-8")
-    errors = sorted(folder.glob("rank*.error"), key=lambda path: path.stat().st_mtime_ns)
-    if errors:
-        rank = errors[0].stem.removeprefix("rank")
-        return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
-    return _killed(processes) or _ended(processes, log)
-
-
-def _said(folder: Path) -> bool:
-    return (folder / "ended").is_file() or any(folder.glob("rank*.error"))
-
-
-def _killed(processes: Processes) -> str | None:
-    """Return which rank a signal ended."""
-    ranks = processes.count
-    for rank, code in processes.codes().items():
-        if code < 0:
-            hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-            return f"rank {rank} of {ranks} was killed by signal {-code}{hint}"
-    if processes.lost_guardian():
-        return "the process that cleans up after the ranks was killed"
-    return None
-
-
-def _ended(processes: Processes, log: str) -> str:
-    """Return which rank ended by itself, as the others heard, or its exit code says."""
-    if heard := _HEARD.search(log):
-        return heard[1]
-    bad = [(rank, code) for rank, code in processes.codes().items() if code]
-    last = log.strip().splitlines()[-1:] or ["no message"]
-    if not bad:
-        return f"the ranks ended without a result: {last[0]}"
-    return f"rank {bad[0][0]} of {processes.count} ended with exit code {bad[0][1]}: {last[0]}"

@@ -9,18 +9,24 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 __all__ = [
+    "CHANNEL",
     "FolderLink",
     "LauncherLink",
     "TerminalLink",
     "ask_to_stop",
+    "channel_to_launcher",
     "clear_line",
     "show_line",
     "shown",
 ]
 
+
+CHANNEL = "TENSOROPT_CHANNEL"
+"""The variable with the descriptor of a rank's channel to the process that started it."""
 
 _WIDTH = 80  # of a terminal that does not say
 
@@ -67,6 +73,11 @@ class TerminalLink(LauncherLink):
 
     def stop_asked(self) -> bool:
         return self._asked
+
+
+def channel_to_launcher() -> Connection:
+    """Return a rank's connection to the process that started it, where both talk."""
+    return Connection(int(os.environ[CHANNEL]))
 
 
 def ask_to_stop(folder: Path) -> None:

@@ -17,7 +17,7 @@ from tensoropt.runtime.support.job import Launched
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["ANSWER_S", "PATIENCE_S", "abort_and_exit", "oversee", "whereabouts"]
+__all__ = ["ANSWER_S", "PATIENCE_S", "abort_and_exit", "collectives_of", "oversee", "whereabouts"]
 
 ANSWER_S = 2.0
 """How long a rank may take to say where it is."""
@@ -110,11 +110,11 @@ class _Watcher:
 
 
 def _has_begun(places: Mapping[int, str]) -> bool:
-    return any(_collectives(place) for place in places.values())
+    return any(collectives_of(place) for place in places.values())
 
 
-def _collectives(place: str) -> int:
-    """Return how many collectives a rank has come to, as the library's text says."""
+def collectives_of(place: str) -> int:
+    """Return how many collectives a rank has come to, as `library.where` says."""
     found = re.search(r"\((?:collective )?(\d+)[^()]*\)$", place)
     return int(found[1]) if found else 0
 
@@ -127,7 +127,7 @@ def whereabouts(places: Mapping[int, str], ranks: int) -> str:
     groups: dict[str, list[int]] = {}
     for rank in range(ranks):
         groups.setdefault(places.get(rank, ""), []).append(rank)
-    ordered = sorted(groups.items(), key=lambda group: (group[0] != "", _collectives(group[0])))
+    ordered = sorted(groups.items(), key=lambda group: (group[0] != "", collectives_of(group[0])))
     sentences = [_sentence(place, members) for place, members in ordered]
     head, _, rest = sentences[0].partition("\0")
     return "; ".join([f"{head} of {ranks}{rest}", *(s.replace("\0", "") for s in sentences[1:])])

@@ -17,10 +17,12 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 
 from tensoropt.runtime.launch import guardian
+from tensoropt.runtime.launch.link import CHANNEL
 
 __all__ = ["Processes"]
 
@@ -40,6 +42,7 @@ class Processes:
         self.folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{uuid.uuid4().hex}"
         self.count = 0
         self.ranks: dict[int, subprocess.Popen[bytes]] = {}
+        self.channels: list[Connection] = []
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, str(self.folder)],
             stdin=subprocess.PIPE,
@@ -60,19 +63,32 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def start(self, count: int, log: Path) -> None:
-        """Start all ``count`` ranks of a job, whose output is added to ``log``."""
+    def start(self, count: int, log: Path, *, talking: bool = False) -> None:
+        """Start all ``count`` ranks of a job, whose output is added to ``log``.
+
+        Where they are ``talking``, ``channels`` has a connection to each.
+        """
         self.count = count
         with ExitStack() as stack, log.open("ab") as file:
             hub, ranks = _connected(count, stack)
             for rank, sockets in enumerate([hub, *ranks]):
+                channel = self._channel(stack) if talking else []
                 together = {
                     "TENSOROPT_SOCKETS": " ".join(map(str, sockets)),
+                    CHANNEL: " ".join(map(str, channel)),
                     "TENSOROPT_JOB": self.folder.name,
                     # MPI listens on all networks, also where ranks share memory and nobody calls.
                     "UCX_NET_DEVICES": os.environ.get("UCX_NET_DEVICES", "lo"),
                 }
-                self._start(rank, {**os.environ, **together}, sockets, file.fileno())
+                environment = {**os.environ, **together}
+                self._start(rank, environment, [*sockets, *channel], file.fileno())
+
+    def _channel(self, stack: ExitStack) -> list[int]:
+        """Keep one end of a channel to the next rank, and return the other one's descriptor."""
+        own, its = socket.socketpair()
+        stack.enter_context(its)
+        self.channels.append(Connection(own.detach()))
+        return [its.fileno()]
 
     def start_one(self, rank: int, count: int, environment: Mapping[str, str], log: Path) -> None:
         """Start one rank of ``count``; ``environment`` says how it finds the others."""
@@ -154,6 +170,8 @@ class Processes:
         trace: TracebackType | None,
     ) -> None:
         """End all processes; they and the folder are gone afterwards."""
+        for channel in self.channels:
+            channel.close()
         assert self._guardian.stdin is not None
         self._guardian.stdin.close()
         if self.lost_guardian() or not self._guardian_ends():

@@ -24,6 +24,7 @@ _WORKERS = {
     "run": "tensoropt.runtime.inference.worker",
     "train": "tensoropt.runtime.training.worker",
     "profile": "tensoropt.runtime.profile.worker",
+    "pool": "tensoropt.runtime.pool.worker",
     "generation": "tensoropt.elastic.generation.worker",
 }
 """Where the ``WORKER`` of each kind of job is. They know how to launch, launching does not know

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,10 @@ class Layout:
         self.check(shape)
         return tuple(size // self.parts(dim) for dim, size in enumerate(shape))
 
+    def global_shape(self, local: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the whole whose parts have shape ``local``."""
+        return tuple(size * self.parts(dim) for dim, size in enumerate(local))
+
     def check(self, shape: Sequence[int | str]) -> None:
         """Raise `UserError` unless every cut dimension exists and divides; names are let pass."""
         missing = [d for d in self.shard if d is not None and d >= len(shape)]
@@ -81,11 +86,16 @@ class Layout:
 
     def local_slice(self, array: Array, rank: int) -> Array:
         """Return the rank's part of a global array, contiguous; raises for partial layouts."""
+        part = self.part_of(array, rank)
+        return np.ascontiguousarray(part).reshape(part.shape)
+
+    def part_of(self, array: Array, rank: int) -> Array:
+        """Return the rank's part of a global array where it lies; raises for partial layouts."""
         if self.is_partial:
             raise UserError("a partial layout has no slices, expected R or S")
-        return np.ascontiguousarray(array[self.bounds(array.shape, rank)]).reshape(
-            self.local_shape(array.shape)
-        )
+        where: tuple[Any, ...] = (*self.bounds(array.shape, rank), ...)  # of a scalar an array too
+        part: Array = array[where]
+        return part
 
     @property
     def copies(self) -> int:
@@ -130,7 +140,7 @@ def gather_global(parts: Mapping[int, Array], layout: Layout, copy: int = 0) -> 
     """Return the global array made of ``parts``: by rank, at least `Layout.sources` of ``copy``."""
     ranks = layout.sources(copy)
     first = parts[ranks[0]]
-    shape = tuple(size * layout.parts(dim) for dim, size in enumerate(first.shape))
+    shape = layout.global_shape(first.shape)
     whole = np.empty(shape, first.dtype)
     for rank in ranks:
         where = layout.bounds(shape, rank)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,17 @@ from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.support.job import DRAWS, INT_RANGE, Job
 from tensoropt.runtime.support.npz import npz_headers
 
-__all__ = ["Inputs", "as_dtype", "check_dtype", "draws", "make_inputs", "rounded_otherwise"]
+__all__ = [
+    "Inputs",
+    "as_dtype",
+    "check_cuts",
+    "check_dtype",
+    "draws",
+    "make_inputs",
+    "match_names",
+    "match_shapes",
+    "rounded_otherwise",
+]
 
 _DEVIATIONS = {"small": 0.01, "large": 10.0}
 _ROUNDINGS = {"float32": 5e-7, "float64": 1e-15, "float16": 2e-3, "bfloat16": 1.6e-2}
@@ -59,12 +69,17 @@ def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:
         shapes = _shapes_from_dims(tensors, job.dims)
     else:
         shapes = _shapes_from_file(job, by_name)
+    check_cuts(shapes, by_name)
+    return Inputs(job, by_name, shapes)
+
+
+def check_cuts(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
+    """Raise `UserError` unless inputs of these shapes can be cut as their layouts say."""
     for name, shape in shapes.items():
         try:
-            by_name[name].layout.check(shape)
+            tensors[name].layout.check(shape)
         except UserError as error:
             raise UserError(f"input '{name}': {error}") from None
-    return Inputs(job, by_name, shapes)
 
 
 def _shapes_from_dims(
@@ -94,21 +109,39 @@ def _sized(size: int | str, dims: Mapping[str, int]) -> int | str:
 
 def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     headers = npz_headers(Path(str(job.inputs)))
-    for name in headers:
+    shapes = {name: found.shape for name, found in headers.items()}
+    match_names(str(job.inputs), shapes, tensors)
+    for name, tensor in tensors.items():
+        check_dtype(str(job.inputs), tensor, headers[name].dtype)
+    match_shapes(str(job.inputs), shapes, tensors, dict(job.dims))
+    return {name: shapes[name] for name in tensors}
+
+
+def match_names(where: str, found: Collection[str], tensors: Mapping[str, Tensor]) -> None:
+    """Raise `UserError` unless the arrays that were ``found`` are the inputs ``tensors``."""
+    for name in found:
         if name not in tensors:
             raise UserError(
-                f"{job.inputs}: array '{name}' is not an input of the plan"
-                f"{did_you_mean(name, tensors)}"
+                f"{where}: array '{name}' is not an input of the plan{did_you_mean(name, tensors)}"
             )
-    dims = dict(job.dims)
+    for name in tensors:
+        if name not in found:
+            raise UserError(f"{where}: input '{name}' is missing")
+
+
+def match_shapes(
+    where: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, Tensor],
+    dims: dict[str, int],
+) -> None:
+    """Add the symbolic sizes that the ``shapes`` of inputs have to ``dims``.
+
+    Raises `UserError` where they do not fit the plan or each other.
+    """
     # Plain names first: they say what a sum of them must be.
     for tensor in sorted(tensors.values(), key=_has_arithmetic):
-        if tensor.name not in headers:
-            raise UserError(f"{job.inputs}: input '{tensor.name}' is missing")
-        found = headers[tensor.name]
-        check_dtype(str(job.inputs), tensor, found.dtype)
-        _match(str(job.inputs), tensor, found.shape, dims)
-    return {name: headers[name].shape for name in tensors}
+        _match(where, tensor, shapes[tensor.name], dims)
 
 
 def _has_arithmetic(tensor: Tensor) -> bool:

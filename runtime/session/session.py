@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RankSession",
+    "check_custom_ops",
     "cores",
     "every_value_session",
     "keep_memory_low",
@@ -59,10 +60,13 @@ class RankSession:
         It would write into those of the run before, which may be the memory of an input then.
         """
         for name in self._allocated:
-            if name in self._texts:
-                self._binding.bind_output(name)  # in the host's memory
-            else:
-                self._binding.bind_output(name, self._provider.device, self._provider.number)
+            self._bind_allocated(name)
+
+    def _bind_allocated(self, name: str) -> None:
+        if name in self._texts:
+            self._binding.bind_output(name)  # in the host's memory
+        else:
+            self._binding.bind_output(name, self._provider.device, self._provider.number)
 
     def feed(self, name: str, array: Array) -> None:
         """Set an input; on the CPU the array is kept, not copied."""
@@ -93,6 +97,12 @@ class RankSession:
         self._allocated.pop(name, None)
         array.bind_output(self._binding, name)
         self._kept["output", name] = array
+
+    def allocate(self, name: str) -> None:
+        """Let ONNX Runtime allocate an output again that was written to an array."""
+        self._kept.pop(("output", name), None)
+        self._allocated[name] = None
+        self._bind_allocated(name)
 
     def run(self) -> None:
         """Run once, to the end of what a device has to do. Raises `UserError`."""
@@ -144,15 +154,27 @@ class TextRankSession(RankSession):
         super().__init__(session, provider)
         self._fed: dict[str, Array] = {}
         self._made: list[Array] = []
+        self._targets: dict[str, PlacedArray] = {}
 
     def feed(self, name: str, array: Array) -> None:
         self._fed[name] = array
+
+    def read(self, name: str, array: PlacedArray) -> None:
+        self._fed[name] = array.get()
+
+    def write(self, name: str, array: PlacedArray) -> None:
+        self._targets[name] = array
+
+    def allocate(self, name: str) -> None:
+        self._targets.pop(name, None)
 
     def run(self) -> None:
         try:
             self._made = self._session.run(self.outputs, self._fed)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             raise UserError(one_line(error)) from None
+        for name, array in self._targets.items():
+            array.put(self._made[self.outputs.index(name)])
 
     def results(self, names: Collection[str] | None = None) -> Iterator[tuple[str, Array]]:
         pairs = zip(self.outputs, self._made, strict=True)
@@ -259,6 +281,13 @@ _custom_ops: list[str] = []
 def use_custom_ops(libraries: Sequence[str]) -> None:
     """Register these libraries of operators in every session that is made from now on."""
     _custom_ops[:] = libraries
+
+
+def check_custom_ops(libraries: Sequence[str]) -> None:
+    """Raise `UserError` unless these libraries of operators are there."""
+    for library in libraries:
+        if not Path(library).is_file():
+            raise UserError(f"--custom-ops {library}: no such file")
 
 
 def cores() -> int:

@@ -46,30 +46,35 @@ class Arena:
         self.memory = mmap.mmap(self._fd, max(size, 1))
         self.block = Block(os.getpid(), self._fd, max(size, 1))
 
+    def close(self) -> None:
+        """Let nobody map it any more; it goes with the last that has mapped it."""
+        os.close(self._fd)
+
     def touch(self) -> None:
         """Have all pages there, so that no later write waits for one."""
         np.frombuffer(self.memory, np.uint8)[:: mmap.PAGESIZE] = 0
 
 
-def mapped(block: Block) -> mmap.mmap:
-    """Return another process's block, to be read; its pages are there at once, unless it is sparse.
+def mapped(block: Block, *, writable: bool = False) -> mmap.mmap:
+    """Return another process's block, to be read unless it is to be ``writable``.
 
-    Raises `UserError` where that process has gone.
+    Its pages are there at once, unless it is sparse. Raises `UserError` where its owner has gone.
     """
     try:
-        descriptor = held_open(block)
+        descriptor = held_open(block, os.O_RDWR if writable else os.O_RDONLY)
         try:
             flags = mmap.MAP_SHARED | (0 if block.sparse else mmap.MAP_POPULATE)
-            return mmap.mmap(descriptor, block.size, flags, mmap.PROT_READ)
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            return mmap.mmap(descriptor, block.size, flags, access)
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
-        raise UserError(f"state of process {block.pid}: {one_line(error)}") from None
+        raise UserError(f"memory of process {block.pid}: {one_line(error)}") from None
 
 
-def held_open(block: Block) -> int:
+def held_open(block: Block, access: int = os.O_RDONLY) -> int:
     """Return a descriptor of a block, which keeps it after its owner's end. Raises OSError."""
-    return os.open(f"/proc/{block.pid}/fd/{block.fd}", os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(f"/proc/{block.pid}/fd/{block.fd}", access | os.O_CLOEXEC)
 
 
 def address_of(memory: mmap.mmap) -> int:

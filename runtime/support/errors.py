@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["UserError", "did_you_mean", "one_line", "printable"]
+__all__ = ["RankFailedError", "UserError", "did_you_mean", "one_line", "printable"]
 
 
 _BOUND = "Error in execution: "  # what ONNX Runtime puts first where inputs are bound
@@ -16,6 +16,10 @@ class UserError(Exception):
 
     The command line prints it as ``error: <text>`` and exits with status 1, without a traceback.
     """
+
+
+class RankFailedError(UserError):
+    """A rank has ended that others count on, so that all of them were ended."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

@@ -1,0 +1,66 @@
+"""Why a job has failed: which rank did, and in its own words where it had any."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+from tensoropt.runtime.launch.processes import Processes
+
+__all__ = ["reason"]
+
+_HEAR_S = 1.0  # for the other ranks to hear which one has ended
+
+_HEARD = re.compile(r"^error: (rank \d+ of \d+ ended.*)$", re.MULTILINE)
+
+
+def reason(processes: Processes, log: Path, begin: int = 0) -> str:
+    """Return why a job failed: the first rank's own words, else how it ended.
+
+    ``log`` is what the ranks printed, from byte ``begin`` on.
+    """
+    folder, ranks = processes.folder, processes.count
+    if not _said(folder):
+        processes.settle(_HEAR_S)
+    ended = folder / "ended"
+    if ended.is_file():
+        return ended.read_text(encoding="utf-8")
+    errors = sorted(folder.glob("rank*.error"), key=lambda path: path.stat().st_mtime_ns)
+    if errors:
+        rank = errors[0].stem.removeprefix("rank")
+        return f"rank {rank} of {ranks}: {errors[0].read_text(encoding='utf-8')}"
+    return _killed(processes) or _ended(processes, _text_from(log, begin))
+
+
+def _said(folder: Path) -> bool:
+    return (folder / "ended").is_file() or any(folder.glob("rank*.error"))
+
+
+def _killed(processes: Processes) -> str | None:
+    """Return which rank a signal ended."""
+    ranks = processes.count
+    for rank, code in processes.codes().items():
+        if code < 0:
+            hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+            return f"rank {rank} of {ranks} was killed by signal {-code}{hint}"
+    if processes.lost_guardian():
+        return "the process that cleans up after the ranks was killed"
+    return None
+
+
+def _ended(processes: Processes, log: str) -> str:
+    """Return which rank ended by itself, as the others heard, or its exit code says."""
+    if heard := _HEARD.search(log):
+        return heard[1]
+    bad = [(rank, code) for rank, code in processes.codes().items() if code]
+    last = log.strip().splitlines()[-1:] or ["no message"]
+    if not bad:
+        return f"the ranks ended without a result: {last[0]}"
+    return f"rank {bad[0][0]} of {processes.count} ended with exit code {bad[0][1]}: {last[0]}"
+
+
+def _text_from(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read().decode(errors="replace")

@@ -1,0 +1,97 @@
+"""The program "inference": one run of the plan's graphs for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tensoropt.runtime.device.provider import PlacedArray
+from tensoropt.runtime.pool.programs import Part, Rank, Reply, Request
+from tensoropt.runtime.session.opening import opened_session
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Inference", "open_program"]
+
+
+def open_program(rank: Rank) -> Inference:
+    """Return the program of one rank, its session made. Raises `UserError`."""
+    return Inference(rank)
+
+
+class Inference:
+    """Runs a rank's session on its slices of whole inputs.
+
+    A request's message has ``outputs``, the names of those that are wanted.
+    """
+
+    def __init__(self, rank: Rank) -> None:
+        session, _, error = opened_session(rank.job, rank.plan, rank.comm, rank.provider)
+        if session is None:
+            raise UserError(error or "")
+        self._session, self._provider, self._rank = session, rank.provider, rank.comm.rank
+        self._is_on_host = rank.provider.name == "cpu"
+        self._inputs = {tensor.name: tensor for tensor in rank.plan.inputs}
+        self._outputs = {tensor.name: tensor for tensor in rank.plan.outputs}
+        self._bound: dict[str, PlacedArray] = {}
+        self._own: dict[str, PlacedArray] = {}
+        self._gives = {t.name for t in rank.plan.outputs if self._rank in t.layout.sources()}
+
+    def answer(self, request: Request) -> Reply:
+        for name, array in request.arrays.items():
+            self._feed(name, self._inputs[name].layout.part_of(array, self._rank))
+        places = {
+            name: self._outputs[name].layout.part_of(whole, self._rank)
+            for name, whole in request.room.items()
+            if name in self._gives
+        }
+        self._bind(places)
+        self._session.run()
+        for name, place in places.items():
+            if not self._is_shared(place):
+                self._own[name].give(place)
+        rest = [name for name in request.message["outputs"] if name not in request.room]
+        parts = self._session.results(rest) if rest else ()
+        return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
+
+    def _feed(self, name: str, part: Array) -> None:
+        """Let the session read its part."""
+        if part.dtype.hasobject:
+            self._session.feed(name, part)
+            return
+        array = self._placed(name, part)
+        if not _is_same(self._bound.get(name), array):
+            self._bound[name] = array
+            self._session.read(name, array)
+        if not self._is_shared(part):
+            array.put(part)
+
+    def _bind(self, places: Mapping[str, Array]) -> None:
+        """Let the session write outputs; those of the last time it must not write there again."""
+        for name in self._outputs.keys() & self._bound.keys() - places.keys():
+            del self._bound[name]
+            self._session.allocate(name)
+        for name, place in places.items():
+            array = self._placed(name, place)
+            if not _is_same(self._bound.get(name), array):
+                self._bound[name] = array
+                self._session.write(name, array)
+
+    def _placed(self, name: str, part: Array) -> PlacedArray:
+        """Return what the session has in the place of a part: that itself, or memory beside it."""
+        if self._is_shared(part):
+            return self._provider.place(part)
+        array = self._own.get(name)
+        if array is None or (array.shape, array.dtype) != (part.shape, part.dtype):
+            array = self._own[name] = self._provider.empty(part.shape, part.dtype)
+        return array
+
+    def _is_shared(self, part: Array) -> bool:
+        """Say whether the session can work in the shared memory itself."""
+        return self._is_on_host and part.flags.c_contiguous
+
+
+def _is_same(bound: PlacedArray | None, array: PlacedArray) -> bool:
+    if bound is None:
+        return False
+    facts = array.address, array.shape, array.dtype
+    return (bound.address, bound.shape, bound.dtype) == facts

@@ -1,0 +1,25 @@
+"""What the process that starts a pool asks of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensoropt.runtime.support.job import Launched
+
+__all__ = ["PoolJob"]
+
+
+@dataclass(frozen=True)
+class PoolJob(Launched):
+    """Ranks of ``plan`` that answer requests by a ``program``, one of `programs.PROGRAMS`.
+
+    ``options`` are the program's, as JSON. ``timeout_s`` limits the start, and each request.
+    """
+
+    kind = "pool"
+    plan: str
+    program: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    custom_ops: tuple[str, ...] = ()

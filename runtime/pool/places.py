@@ -1,0 +1,94 @@
+"""Where arrays lie that a pool and its ranks share, and how that is said in a message."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.support.arena import Block, mapped
+from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.messages import Message
+
+__all__ = [
+    "MappedBlocks",
+    "Place",
+    "Shape",
+    "array_at",
+    "blocks_of",
+    "packed_texts",
+    "unpacked_texts",
+]
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array in a block of memory, which has a number of its own among those of a pool."""
+
+    number: int
+    block: Block
+    offset: int
+    dtype: str
+    shape: Shape
+
+    def facts(self) -> list[Any]:
+        return [self.number, self.offset, self.dtype, self.shape]
+
+
+def array_at(raw: Array, offset: int, dtype: np.dtype[np.generic], shape: Shape) -> Array:
+    """Return the array that lies in the bytes ``raw`` from ``offset`` on."""
+    size = dtype.itemsize * math.prod(shape)
+    array: Array = raw[offset : offset + size].view(dtype).reshape(shape)
+    return array
+
+
+class MappedBlocks:
+    """The blocks of a pool as a rank has them, mapped when they are first told of."""
+
+    def __init__(self) -> None:
+        self._raw: dict[int, Array] = {}
+
+    def update(self, blocks: Mapping[str, Message], gone: list[int]) -> None:
+        """Map ``blocks``, by number, and let go of those that are gone. Raises `UserError`."""
+        for number in gone:
+            self._raw.pop(number, None)
+        for text, facts in blocks.items():
+            if int(text) not in self._raw:
+                self._raw[int(text)] = _bytes_of(mapped(Block(**facts), writable=True))
+
+    def arrays(self, places: Mapping[str, list[Any]], *, writable: bool) -> dict[str, Array]:
+        """Return the arrays at places, which are told by their `Place.facts`."""
+        return {name: self._array(facts, writable) for name, facts in places.items()}
+
+    def _array(self, facts: list[Any], writable: bool) -> Array:
+        number, offset, dtype, shape = facts
+        array = array_at(self._raw[number], offset, dtype_of(dtype), tuple(shape))
+        array.flags.writeable = writable
+        return array
+
+
+def _bytes_of(memory: mmap.mmap) -> Array:
+    return np.frombuffer(memory, np.uint8)
+
+
+def blocks_of(places: list[Place]) -> dict[str, Message]:
+    """Return what `MappedBlocks.update` takes."""
+    return {str(place.number): asdict(place.block) for place in places}
+
+
+def packed_texts(array: Array) -> list[Any]:
+    """Return an array of strings, which have no place in shared memory, as JSON."""
+    return [array.shape, [str(text) for text in array.reshape(-1)]]
+
+
+def unpacked_texts(packed: list[Any]) -> Array:
+    """Return the array of strings that `packed_texts` was given."""
+    shape, texts = packed
+    array: Array = np.array(texts, object).reshape(shape)
+    return array

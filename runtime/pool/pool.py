@@ -1,0 +1,176 @@
+"""A pool: ranks that stay, and answer requests of the process that started them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.device.providers import check_provider
+from tensoropt.runtime.launch.launcher import ranks_present
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.pool.blocks import Blocks, Room, Wanted
+from tensoropt.runtime.pool.job import PoolJob
+from tensoropt.runtime.pool.places import blocks_of, packed_texts, unpacked_texts
+from tensoropt.runtime.pool.ranks import Ranks
+from tensoropt.runtime.session.session import check_custom_ops
+from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.support.messages import Message
+
+__all__ = ["Pool", "start"]
+
+
+def start(
+    plan: Plan, program: str, options: Mapping[str, Any] | None = None, **settings: Any
+) -> Pool:
+    """Return ranks of ``plan`` that answer requests by a program, once they are ready.
+
+    ``program`` is one of `programs.PROGRAMS` and takes ``options``, as JSON. ``settings`` are the
+    fields of `PoolJob`: threads, provider, share_gpus, cuda_graphs, custom_ops, timeout_s.
+
+    Raises `UserError` where the ranks do not get ready.
+    """
+    folder = str(plan.folder.absolute())
+    return Pool(plan, PoolJob(folder, program, dict(options or {}), **settings))
+
+
+class Pool:
+    """Running ranks; a context that ends them. From any thread: requests queue."""
+
+    def __init__(self, plan: Plan, job: PoolJob) -> None:
+        _refuse_ranks(plan)
+        check_provider(job)
+        check_custom_ops(job.custom_ops)
+        self._plan, self._job = plan, job
+        self._lock = threading.RLock()
+        self._blocks = Blocks()
+        self._ranks: Ranks | None = Ranks(job, plan.ranks)
+        self._why_ended = ""
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all ranks are there."""
+        ranks = self._ranks
+        return ranks is not None and ranks.is_alive()
+
+    def close(self) -> None:
+        """End the ranks, after the request that they are at; again is no error."""
+        with self._lock:
+            ranks, self._ranks, self._why_ended = self._ranks, None, ""
+            if ranks is not None:
+                ranks.end()
+
+    def restart(self) -> None:
+        """Start the ranks anew, whether they are there or not. Raises `UserError`."""
+        with self._lock:
+            self.close()
+            self._ranks = Ranks(self._job, self._plan.ranks)
+
+    def call(
+        self,
+        message: Message,
+        arrays: Mapping[str, Array] | None = None,
+        room: Mapping[str, Wanted] | None = None,
+    ) -> tuple[Message, dict[str, Array]]:
+        """Ask the program something; returns its answer and the arrays that go with it.
+
+        All ranks see the ``arrays``; ``room`` says type and shape of arrays in the answer, of
+        those that are known. Raises `UserError` where the program refuses, `RankFailedError`
+        where ranks ended.
+        """
+        arrays = arrays or {}
+        texts = {name: packed_texts(a) for name, a in arrays.items() if a.dtype.hasobject}
+        staged = self._blocks.staged({n: a for n, a in arrays.items() if n not in texts})
+        answer = self._blocks.room(room or {})
+        asked = {
+            "message": message,
+            "arrays": {name: place.facts() for name, place in staged.places.items()},
+            "room": {name: place.facts() for name, place in answer.places.items()},
+            "texts": texts,
+            **self._told(staged, answer),
+        }
+        with self._lock:
+            answers = self._ask(asked)
+            parts = self._parts(answers)
+        found: Message = answers[0]["message"]
+        return found, {**self._blocks.given(answer), **parts}
+
+    def empty(self, wanted: Mapping[str, Wanted]) -> dict[str, Array]:
+        """Return arrays that ranks read where they lie, whose values are not set."""
+        return dict(self._blocks.room(wanted).arrays)
+
+    def _told(self, *rooms: Room) -> Message:
+        """Return what ranks need to know of memory with a request."""
+        places = [place for room in rooms for place in room.places.values()]
+        return {"blocks": blocks_of(places), "gone": self._blocks.gone()}
+
+    def _ask(self, message: Message) -> list[Message]:
+        if self._ranks is None:
+            raise RankFailedError(self._why_ended) if self._why_ended else UserError("it is closed")
+        try:
+            return self._ranks.ask(message)
+        except RankFailedError as error:
+            self._forget(str(error))
+            raise
+        except UserError:
+            raise
+        except BaseException:  # an interrupt: nobody will be there for the answers
+            self._ranks.end()
+            self._forget("the ranks were ended while they were at work")
+            raise
+
+    def _forget(self, why: str) -> None:
+        self._ranks, self._why_ended = None, why
+
+    def _parts(self, answers: Sequence[Message]) -> dict[str, Array]:
+        """Return the arrays of which only the ranks knew what they are."""
+        texts = _joined_texts(answers)
+        wanted = _wanted(answers)
+        if not wanted:
+            return texts
+        room = self._blocks.room(wanted)
+        places = {name: place.facts() for name, place in room.places.items()}
+        self._ask({"put": places, **self._told(room)})
+        return {**texts, **self._blocks.given(room)}
+
+
+def _refuse_ranks(plan: Plan) -> None:
+    present = ranks_present()
+    if present is not None and present[1] != 1:
+        raise UserError(
+            f"{plan.folder}: a session starts ranks by itself, on this machine, expected a process "
+            f"on its own, got: rank {present[0]} of those that another launcher started"
+        )
+
+
+def _wanted(answers: Sequence[Message]) -> dict[str, Wanted]:
+    """Return type and shape of the arrays whose parts all ranks have."""
+    if any(answer["parts"] != answers[0]["parts"] for answer in answers):
+        raise UserError("the ranks gave parts of different shapes or types")
+    entries = answers[0]["parts"].items()
+    return {name: (dtype_of(dtype), tuple(shape)) for name, (dtype, shape) in entries}
+
+
+def _joined_texts(answers: Sequence[Message]) -> dict[str, Array]:
+    """Return the arrays of strings, which come in the answers themselves."""
+    whole: dict[str, Array] = {}
+    for answer in answers:
+        for name, (shape, bounds, packed) in answer["texts"].items():
+            array = whole.setdefault(name, np.empty(shape, object))
+            array[tuple(slice(*ends) for ends in bounds)] = unpacked_texts(packed)
+    return whole

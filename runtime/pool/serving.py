@@ -1,0 +1,112 @@
+"""What a rank of a pool does from beginning to end: it sleeps until it is asked, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.device.providers import provider_of
+from tensoropt.runtime.launch.link import channel_to_launcher
+from tensoropt.runtime.launch.oversight import collectives_of
+from tensoropt.runtime.ops import library
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.pool.job import PoolJob
+from tensoropt.runtime.pool.places import MappedBlocks, packed_texts, unpacked_texts
+from tensoropt.runtime.pool.programs import Part, Program, Rank, Request, opener_of
+from tensoropt.runtime.session.ranks import made_on_all
+from tensoropt.runtime.session.session import use_custom_ops
+from tensoropt.runtime.support.dtypes import name_of
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.messages import Message, receive, send
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["serve"]
+
+
+def serve(job: PoolJob, comm: MPI.Comm) -> None:
+    """Make the program of a job on all ranks, and answer until whoever asks is gone."""
+    use_custom_ops(job.custom_ops)
+    program, error = made_on_all(comm, lambda: _opened(job, comm))
+    with channel_to_launcher() as channel, suppress(EOFError):
+        if program is None:
+            send(channel, _error(error or "", 0))
+            return
+        send(channel, {})
+        _Server(program, channel, comm.rank, can_go_on=job.provider == "cpu").run()
+
+
+def _opened(job: PoolJob, comm: MPI.Comm) -> Program:
+    rank = Rank(job, Plan.read(job.plan), comm, provider_of(job, comm))
+    return opener_of(job.program)(rank)
+
+
+class _Server:
+    """Answers what comes over ``channel``; where it ``can_go_on``, also after errors."""
+
+    def __init__(
+        self, program: Program, channel: Connection, rank: int, *, can_go_on: bool
+    ) -> None:
+        self._program, self._channel, self._rank = program, channel, rank
+        self._can_go_on = can_go_on
+        self._blocks = MappedBlocks()
+        self._parts: Mapping[str, Part] = {}
+
+    def run(self) -> None:
+        """Answer until the channel is closed. Raises EOFError then, `UserError` on a failure."""
+        while True:
+            asked = receive(self._channel)
+            self._blocks.update(asked["blocks"], asked["gone"])
+            answer = self._put(asked["put"]) if "put" in asked else self._answer(asked)
+            send(self._channel, answer)
+
+    def _answer(self, asked: Message) -> Message:
+        before = collectives_of(library.where())
+        try:
+            reply = self._program.answer(self._request(asked))
+        except UserError as error:
+            if not self._can_go_on:  # what is wrong with a device stays wrong
+                raise
+            return _error(str(error), collectives_of(library.where()) - before)
+        self._parts = {n: p for n, p in reply.parts.items() if not p.array.dtype.hasobject}
+        texts = {n: p for n, p in reply.parts.items() if n not in self._parts}
+        return {
+            "message": reply.message,
+            "parts": {name: _whole(part) for name, part in self._parts.items()},
+            "texts": {n: self._text(p) for n, p in texts.items() if self._is_source(p)},
+            "collectives": collectives_of(library.where()) - before,
+        }
+
+    def _request(self, asked: Message) -> Request:
+        arrays = self._blocks.arrays(asked["arrays"], writable=False)
+        texts = {name: unpacked_texts(packed) for name, packed in asked["texts"].items()}
+        room = self._blocks.arrays(asked["room"], writable=True)
+        return Request(asked["message"], {**arrays, **texts}, room)
+
+    def _put(self, places: Mapping[str, list[Any]]) -> Message:
+        """Write this rank's parts of the last answer where the whole arrays are to be."""
+        for name, whole in self._blocks.arrays(places, writable=True).items():
+            part = self._parts[name]
+            if self._is_source(part):
+                part.layout.part_of(whole, self._rank)[...] = part.array
+        self._parts = {}
+        return {}
+
+    def _text(self, part: Part) -> list[Any]:
+        shape = part.layout.global_shape(part.array.shape)
+        bounds = [(b.start, b.stop) for b in part.layout.bounds(shape, self._rank)]
+        return [shape, bounds, packed_texts(part.array)]
+
+    def _is_source(self, part: Part) -> bool:
+        return self._rank in part.layout.sources()
+
+
+def _whole(part: Part) -> list[Any]:
+    return [name_of(part.array.dtype), part.layout.global_shape(part.array.shape)]
+
+
+def _error(text: str, collectives: int) -> Message:
+    return {"error": text, "collectives": collectives}

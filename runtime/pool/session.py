@@ -1,0 +1,181 @@
+"""`Session`: a plan's ranks, started once, run on whole arrays of the process that started them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tensoropt.runtime.plan.dims import bound
+from tensoropt.runtime.plan.plan import Plan, Tensor
+from tensoropt.runtime.pool.blocks import Wanted
+from tensoropt.runtime.pool.pool import Pool, start
+from tensoropt.runtime.session.inputs import (
+    as_dtype,
+    check_cuts,
+    check_dtype,
+    match_names,
+    match_shapes,
+)
+from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of
+from tensoropt.runtime.support.errors import UserError, did_you_mean
+
+__all__ = ["Session"]
+
+
+class Session:
+    """The ranks of the plan in a folder, ready to run; a context that ends them.
+
+    ``threads`` are those of each rank: None divides the machine's cores. ``dims`` sets symbolic
+    dimensions for all runs; others may differ from run to run. ``provider`` is "cpu" or "cuda",
+    where ``share_gpus`` allows more ranks than GPUs and ``cuda_graphs`` asks for CUDA graphs.
+    ``custom_ops`` are libraries of operators. Starting and each run fail after ``timeout_s``.
+
+    Any thread may call it: runs queue. Raises `UserError` where the plan cannot be run.
+    """
+
+    def __init__(
+        self,
+        plan: Path | str,
+        *,
+        provider: str = "cpu",
+        threads: int | None = None,
+        dims: Mapping[str, int] | None = None,
+        share_gpus: bool = False,
+        cuda_graphs: bool = False,
+        custom_ops: Sequence[str] = (),
+        timeout_s: float | None = None,
+    ) -> None:
+        self.plan = _inference_plan(plan)
+        self._dims = dict(dims or {})
+        self._inputs = {tensor.name: tensor for tensor in self.plan.inputs}
+        self._outputs = {tensor.name: tensor for tensor in self.plan.outputs}
+        self._pool: Pool = start(
+            self.plan,
+            "inference",
+            threads=threads,
+            provider=provider,
+            share_gpus=share_gpus,
+            cuda_graphs=cuda_graphs,
+            custom_ops=tuple(map(str, custom_ops)),
+            timeout_s=timeout_s,
+        )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The plan's inputs: each has a name, a dtype, and a shape of sizes and names of sizes."""
+        return self.plan.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The plan's outputs, as `inputs`."""
+        return self.plan.outputs
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all ranks are there, so that a run can be tried."""
+        return self._pool.is_alive
+
+    def run(
+        self, inputs: Mapping[str, ArrayLike], outputs: Collection[str] | None = None
+    ) -> dict[str, Array]:
+        """Run once on whole arrays, by input name; returns whole outputs, or those in ``outputs``.
+
+        The arrays that come back are the caller's. Those that go in may be used again at once; ones
+        that `empty` made, or that came out, are read where they lie.
+
+        Raises `UserError` where inputs do not fit, before any rank hears of them, or where all
+        ranks refuse them; and `RankFailedError` where a rank ended, after which none is left.
+        """
+        arrays, dims = self._checked(inputs)
+        names = self._wanted(outputs)
+        room = {name: sizes for name in names if (sizes := _sizes(self._outputs[name], dims))}
+        _, found = self._pool.call({"outputs": names}, arrays, room)
+        return {name: found[name] for name in names}
+
+    def empty(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
+        """Return arrays for inputs, by name and shape, in memory that the ranks share.
+
+        Values are not set. Filled and given to `run` they are not copied once more.
+        """
+        match_names(str(self.plan.folder), shapes, {n: self._input(n) for n in shapes})
+        wanted = {n: (dtype_of(self._input(n).dtype), tuple(s)) for n, s in shapes.items()}
+        return self._pool.empty(wanted)
+
+    def restart(self) -> None:
+        """Start the ranks anew, whether they are there or not. Raises `UserError`."""
+        self._pool.restart()
+
+    def close(self) -> None:
+        """End the ranks; again is no error."""
+        self._pool.close()
+
+    def _input(self, name: str) -> Tensor:
+        if name not in self._inputs:
+            raise UserError(f"'{name}' is not an input{did_you_mean(name, self._inputs)}")
+        return self._inputs[name]
+
+    def _checked(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, Array], dict[str, int]]:
+        """Return inputs as arrays of the plan's types, and the sizes of symbolic dimensions."""
+        where, dims = str(self.plan.folder), dict(self._dims)
+        match_names(where, inputs, self._inputs)
+        arrays = {
+            name: _typed(where, tensor, np.asarray(inputs[name]))
+            for name, tensor in self._inputs.items()
+        }
+        shapes = {name: array.shape for name, array in arrays.items()}
+        match_shapes(where, shapes, self._inputs, dims)
+        check_cuts(shapes, self._inputs)
+        return arrays, dims
+
+    def _wanted(self, outputs: Collection[str] | None) -> list[str]:
+        if outputs is None:
+            return list(self._outputs)
+        for name in outputs:
+            if name not in self._outputs:
+                raise UserError(
+                    f"{self.plan.folder}: no such output, expected one of the plan"
+                    f"{did_you_mean(name, self._outputs)}, got: '{name}'"
+                )
+        return list(outputs)
+
+
+def _inference_plan(folder: Path | str) -> Plan:
+    plan = Plan.load(folder)
+    if "training" in plan.document:
+        raise UserError(f"{folder}: is a plan for training, expected one for inference")
+    partial = [tensor.name for tensor in plan.outputs if tensor.layout.is_partial]
+    if partial:
+        raise UserError(f"{folder}: output '{partial[0]}': expected R or S, got: a partial layout")
+    return plan
+
+
+def _typed(where: str, tensor: Tensor, array: Array) -> Array:
+    """Return an array as the plan has the type; only the order of bytes may be another one."""
+    if tensor.dtype == STRING and array.dtype.kind == "O":
+        return array
+    check_dtype(where, tensor, array.dtype.newbyteorder("="))
+    return as_dtype(array, dtype_of(tensor.dtype))
+
+
+def _sizes(tensor: Tensor, dims: Mapping[str, int]) -> Wanted | None:
+    """Return the type and shape of an output, None where only a run tells."""
+    shape: list[Any] = [bound(s, dims) if isinstance(s, str) else s for s in tensor.shape]
+    if tensor.dtype == STRING or any(isinstance(size, str) for size in shape):
+        return None
+    return dtype_of(tensor.dtype), tuple(shape)

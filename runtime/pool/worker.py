@@ -1,0 +1,19 @@
+"""How pools are done."""
+
+from __future__ import annotations
+
+from tensoropt.runtime.launch.workers import Worker
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.pool.job import PoolJob
+from tensoropt.runtime.pool.serving import serve
+
+__all__ = ["WORKER"]
+
+WORKER = Worker(
+    lambda values: PoolJob(**values),
+    lambda job: Plan.load(job.plan),
+    lambda job, comm, link: serve(job, comm),
+    lambda results: results,
+    lambda values: None,
+)
+"""Ranks of a pool answer to who started them: they have no results of their own."""

@@ -1,0 +1,35 @@
+"""A rank's session as a job asks for it, made by all ranks together."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tensoropt.runtime.device.provider import Provider
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
+from tensoropt.runtime.session.session import RankSession, rank_session
+from tensoropt.runtime.support.job import Launched
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["opened_session"]
+
+
+def opened_session(
+    job: Launched, plan: Plan, comm: MPI.Comm, provider: Provider
+) -> tuple[RankSession | None, str | None, str | None]:
+    """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
+
+    All ranks go without CUDA graphs where one has to: with them the first run is three.
+    """
+    threads = job.threads or share_of_cores(comm)
+    graph, refusal = plan.graph(comm.rank), None
+    for graphs in (True, False) if job.cuda_graphs else (False,):
+        make = partial(rank_session, graph, threads, provider=provider, graphs=graphs)
+        session, error = made_on_all(comm, make)
+        if error is None:
+            return session, refusal, None
+        refusal = f"not captured: {error}"
+    return None, refusal, error
