@@ -21,6 +21,7 @@ from tensoropt.dialects.onnx import (
     constant_value,
     function,
     is_no_value,
+    owner,
     walk,
 )
 from tensoropt.passes.base import Pass
@@ -46,10 +47,10 @@ Array = npt.NDArray[Any]
 class FoldConstantsPass(Pass):
     """Replaces the arithmetic of shapes, indices and masks by literals, and refines shapes after.
 
-    Folds an operation whose operands are literals, and `Shape` and `Size` of a static tensor, where
-    every result has at most ``limit`` elements and is of an integer type, or is a single number.
-    Weights are never folded. Repeats until nothing changes; each round infers all shapes again if
-    any is unknown.
+    Folds an operation whose operands are literals, `Shape` and `Size` of a static tensor, and what
+    picks known sizes of a `Shape`, where every result has at
+    most ``limit`` elements and is of an integer type, or is a single number. Weights are never
+    folded. Repeats until nothing changes; each round infers all shapes again if any is unknown.
     Values come from ONNX Runtime in a child process; what it refuses, or what ends it as a
     division by zero does, stays. Refuses a partitioned module.
     """
@@ -103,11 +104,26 @@ class _Round:
     def _visit(self, op: ir.Operation) -> None:
         if op.name == CONSTANT:
             self.known[op.results[0]] = constant_value(op.results[0])
-        elif (array := _of_shape(op)) is not None:
+        elif (array := self._of_sizes(op)) is not None:
             self.known[op.results[0]] = self.folded[op.results[0]] = array
         elif self._is_foldable(op):
             self.pending.append(op)
             self.known.update((value, None) for value in op.results)
+
+    def _of_sizes(self, op: ir.Operation) -> Array | None:
+        """Return the value of `Shape` or `Size`, or of what picks known sizes of a `Shape`."""
+        if op.name not in ("onnx.Gather", "onnx.Slice"):
+            return _of_shape(op)
+        literals = [self.known.get(value) for value in [*op.operands][1:]]
+        shape = owner(op.operands[0])
+        if (
+            not literals
+            or any(x is None for x in literals)
+            or shape is None
+            or shape.name != "onnx.Shape"
+        ):
+            return None
+        return _picked(op, shape, literals)
 
     def _is_foldable(self, op: ir.Operation) -> bool:
         return (
@@ -139,6 +155,21 @@ def _of_shape(op: ir.Operation) -> Array | None:
     if any(kind.is_dynamic_dim(dim) for dim in wanted):
         return None
     return np.array([kind.shape[dim] for dim in wanted], np.int64)
+
+
+def _picked(op: ir.Operation, shape: ir.Operation, literals: list[Any]) -> Array | None:
+    """Return what a `Gather` or `Slice` takes of a `Shape`, where it takes known sizes alone."""
+    kind = shape.operands[0].type
+    if not isinstance(kind, ir.RankedTensorType):
+        return None
+    sizes = [-1 if kind.is_dynamic_dim(dim) else kind.shape[dim] for dim in range(kind.rank)]
+    held = np.array(sizes[slice(attribute(shape, "start", 0), attribute(shape, "end"))], np.int64)
+    if op.name == "onnx.Gather":
+        inside = (literals[0] >= -len(held)) & (literals[0] < len(held))
+        taken = held[literals[0]] if inside.all() else np.array(-1)
+    else:
+        taken = held[slice(*(int(bound.item()) for bound in (*literals[:2], *literals[3:])))]
+    return None if (taken < 0).any() else np.asarray(taken, np.int64)
 
 
 def _replace(value: ir.Value, array: Array, namer: OpNamer) -> None:

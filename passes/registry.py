@@ -25,6 +25,7 @@ _NAMES = (
     "simplify",
     "fold-transposes",
     "dce",
+    "mark-caches",
     "build-training-step",
     "add-rules",
     "search-strategies",

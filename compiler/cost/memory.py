@@ -29,7 +29,8 @@ def program_memory(module: ir.Module) -> RankMemory:
     holds as long as its operation runs. What depends on no input is folded when ONNX Runtime loads
     the graph: it is static, if anything that runs reads it, and what is computed alike is one;
     weights that only such ops read are freed. Static too is what a training step passes on to the
-    next, and the gradients; new state is written where the old was. Symbolic dimensions count as 1.
+    next, and the gradients, and a decoder's caches; new state is written where the old was.
+    Symbolic dimensions count as 1.
     """
     return _Program(onnx.function(module)).memory()
 
@@ -47,8 +48,10 @@ class _Program:
 
     def memory(self) -> RankMemory:
         block = self.function.regions[0].blocks[0]
+        caches = _caches(self.function)
         for value, own in onnx.arguments(self.function):
-            self._argument(value, is_state=keys.STATE.on(own))
+            stays = keys.STATE.on(own) or keys.NAME.get(own) in caches
+            self._argument(value, is_state=stays)
         for op in block:
             self._op(op.operation)
         return RankMemory(sum(self.static.values()), self.lifetimes.peak_bytes())
@@ -100,6 +103,11 @@ def _in_place(function: ir.Operation) -> set[ir.Value]:
     returned = block.operations[len(block.operations) - 1].operation.operands
     pairs = zip(returned, onnx.held_by(function, "res_attrs", len(returned)), strict=True)
     return added | {value for value, own in pairs if keys.UPDATES.on(own)}
+
+
+def _caches(function: ir.Operation) -> set[str | None]:
+    """Return the names of the arguments that are caches."""
+    return {keys.CACHE.get(own) for own in onnx.carried(function, "res_attrs")} - {None}
 
 
 def _accumulators(function: ir.Operation) -> set[ir.Value]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.exporter.plan.describe import describe_module
+from tensoropt.compiler.exporter.plan.describe import describe_caches, describe_module
 from tensoropt.compiler.exporter.plan.training import describe_step
 from tensoropt.compiler.exporter.plan.writer import plan_folder, write_plan
 from tensoropt.compiler.exporter.rank import export_rank, export_state, export_whole_state
@@ -119,9 +119,11 @@ def _export_model(
     for rank in range(mesh.size):
         say(f"writing rank {rank}")
         export_rank(program, rank, mesh.shape, folder, source)
+    caches = describe_caches(whole_of(module))
     return {
         "predicted": predicted(module, program_memory(program)),
         **describe_module(whole_of(module)),
+        **({"caches": caches} if caches else {}),
     }
 
 

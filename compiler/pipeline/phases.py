@@ -19,7 +19,7 @@ __all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "phases_after"]
 
 PHASES: Mapping[str, str] = {
     "import": "",
-    "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce",
+    "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce,mark-caches",
     "train": "build-training-step",
     "rules": "add-rules",
     "search": "search-strategies",
@@ -33,7 +33,8 @@ TRAINING_PHASES: Mapping[str, str] = {
     **PHASES,
     "prepare": PHASES["prepare"]
     .replace("simplify", "simplify{keep-dropout=true}")
-    .replace("fold-transposes", "fold-transposes{all=true}"),
+    .replace("fold-transposes", "fold-transposes{all=true}")
+    .removesuffix(",mark-caches"),
 }
 """The same where a training step is built."""
 

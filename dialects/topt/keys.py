@@ -24,6 +24,7 @@ from tensoropt.dialects.topt.rules import rule_attr, rule_of_attr
 
 __all__ = [
     "ARGUMENT",
+    "CACHE",
     "CLASSES",
     "DEVICE",
     "DIMS",
@@ -260,6 +261,8 @@ CLASSES = _key("classes", _INT, ARGUMENT)
 """Labels: how many classes there are."""
 UPDATES = _key("updates", _TEXT, RESULT)
 """The name of the argument whose value in the next step the result is."""
+CACHE = _key("cache", _TEXT, RESULT)
+"""The same of a decoder's cache of keys or values, which may be of another length."""
 
 RECOMPUTE = _key("recompute", _TEXT, OPERATION)
 """On a function: what this way to build the training step computes anew."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import (
     ARGUMENT,
+    CACHE,
     FOLLOWS,
     GRADIENT_OF,
     GRADIENTS,
@@ -39,7 +40,7 @@ class References:
             ID.name: self._number,
             GRADIENTS.name: self._fours,
             **{key.name: self._to_number(key) for key in (FOLLOWS, REPEATS)},
-            **{key.name: self._to_name(key) for key in (OF, UPDATES, GRADIENT_OF)},
+            **{key.name: self._to_name(key) for key in (OF, UPDATES, CACHE, GRADIENT_OF)},
         }
         """By the name of the attribute, what takes it in, of the right kind, from its carrier."""
 

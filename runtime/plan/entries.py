@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 __all__ = [
+    "CacheEntry",
     "Entries",
     "GradientEntry",
     "HyperEntry",
@@ -33,6 +34,18 @@ class StrategyEntry(TypedDict):
     op: str
     operands: list[list[str]]
     results: list[list[str]]
+
+
+class CacheEntry(TypedDict):
+    """An input and the output that takes its place in the next step; ``dim`` grows, if any does.
+
+    ``in_place``: the output may be written where the input lies, if that has room.
+    """
+
+    past: str
+    present: str
+    dim: int | None
+    in_place: bool
 
 
 class LossEntry(TypedDict):
@@ -124,6 +137,7 @@ class Entries(TypedDict):
     outputs: list[TensorEntry]
     parameters: list[TensorEntry]
     strategies: list[StrategyEntry]
+    caches: NotRequired[list[CacheEntry]]
     training: NotRequired[TrainingEntry]
     files: dict[str, str]
     sha256: NotRequired[str]

@@ -21,6 +21,28 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // -----
 
+// Of a shape that is not known whole, what takes known sizes alone.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<?x32x8xf32> {topt.name = "x"}) -> (tensor<i64> {topt.name = "a"}, tensor<2xi64> {topt.name = "b"}, tensor<i64> {topt.name = "c"}) {
+    %0 = "onnx.Shape"(%x) : (tensor<?x32x8xf32>) -> tensor<3xi64>
+    %i = "onnx.Constant"() {value = dense<-1> : tensor<i64>} : () -> tensor<i64>
+    %z = "onnx.Constant"() {value = dense<0> : tensor<i64>} : () -> tensor<i64>
+    %o = "onnx.Constant"() {value = dense<1> : tensor<1xi64>} : () -> tensor<1xi64>
+    %e = "onnx.Constant"() {value = dense<3> : tensor<1xi64>} : () -> tensor<1xi64>
+    // CHECK-DAG: %[[A:.*]] = "onnx.Constant"() {value = dense<8> : tensor<i64>}
+    %1 = "onnx.Gather"(%0, %i) : (tensor<3xi64>, tensor<i64>) -> tensor<i64>
+    // CHECK-DAG: %[[B:.*]] = "onnx.Constant"() {value = dense<[32, 8]> : tensor<2xi64>}
+    %2 = "onnx.Slice"(%0, %o, %e) : (tensor<3xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<2xi64>
+    // CHECK-DAG: %[[C:.*]] = "onnx.Gather"
+    %3 = "onnx.Gather"(%0, %z) : (tensor<3xi64>, tensor<i64>) -> tensor<i64>
+    // CHECK: return %[[A]], %[[B]], %[[C]]
+    return %1, %2, %3 : tensor<i64>, tensor<2xi64>, tensor<i64>
+  }
+}
+
+// -----
+
 // A range has a known length only once its limit is known: a second round folds it.
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {

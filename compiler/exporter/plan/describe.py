@@ -7,17 +7,19 @@ from typing import TypedDict
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.protos.types import in_words
+from tensoropt.compiler.shapes.caches import is_in_place, past_names
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx as onnx_ops
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.dims import unnamed
-from tensoropt.runtime.plan.entries import StrategyEntry, TensorEntry
+from tensoropt.runtime.plan.entries import CacheEntry, StrategyEntry, TensorEntry
 
 __all__ = [
     "ModuleRows",
     "check_ends",
+    "describe_caches",
     "describe_module",
     "described_tensors",
     "dtype_of",
@@ -53,6 +55,34 @@ def describe_module(module: ir.Module) -> ModuleRows:
             if _has_strategy(op)
         ],
     }
+
+
+def describe_caches(module: ir.Module) -> list[CacheEntry]:
+    """Return the caches of a decoder, in the order of its results; none where it has none."""
+    names = {
+        keys.CACHE.get(own): keys.NAME.of(own)
+        for own in onnx_ops.carried(onnx_ops.function(module), "res_attrs")
+    }
+    shapes = {
+        tensor["name"]: tensor["shape"]
+        for side in ("arg_attrs", "res_attrs")
+        for tensor, _ in described_tensors(module, side)
+    }
+    return [
+        {
+            "past": past,
+            "present": names[past],
+            "dim": _growing(shapes[past], shapes[names[past]]),
+            "in_place": is_in_place(value),
+        }
+        for past, value in past_names(onnx_ops.function(module)).items()
+    ]
+
+
+def _growing(past: list[int | str], present: list[int | str]) -> int | None:
+    """Return the dimension in which a cache grows, ``None`` where it is always of one size."""
+    pairs = enumerate(zip(past, present, strict=True))
+    return next((dim for dim, (a, b) in pairs if a != b), None)
 
 
 def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[TensorEntry, ir.DictAttr]]:

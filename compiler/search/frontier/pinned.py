@@ -205,7 +205,13 @@ def _check_reachable(tables: MeshTables, assignment: Sequence[int]) -> None:
         if max(edge.a, edge.b) >= len(assignment):  # a copy of a shared tensor: always reachable
             continue
         if not np.isfinite(edge.time_s[assignment[edge.a], assignment[edge.b]]):
-            names = [tables.graph.nodes[tables.variables[end]].name for end in (edge.a, edge.b)]
+            ends = [tables.graph.nodes[tables.variables[end]] for end in (edge.a, edge.b)]
+            names = [node.name for node in ends]
+            if ends[1].takes_over is not None:
+                raise UserError(
+                    f"--strategies: '{ends[1].returned_as}' takes the place of '{names[0]}' in the "
+                    "next step, expected the same layout for both"
+                )
             raise UserError(
                 f"'{names[1]}' wants the constant '{names[0]}' in a layout that "
                 "cannot be cut from the one it is stored in, expected that layout or R"

@@ -41,6 +41,9 @@ class Node:
     ``passes`` a gradient on makes nothing: its result is its operand; one that ``is_alias``
     leaves it where it is. A
     ``norm`` adds up what every rank has of all gradients.
+
+    In a step of a decoder: an argument that ``is_cache`` stays where it is, and a result
+    ``takes_over`` from it, so it lies alike.
     """
 
     kind: Literal["argument", "op", "result"]
@@ -64,6 +67,8 @@ class Node:
     passes: bool = False
     is_alias: bool = False
     norm: bool = False
+    is_cache: bool = False
+    takes_over: int | None = None
 
     @property
     def is_parameter(self) -> bool:
@@ -128,9 +133,9 @@ class Graph:
         return producer.kind == "argument" and self.nodes[node].returned_as == producer.name
 
     def resides(self, value: int) -> bool:
-        """Whether a value stays in memory from step to step: state, or its gradient."""
+        """Whether a value stays in memory from step to step: state, its gradient, or a cache."""
         producer = self.producer(value)
-        return producer.state is not None or producer.held
+        return producer.state is not None or producer.held or producer.is_cache
 
     def accumulates(self, node: Node) -> bool:
         """Whether an op adds to the gradient of earlier batches, in its memory."""
@@ -148,7 +153,8 @@ class Graph:
 
     def adds_state(self, node: Node) -> bool:
         """Whether a node makes what stays until the update, in memory of its own."""
-        return (node.state is not None or node.held) and not self.accumulates(node)
+        stays = node.state is not None or node.held or node.is_cache
+        return stays and not self.accumulates(node)
 
     def part(self, node: Node) -> int:
         """Return in which part of a step an op runs: forward 0, backward 1, update 2.

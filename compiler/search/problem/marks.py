@@ -47,6 +47,9 @@ class Marks:
         self._number(node, attributes)
         if keys.UPDATES.on(attributes):
             node.updates = self._arguments[keys.UPDATES.of(attributes)]
+        if keys.CACHE.on(attributes):
+            node.takes_over = self._arguments[keys.CACHE.of(attributes)]
+            self.graph.nodes[node.takes_over].is_cache = True
 
     def _number(self, node: Node, attributes: ir.OpAttributeMap | ir.DictAttr) -> None:
         if keys.ID.on(attributes):

@@ -144,7 +144,15 @@ class MeshTables:
                     nodes.append(self._free_node(len(copy.layouts)))
                     source = copy
                 edges += [self._edge(value, source, self._use(u, position)) for u in paying]
-        return Problem(nodes, edges)
+        return Problem(nodes, edges + list(self._ties(position)))
+
+    def _ties(self, position: dict[int, int]) -> Iterator[EdgeTable]:
+        """Yield what makes each result lie as the cache does whose place it takes."""
+        for index, node in enumerate(self.graph.nodes):
+            if node.takes_over is not None:
+                value = self.graph.nodes[node.takes_over].results[0]
+                source, target = self._source(value, position), self._use((index, 0), position)
+                yield self._edge(value, source, target, fixed=True)
 
     def _rounds(self, value: int, uses: _Uses) -> Iterator[tuple[_Uses, _Uses]]:
         return iter([([], uses)]) if self.graph.producer(value).constant else rounds(uses)

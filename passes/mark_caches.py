@@ -1,0 +1,44 @@
+"""`mark-caches`: say which results of a decoder are its caches of keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tensoropt.compiler.shapes.caches import find_caches
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import carried, function
+from tensoropt.dialects.topt import keys
+from tensoropt.passes.base import Pass
+
+__all__ = ["MarkCachesPass"]
+
+
+@dataclass(frozen=True)
+class MarkCachesPass(Pass):
+    """Marks each result that is a cache with the argument whose place it takes in the next step.
+
+    The two are found by their names, `past...` and `present...`, and are of one type and of equal
+    sizes but for one dimension, in which the cache grows. The search then lays both out alike.
+    Adds `topt.cache` to results. Refuses nothing.
+    """
+
+    name: ClassVar[str] = "mark-caches"
+    summary: ClassVar[str] = "Mark the results that are caches of keys and values."
+
+    def run(self, module: ir.Module) -> None:
+        pasts = {cache.present: cache.past for cache in find_caches(module)[0]}
+        if pasts:
+            with module.context:
+                _mark(function(module), pasts)
+
+
+def _mark(main: ir.Operation, pasts: dict[str, str]) -> None:
+    marked = []
+    for own in carried(main, "res_attrs"):
+        attributes = {one.name: one.attr for one in own}
+        name = keys.NAME.of(own)
+        if name in pasts:
+            attributes.update(keys.CACHE.item(pasts[name]))
+        marked.append(ir.DictAttr.get(attributes))
+    main.attributes["res_attrs"] = ir.ArrayAttr.get(marked)
