@@ -68,6 +68,12 @@ class Pool:
         ranks = self._ranks
         return ranks is not None and ranks.is_alive()
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of the ranks, by rank; none where they ended."""
+        ranks = self._ranks
+        return () if ranks is None else ranks.pids
+
     def close(self) -> None:
         """End the ranks, after the request that they are at; again is no error."""
         with self._lock:
@@ -121,7 +127,11 @@ class Pool:
 
     def _ask(self, message: Message) -> list[Message]:
         if self._ranks is None:
-            raise RankFailedError(self._why_ended) if self._why_ended else UserError("it is closed")
+            raise (
+                RankFailedError(self._why_ended)
+                if self._why_ended
+                else UserError(f"{self._plan.folder}: the session is closed")
+            )
         try:
             return self._ranks.ask(message)
         except RankFailedError as error:
@@ -130,7 +140,7 @@ class Pool:
         except UserError:
             raise
         except BaseException:  # an interrupt: nobody will be there for the answers
-            self._ranks.end()
+            self._ranks.kill()
             self._forget("the ranks were ended while they were at work")
             raise
 
@@ -152,9 +162,10 @@ class Pool:
 def _refuse_ranks(plan: Plan) -> None:
     present = ranks_present()
     if present is not None and present[1] != 1:
+        of = f" of {present[1]}" if present[1] else ""
         raise UserError(
-            f"{plan.folder}: a session starts ranks by itself, on this machine, expected a process "
-            f"on its own, got: rank {present[0]} of those that another launcher started"
+            f"{plan.folder}: a session starts its ranks by itself, on this machine, expected a "
+            f"process on its own, got: rank {present[0]}{of} of another launcher"
         )
 
 

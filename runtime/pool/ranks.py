@@ -21,7 +21,7 @@ from tensoropt.runtime.support.messages import Message, receive
 
 __all__ = ["Ranks"]
 
-_ALIKE_S = 5.0  # for the other ranks to fail as one of them did
+_ALIKE_S = 1.0  # beyond the time that it took one rank to fail, for the others to do alike
 _LEAVE_S = 2.0  # for ranks to end in order
 
 
@@ -43,6 +43,12 @@ class Ranks:
         except BaseException:
             self.end()
             raise
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes, by rank."""
+        ranks = self._processes.ranks
+        return tuple(ranks[rank].pid for rank in sorted(ranks))
 
     def is_alive(self) -> bool:
         """Say whether no rank has ended; from any thread."""
@@ -68,12 +74,13 @@ class Ranks:
         """Return an answer of each rank. Raises `RankFailedError`."""
         answers: dict[int, Message] = {}
         waiting = dict(enumerate(self._processes.channels))
-        end = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        begin = time.monotonic()
+        end = None if self._timeout_s is None else begin + self._timeout_s
         while waiting:
             for rank in self._ready(waiting, answers, end):
                 answers[rank] = self._received(waiting.pop(rank))
                 if "error" in answers[rank]:
-                    soon = time.monotonic() + _ALIKE_S
+                    soon = 2 * time.monotonic() - begin + _ALIKE_S
                     end = soon if end is None else min(end, soon)
         return [answers[rank] for rank in range(len(answers))]
 
@@ -116,10 +123,14 @@ class Ranks:
         return self._ended(reason(self._processes, self._processes.folder / "log"))
 
     def _ended(self, why: str) -> RankFailedError:
+        self.kill()
+        return RankFailedError(why)
+
+    def kill(self) -> None:
+        """End the ranks at once, whatever they are at."""
         if found := self.end.detach():
             processes, ended, owner = found[2]
             _end(processes, ended, owner, patience_s=0.0)
-        return RankFailedError(why)
 
 
 def _is_hung_up(channel: Connection) -> bool:

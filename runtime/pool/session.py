@@ -18,6 +18,7 @@ from tensoropt.runtime.session.inputs import (
     as_dtype,
     check_cuts,
     check_dtype,
+    check_names,
     match_names,
     match_shapes,
 )
@@ -91,6 +92,11 @@ class Session:
         """Whether all ranks are there, so that a run can be tried."""
         return self._pool.is_alive
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of the ranks, by rank; none where they ended."""
+        return self._pool.pids
+
     def run(
         self, inputs: Mapping[str, ArrayLike], outputs: Collection[str] | None = None
     ) -> dict[str, Array]:
@@ -113,8 +119,8 @@ class Session:
 
         Values are not set. Filled and given to `run` they are not copied once more.
         """
-        match_names(str(self.plan.folder), shapes, {n: self._input(n) for n in shapes})
-        wanted = {n: (dtype_of(self._input(n).dtype), tuple(s)) for n, s in shapes.items()}
+        check_names(str(self.plan.folder), shapes, self._inputs)
+        wanted = {n: (dtype_of(self._inputs[n].dtype), tuple(s)) for n, s in shapes.items()}
         return self._pool.empty(wanted)
 
     def restart(self) -> None:
@@ -124,11 +130,6 @@ class Session:
     def close(self) -> None:
         """End the ranks; again is no error."""
         self._pool.close()
-
-    def _input(self, name: str) -> Tensor:
-        if name not in self._inputs:
-            raise UserError(f"'{name}' is not an input{did_you_mean(name, self._inputs)}")
-        return self._inputs[name]
 
     def _checked(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, Array], dict[str, int]]:
         """Return inputs as arrays of the plan's types, and the sizes of symbolic dimensions."""
@@ -149,8 +150,8 @@ class Session:
         for name in outputs:
             if name not in self._outputs:
                 raise UserError(
-                    f"{self.plan.folder}: no such output, expected one of the plan"
-                    f"{did_you_mean(name, self._outputs)}, got: '{name}'"
+                    f"{self.plan.folder}: '{name}' is not an output of the plan"
+                    f"{did_you_mean(name, self._outputs)}"
                 )
         return list(outputs)
 

@@ -27,6 +27,7 @@ __all__ = [
     "as_dtype",
     "check_cuts",
     "check_dtype",
+    "check_names",
     "draws",
     "make_inputs",
     "match_names",
@@ -117,13 +118,18 @@ def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tupl
     return {name: shapes[name] for name in tensors}
 
 
-def match_names(where: str, found: Collection[str], tensors: Mapping[str, Tensor]) -> None:
-    """Raise `UserError` unless the arrays that were ``found`` are the inputs ``tensors``."""
+def check_names(where: str, found: Collection[str], tensors: Mapping[str, Tensor]) -> None:
+    """Raise `UserError` unless every array that was ``found`` is among the inputs ``tensors``."""
     for name in found:
         if name not in tensors:
             raise UserError(
                 f"{where}: array '{name}' is not an input of the plan{did_you_mean(name, tensors)}"
             )
+
+
+def match_names(where: str, found: Collection[str], tensors: Mapping[str, Tensor]) -> None:
+    """Raise `UserError` unless the arrays that were ``found`` are the inputs ``tensors``."""
+    check_names(where, found, tensors)
     for name in tensors:
         if name not in found:
             raise UserError(f"{where}: input '{name}' is missing")

@@ -34,7 +34,7 @@ def tensor(name: str, shape: Sequence[int | str], layout: Sequence[str], dtype: 
 
 
 def value_info(name: str, dtype: str, shape: Sequence[int | str] | None):
-    code = {"bfloat16": TensorProto.BFLOAT16}.get(dtype)
+    code = {"bfloat16": TensorProto.BFLOAT16, "string": TensorProto.STRING}.get(dtype)
     if code is None:
         code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_tensor_value_info(name, code, shape)

@@ -1,0 +1,299 @@
+"""`Session`: whole arrays in and out, of ranks that stay."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from handmade import (
+    Perceptron,
+    edit,
+    failing_plan,
+    model_of,
+    sha256,
+    tensor,
+    value_info,
+    write_plan,
+)
+from handmade_mixed import SAME, TABLE, mixed_plan
+from onnx import helper
+
+from tensoropt.runtime.pool.session import Session
+from tensoropt.runtime.support.errors import RankFailedError, UserError
+
+LIMIT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def session(perceptron: Perceptron, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    plan = mixed_plan(tmp_path_factory.mktemp("mixed") / "plan", perceptron.model)
+    with Session(plan, threads=1) as session:
+        yield session
+
+
+def feeds(batch: int = 4, none: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(batch)
+    return {
+        "rows": random.integers(-99, 99, (batch, 6)).astype(np.float32),
+        "columns": random.standard_normal((3, 8), dtype=np.float32),
+        "half": random.standard_normal(4).astype(np.float16),
+        "short": random.standard_normal((2, 2)).astype(ml_dtypes.bfloat16),
+        "scalar": np.array(7),
+        "nothing": np.zeros((none, 3)),
+        "flags": random.random((3, 6)) < 0.5,
+        "index": random.integers(0, 10, batch),
+    }
+
+
+def check(out: dict[str, np.ndarray], fed: dict[str, np.ndarray]) -> None:
+    for name in SAME:
+        assert out[f"{name}_out"].dtype == fed[name].dtype
+        np.testing.assert_array_equal(out[f"{name}_out"], fed[name])
+    np.testing.assert_array_equal(out["taken"], TABLE[fed["index"]])
+    np.testing.assert_array_equal(out["where"], np.nonzero(fed["columns"]))
+    np.testing.assert_array_equal(out["sum"], fed["rows"].sum(0))
+
+
+def test_every_type_shape_and_layout(session: Session) -> None:
+    check(session.run(feeds()), feeds())
+
+
+@pytest.mark.parametrize(("batch", "none"), [(2, 0), (10, 3), (2, 0), (4, 1), (0, 0)])
+def test_sizes_change_from_run_to_run(session: Session, batch: int, none: int) -> None:
+    check(session.run(feeds(batch, none)), feeds(batch, none))
+
+
+def test_arrays_that_come_out_stay_what_they_are(session: Session) -> None:
+    """Also large ones, which lie in memory that ranks have: it is not used again while they are
+    there; and also of those outputs that a later run does not ask for."""
+    batches = [10_000 + 2 * n for n in range(6)]
+    outs = [session.run(feeds(batch)) for batch in batches]
+    session.run(feeds(batches[0]), ["sum"])
+    for out, batch in zip(outs, batches, strict=True):
+        check(out, feeds(batch))
+    rows = outs[0]["rows_out"][1:3]
+    del outs, out
+    gc.collect()
+    session.run(feeds(batches[1]))
+    np.testing.assert_array_equal(rows, feeds(batches[0])["rows"][1:3])
+
+
+def test_memory_is_used_again(session: Session) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        session.run(feeds(20_000))
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 4
+
+
+def test_more_arrays_are_kept_than_there_can_be_blocks(session: Session) -> None:
+    outs = [session.run(feeds(4_000), ["rows_out"])["rows_out"] for _ in range(100)]
+    assert all(np.array_equal(out, feeds(4_000)["rows"]) for out in outs)
+
+
+def test_arrays_in_shared_memory_are_not_copied(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = feeds(10_000)
+    made = session.empty({name: array.shape for name, array in fed.items()})
+    for name, array in fed.items():
+        np.copyto(made[name], array)
+    copied: list[tuple[int, ...]] = []
+    monkeypatch.setattr(np, "copyto", lambda to, array: copied.append(array.shape))
+    out = session.run(made)
+    assert copied == [(0, 3)]  # what is empty lies nowhere
+    again = session.run({**made, "rows": out["rows_out"]}, ["rows_out"])
+    assert copied == [(0, 3)] * 2
+    monkeypatch.undo()
+    check(out, fed)
+    np.testing.assert_array_equal(again["rows_out"], fed["rows"])
+
+
+def test_arrays_that_lie_otherwise(session: Session) -> None:
+    fed = feeds(6)
+    odd = {
+        **fed,
+        "rows": np.asfortranarray(fed["rows"]),
+        "columns": fed["columns"].astype(">f4"),
+        "index": np.repeat(fed["index"], 2)[::2],
+        "short": fed["short"].view("V2"),  # as numpy reads it from a file
+        "scalar": 7,
+        "flags": fed["flags"].tolist(),
+    }
+    check(session.run(odd), fed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"rows": np.zeros((4, 5), np.float32)}, "expected shape batchx6 with batch=4, got: 4x5"),
+        ({"rows": np.zeros((4, 6))}, "input 'rows': expected float32, got: float64"),
+        ({"index": np.zeros(6, int)}, "expected shape batch with batch=4, got: 6"),
+        ({"colums": np.zeros(1)}, "array 'colums' is not an input.*, did you mean 'columns'"),
+        ({"rows": np.zeros((3, 6), np.float32)}, "dimension 0 does not divide into 2 parts"),
+        ({"scalar": np.zeros(1, int)}, "expected shape a scalar, got: 1"),
+    ],
+)
+def test_inputs_that_do_not_fit(session: Session, changed: dict, text: str) -> None:
+    batch = 3 if "divide" in text else 4
+    with pytest.raises(UserError, match=text):
+        session.run({**feeds(batch), **changed})
+    check(session.run(feeds()), feeds())
+
+
+def test_names_that_are_not_there(session: Session) -> None:
+    fed = feeds()
+    del fed["half"]
+    with pytest.raises(UserError, match=r"plan: input 'half' is missing"):
+        session.run(fed)
+    with pytest.raises(UserError, match=r"'sun' is not an output of the plan, did you mean 'sum'"):
+        session.run(feeds(), ["sun"])
+    with pytest.raises(UserError, match="array 'colums' is not an input of the plan, did you mean"):
+        session.empty({"colums": (2,)})
+
+
+def test_what_all_ranks_refuse(session: Session) -> None:
+    """Each at the same place: nobody waits for another, and the next run is as ever."""
+    with pytest.raises(UserError, match=r"node.*'take'.*out of data bounds") as caught:
+        session.run({**feeds(), "index": np.full(4, 99)})
+    assert not isinstance(caught.value, RankFailedError)
+    assert session.is_alive
+    check(session.run(feeds()), feeds())
+
+
+def test_threads_queue(session: Session) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        for batch, out in threads.map(lambda b: (b, session.run(feeds(b))), range(2, 42, 2)):
+            check(out, feeds(batch))
+
+
+def test_idle_ranks_sleep(session: Session) -> None:
+    session.run(feeds())
+    before = [ticks(pid) for pid in session.pids]
+    time.sleep(0.5)
+    assert [ticks(pid) for pid in session.pids] == before
+
+
+def ticks(pid: int) -> int:
+    """The hundredths of a second of a processor that a process took."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_a_rank_fails_alone(perceptron: Perceptron, tmp_path: Path) -> None:
+    """The other one waits for it in a collective: both end, and are started again."""
+    plan = failing_plan(tmp_path / "failing", perceptron.model, 3, [0, 1])
+    fed = {"x": np.ones(2, np.float32)}
+    with Session(plan, threads=1, timeout_s=LIMIT_S) as session:
+        pids = session.pids
+        with pytest.raises(RankFailedError, match=r"^rank 1 of 2: .*'fold'"):
+            session.run(fed)
+        assert not session.is_alive
+        assert not any(is_there(pid) for pid in pids)
+        with pytest.raises(RankFailedError, match=r"^rank 1 of 2: .*'fold'"):
+            session.run(fed)
+
+
+def test_a_rank_is_killed(session: Session) -> None:
+    """It comes last: the ranks of the tests before it are no more."""
+    os.kill(session.pids[1], signal.SIGKILL)
+    with pytest.raises(RankFailedError, match=r"^rank 1 of 2 was killed by signal 9"):
+        session.run(feeds())
+    assert not session.is_alive
+    session.restart()
+    assert session.is_alive
+    check(session.run(feeds()), feeds())
+    session.close()
+    session.close()
+    with pytest.raises(UserError, match="closed"):
+        session.run(feeds())
+
+
+def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> None:
+    """Ctrl-C in a run ends the ranks; the end of the process does, and leaves nothing behind."""
+    program = [sys.executable, str(Path(__file__).with_name("session_parent.py")), str(hanging)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        first = list(map(int, parent.stdout.readline().split()))
+        time.sleep(0.5)  # it runs
+        parent.send_signal(signal.SIGINT)
+        assert parent.stdout.readline() == "interrupted False\n"
+        assert not any(map(is_there, first))
+        second = list(map(int, parent.stdout.readline().split()))
+        job = next(tmp_path.glob("tensoropt-run-*"))
+        assert Path("/dev/shm", job.name).exists()
+        parent.kill()
+    wait_for(lambda: not any(map(is_there, second)) and not job.exists())
+    assert not Path("/dev/shm", job.name).exists()
+    assert first != second
+
+
+def wait_for(is_so) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def test_strings(perceptron: Perceptron, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Identity", ["words"], ["same"]),
+        helper.make_node("Identity", ["x"], ["y"]),
+    ]
+    ends = [[("words", "string"), ("x", "float32")], [("same", "string"), ("y", "float32")]]
+    layouts = {"words": ["S(0)"], "same": ["S(0)"], "x": ["S(1)"], "y": ["S(1)"]}
+    entries = [[tensor(n, ["a", 4], layouts[n], t) for n, t in end] for end in ends]
+    infos = [[value_info(n, t, None) for n, t in end] for end in ends]
+    graph = model_of(nodes, *infos)
+    plan = write_plan(tmp_path / "text", perceptron.model, (2,), [graph] * 2, *entries)
+    words = np.array([["a", "ö", "", "dd"], ["e", "ff", "g\n", "h"]], object)
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    with Session(plan, threads=1) as session:
+        for given in (words, words.astype(str)):
+            out = session.run({"words": given, "x": x})
+            np.testing.assert_array_equal(out["same"], words)
+            np.testing.assert_array_equal(out["y"], x)
+
+
+def test_plans_that_no_session_runs(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="nowhere: expected a plan directory"):
+        Session("nowhere")
+    with pytest.raises(UserError, match="--share-gpus: expected --provider cuda"):
+        Session(plan, share_gpus=True)
+    with pytest.raises(UserError, match=r"--custom-ops nothing.so: no such file"):
+        Session(plan, custom_ops=["nothing.so"])
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(UserError, match=r"expected a process on its own, got: rank 1 of 2"):
+        Session(plan)
+
+
+def test_an_output_of_partial_sums(plan: Path) -> None:
+    edit(plan, lambda content: content["outputs"][0].update(layout=["S(0)", "P(sum)"]))
+    with pytest.raises(UserError, match="output 'y': expected R or S, got: a partial layout"):
+        Session(plan)
+
+
+def test_ranks_that_do_not_get_ready(plan: Path) -> None:
+    (plan / "rank1.onnx").write_bytes(b"no graph")
+    edit(plan, lambda content: content["files"].update({"rank1.onnx": sha256(plan / "rank1.onnx")}))
+    with pytest.raises(UserError, match=r"rank 1: .*rank1.onnx: "):
+        Session(plan)
