@@ -11,7 +11,7 @@ from pathlib import Path
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.pins import read_pins
+from tensoropt.compiler.search.frontier.given_plan import read_pins
 from tensoropt.compiler.search.frontier.points import fastest, leanest
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult

@@ -89,7 +89,7 @@ def _pins(args: argparse.Namespace) -> Mapping[str, Any] | None:
     ):
         if getattr(args, name) is not None:
             raise UserError(f"--strategies fixes the plan, expected no --{name.replace('_', '-')}")
-    from tensoropt.compiler.search.frontier.pins import read_pins
+    from tensoropt.compiler.search.frontier.given_plan import read_pins
 
     pins = read_pins(args.strategies)
     _check_size(f"--strategies {args.strategies}", Mesh(tuple(pins["mesh"]["shape"])))

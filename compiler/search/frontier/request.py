@@ -101,7 +101,7 @@ class Request:
             return None
         from pathlib import Path
 
-        from tensoropt.compiler.search.frontier.pins import read_pins
+        from tensoropt.compiler.search.frontier.given_plan import read_pins
 
         return read_pins(Path(self.strategies))
 
