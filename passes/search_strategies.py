@@ -24,7 +24,9 @@ from tensoropt.passes.points import fingerprint, write_points
 
 if TYPE_CHECKING:
     from tensoropt.compiler.layout.rule import Strategy
+    from tensoropt.compiler.search.frontier.pinned_search import PinsCost
     from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+    from tensoropt.compiler.search.frontier.steps import Graphs
     from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["SearchReport", "SearchStrategiesPass", "annotate", "settle"]
@@ -38,13 +40,28 @@ class SearchReport:
     """What a search tells whoever runs it: how far it is, and then what it found.
 
     ``request`` is the one that was answered, on the number of devices that it came to; ``point``
-    the one that was taken.
+    the one that was taken. Where it ``prices_pins``, a second search, without them, says what they
+    cost; ``pins_cost`` is ``None`` where that took too long. ``notes`` are lines on the pins.
     """
 
     say: Callable[[str], None] = lambda text: None
     request: Request | None = None
     result: FrontierResult | None = None
     point: FrontierPoint | None = None
+    prices_pins: bool = False
+    pins_cost: PinsCost | None = None
+    notes: Sequence[str] = ()
+
+    def pinned(self, graphs: Graphs) -> None:
+        """Take down what there is to say of the pins, now that the search has its points."""
+        from tensoropt.compiler.search.frontier.binding import unsplit_notes
+        from tensoropt.compiler.search.frontier.objectives import pins_cost
+
+        assert self.request is not None
+        assert self.result is not None
+        self.notes = [*unsplit_notes(next(iter(graphs.values())), self.request.read_pins)]
+        if self.prices_pins and not self.result.interrupted:
+            self.pins_cost = pins_cost(graphs, self.request, self.result, self.say)
 
 
 @dataclass(frozen=True)
@@ -82,9 +99,11 @@ class SearchStrategiesPass(Request, Pass):
         from tensoropt.compiler.search.frontier.objectives import search
         from tensoropt.compiler.search.frontier.steps import read_graphs
 
-        told = self.report
-        request, result = search(read_graphs(module), self, told.say)
+        told, graphs = self.report, read_graphs(module)
+        request, result = search(graphs, self, told.say)
         told.request, told.result = request, result
+        if request.read_pins:
+            told.pinned(graphs)
         if result.interrupted:
             raise KeyboardInterrupt
         told.point = pick_point(fitting(result.points, request), request.picked)

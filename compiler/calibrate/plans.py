@@ -11,7 +11,7 @@ from pathlib import Path
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.search.frontier.given_plan import read_pins
+from tensoropt.compiler.search.frontier.given_plan import read_given_plan
 from tensoropt.compiler.search.frontier.points import fastest, leanest
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
@@ -118,7 +118,7 @@ def written_plans(
         module = copy_of(model.module)
         driver.settle(module, point, own, result)
         driver.compile_plan(module, model.path, directory)
-        pins = read_pins(directory / "plan.json")
+        pins = read_given_plan(directory / "plan.json")
         key = json.dumps([str(model.path), *(pins[k] for k in ("mesh", "strategies"))])
         files = PlanFiles(model, name, ranks, directory)
         if key in known:

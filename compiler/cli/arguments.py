@@ -101,7 +101,8 @@ def wants_planning(args: argparse.Namespace) -> bool:
     names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
     more = ("seed", "epsilon", "strategies", "search_time", "compare")
     given = [getattr(args, name) for name in (*names, *more)]
-    return args.pareto or args.with_leanest or any(flag is not None for flag in given)
+    some = args.pareto or args.with_leanest or args.pin or args.forbid or args.pins
+    return bool(some) or any(flag is not None for flag in given)
 
 
 def wants_plan(args: argparse.Namespace) -> bool:
@@ -167,6 +168,13 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--search", metavar="NAME", help=f"search engine: {', '.join(SEARCHES)} (default ft)")
     add("--strategies", type=Path, metavar="PLAN.json",
         help="take the strategies of a plan, edited or not, instead of searching")  # fmt: skip
+    add("--pin", action="append", default=[], metavar="WHAT=HOW",
+        help="what a tensor or node must be, as 'w*=S(0)@x' or 'node:/attn/*=heads' "
+        "(repeatable)")  # fmt: skip
+    add("--forbid", action="append", default=[], metavar="WHAT=HOW",
+        help="what a tensor or node may not be (repeatable)")  # fmt: skip
+    add("--pins", action="append", default=[], type=Path, metavar="FILE",
+        help="pins of a .toml file (repeatable)")  # fmt: skip
     add(
         "--search-time",
         metavar="S",

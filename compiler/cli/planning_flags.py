@@ -10,6 +10,7 @@ from typing import Any
 from tensoropt.compiler.cli.arguments import FORMATS, OBJECTIVES
 from tensoropt.compiler.cli.training_flags import read_training
 from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
+from tensoropt.compiler.search.frontier.pins import read_pins_file
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.search.frontier.request import (
     DEFAULT_DEVICES,
@@ -36,9 +37,10 @@ def read_request(args: argparse.Namespace) -> Request:
         flag = "--search" if args.compare is None else "--compare"
         check_known(f"{flag}: unknown search", search, SEARCHES)
     _check_objective(args)
-    pins = _pins(args)
-    mesh = mesh_name(pins["mesh"]["shape"]) if pins else args.mesh
-    devices = DEFAULT_DEVICES if pins else _devices(args)
+    plan = _given_plan(args)
+    mesh = mesh_name(plan["mesh"]["shape"]) if plan else args.mesh
+    devices = DEFAULT_DEVICES if plan else _devices(args)
+    pins, forbidden = _pins(args)
     request = Request(
         devices=devices,
         mesh=mesh,
@@ -51,15 +53,19 @@ def read_request(args: argparse.Namespace) -> Request:
         search_time=_search_time(args, searches),
         strategies=None if args.strategies is None else str(args.strategies),
         pick=args.pick,
+        pins=pins,
+        forbid=forbidden,
+        model=_model(args),
     )
-    _ = request.description, request.memory_bytes  # what they refuse, they refuse now
+    # what they refuse, they refuse now
+    _ = request.description, request.memory_bytes, request.read_pins
     return request
 
 
 def read_step(args: argparse.Namespace, request: Request | None) -> BuildTrainingStepPass | None:
     """Return the pass that builds the training step which the flags ask for, if they do."""
-    pins = None if request is None else request.pins
-    return read_training(args, _pinned_way(args, pins))
+    plan = None if request is None else request.given_plan
+    return read_training(args, _given_way(args, plan))
 
 
 def compared(args: argparse.Namespace) -> list[str]:
@@ -73,7 +79,23 @@ def compared(args: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in args.compare.split(",")))
 
 
-def _pins(args: argparse.Namespace) -> Mapping[str, Any] | None:
+def _pins(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what is pinned and what is forbidden, by flags and by files."""
+    pins, forbidden = tuple(args.pin), tuple(args.forbid)
+    for path in args.pins:
+        more, less = read_pins_file(path)
+        pins, forbidden = pins + more, forbidden + less
+    return pins, forbidden
+
+
+def _model(args: argparse.Namespace) -> str | None:
+    """Return the model file, which knows names that text does not have."""
+    if args.input.endswith(".onnx"):
+        return str(args.input)
+    return None if args.weights is None else str(args.weights)
+
+
+def _given_plan(args: argparse.Namespace) -> Mapping[str, Any] | None:
     """Return the plan.json of ``--strategies``, which leaves nothing to search."""
     if args.strategies is None:
         return None
@@ -89,22 +111,25 @@ def _pins(args: argparse.Namespace) -> Mapping[str, Any] | None:
     ):
         if getattr(args, name) is not None:
             raise UserError(f"--strategies fixes the plan, expected no --{name.replace('_', '-')}")
-    from tensoropt.compiler.search.frontier.given_plan import read_pins
+    for name in ("pin", "forbid", "pins"):
+        if getattr(args, name):
+            raise UserError(f"--strategies fixes the plan, expected no --{name}")
+    from tensoropt.compiler.search.frontier.given_plan import read_given_plan
 
-    pins = read_pins(args.strategies)
-    _check_size(f"--strategies {args.strategies}", Mesh(tuple(pins["mesh"]["shape"])))
-    return pins
+    plan = read_given_plan(args.strategies)
+    _check_size(f"--strategies {args.strategies}", Mesh(tuple(plan["mesh"]["shape"])))
+    return plan
 
 
-def _pinned_way(args: argparse.Namespace, pins: Mapping[str, Any] | None) -> str | None:
+def _given_way(args: argparse.Namespace, plan: Mapping[str, Any] | None) -> str | None:
     """Return what the plan of ``--strategies``, if it is one for training, computes anew."""
-    if pins is None:
+    if plan is None:
         return None
-    if args.train and "training" not in pins:
+    if args.train and "training" not in plan:
         raise UserError(f"--strategies {args.strategies}: is not for training, expected no --train")
-    if not args.train and "training" in pins:
+    if not args.train and "training" in plan:
         raise UserError(f"--strategies {args.strategies}: is for training, expected --train --loss")
-    return str(pins["training"]["recompute"]) if args.train else None
+    return str(plan["training"]["recompute"]) if args.train else None
 
 
 def _or(text: str | None, default: str) -> str:

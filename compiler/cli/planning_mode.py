@@ -38,6 +38,7 @@ from tensoropt.compiler.report.notes import (
     omissions,
     open_sizes,
     open_turns,
+    pins_line,
 )
 from tensoropt.compiler.report.plot import check_plot_path, plot_comparison, plot_frontier
 from tensoropt.compiler.report.table import frontier_table
@@ -73,7 +74,7 @@ def run_planning(args: argparse.Namespace) -> int:
     path, text = Path(args.input), None
     try:
         with tracing(args) as options, _cleared(say):
-            report = SearchReport(say)
+            report = SearchReport(say, prices_pins=True)
             options["search"] = SearchStrategiesPass.of(request, report)
             compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
             say(f"reading {args.input}")
@@ -222,8 +223,11 @@ class _Planning:
                 for line in (
                     *omissions(frontier),
                     *endings(frontier, anytime=self.request.anytime),
+                    *self.report.notes,
                 ):
                     print(line, file=sys.stderr)
+                if self.request.read_pins and not self.report.result.interrupted:
+                    print(pins_line(self.report.pins_cost), file=sys.stderr)
 
     def _frontier(self) -> FrontierReport:
         assert self.report.request is not None

@@ -11,9 +11,12 @@ from typing import TypeVar
 
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["Mesh", "factorisations", "grouped", "parse_mesh"]
+__all__ = ["AXIS_NAMES", "Mesh", "axis_name", "factorisations", "grouped", "parse_mesh"]
 
 _T = TypeVar("_T")
+
+AXIS_NAMES = "xyz"
+"""What the first axes are called; further ones have their numbers alone."""
 
 SHALLOW = 3
 """Up to so many axes each does what it likes."""
@@ -109,6 +112,11 @@ class Mesh:
 
     def __str__(self) -> str:
         return "x".join(map(str, self.shape))
+
+
+def axis_name(axis: int) -> str:
+    """Return what the axis of that number is called."""
+    return AXIS_NAMES[axis] if axis < len(AXIS_NAMES) else str(axis)
 
 
 def grouped(mesh: Mesh, per_axis: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:

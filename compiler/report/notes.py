@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tensoropt.compiler.report.frontier import FrontierReport
+from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
 from tensoropt.runtime.plan.dims import dim_flags
 
@@ -15,11 +16,14 @@ __all__ = [
     "omissions",
     "open_sizes",
     "open_turns",
+    "pins_line",
     "undivided",
     "unsplit",
 ]
 
 _SHOWN = 8
+_NOTHING = 5e-4
+"""What is written as 0.0%."""
 
 
 def omissions(frontier: FrontierReport) -> Iterator[str]:
@@ -37,6 +41,21 @@ def endings(frontier: FrontierReport, *, anytime: bool) -> Iterator[str]:
             f"note: the search ended {frontier.ended}; --search-time 60 gives it a minute, "
             "--epsilon 0.01 goes on until the frontier is within 1%"
         )
+
+
+def pins_line(cost: PinsCost | None) -> str:
+    """Return what the pins cost against the points without them."""
+    if cost is None:
+        return "pins cost: not known, the search without them ran out of time"
+    parts = [
+        f"{more:.1%} {what}"
+        for more, what in (
+            (cost.time, "time at the fastest point"),
+            (cost.memory, "memory at the leanest"),
+        )
+        if more >= _NOTHING
+    ]
+    return f"pins cost: {', '.join(parts) or 'nothing, the ends of the frontier are as without'}"
 
 
 def interruption(epsilon: float | None, *, left_out: bool = False) -> str:

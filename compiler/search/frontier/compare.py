@@ -69,7 +69,8 @@ def compare_methods(
     The tables are made before, once for all; the seconds are those of the search and of costing
     what it finds. Every point is costed as the graphs it leads to, the optimum too.
     """
-    tables = [mesh_tables(graph, mesh, device) for mesh in distinct_meshes(meshes, device)]
+    kept = distinct_meshes(meshes, device, names_axes=graph.names_axes)
+    tables = [mesh_tables(graph, mesh, device) for mesh in kept]
     least = min(_optimum(table, say).time_s for table in tables)
     return [_compared(attempt(tables, options, say), options, least) for options in every]
 

@@ -10,14 +10,14 @@ from typing import Any
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.plan.document import read_json, schema_error
 
-__all__ = ["PLAN_FILE", "read_pins"]
+__all__ = ["PLAN_FILE", "read_given_plan"]
 
 PLAN_FILE = "plan.json"
 
 _WHOLE = "R"
 
 
-def read_pins(path: Path) -> dict[str, Any]:
+def read_given_plan(path: Path) -> dict[str, Any]:
     """Return the document of a plan.json; its strategies, layouts and mesh may have been edited.
 
     ``path`` may also be the folder of the plan. Of a plan for training, ``parameters`` and

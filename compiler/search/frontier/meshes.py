@@ -23,7 +23,8 @@ from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, St
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
-from tensoropt.compiler.search.problem.problem import TablePoint
+from tensoropt.compiler.search.problem.pins import PinsError
+from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
@@ -94,8 +95,15 @@ class LeftOut:
     reason: str
 
 
-def distinct_meshes(meshes: Iterable[Mesh], device: Device) -> list[Mesh]:
-    """Leave out meshes that only reorder axes of equal links: their costs are the same."""
+def distinct_meshes(
+    meshes: Iterable[Mesh], device: Device, *, names_axes: bool = False
+) -> list[Mesh]:
+    """Leave out meshes that only reorder axes of equal links: their costs are the same.
+
+    Not where what is pinned ``names_axes``.
+    """
+    if names_axes:
+        return list(meshes)
     kept: dict[object, Mesh] = {}
     for mesh in meshes:
         links = device.axis_links(mesh)
@@ -177,7 +185,9 @@ class MeshSearch:
                 f"--search-time: expected more seconds, got: {self.options.time_limit_s:g}, "
                 "in which not even the fastest and the leanest plan were found"
             )
-        if self.count == 1 or isinstance(error, DoesNotFitError):
+        if self.count == 1 or isinstance(error, DoesNotFitError | NothingAllowedError):
+            return error
+        if len({str(error) for _, error in self._refusals}) == 1 and isinstance(error, PinsError):
             return error
         others = len(self._refusals) - 1
         more = f" and {others} other{'s' if others > 1 else ''}" if others else ""

@@ -8,8 +8,15 @@ from typing import Any
 
 from tensoropt.compiler.search.frontier.compare import Compared, compare_methods
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
+from tensoropt.compiler.search.frontier.pinned_search import (
+    PinsCost,
+    cost_between,
+    pinned_graphs,
+    search_pinned,
+)
 from tensoropt.compiler.search.frontier.points import fastest, leanest
 from tensoropt.compiler.search.frontier.request import (
+    DEFAULT_SEARCH_S,
     Request,
     device_counts,
     lacking,
@@ -28,7 +35,7 @@ from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["Row", "compare", "fewest_devices", "frontier", "profile", "search"]
+__all__ = ["Row", "compare", "fewest_devices", "frontier", "pins_cost", "profile", "search"]
 
 Say = Callable[[str], None]
 
@@ -52,22 +59,42 @@ def frontier(graphs: Graphs, request: Request, say: Say = _silent) -> FrontierRe
 
     For training it is that of its steps.
     """
-    if request.pins is not None:
-        return _pinned(graphs, request, request.pins)
+    if request.given_plan is not None:
+        return _given(graphs, request, request.given_plan)
     return _frontier(graphs, request, say, _interruptible(request))
 
 
-def _pinned(graphs: Graphs, request: Request, pins: Mapping[str, Any]) -> FrontierResult:
+def _given(graphs: Graphs, request: Request, plan: Mapping[str, Any]) -> FrontierResult:
     if "" in graphs:
-        return pinned_frontier(graphs[""], pins, request.description)
-    way = pins["training"]["recompute"] if "training" in pins else "nothing, for inference"
+        return pinned_frontier(graphs[""], plan, request.description)
+    way = plan["training"]["recompute"] if "training" in plan else "nothing, for inference"
     if way not in graphs:
         raise UserError(
             f"--strategies: expected a plan of a step that recomputes {' or '.join(graphs)}, "
             f"got: {way}"
         )
-    check_state(graphs[way], pins["training"])
-    return as_step(pinned_frontier(graphs[way], pins, request.description), way)
+    check_state(graphs[way], plan["training"])
+    return as_step(pinned_frontier(graphs[way], plan, request.description), way)
+
+
+def pins_cost(
+    graphs: Graphs, request: Request, found: FrontierResult, say: Say = _silent
+) -> PinsCost | None:
+    """Return what the pins of ``request`` cost, which has ``found`` its points with them.
+
+    Searches once more without them, for the ends of the frontier alone, in as much time as the
+    request has; ``None`` if that is not enough.
+    """
+    free = replace(request, pins=(), forbid=())
+    limit = request.time_limit_s if request.time_limit_s is not None else DEFAULT_SEARCH_S
+    brief = replace(
+        _options(free, "ft"), epsilon=1.0, time_limit_s=limit, must_answer=False, memory_bytes=None
+    )
+    try:
+        without = _frontier(graphs, free, lambda text: say(f"without pins, {text}"), brief)
+    except UserError:
+        return None
+    return cost_between(found, without)
 
 
 def _interruptible(request: Request) -> SearchOptions:
@@ -76,6 +103,10 @@ def _interruptible(request: Request) -> SearchOptions:
 
 
 def _frontier(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
+    return search_pinned(graphs, request, lambda own: _searched(own, request, say, options))
+
+
+def _searched(graphs: Graphs, request: Request, say: Say, options: SearchOptions) -> FrontierResult:
     if "" in graphs:
         return search_graph(graphs[""], request.meshes, request.description, options, say)
 
@@ -104,7 +135,7 @@ def compare(
     graphs: Graphs, request: Request, searches: Sequence[str], say: Say = _silent
 ) -> list[Compared]:
     """Return what each of ``searches`` finds in the first of ``graphs``, on the same tables."""
-    graph = next(iter(graphs.values()))
+    graph = next(iter(pinned_graphs(graphs, request).values()))
     options = [_options(request, search) for search in searches]
     return compare_methods(graph, request.meshes, request.description, options, say)
 

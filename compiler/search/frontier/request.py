@@ -7,12 +7,13 @@ search reads it: there is no other list of these options.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
+from tensoropt.compiler.search.frontier.pins import Pin, read_pin
 from tensoropt.compiler.search.frontier.points import Point, leanest
 from tensoropt.compiler.search.methods.registry import METHODS, takers
 from tensoropt.compiler.support.choices import check_known
@@ -59,6 +60,9 @@ class Request:
     all meshes of one number of devices may take, in seconds. Without both, a search takes about
     eight seconds, or more until it has something. ``strategies`` is a plan.json whose strategies
     are taken in place of a search. ``pick`` is the index of a point, time, memory or knee.
+
+    ``pins`` and ``forbid`` are what single tensors and nodes must and may not be (docs/pins.md);
+    ``model`` is the file whose names of tensors between nodes they may use.
     """
 
     devices: int = DEFAULT_DEVICES
@@ -72,6 +76,9 @@ class Request:
     search_time: float | None = None
     strategies: str | None = None
     pick: str | None = None
+    pins: tuple[str, ...] = field(default=(), metadata={"option": False})
+    forbid: tuple[str, ...] = field(default=(), metadata={"option": False})
+    model: str | None = field(default=None, metadata={"option": False})
 
     def __post_init__(self) -> None:
         check_known("--objective: unknown objective", self.objective, _OBJECTIVES)
@@ -95,15 +102,21 @@ class Request:
         return None if self.memory is None else parse_bytes(self.memory, "--memory")
 
     @cached_property
-    def pins(self) -> Mapping[str, Any] | None:
+    def read_pins(self) -> tuple[Pin, ...]:
+        """What ``pins`` and ``forbid`` say; raises UserError for what says nothing."""
+        given = tuple(read_pin(text) for text in self.pins)
+        return given + tuple(read_pin(text, forbids=True) for text in self.forbid)
+
+    @cached_property
+    def given_plan(self) -> Mapping[str, Any] | None:
         """The plan.json of ``strategies``."""
         if self.strategies is None:
             return None
         from pathlib import Path
 
-        from tensoropt.compiler.search.frontier.given_plan import read_pins
+        from tensoropt.compiler.search.frontier.given_plan import read_given_plan
 
-        return read_pins(Path(self.strategies))
+        return read_given_plan(Path(self.strategies))
 
     @property
     def anytime(self) -> bool:

@@ -122,7 +122,8 @@ def search_graph(
     it leads to (``evaluate.py``), and those that turn out dominated are dropped.
     """
     options = options or SearchOptions()
-    every = sorted(_chosen(distinct_meshes(meshes, device), options), key=promise)
+    distinct = distinct_meshes(meshes, device, names_axes=graph.names_axes)
+    every = sorted(_chosen(distinct, options), key=promise)
     return search_tables((mesh_tables(graph, m, device) for m in every), len(every), options, say)
 
 

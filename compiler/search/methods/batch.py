@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
-__all__ = ["Batch", "factor_of", "follow_batch"]
+__all__ = ["Batch", "factor_of", "follow", "follow_batch"]
 
 
 @dataclass
@@ -21,12 +21,18 @@ class Batch:
 def follow_batch(graph: Graph) -> Batch:
     """Return the batch of every value and op that has one; linear in the operands."""
     batch = Batch()
-    for index, node in enumerate(graph.nodes):
+    for node in graph.nodes:
         if node.kind == "argument" and not node.constant and node.state is None:
             info = graph.values[node.results[0]].info
             if info is not None and info.rank:
                 batch.dims[node.results[0]] = 0
-        elif node.kind == "op" and not node.constant:
+    return follow(graph, batch)
+
+
+def follow(graph: Graph, batch: Batch) -> Batch:
+    """Add the dimensions and factors that ops lead those of the inputs to; linear likewise."""
+    for index, node in enumerate(graph.nodes):
+        if node.kind == "op" and not node.constant:
             _follow(index, node, batch)
     return batch
 

@@ -51,7 +51,7 @@ def _stored(tables: MeshTables, index: int, dim: int) -> int | None:
     """Return the option of an argument or result that is split along ``dim`` alone the furthest."""
     node = tables.graph.nodes[index]
     found: dict[tuple[int, ...], int] = {}
-    for number, option in enumerate(tables.options[index]):
+    for number, option in enumerate(tables.choices(index)):
         (layout,) = option.results if node.kind == "argument" else option.operands
         axes = layout.axes_splitting(dim)
         if all(p.is_replicate for a, p in enumerate(layout.placements) if a not in axes):

@@ -10,8 +10,13 @@ from __future__ import annotations
 from tensoropt.compiler.search.methods.batch import factor_of, follow_batch
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
-__all__ = ["has_attention", "is_linear", "model_factors", "output_factor"]
+__all__ = ["attention_heads", "has_attention", "is_linear", "model_factors", "output_factor"]
 
+_ATTENTION = frozenset(
+    {"Attention"} | {f"com.microsoft.{kind}Attention" for kind in ("", "MultiHead", "GroupQuery")}
+)
+_HEADS = 1
+"""Which factor of the rules of these is over heads."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft.FusedMatMul"})
 
 
@@ -98,6 +103,20 @@ def _heads(node: Node, batch: int | None) -> int | None:
     shared = [f for f in node.rule.results[0] if f is not None and f in left and f in right]
     heads = [factor for factor in shared if factor != batch]
     return heads[-1] if heads else None
+
+
+def attention_heads(graph: Graph) -> dict[int, int]:
+    """Return the factor over heads of each product of two activations, and of each op that is an
+    attention as a whole."""
+    batch, found = follow_batch(graph), dict[int, int]()
+    for index, node in enumerate(graph.nodes):
+        whole = node.info is not None and node.info.name in _ATTENTION
+        whole = whole and node.rule is not None and len(node.rule.factors) > _HEADS
+        if whole or _is_attention(graph, node):
+            factor = _HEADS if whole else _heads(node, batch.factors.get(index))
+            if factor is not None:
+                found[index] = factor
+    return found
 
 
 def _is_embedding(graph: Graph, node: Node) -> bool:

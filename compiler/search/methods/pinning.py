@@ -47,11 +47,12 @@ def _pinned(problem: Problem, pins: Mapping[int, int]) -> Problem:
 
 
 def wished(tables: MeshTables, node: int, wishes: Sequence[Wish]) -> int | None:
-    """Return the number of the first strategy of an op that splits as one of ``wishes`` says.
+    """Return the number of the first option of an op that splits as one of ``wishes`` says.
 
-    None when its rule offers none of them, as where a size does not divide.
+    None when its rule and what is pinned offer none of them, as where a size does not divide.
     """
-    axes, offered = tables.mesh.axes, tables.numbers(node)
+    axes = tables.mesh.axes
+    offered = {option.roles: number for number, option in enumerate(tables.choices(node))}
     for wish in wishes:
         number = offered.get(tuple(wish.get(axis) for axis in axes))
         if number is not None:

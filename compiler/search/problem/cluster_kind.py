@@ -13,6 +13,7 @@ from tensoropt.compiler.layout.rule import AxisRole, Strategy
 from tensoropt.compiler.search.problem.clusters import Cluster
 from tensoropt.compiler.search.problem.following import follow
 from tensoropt.compiler.search.problem.graph import Node
+from tensoropt.compiler.search.problem.pins import allowed
 from tensoropt.compiler.search.problem.problem import NodeTable
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_roles
@@ -59,8 +60,20 @@ class ClusterKind:
         self.nodes = [self.graph.nodes[member] for member in cluster.members]
         self._followed: dict[AxisRole, list[AxisRole]] = {}
         self._numbers: dict[int, dict[Strategy, int]] = {}
-        self.picks = np.array([self._row(option) for option in self._allowed()], dtype=np.int32)
+        rows = self._pinned([self._row(option) for option in self._allowed()])
+        self.picks = np.array(rows, dtype=np.int32)
         self._walk()
+
+    def _pinned(self, rows: list[list[int]]) -> list[list[int]]:
+        """Return the rows in which every member is as it is pinned; raises PinsError for none."""
+        cases = [
+            (node.name, condition, [self.tables.options[member][row[place]] for row in rows])
+            for place, (member, node) in enumerate(
+                zip(self.cluster.members, self.nodes, strict=True)
+            )
+            for condition in self.graph.conditions.get(member, ())
+        ]
+        return [rows[n] for n in allowed(cases, len(rows), self.tables.mesh)] if cases else rows
 
     def _allowed(self) -> list[int]:
         """Return the options of the leader: a gradient is summed up, a norm adds partial sums."""

@@ -5,7 +5,7 @@ The graph is read from the IR once; options and costs depend on a mesh and live 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -13,6 +13,7 @@ from typing import Literal
 from tensoropt.compiler.cost.compute import FREE
 from tensoropt.compiler.cost.measured import Context, context_of
 from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.search.problem.pins import Conditions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -90,11 +91,20 @@ class Graph:
     """Nodes in program order: arguments, then ops, then results.
 
     Holds on to the module: the bindings do not keep it alive for the operations of the nodes.
+    ``conditions`` are what is pinned; the ``released`` constants are not kept whole, as what is
+    pinned is made of them or they are of it.
     """
 
     nodes: list[Node]
     values: list[Value]
     module: ir.Module
+    conditions: Conditions = field(default_factory=dict)
+    released: Set[int] = frozenset()
+
+    @cached_property
+    def names_axes(self) -> bool:
+        """Whether what is pinned tells the axes of a mesh apart."""
+        return any(one.names_axes for pinned in self.conditions.values() for one in pinned)
 
     @cached_property
     def trains(self) -> bool:

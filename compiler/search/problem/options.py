@@ -29,13 +29,16 @@ def stored_layouts(info: TensorInfo | None, mesh: Mesh) -> tuple[Layout, ...]:
     return tuple(layout for layout in layouts if layout.fits(info.shape, mesh))
 
 
-def node_options(graph: Graph, node: Node, mesh: Mesh) -> tuple[Strategy, ...]:
-    """Return the strategies of ``node`` on ``mesh``; an argument or result is any stored layout."""
+def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:
+    """Return the strategies of ``node`` on ``mesh``, only that of a ``whole`` one if it is to be.
+
+    An argument or result may lie in any stored layout.
+    """
     if node.kind == "op":
         assert node.rule is not None
         offered = op_options(node.rule, len(node.operands), mesh)
-        return offered[:1] if node.whole else offered  # the first replicates
-    if node.kind == "argument" and node.whole:
+        return offered[:1] if whole else offered  # the first replicates
+    if node.kind == "argument" and whole:
         return (Strategy((), (), (Layout.replicated(mesh),)),)
     if node.kind == "argument":
         value = graph.values[node.results[0]]

@@ -15,6 +15,7 @@ __all__ = [
     "EdgeTable",
     "Floats",
     "NodeTable",
+    "NothingAllowedError",
     "Problem",
     "TableFrontier",
     "TablePoint",
@@ -168,9 +169,13 @@ class Problem:
             )
 
 
-def nothing_allowed() -> UserError:
+class NothingAllowedError(UserError):
+    """Every assignment has an infinite time."""
+
+
+def nothing_allowed() -> NothingAllowedError:
     """What a search raises when every assignment has an infinite time."""
-    return UserError(
+    return NothingAllowedError(
         "search: no assignment is allowed, expected one of finite time, got: inf for all"
     )
 

@@ -7,7 +7,7 @@ what lets the engine solve repeated layers once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -26,6 +26,7 @@ from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.search.problem.edge_tables import EdgeTables
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
+from tensoropt.compiler.search.problem.pins import Condition, allowed
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
@@ -83,19 +84,43 @@ class MeshTables:
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
-        """Per node, its strategies; none for a private parameter."""
-        known: dict[object, tuple[Strategy, ...]] = {}
-        for node in self.graph.nodes:
-            key = self._kind(node)
-            if key not in known:
-                known[key] = () if node.private else node_options(self.graph, node, self.mesh)
-        return [known[self._kind(node)] for node in self.graph.nodes]
+        """Per node, its strategies as far as its pins allow; none for a private parameter.
 
-    def _kind(self, node: Node) -> object:
+        Raises PinsError where they allow none.
+        """
+        known: dict[object, tuple[Strategy, ...]] = {}
+        found = []
+        for index in range(len(self.graph.nodes)):
+            key = self._kind(index)
+            if key not in known:
+                known[key] = self._allowed(index)
+            found.append(known[key])
+        return found
+
+    def _allowed(self, index: int) -> tuple[Strategy, ...]:
+        node = self.graph.nodes[index]
+        if node.private:
+            return ()
+        every = node_options(self.graph, node, self.mesh, whole=self._is_whole(index))
+        conditions = self._conditions(index)
+        if not conditions:
+            return every
+        cases = [(node.name, condition, every) for condition in conditions]
+        return tuple(every[number] for number in allowed(cases, len(every), self.mesh))
+
+    def _conditions(self, index: int) -> tuple[Condition, ...]:
+        """Return what the options of a node have to meet."""
+        return self.graph.conditions.get(index, ())
+
+    def _is_whole(self, index: int) -> bool:
+        return self.graph.nodes[index].whole and index not in self.graph.released
+
+    def _kind(self, index: int) -> object:
         """Return what the options of a node depend on."""
+        node, pinned = self.graph.nodes[index], (self._is_whole(index), self._conditions(index))
         values = [*node.operands[:1], *node.results[:1]]
         infos = [id(self.graph.values[v].info) for v in values if v is not None]
-        return node.kind, id(node.rule), len(node.operands), node.whole, node.private, *infos
+        return node.kind, id(node.rule), len(node.operands), node.private, pinned, *infos
 
     @cached_property
     def variables(self) -> list[int]:
@@ -243,6 +268,10 @@ class MeshTables:
             if not self.graph.stays(value):
                 total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
         return total
+
+    def choices(self, index: int) -> Sequence[Strategy]:
+        """Return the strategy of a leader under each option of its node of the problem."""
+        return self.options[index]
 
     def numbers(self, index: int) -> dict[tuple[AxisRole, ...], int]:
         """Return the number of an op's option by what each mesh axis does."""

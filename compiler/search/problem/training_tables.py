@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.problem.cluster_kind import ClusterKind, Column
 from tensoropt.compiler.search.problem.clusters import Cluster, clusters_of, sums_of
 from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.pins import Condition
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_gradients import SharedGradient, shared_gradients
 from tensoropt.compiler.search.problem.tables import (
@@ -85,10 +87,21 @@ class TrainingTables(MeshTables):
     def kind(self, cluster: Cluster) -> ClusterKind:
         """Return the costs of a cluster, the same for all that look alike."""
         fused = tuple(self.is_fused(self.graph.nodes[member]) for member in cluster.members)
-        key = (cluster.kind, fused)
+        pinned = tuple(self.graph.conditions.get(member, ()) for member in cluster.members)
+        released = tuple(self._is_whole(member) for member in cluster.members)
+        key = (cluster.kind, fused, pinned, released)
         if key not in self._kinds:
             self._kinds[key] = ClusterKind(self, cluster)
         return self._kinds[key]
+
+    def _conditions(self, index: int) -> tuple[Condition, ...]:
+        """Return nothing: a whole cluster follows one node, and is narrowed as one."""
+        return ()
+
+    def choices(self, index: int) -> Sequence[Strategy]:
+        """Return the strategy of a leader under each option of its node of the problem."""
+        picks = self._options_of(self._cluster_of[index]).picks[:, 0]
+        return [self.options[index][number] for number in picks.tolist()]
 
     def _options_of(self, number: int) -> ClusterKind | SharedGradient:
         """Return the costs of a cluster as a node of the problem."""

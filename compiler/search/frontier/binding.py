@@ -1,0 +1,213 @@
+"""Pins bound to a graph: conditions on the strategies of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tensoropt.compiler.layout.layout import Placement
+from tensoropt.compiler.layout.rule import AxisRole
+from tensoropt.compiler.layout.rule_text import NamedRule, named
+from tensoropt.compiler.search.frontier.kinds import KINDS, REPLICATE, factors_of_kind
+from tensoropt.compiler.search.frontier.pins import NODE, Pin
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.pins import Condition, Split, Tensor, Term
+from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.dialects.topt import keys
+
+__all__ = ["Activations", "bind", "pinned", "unsplit_notes"]
+
+Activations = Mapping[str, tuple[str, int]]
+"""By the name of a tensor between nodes: the node that makes it, and which of its results."""
+
+
+def pinned(graph: Graph, pins: Sequence[Pin], activations: Activations) -> Graph:
+    """Return ``graph`` with the conditions that ``pins`` are on its nodes.
+
+    Raises UserError for a pin that matches nothing, or that says what nothing it matches has.
+    """
+    found: dict[int, list[Condition]] = {}
+    for pin in pins:
+        for index, condition in bind(graph, pin, activations):
+            found.setdefault(index, []).append(condition)
+    conditions = {index: tuple(own) for index, own in found.items()}
+    return replace(graph, conditions=conditions, released=_released(graph, conditions))
+
+
+def bind(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple[int, Condition]]:
+    """Yield the nodes of ``graph`` that ``pin`` is about, and what it says of the strategies."""
+    if pin.is_node:
+        yield from _of_nodes(graph, pin)
+        return
+    for index, subject in _tensors(graph, pin, activations):
+        yield index, _condition(pin, subject)
+
+
+def _condition(pin: Pin, subject: Tensor) -> Condition:
+    terms, axes = _tensor_terms(pin, subject, pin.layouts[0] if pin.layouts else None)
+    return Condition(pin.source, tuple(terms), pin.forbids, axes)
+
+
+def _tensor_terms(
+    pin: Pin, subject: Tensor, layout: Sequence[str] | None
+) -> tuple[list[Term], int | None]:
+    """Return what a pin says of a tensor, and of how many axes a mesh it is about has to be."""
+    if layout is None:
+        return [Term(subject, Placement.parse(text), axis) for text, axis in pin.says], None
+    terms = [Term(subject, Placement.parse(one), axis) for axis, one in enumerate(layout)]
+    return terms, len(layout)
+
+
+def _tensors(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple[int, Tensor]]:
+    """Yield where the strategies of nodes say how the tensors of a pin lie."""
+    ends = _ends(graph)
+    names = pin.matches(ends)
+    for name in names:
+        yield from ends[name]
+    if names:
+        return
+    made = {node.name: index for index, node in enumerate(graph.nodes) if _is_own_op(node)}
+    inner = {
+        name: (made[node], Tensor("result", number))
+        for name, (node, number) in activations.items()
+        if node in made and number < len(graph.nodes[made[node]].results)
+    }
+    names = pin.matches(inner)
+    for name in names:
+        yield inner[name]
+    if not names:
+        nodes = [node.name for node in graph.nodes if _is_own_op(node)]
+        near = did_you_mean(pin.pattern, [*ends, *inner])
+        near = near or (f", did you mean '{NODE}{pin.pattern}'?" if pin.matches(nodes) else "")
+        raise UserError(f"{pin.source}: matches no tensor of the model{near}")
+
+
+def _ends(graph: Graph) -> dict[str, list[tuple[int, Tensor]]]:
+    """Return where inputs, parameters and outputs lie as a strategy says, by name."""
+    found: dict[str, list[tuple[int, Tensor]]] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.kind == "argument" and node.state in (None, "parameter"):
+            found.setdefault(node.name, []).append(_given(graph, index))
+        elif node.kind == "result" and node.updates is None and node.returned_as is not None:
+            found.setdefault(node.returned_as, []).append((index, Tensor("operand", 0)))
+    return found
+
+
+def _given(graph: Graph, index: int) -> tuple[int, Tensor]:
+    """Return where an argument lies: a private parameter as its only use wants it."""
+    node = graph.nodes[index]
+    if not node.private:
+        return index, Tensor("result", 0)
+    consumer, operand = graph.values[node.results[0]].uses[0]
+    return consumer, Tensor("operand", operand, is_stored=True)
+
+
+def _is_own_op(node: Node) -> bool:
+    """Say whether a node is an op of the model: in a training step, of its forward pass."""
+    return node.kind == "op" and node.phase in (None, "forward") and node.follows is None
+
+
+def _of_nodes(graph: Graph, pin: Pin) -> Iterator[tuple[int, Condition]]:
+    ops = {node.name: index for index, node in enumerate(graph.nodes) if _is_own_op(node)}
+    names = pin.matches(ops)
+    if not names:
+        near = did_you_mean(pin.pattern, ops)
+        raise UserError(f"{pin.source}: matches no node of the model{near}")
+    exact = names == [pin.pattern]
+    indices = [ops[name] for name in names if exact or not graph.nodes[ops[name]].constant]
+    if pin.layouts:
+        for index in indices:
+            yield index, _exact(graph.nodes[index], pin)
+        return
+    found = list(_split(graph, pin, indices))
+    if not found:
+        raise _no_factor(graph, pin, indices)
+    yield from found
+
+
+def _exact(node: Node, pin: Pin) -> Condition:
+    """Return that the layouts of a node are those of a pin."""
+    count = len(node.operands), len(node.results)
+    if count != (pin.operands, len(pin.layouts) - pin.operands):
+        raise UserError(
+            f"{pin.source}: '{node.name}' has {count[0]} operands and {count[1]} results, "
+            f"expected a layout or * for each"
+        )
+    slots: list[tuple[int | None, Tensor]] = [
+        *((value, Tensor("operand", n)) for n, value in enumerate(node.operands)),
+        *((value, Tensor("result", n)) for n, value in enumerate(node.results)),
+    ]
+    terms, axes = [], None
+    for (value, subject), layout in zip(slots, pin.layouts, strict=True):
+        if layout is not None and value is not None:
+            own, axes = _tensor_terms(pin, subject, layout)
+            terms += own
+    return Condition(pin.source, tuple(terms), pin.forbids, axes)
+
+
+def _split(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int, Condition]]:
+    """Yield what a pin says of the nodes that have every factor it names."""
+    kinds = {word: factors_of_kind(graph, word) for word, _ in pin.says if word in KINDS}
+    for index in indices:
+        rule = _rule(graph.nodes[index])
+        terms = []
+        for word, axis in pin.says:
+            has, role = _role(rule, word, kinds.get(word, {}).get(index))
+            if has:
+                terms.append(Term(Split(rule), role, axis))
+        if len(terms) == len(pin.says):
+            yield index, Condition(pin.source, tuple(terms), pin.forbids)
+
+
+def _role(rule: NamedRule, word: str, factor: int | None) -> tuple[bool, AxisRole]:
+    """Return whether an op has what ``word`` names, and the role that it is."""
+    if word == REPLICATE:
+        return True, None
+    if word in rule.numbers:
+        return True, rule.numbers[word]
+    return factor is not None, factor
+
+
+def _rule(node: Node) -> NamedRule:
+    assert node.op is not None
+    assert node.rule is not None
+    own = keys.RULE.get(node.op.attributes)
+    return named(node.rule) if own is None else NamedRule(node.rule, own.names)
+
+
+def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
+    """Say what could be split of the nodes that a pin matches."""
+    having = [kind for kind in KINDS if any(i in factors_of_kind(graph, kind) for i in indices)]
+    letters = dict.fromkeys(name for i in indices for name in _rule(graph.nodes[i]).names)
+    known = [*having, REPLICATE, *letters]
+    words = [word for word, _ in pin.says if word not in known] or [pin.says[0][0]]
+    what = f"none of the {len(indices)} nodes has" if len(indices) > 1 else "the node has no"
+    return UserError(
+        f"{pin.source}: {what} {words[0]}, expected {', '.join(known)}"
+        f"{did_you_mean(words[0], known)}"
+    )
+
+
+def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
+    """Yield a line for each pin of which some nodes have not what it names: they stay free."""
+    for pin in pins:
+        if pin.is_node and not pin.layouts:
+            ops = [n for n in graph.nodes if _is_own_op(n) and not n.constant]
+            count = len(pin.matches(node.name for node in ops))
+            held = sum(1 for _ in _of_nodes(graph, pin))
+            if 0 < held < count:
+                what = ", ".join(word for word, _ in pin.says)
+                yield (
+                    f"note: {pin.source}: {count - held} of the {count} nodes have no {what} "
+                    "and stay free"
+                )
+
+
+def _released(graph: Graph, conditions: Mapping[int, Sequence[Condition]]) -> frozenset[int]:
+    """Return the constants that are pinned, or made of such: they cannot be put together again."""
+    found = {index for index in conditions if graph.nodes[index].constant}
+    for index, node in enumerate(graph.nodes):
+        makers = {graph.values[v].producer for v in node.operands if v is not None}
+        if node.constant and makers & found:
+            found.add(index)
+    return frozenset(found)

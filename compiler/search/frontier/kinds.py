@@ -1,0 +1,142 @@
+"""What people call the ways to split an op: batch, sequence, heads, column and row."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+from tensoropt.compiler.search.methods.batch import Batch, follow, follow_batch
+from tensoropt.compiler.search.methods.megatron import attention_heads
+from tensoropt.compiler.search.problem.graph import Graph, Node
+
+__all__ = ["KINDS", "REPLICATE", "factors_of_kind"]
+
+REPLICATE = "replicate"
+
+_SEQUENCE_RANKS = (2, 3)
+"""Of inputs with a sequence, `b s` or `b s h`: an image has its channels there."""
+
+
+def factors_of_kind(graph: Graph, kind: str) -> Mapping[int, int]:
+    """Return the factor that ``kind``, one of :data:`KINDS`, is of each op that has it.
+
+    Linear in the operands of the graph.
+    """
+    return KINDS[kind](graph)
+
+
+def _batch(graph: Graph) -> Mapping[int, int]:
+    return follow_batch(graph).factors
+
+
+def _sequence(graph: Graph) -> Mapping[int, int]:
+    """Follow the second dimension of the inputs that have one."""
+    found = Batch()
+    for node in graph.nodes:
+        if node.kind == "argument" and not node.constant and node.state is None:
+            info = graph.values[node.results[0]].info
+            if info is not None and info.rank in _SEQUENCE_RANKS:
+                found.dims[node.results[0]] = 1
+    return follow(graph, found).factors
+
+
+def _column(graph: Graph) -> Mapping[int, int]:
+    return dict(_of_weights(graph, _column_of))
+
+
+def _row(graph: Graph) -> Mapping[int, int]:
+    return dict(_of_weights(graph, _row_of))
+
+
+_FactorOf = Callable[[Node, int], int | None]
+
+
+def _of_weights(graph: Graph, factor_of: _FactorOf) -> Iterator[tuple[int, int]]:
+    """Yield what ``factor_of`` says of each op and the first two-dimensional weight it reads."""
+    for index, node in enumerate(graph.nodes):
+        if node.kind != "op" or node.constant or node.rule is None:
+            continue
+        weights = [
+            number
+            for number, (value, dims) in enumerate(
+                zip(node.operands, node.rule.operands, strict=False)
+            )
+            if value is not None and graph.is_weight(value) and len(dims) > 1
+        ]
+        factor = factor_of(node, weights[0]) if weights else None
+        if factor is not None:
+            yield index, factor
+
+
+def _column_of(node: Node, weight: int) -> int | None:
+    """Return the last factor of the weight that the result has, and no other operand of as many
+    dimensions: output features, output channels, the width of an embedding."""
+    assert node.rule is not None
+    own, others = node.rule.operands[weight], node.rule.operands[:weight]
+    others += node.rule.operands[weight + 1 : weight + 2] if not weight else ()
+    read = {factor for dims in others for factor in dims}
+    found = [f for f in own if f is not None and f in node.rule.results[0] and f not in read]
+    return found[-1] if found else None
+
+
+def _row_of(node: Node, weight: int) -> int | None:
+    """Return the factor of the weight that is summed over: input features, input channels, the
+    words of a vocabulary."""
+    assert node.rule is not None
+    factors, results = node.rule.factors, node.rule.results[0]
+    own = [f for f in node.rule.operands[weight] if f is not None and f not in results]
+    summed = [f for f in own if factors[f].reduction is not None]
+    return summed[0] if summed else None
+
+
+def _heads(graph: Graph) -> Mapping[int, int]:
+    """Follow the heads of every attention both ways, through all that runs along them.
+
+    A product with weights ends it: its columns make the heads, or its rows take them.
+    """
+    found: dict[int, int] = {}
+    todo = deque(attention_heads(graph).items())
+    while todo:
+        index, factor = todo.popleft()
+        if index in found:
+            continue
+        found[index] = factor
+        todo += (more for more in _neighbours(graph, index, factor) if more[0] not in found)
+    return found
+
+
+def _neighbours(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
+    """Yield the ops that make or read a tensor along ``factor`` of an op, and their factor."""
+    node = graph.nodes[index]
+    assert node.rule is not None
+    sides = (node.operands, node.rule.operands), (node.results, node.rule.results)
+    for values, every in sides:
+        for value, dims in zip(values, every, strict=False):
+            if value is not None and factor in dims and not graph.is_weight(value):
+                yield from _along(graph, value, dims.index(factor))
+
+
+def _along(graph: Graph, value: int, dim: int) -> Iterator[tuple[int, int]]:
+    """Yield the ops around a value, and the factor along which each has dimension ``dim``."""
+    own = graph.values[value]
+    producer = graph.nodes[own.producer]
+    places = [(own.producer, producer.rule and producer.rule.results, own.index)]
+    places += [
+        (user, rule and rule.operands, number)
+        for user, number in own.uses
+        for rule in (graph.nodes[user].rule,)
+    ]
+    for index, every, number in places:
+        if every and number < len(every) and dim < len(every[number]):
+            factor = every[number][dim]
+            if factor is not None and not graph.nodes[index].constant:
+                yield index, factor
+
+
+KINDS: Mapping[str, Callable[[Graph], Mapping[int, int]]] = {
+    "batch": _batch,
+    "sequence": _sequence,
+    "heads": _heads,
+    "column": _column,
+    "row": _row,
+}

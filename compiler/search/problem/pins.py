@@ -1,0 +1,235 @@
+"""What a person has fixed or forbidden of single nodes: conditions on their strategies.
+
+A condition speaks of mesh axes, so that it holds on any mesh; the strategies that break it are left
+out of the tables (``options.py``), and every search goes on among those that are left.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar
+
+from tensoropt.compiler.layout.layout import REPLICATE, Placement
+from tensoropt.compiler.layout.mesh import Mesh, axis_name
+from tensoropt.compiler.layout.rule import AxisRole, Strategy
+from tensoropt.compiler.layout.rule_text import NamedRule
+from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = [
+    "Condition",
+    "Conditions",
+    "Done",
+    "PinsError",
+    "Split",
+    "Tensor",
+    "Term",
+    "allowed",
+    "culprits",
+    "least_culprits",
+]
+
+_SHOWN = 4
+
+_T = TypeVar("_T")
+
+Done = Placement | AxisRole
+"""What an axis does to a tensor, or to an op."""
+
+
+class PinsError(UserError):
+    """What is pinned or forbidden leaves a node nothing; ``sources`` are those that do so."""
+
+    def __init__(self, message: str, sources: Sequence[str]) -> None:
+        super().__init__(message)
+        self.sources = tuple(sources)
+
+
+class Subject(Protocol):
+    """What a condition is about."""
+
+    def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
+        """Say whether ``axis`` does ``done`` to it under ``strategy``."""
+        ...
+
+    def offered(self, options: Iterable[Strategy]) -> list[str]:
+        """Return what there is of it among ``options``, as text."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An operand or a result of a node; where it ``is_stored``, as it lies between steps."""
+
+    side: Literal["operand", "result"]
+    number: int
+    is_stored: bool = False
+
+    def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
+        return self._placement(strategy, axis) == done
+
+    def offered(self, options: Iterable[Strategy]) -> list[str]:
+        """Return the distinct layouts."""
+        rows = ([self._placement(o, a) for a in range(len(self._of(o)))] for o in options)
+        return list(dict.fromkeys("[" + ", ".join(map(str, row)) + "]" for row in rows))
+
+    def _of(self, strategy: Strategy) -> tuple[Placement, ...]:
+        side = strategy.operands if self.side == "operand" else strategy.results
+        return side[self.number].placements
+
+    def _placement(self, strategy: Strategy, axis: int) -> Placement:
+        own = self._of(strategy)[axis]
+        return REPLICATE if self.is_stored and own.is_partial else own
+
+
+@dataclass(frozen=True)
+class Split:
+    """What an axis does to an op; known by its layouts, as factors may show in the same ones.
+
+    Nodes of other rules have other tables anyway, so ``rule`` is not compared.
+    """
+
+    rule: NamedRule = field(compare=False, repr=False)
+
+    def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
+        assert not isinstance(done, Placement)
+        operands, results = placements(self.rule.rule, done)
+        sides = (operands, strategy.operands), (results, strategy.results)
+        return all(
+            layout.placements[axis] == placed
+            for wanted, own in sides
+            for placed, layout in zip(wanted, own, strict=False)
+        )
+
+    def offered(self, options: Iterable[Strategy]) -> list[str]:
+        """Return the factors that are split."""
+        kept, found = list(options), []
+        for role in axis_roles(self.rule.rule):
+            axes = range(len(kept[0].results[0].placements)) if kept else ()
+            if isinstance(role, int) and any(self.does(o, a, role) for o in kept for a in axes):
+                found.append(self.rule.role_text(role))
+        return ["replicate", *found]
+
+
+@dataclass(frozen=True)
+class Term:
+    """That ``axis`` does ``done``; without an axis: each does so."""
+
+    subject: Subject
+    done: Done
+    axis: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it says that nothing is split."""
+        return self.done is None or (isinstance(self.done, Placement) and self.done.is_replicate)
+
+    def holds(self, strategy: Strategy, mesh: Mesh, *, anywhere: bool) -> bool:
+        """Say whether a strategy does so; without an axis, ``anywhere`` asks for one at least."""
+        if self.axis is not None:
+            lacks = self.axis >= len(mesh.shape)
+            return self.is_whole if lacks else self.subject.does(strategy, self.axis, self.done)
+        some = any if anywhere and not self.is_whole else all
+        return some(self.subject.does(strategy, axis, self.done) for axis in mesh.axes)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What must be so, or where it ``forbids`` must not: all of ``terms`` together.
+
+    ``source`` is what a person has written. With ``axes``, it is about meshes of so many alone.
+    """
+
+    source: str
+    terms: tuple[Term, ...]
+    forbids: bool = False
+    axes: int | None = None
+
+    def allows(self, strategy: Strategy, mesh: Mesh) -> bool:
+        """Say whether a node may have ``strategy`` on ``mesh``; on one rank nothing is split."""
+        if mesh.size == 1:
+            return True
+        if self.axes not in (None, len(mesh.shape)):
+            return self.forbids
+        hold = all(term.holds(strategy, mesh, anywhere=self.forbids) for term in self.terms)
+        return hold != self.forbids
+
+    @property
+    def names_axes(self) -> bool:
+        """Whether it tells the axes of a mesh apart."""
+        return self.axes is not None or any(term.axis is not None for term in self.terms)
+
+    def refusal(self, name: str, options: Sequence[Strategy], mesh: Mesh) -> str:
+        """Return why no strategy of a node is as this alone says."""
+        if self.axes not in (None, len(mesh.shape)):
+            return f"{self.source}: expected a mesh of {self.axes} axes, got: {mesh}"
+        for term in self.terms:
+            if term.axis is not None and term.axis >= len(mesh.shape) and not term.is_whole:
+                axis = axis_name(term.axis)
+                return f"{self.source}: expected a mesh with an axis {axis}, got: {mesh}"
+        return f"{self.source}: no strategy of '{name}' is like that, {self._offered(options)}"
+
+    def _offered(self, options: Sequence[Strategy]) -> str:
+        """Return what a person may say in its place, the nearest first."""
+        offered = list(
+            dict.fromkeys(t for term in self.terms for t in term.subject.offered(options))
+        )
+        said = self.source.rpartition("=")[2]
+        near = difflib.get_close_matches(said, offered, n=_SHOWN, cutoff=0.0)
+        more = f" and {len(offered) - len(near)} more" if len(offered) > len(near) else ""
+        return f"expected {' or '.join(near)}{more}"
+
+
+Conditions = Mapping[int, tuple[Condition, ...]]
+"""By node of the graph."""
+
+Case = tuple[str, Condition, Sequence[Strategy]]
+"""A condition on a node of that name, and the strategies of it that there are to choose from."""
+
+
+def allowed(cases: Sequence[Case], count: int, mesh: Mesh) -> list[int]:
+    """Return which of ``count`` options meet every condition.
+
+    Raises :class:`PinsError` where none does: it names the fewest conditions that are to blame.
+    """
+    flags = [[c.allows(option, mesh) for option in options] for _, c, options in cases]
+    left = [n for n in range(count) if all(row[n] for row in flags)]
+    if left:
+        return left
+    found = culprits(list(zip(cases, flags, strict=True)), lambda rows: _is_empty(rows, count))
+    name, condition, options = found[0][0]
+    sources = list(dict.fromkeys(case[1].source for case, _ in found))
+    if len(sources) == 1:
+        raise PinsError(condition.refusal(name, options, mesh), sources)
+    raise PinsError(f"{_listed(sources)} contradict each other at '{name}'", sources)
+
+
+def _is_empty(rows: Sequence[tuple[Case, Sequence[bool]]], count: int) -> bool:
+    return not any(all(flags[n] for _, flags in rows) for n in range(count))
+
+
+def culprits(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
+    """Return a part of ``items`` that ``fails``, and would not without any one of its own.
+
+    Takes one trial per item: each is dropped, for good where the others still fail.
+    """
+    kept = list(items)
+    for item in items:
+        others = [one for one in kept if one is not item]
+        if others and fails(others):
+            kept = others
+    return kept
+
+
+def least_culprits(sources: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> str:
+    """Return the line that says which of ``sources`` together leave no plan."""
+    found = culprits(sources, fails)
+    if len(found) == 1:
+        return f"{found[0]}: leaves no plan, as a constant cannot be sent between ranks"
+    return f"{_listed(found)} contradict each other: together they leave no plan"
+
+
+def _listed(sources: Sequence[str]) -> str:
+    return ", ".join(sources[:-1]) + f" and {sources[-1]}"
