@@ -49,6 +49,7 @@ def test_an_edited_strategy_is_compiled_and_runs(opt, mlp: Path, plan: Path) -> 
     def replicate(document: dict[str, Any]) -> None:
         row = _row(document, "MatMul")
         row["operands"], row["results"] = [["R"], ["R"]], [["R"]]
+        document["parameters"][0]["layout"] = ["R"]
 
     other = plan.parent.parent / "other"
     assert opt(mlp, "--strategies", _edited(plan, replicate), "-o", other).status == 0
@@ -118,6 +119,11 @@ def _huge_dimension(document: dict[str, Any]) -> None:
     _row(document, "Relu")["operands"] = [[f"S({'9' * 5000})"]]
 
 
+def _other_parameter(document: dict[str, Any]) -> None:
+    row = next(row for row in document["parameters"] if row["name"] == "w1")
+    row["layout"] = ["R"] if row["layout"] != ["R"] else ["S(0)"]
+
+
 def _no_such_strategy(document: dict[str, Any]) -> None:
     _row(document, "MatMul")["results"] = [["P(max)"]]
 
@@ -150,6 +156,7 @@ def _no_mesh(document: dict[str, Any]) -> None:
         (_too_many_nodes, "the model has no node 'relux', did you mean 'relu'?"),
         (_output_twice, "expected the 1 outputs of the model, got: 2"),
         (_partial_input, "'x' cannot lie as [P(sum)] on mesh 2, expected one of 3, such as"),
+        (_other_parameter, "parameter 'w1' lies as node 'first' reads it, expected [S("),
         (_no_dimension, "on mesh 2, expected a dimension below 2, got: S(2); such as"),
         (_float_mesh, "mesh.shape[0]: 2.0 is not of type 'integer'"),
         (_huge_dimension, "' does not match"),

@@ -16,6 +16,7 @@ from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.frontier.search import FrontierResult, frontier_point
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.onnx import is_no_value, read_by, split_name
@@ -42,12 +43,29 @@ def pinned_frontier(graph: Graph, document: Mapping[str, Any], device: Device) -
             _pinned(tables, index, pins)
     pins.check_ops(graph)
     assignment = [_pinned(tables, index, pins) for index in tables.variables]
+    _check_private(tables, assignment, pins)
     return _flagged(lambda: chosen_frontier(tables, assignment))
 
 
 def _pinned(tables: MeshTables, index: int, pins: _Pins) -> int:
     wanted = pins.of(tables.graph.nodes[index])
     return _flagged(lambda: number_of(tables, index, wanted))
+
+
+def _check_private(tables: MeshTables, assignment: Sequence[int], pins: _Pins) -> None:
+    """Refuse another layout for a parameter than its only use has, which decides it."""
+    graph, chosen = tables.graph, dict(zip(tables.variables, assignment, strict=True))
+    for node in graph.nodes:
+        if node.private:
+            user, operand = graph.values[node.results[0]].uses[0]
+            lies = stored(tables.options[user][chosen[user]].operands[operand])
+            _, (wanted,) = pins.of(node)
+            if lies != wanted:
+                raise UserError(
+                    f"--strategies: parameter '{node.name}' lies as node "
+                    f"'{graph.nodes[user].name}' reads it, expected {lies}, or another operand "
+                    f"{operand} of that node, got: {wanted}"
+                )
 
 
 def _flagged(action: Callable[[], _T]) -> _T:
