@@ -16,7 +16,7 @@ __all__ = ["AXIS_NAMES", "Mesh", "axis_name", "factorisations", "grouped", "pars
 _T = TypeVar("_T")
 
 AXIS_NAMES = "xyz"
-"""What the first axes are called; further ones have their numbers alone."""
+"""What the first axes are called."""
 
 SHALLOW = 3
 """Up to so many axes each does what it likes."""
@@ -43,7 +43,7 @@ class Mesh:
     @property
     def axis_names(self) -> tuple[str, ...]:
         """What people call the axes: x, y and z, and from the fourth on a3, a4, ..."""
-        return tuple("xyz"[axis] if axis < len("xyz") else f"a{axis}" for axis in self.axes)
+        return tuple(map(axis_name, self.axes))
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """Return the position of ``rank`` along every axis."""
@@ -115,8 +115,8 @@ class Mesh:
 
 
 def axis_name(axis: int) -> str:
-    """Return what the axis of that number is called."""
-    return AXIS_NAMES[axis] if axis < len(AXIS_NAMES) else str(axis)
+    """Return what the axis of that number is called: x, y or z, and then a3, a4, ..."""
+    return AXIS_NAMES[axis] if axis < len(AXIS_NAMES) else f"a{axis}"
 
 
 def grouped(mesh: Mesh, per_axis: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, ...]]:

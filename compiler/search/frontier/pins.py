@@ -78,8 +78,9 @@ def _axis_text(source: str, text: str) -> AxisText:
     name = match[2].strip()
     if len(name) == 1 and name in AXIS_NAMES:
         return match[1].strip(), AXIS_NAMES.index(name)
-    if name.isdecimal() and int(name) <= _MOST_AXIS:
-        return match[1].strip(), int(name)
+    number = name.removeprefix("a")
+    if number.isdecimal() and int(number) <= _MOST_AXIS:
+        return match[1].strip(), int(number)
     listed = ", ".join(AXIS_NAMES)
     raise UserError(
         f"{source}: unknown mesh axis, expected {listed} or a number from 0, got: '{name}'"

@@ -227,7 +227,7 @@ def least_culprits(sources: Sequence[str], fails: Callable[[Sequence[str]], bool
     """Return the line that says which of ``sources`` together leave no plan."""
     found = culprits(sources, fails)
     if len(found) == 1:
-        return f"{found[0]}: leaves no plan, as a constant cannot be sent between ranks"
+        return f"{found[0]}: leaves no plan"
     return f"{_listed(found)} contradict each other: together they leave no plan"
 
 
