@@ -101,7 +101,8 @@ def wants_planning(args: argparse.Namespace) -> bool:
     names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
     more = ("seed", "epsilon", "strategies", "search_time", "compare")
     given = [getattr(args, name) for name in (*names, *more)]
-    some = args.pareto or args.with_leanest or args.pin or args.forbid or args.pins
+    some = args.pareto or args.explain or args.with_leanest
+    some = some or args.pin or args.forbid or args.pins
     return bool(some) or any(flag is not None for flag in given)
 
 
@@ -158,6 +159,9 @@ def _add_compiler(group: argparse._ArgumentGroup) -> None:
 def _add_planning(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--pareto", action="store_true", help="print the frontier of memory and time")
+    add("--explain", action="store_true",
+        help="say what the plan does: who is split how, what is sent and why, what takes time and "
+        "memory")  # fmt: skip
     add("--devices", metavar="N", help=f"number of devices (default {DEFAULT_DEVICES})")
     add("--mesh", metavar="AxB", help="one mesh such as 2x4, instead of all that --devices allows")
     add("--device", metavar="NAME|FILE.toml", help="description of one device (default cpu)")

@@ -37,6 +37,7 @@ def read_request(args: argparse.Namespace) -> Request:
         flag = "--search" if args.compare is None else "--compare"
         check_known(f"{flag}: unknown search", search, SEARCHES)
     _check_objective(args)
+    _check_explained(args)
     plan = _given_plan(args)
     mesh = mesh_name(plan["mesh"]["shape"]) if plan else args.mesh
     devices = DEFAULT_DEVICES if plan else _devices(args)
@@ -72,7 +73,7 @@ def compared(args: argparse.Namespace) -> list[str]:
     """Return the names in ``--compare``, each once; none where it was not given."""
     if args.compare is None:
         return []
-    for flag in ("output", "pick", "search", "objective", "strategies", "pareto"):
+    for flag in ("output", "pick", "search", "objective", "strategies", "pareto", "explain"):
         if getattr(args, flag):
             name = "-o" if flag == "output" else f"--{flag}"
             raise UserError(f"--compare prints a table of searches, expected no {name}")
@@ -201,6 +202,17 @@ def _check_taken(flag: str, field: str, searches: Sequence[str]) -> None:
         listed = " or ".join(filter(None, [", ".join(valid[:-1]), valid[-1]]))
         got = ",".join(searches)
         raise UserError(f"{flag} belongs to --search {listed}, got: --search {got}")
+
+
+def _check_explained(args: argparse.Namespace) -> None:
+    if not args.explain:
+        return
+    if args.objective == "profile":
+        raise UserError("--explain is about one plan, expected no --objective profile")
+    if args.format == "csv":
+        raise UserError("--explain: expected --format table or json, got: csv")
+    if args.pareto and args.format == "json":
+        raise UserError("--format json is of one report, expected either --explain or --pareto")
 
 
 def _check_objective(args: argparse.Namespace) -> None:

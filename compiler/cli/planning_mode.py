@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,7 +203,9 @@ class _Planning:
         notes = [*splitting_notes(self._frontier(), self._point())]
         if self.args.plot is not None:
             plot_frontier(replace(self._frontier(), chosen=self._point()), self.args.plot)
-        if self.args.pareto or self.args.output is None:
+        if self.args.explain:
+            self._explain()
+        if self.args.pareto or not (self.args.explain or self.args.output is not None):
             shown = replace(self._frontier(), chosen=self._point(), narrowed=not self.args.pareto)
             _print_frontier(self.args, shown)
         if self.args.output is not None:
@@ -211,6 +214,21 @@ class _Planning:
         for line in notes:
             print(line, file=sys.stderr)
         return 0
+
+    def _explain(self) -> None:
+        """Print what the plan does; a search that found nothing has raised before."""
+        from tensoropt.compiler.report.explain.explain import explain
+        from tensoropt.compiler.report.explain.text import explanation_text
+
+        assert self.report.result is not None
+        frontier = self._frontier()
+        explanation = explain(
+            self._point(), self.report.result.points, frontier.model, frontier.device
+        )
+        if self.args.format == "json":
+            write_text(None, json.dumps(explanation.to_json(), indent=2) + "\n")
+        else:
+            write_text(None, explanation_text(explanation))
 
     def _search(self, module: ir.Module) -> None:
         """Run the search; what it has to say of its frontier comes before what it refuses."""

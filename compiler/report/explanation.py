@@ -85,6 +85,7 @@ class Operation:
     results: tuple[tuple[str, ...], ...]
     time_s: float
     main: bool
+    entry: int
 
     @property
     def text(self) -> str:
@@ -99,7 +100,7 @@ class Communication:
     ``kind`` is all_reduce, all_gather, reduce_scatter, all_to_all, or a copy: all_slice,
     partialize, copy. ``bytes`` are those that one rank puts in; ``why`` says which layouts
     disagree, or which partial sums are summed. ``producer`` and ``consumer`` are names of nodes or
-    arguments.
+    arguments. ``entry`` is its place in the timeline.
     """
 
     kind: str
@@ -111,6 +112,7 @@ class Communication:
     phase: str
     producer: str
     consumer: str
+    entry: int
 
     @property
     def is_copy(self) -> bool:
@@ -227,13 +229,15 @@ class Memory:
 class Change:
     """How an op is split in the neighbour instead.
 
-    ``name`` is that of its node in the first of ``count`` layers, which ``layer`` names.
+    ``name`` is that of its node in the first of ``count`` layers, which ``layer`` names, and
+    ``weights`` are the parameters that it reads there.
     """
 
     layer: str
     count: int
     name: str
     op: str
+    weights: tuple[str, ...]
     before: str
     after: str
 

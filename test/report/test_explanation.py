@@ -72,7 +72,7 @@ def test_megatron_has_columns_then_rows_and_two_sums_per_layer(megatron: Explana
     )
     assert splits[of + "mlp.c_proj.weight"].how == "row split"
     attention = [op.text for op in block.operations if op.main and not op.weights]
-    assert attention == ["heads split over x"] * 2
+    assert attention == ["split by heads over x"] * 2
     sums = [c.producer for c in block.communication if c.kind == "all_reduce"]
     assert sums == ["node_Gemm_281", "node_Gemm_283"]
     assert all("partial sums" in c.why for c in block.communication if c.kind == "all_reduce")

@@ -26,6 +26,7 @@ from tensoropt.compiler.report.explanation import (
 from tensoropt.compiler.search.frontier.points import marks, recompute_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.timeline import Movement, Step, Timeline, timeline_of
 
@@ -103,10 +104,10 @@ class _Explainer:
     def _groups(self) -> list[list[_Draft]]:
         """Return the layers, those that do the same together."""
         drafts: dict[str, _Draft] = {}
-        for step in self.timeline.steps:
+        for entry, step in enumerate(self.timeline.steps):
             if step.node is not None:
                 name = self._layer(step)
-                self._add(drafts.setdefault(name, _Draft(name)), step)
+                self._add(drafts.setdefault(name, _Draft(name)), step, entry)
         for kept in self.timeline.kept:
             name = self.layer[self.graph.values[kept.value].producer]
             drafts.setdefault(name, _Draft(name)).static_bytes += kept.bytes
@@ -115,10 +116,10 @@ class _Explainer:
             groups.setdefault(tuple(draft.order), []).append(draft)
         return list(groups.values())
 
-    def _add(self, draft: _Draft, step: Step) -> None:
+    def _add(self, draft: _Draft, step: Step, entry: int) -> None:
         if step.kind == "op":
             assert step.node is not None
-            operation = self._operation(step.node, step.time_s)
+            operation = self._operation(step.node, step.time_s, entry)
             draft.operations.append(operation)
             draft.compute_s += step.time_s
             draft.order.append(
@@ -129,7 +130,7 @@ class _Explainer:
                 )
             )
         else:
-            moved = self._communication(step)
+            moved = self._communication(step, entry)
             draft.communication.append(moved)
             draft.communication_s += step.time_s
             draft.order.append((moved.kind, moved.axes, moved.bytes, step.time_s))
@@ -144,7 +145,7 @@ class _Explainer:
         assert step.node is not None
         return self.layer[step.node]
 
-    def _operation(self, index: int, time_s: float) -> Operation:
+    def _operation(self, index: int, time_s: float, entry: int) -> Operation:
         node, strategy = self.graph.nodes[index], self.point.strategies[index]
         assert node.info is not None
         named = (
@@ -159,13 +160,19 @@ class _Explainer:
             tuple(_texts(layout) for layout in strategy.operands),
             tuple(_texts(layout) for layout in strategy.results),
             time_s,
-            matrix_of(self.graph, node) is not None or self.words.meanings.is_attention(node),
+            self._is_main(node),
+            entry,
         )
+
+    def _is_main(self, node: Node) -> bool:
+        if node.phase not in (None, "forward"):
+            return False
+        return matrix_of(self.graph, node) is not None or self.words.meanings.is_attention(node)
 
     def _is_weight(self, value: int | None) -> bool:
         return value is not None and self.graph.is_weight(value)
 
-    def _communication(self, step: Step) -> Communication:
+    def _communication(self, step: Step, entry: int) -> Communication:
         movement, node = step.movement, self.graph.nodes[step.node or 0]
         assert movement is not None
         producer = node.name
@@ -181,6 +188,7 @@ class _Explainer:
             self._phase(step),
             producer,
             self._name(step.node),
+            entry,
         )
 
     def _phase(self, step: Step) -> str:
@@ -222,12 +230,12 @@ class _Explainer:
 
     def _entries(self) -> tuple[TimelineEntry, ...]:
         entries, clock_s = [], 0.0
-        for step in self.timeline.steps:
-            entries.append(self._entry(step, clock_s))
+        for number, step in enumerate(self.timeline.steps):
+            entries.append(self._entry(step, clock_s, number))
             clock_s = entries[-1].end_s
         return tuple(entries)
 
-    def _entry(self, step: Step, start_s: float) -> TimelineEntry:
+    def _entry(self, step: Step, start_s: float, number: int) -> TimelineEntry:
         blank = TimelineEntry(
             kind=step.kind,
             name="overhead",
@@ -247,7 +255,7 @@ class _Explainer:
             return blank
         layer = self._layer(step)
         if step.kind == "op":
-            op = self._operation(step.node, step.time_s)
+            op = self._operation(step.node, step.time_s, number)
             return replace(
                 blank,
                 name=op.name,
@@ -259,7 +267,7 @@ class _Explainer:
                 axes=_axes(op),
                 text=op.text,
             )
-        moved = self._communication(step)
+        moved = self._communication(step, number)
         return replace(
             blank,
             name=moved.producer,

@@ -138,11 +138,12 @@ def _names(graph: Graph, members: Sequence[Sequence[int]], before: int) -> list[
 
 
 def _own_weights(graph: Graph, member: Sequence[int]) -> Iterator[str]:
-    """Yield the names of the parameters that nothing else reads."""
+    """Yield the names of the parameters that nothing else reads in the forward pass."""
     own = set(member)
     read = (value for index in member for value in graph.nodes[index].operands)
     for value in (value for value in read if value is not None):
-        is_own = own.issuperset(reader for reader, _ in graph.values[value].uses)
+        readers = {reader for reader, _ in graph.values[value].uses}
+        is_own = own.issuperset(reader for reader in readers if _is_forward(graph.nodes[reader]))
         if is_own and graph.producer(value).kind == "argument":
             yield graph.producer(value).name
 

@@ -55,8 +55,12 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
 
 def _change(rows: Sequence[tuple[str, Operation]], after: Mapping[str, Sequence[Split]]) -> Change:
     names, first = [name for name, _ in rows], rows[0][1]
-    texts = first.text, splits_text(after[first.name])
-    return Change(joined(names), len(names), first.name, first.op, *texts)
+    texts = (_plain(splits) for splits in (first.splits, after[first.name]))
+    return Change(joined(names), len(names), first.name, first.op, first.weights, *texts)
+
+
+def _plain(splits: Sequence[Split]) -> str:
+    return splits_text([split.without_weight() for split in splits])
 
 
 def _splits(point: FrontierPoint) -> dict[str, tuple[Split, ...]]:

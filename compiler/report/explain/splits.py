@@ -64,7 +64,8 @@ class Words:
         matrix = matrix_of(self.graph, node)
         if matrix is not None and role in node.rule.operands[matrix]:
             return self._of_weight(node, role, axes, matrix, label)
-        return Split(axes, f"{label or self._dimension(node, role)} split", label, None, is_summed)
+        what = label or self._dimension(node, role)
+        return Split(axes, f"split by {what}", label, None, is_summed)
 
     def _of_weight(
         self, node: Node, factor: int, axes: tuple[str, ...], matrix: int, label: str
@@ -73,12 +74,13 @@ class Words:
         weight = self.name(node, matrix)
         made = factor in set(chain(*node.rule.results))
         if node.phase == "backward":
-            return Split(axes, f"{label or 'weight'} split", label, weight, not made)
+            what = label or self._dimension(node, factor)
+            return Split(axes, f"split by {what}", label, weight, not made)
         own = node.rule.operands[matrix].index(factor)
         value = node.operands[matrix]
         label = self.meanings.dims.get((value, own), label) if value is not None else label
         if node.info.name == "Gather":
-            return Split(axes, f"{label} split", label, weight, not made)
+            return Split(axes, f"split by {label}", label, weight, not made)
         return Split(axes, "column split" if made else "row split", label, weight, not made)
 
     def _dimension(self, node: Node, factor: int) -> str:

@@ -1,0 +1,230 @@
+"""An explanation as a person reads it: layers that are alike once, with a count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from tensoropt.compiler.report.explanation import (
+    Change,
+    Communication,
+    Explanation,
+    Layer,
+    Neighbour,
+    Operation,
+    Tensor,
+)
+from tensoropt.compiler.search.frontier.points import mesh_name
+from tensoropt.compiler.support.units import format_bytes, format_seconds
+
+__all__ = ["explanation_text"]
+
+_COSTLY, _TENSORS, _CHANGES = 5, 5, 8
+_PHASES = ("", "forward", "recompute", "backward", "update")
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """Return some lines per kind of layer, and what takes time and memory."""
+    parts = (_head, _layers, _costly, _memory, _next)
+    return "\n".join("\n".join(part(explanation)) + "\n" for part in parts)
+
+
+def _head(plan: Explanation) -> Iterator[str]:
+    marks = f" ({', '.join(plan.marks)})" if plan.marks else ""
+    yield (
+        f"{plan.model} on {plan.devices} x {plan.device}, point {plan.index} of {plan.points}"
+        f"{marks}: {format_seconds(plan.time_s)} and {format_bytes(plan.memory_bytes)} per device"
+    )
+    named = (f"{n} has {size}" for n, size in zip(plan.axes, plan.mesh, strict=True))
+    yield f"mesh {mesh_name(plan.mesh)}: axis {', '.join(named)} devices"
+    sent = plan.communication_s
+    yield (
+        f"time: compute {format_seconds(plan.compute_s)}, "
+        f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)})"
+    )
+    parts = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in plan.memory.static_parts.items())
+    yield (
+        f"memory: static {format_bytes(plan.memory.static_bytes)}{f' ({parts})' if parts else ''}, "
+        f"transient {format_bytes(plan.memory.transient_bytes)}"
+    )
+    if plan.recompute is not None:
+        update = format_seconds(plan.update_s)
+        yield f"training: recomputes {plan.recompute}; the update takes {update} of the step"
+
+
+def _layers(plan: Explanation) -> Iterator[str]:
+    yield "layers, with the time of each op and collective"
+    for layer in plan.layers:
+        yield f"  {_title(layer)}"
+        for phase in _PHASES:
+            yield from _phase(layer, phase)
+
+
+def _title(layer: Layer) -> str:
+    alike = f", {layer.count} alike" if layer.count > 1 else ""
+    each = " each" if layer.count > 1 else ""
+    sent = sum(not moved.is_copy for moved in layer.communication)
+    text = f"{layer.title}{alike}: {format_seconds(layer.time_s)}{each}"
+    if not layer.communication:
+        return f"{text}, nothing is sent"
+    what = f"{sent} collective{'s' if sent != 1 else ''}" if sent else "local copies"
+    return f"{text}, {format_seconds(layer.communication_s)} of it in {what}"
+
+
+def _phase(layer: Layer, phase: str) -> Iterator[str]:
+    own = [op for op in layer.operations if op.phase == phase]
+    moved = [row for row in layer.communication if row.phase == phase]
+    if not own and not moved:
+        return
+    if phase:
+        yield f"    {phase}"
+    rows: list[Operation | Communication] = [*(op for op in own if op.main), *moved]
+    for _, alike in groupby(sorted(rows, key=lambda row: row.entry), key=_line):
+        same = list(alike)
+        yield f"    {_time(sum(row.time_s for row in same))}  {_text(same, layer)}"
+    rest = [op for op in own if not op.main]
+    if rest:
+        yield f"    {_time(sum(op.time_s for op in rest))}  {_others(rest)}"
+
+
+def _line(row: Operation | Communication) -> object:
+    """Return what rows in a row that share a line have in common: ops that cut no weights do."""
+    if isinstance(row, Communication) or any(split.weight for split in row.splits):
+        return row.entry
+    return row.op, row.text
+
+
+def _text(rows: Sequence[Operation | Communication], layer: Layer) -> str:
+    first = rows[0]
+    if isinstance(first, Communication):
+        return _moved(first, layer)
+    return _operation(first, layer) if len(rows) == 1 else f"{len(rows)} {first.op}: {first.text}"
+
+
+def _operation(operation: Operation, layer: Layer) -> str:
+    of = ""
+    if operation.weights and not any(split.weight for split in operation.splits):
+        of = f" of {operation.weights[0]}"
+    return _without(f"{operation.op} {operation.name}{of}: {operation.text}", layer)
+
+
+def _moved(moved: Communication, layer: Layer) -> str:
+    over = f" over {','.join(moved.axes)}"
+    text = f"-> {moved.kind} of {format_bytes(moved.bytes)}{over}: {moved.why}"
+    return _without(text, layer)
+
+
+def _others(operations: Sequence[Operation]) -> str:
+    """Return how the other ops are split, the commonest way first."""
+    count, ways = len(operations), Counter(op.text for op in operations).most_common()
+    if len(ways) == 1:
+        return f"{count} other op{'s' if count > 1 else ''}: {ways[0][0]}"
+    listed = ", ".join(f"{count} {way}" for way, count in ways[:4])
+    if len(ways) > 4:
+        listed += f", {sum(count for _, count in ways[4:])} in other ways"
+    return f"{count} other ops: {listed}"
+
+
+def _without(text: str, layer: Layer) -> str:
+    """Return a text without the name of the layer in front of those of its parts."""
+    first = layer.members[0].name
+    for prefix in (f"/{first}/", f"{first.replace('/', '.')}.", f"{first}/"):
+        text = text.replace(prefix, "")
+    return text
+
+
+def _costly(plan: Explanation) -> Iterator[str]:
+    yield "costliest, in all layers together"
+    for row in plan.costly[:_COSTLY]:
+        times = f"{row.count} x " if row.count > 1 else ""
+        what = f"{row.op} {row.name}" if row.kind == "op" else f"{row.op} of {row.name}"
+        where = f" in {row.layer}" if row.layer else ""
+        share = _share(row.time_s, plan.time_s)
+        yield f"  {_time(row.time_s)}  {share:>5}  {times}{what.strip()}{where}"
+
+
+def _memory(plan: Explanation) -> Iterator[str]:
+    memory = plan.memory
+    if memory.at is not None and memory.alive:
+        entry = plan.timeline[memory.at]
+        doing = f"{entry.op} {entry.name}" if entry.kind == "op" else f"{entry.op} of {entry.name}"
+        size = format_bytes(memory.transient_bytes)
+        where = f" in {entry.layer}" if entry.layer else ""
+        yield f"alive at the peak, {size} while {doing.strip()} runs{where}"
+        yield from _tensors(memory.alive)
+    if memory.kept:
+        yield f"kept all the time, {format_bytes(memory.static_bytes)}"
+        yield from _tensors(memory.kept)
+
+
+def _tensors(tensors: Sequence[Tensor]) -> Iterator[str]:
+    for tensor in tensors[:_TENSORS]:
+        layout = f" [{', '.join(tensor.layout)}]" if tensor.layout else ""
+        kind = "" if tensor.kind in ("activation", "inside") else f", {tensor.kind}"
+        where = f" of {tensor.layer}" if tensor.layer else ""
+        yield f"  {format_bytes(tensor.bytes):>9}  {tensor.name}{layout}{kind}{where}"
+    rest = tensors[_TENSORS:]
+    if rest:
+        size = format_bytes(sum(tensor.bytes for tensor in rest))
+        yield f"  {size:>9}  in {len(rest)} more"
+
+
+def _next(plan: Explanation) -> Iterator[str]:
+    yield from _neighbour(plan, plan.faster, "faster")
+    yield from _neighbour(plan, plan.leaner, "leaner")
+
+
+def _neighbour(plan: Explanation, other: Neighbour | None, which: str) -> Iterator[str]:
+    if other is None:
+        yield f"no point of the frontier is {which}"
+        return
+    time_s, size = other.time_s - plan.time_s, other.memory_bytes - plan.memory_bytes
+    yield (
+        f"the next {which} point, {other.index}: {format_seconds(abs(time_s))} "
+        f"{'more' if time_s > 0 else 'less'} ({_percent(time_s, plan.time_s)}), "
+        f"{format_bytes(abs(size))} {'more' if size > 0 else 'less'} "
+        f"({_percent(size, plan.memory_bytes)}){_other_mesh(plan, other)}"
+    )
+    alike: dict[tuple[str, str, str], list[Change]] = {}
+    for change in other.changes:
+        alike.setdefault((change.op, change.before, change.after), []).append(change)
+    groups = list(alike.values())
+    for group in groups[:_CHANGES]:
+        yield f"  {_change(group)}"
+    left = (change.count for group in groups[_CHANGES:] for change in group)
+    count = other.others + sum(left)
+    if count:
+        yield f"  {'and ' if groups else ''}{count} other op{'s' if count > 1 else ''}"
+
+
+def _other_mesh(plan: Explanation, other: Neighbour) -> str:
+    texts = []
+    if other.mesh != plan.mesh:
+        texts.append(f"on mesh {mesh_name(other.mesh)}")
+    if other.recompute != plan.recompute:
+        texts.append(f"recomputing {other.recompute}")
+    return f", {', '.join(texts)}" if texts else ""
+
+
+def _change(group: Sequence[Change]) -> str:
+    """Return how ops of one kind are split otherwise, with the first of them."""
+    first, count = group[0], sum(change.count for change in group)
+    of = f" of {first.weights[0]}" if first.weights else ""
+    what = f"{first.op} {first.name}{of} in {first.layer}"
+    more = f" and {count - first.count} more" if count > first.count else ""
+    times = f"{count} x " if count > 1 else ""
+    return f"{times}{what}{more}: {first.before} -> {first.after}"
+
+
+def _time(time_s: float) -> str:
+    return f"{format_seconds(time_s):>8}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "0.0%"
+
+
+def _percent(change: float, whole: float) -> str:
+    percent = 100 * abs(change) / whole if whole else 0.0
+    return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"
