@@ -19,9 +19,9 @@ __all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "phases_after"]
 
 PHASES: Mapping[str, str] = {
     "import": "",
-    "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce,mark-caches",
+    "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce",
     "train": "build-training-step",
-    "rules": "add-rules",
+    "rules": "add-rules,mark-caches",
     "search": "search-strategies",
     "reshard": "check-strategies,insert-reshards,optimize-reshards",
     "partition": "check-strategies,keep-whole,partition,dce",
@@ -33,8 +33,7 @@ TRAINING_PHASES: Mapping[str, str] = {
     **PHASES,
     "prepare": PHASES["prepare"]
     .replace("simplify", "simplify{keep-dropout=true}")
-    .replace("fold-transposes", "fold-transposes{all=true}")
-    .removesuffix(",mark-caches"),
+    .replace("fold-transposes", "fold-transposes{all=true}"),
 }
 """The same where a training step is built."""
 

@@ -145,7 +145,7 @@ def test_a_report_is_timed_too(opt, mlp: Path, flags: str) -> None:
     outcome = opt(mlp, "--devices", "2", *flags.split(), "--mlir-timing")
     names = [line.split()[-1] for line in outcome.err.splitlines() if "%" in line]
     report = "profile" if "profile" in flags else "compare"
-    assert names == [*PHASES["prepare"].split(","), "add-rules", report, "total"]
+    assert names == [*PHASES["prepare"].split(","), *PHASES["rules"].split(","), report, "total"]
 
 
 def test_dumps_while_planning(opt, mlp: Path) -> None:
@@ -156,6 +156,6 @@ def test_dumps_while_planning(opt, mlp: Path) -> None:
 
 
 def test_the_pass_is_the_search_of_the_product(opt, mlp: Path) -> None:
-    prepare = PHASES["prepare"]
-    own = opt(mlp, "-p", f"{prepare},add-rules,search-strategies{{devices=2 pick=memory}}").out
+    before = f"{PHASES['prepare']},{PHASES['rules']}"
+    own = opt(mlp, "-p", f"{before},search-strategies{{devices=2 pick=memory}}").out
     assert own == opt(mlp, "--emit", "search", *FLAGS).out
