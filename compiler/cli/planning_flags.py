@@ -73,7 +73,16 @@ def compared(args: argparse.Namespace) -> list[str]:
     """Return the names in ``--compare``, each once; none where it was not given."""
     if args.compare is None:
         return []
-    for flag in ("output", "pick", "search", "objective", "strategies", "pareto", "explain"):
+    for flag in (
+        "output",
+        "pick",
+        "search",
+        "objective",
+        "strategies",
+        "pareto",
+        "explain",
+        "report",
+    ):
         if getattr(args, flag):
             name = "-o" if flag == "output" else f"--{flag}"
             raise UserError(f"--compare prints a table of searches, expected no {name}")
@@ -205,6 +214,8 @@ def _check_taken(flag: str, field: str, searches: Sequence[str]) -> None:
 
 
 def _check_explained(args: argparse.Namespace) -> None:
+    if args.report is not None and args.objective == "profile":
+        raise UserError("--report is about one plan, expected no --objective profile")
     if not args.explain:
         return
     if args.objective == "profile":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,6 +98,10 @@ def _check_places(args: argparse.Namespace) -> None:
     """Refuse what could not be written in the end, before any time is spent."""
     if args.plot is not None:
         check_plot_path(args.plot)
+    if args.report is not None:
+        from tensoropt.compiler.report.html.report import check_report_path
+
+        check_report_path(args.report)
     if args.output is not None:
         if not args.input.endswith(".onnx") and args.weights is None:
             raise UserError(
@@ -201,8 +205,7 @@ class _Planning:
                 raise
             return _print_interrupted(self.args, self.request, self._frontier())
         notes = [*splitting_notes(self._frontier(), self._point())]
-        if self.args.plot is not None:
-            plot_frontier(replace(self._frontier(), chosen=self._point()), self.args.plot)
+        self._draw(notes)
         if self.args.explain:
             self._explain()
         if self.args.pareto or not (self.args.explain or self.args.output is not None):
@@ -214,6 +217,20 @@ class _Planning:
         for line in notes:
             print(line, file=sys.stderr)
         return 0
+
+    def _draw(self, notes: Sequence[str]) -> None:
+        """Write the picture and the report that were asked for."""
+        assert self.report.result is not None
+        if self.args.plot is not None:
+            self.say(f"drawing {self.args.plot}")
+            plot_frontier(replace(self._frontier(), chosen=self._point()), self.args.plot)
+        if self.args.report is not None:
+            from tensoropt.compiler.report.html.report import write_report
+
+            self.say(f"writing {self.args.report}")
+            points = self.report.result.points
+            write_report(self._frontier(), points, self._point(), self.args.report, notes)
+        self.say.clear()
 
     def _explain(self) -> None:
         """Print what the plan does; a search that found nothing has raised before."""
@@ -272,7 +289,8 @@ def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Fro
         chosen = pick_point(fitting(frontier.points, request), request.picked)
     _print_frontier(args, replace(frontier, chosen=chosen, narrowed=chosen is not None))
     sys.stdout.flush()
-    unwritten = [str(path) for path in (args.output, args.plot) if path is not None]
+    wanted = (args.output, args.plot, args.report)
+    unwritten = [str(path) for path in wanted if path is not None]
     kept = f"; not written: {', '.join(unwritten)}" if unwritten else ""
     said = interruption(frontier.epsilon, left_out=bool(frontier.left_out))
     print(f"{said}{kept}", file=sys.stderr)

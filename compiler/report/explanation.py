@@ -165,7 +165,8 @@ def joined(names: Sequence[str]) -> str:
 class TimelineEntry:
     """One thing that a rank does, in program order, and the bytes in memory meanwhile.
 
-    ``layer`` is the name of the layer (a :class:`Member`), ``tensor`` what is moved or made.
+    ``layer`` is the name of the layer (a :class:`Member`), ``tensor`` what is moved or made;
+    ``reader`` the node that first reads what is moved.
     """
 
     kind: Kind
@@ -181,6 +182,7 @@ class TimelineEntry:
     bytes: int
     axes: tuple[str, ...]
     text: str
+    reader: str = ""
 
 
 @dataclass(frozen=True)

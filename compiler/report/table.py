@@ -9,7 +9,7 @@ from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
-__all__ = ["frontier_table", "profile_table", "render"]
+__all__ = ["counted", "frontier_table", "profile_table", "render"]
 
 _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 
@@ -23,7 +23,7 @@ def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
         [str(p.index), *(str(recompute_of(p)) for _ in own), *_cells(p), named.get(p.index, "")]
         for p in frontier.shown
     ]
-    title = f"{frontier.model} on {frontier.devices} x {frontier.device}: {_count(frontier)}"
+    title = f"{frontier.model} on {frontier.devices} x {frontier.device}: {counted(frontier)}"
     return render(title, ["index", *own, "mesh", *_FIGURES, ""], rows, colour)
 
 
@@ -40,7 +40,8 @@ def profile_table(profile: ScalingReport, *, colour: bool = False) -> str:
     return render(f"{profile.model} on {profile.device}: fastest, per device", header, rows, colour)
 
 
-def _count(frontier: FrontierReport) -> str:
+def counted(frontier: FrontierReport) -> str:
+    """Return how many points there are, of how many found, and within which bound."""
     count = len(frontier.points)
     whole = f"{count} point{'' if count == 1 else 's'}"
     if frontier.found > count:

@@ -89,6 +89,13 @@ def test_whatever_is_printed_can_be_drawn(opt, mlp: Path, tmp_path: Path, flags,
     assert all(re.search(f"<!-- .*{text}.* -->", path.read_text()) for text in drawn)
 
 
+def test_a_report(opt, mlp: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    outcome = opt(mlp, "--devices", "2", "--pick", "memory", "--report", path)
+    assert outcome.out.startswith("mlp.onnx on 2 x cpu: one of ")
+    assert "mlp.onnx" in path.read_text()
+
+
 def test_without_pareto_one_point_is_printed(opt, mlp: Path) -> None:
     outcome = opt(mlp, "--pareto", "--devices", "2", "--pick", "memory", "--format", "json")
     whole = points(outcome)

@@ -10,7 +10,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.report.explain.layers import layers_of
 from tensoropt.compiler.report.explain.meaning import matrix_of
-from tensoropt.compiler.report.explain.neighbours import neighbour
+from tensoropt.compiler.report.explain.neighbours import Groups, neighbour
 from tensoropt.compiler.report.explain.splits import Words, axis_names
 from tensoropt.compiler.report.explanation import (
     Communication,
@@ -19,6 +19,7 @@ from tensoropt.compiler.report.explanation import (
     Layer,
     Member,
     Memory,
+    Neighbour,
     Operation,
     Tensor,
     TimelineEntry,
@@ -30,7 +31,7 @@ from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.timeline import Movement, Step, Timeline, timeline_of
 
-__all__ = ["explain"]
+__all__ = ["differences", "explain"]
 
 _COSTLY = 10
 
@@ -44,6 +45,15 @@ def explain(
     them. Linear in the operands of the program.
     """
     return _Explainer(point).explanation(points, model, device)
+
+
+def differences(point: FrontierPoint, others: Sequence[FrontierPoint]) -> dict[int, Neighbour]:
+    """Return what each of ``others`` does otherwise than ``point``, by index.
+
+    Linear in the operands of the program, times the number of points.
+    """
+    groups = _Explainer(point).operations()
+    return {other.index: neighbour(other, groups) for other in others}
 
 
 @dataclass
@@ -77,7 +87,7 @@ class _Explainer:
     def explanation(self, points: Sequence[FrontierPoint], model: str, device: str) -> Explanation:
         cost, groups = self.timeline.cost, self._groups()
         layers = [_folded(group) for group in groups]
-        named = [{draft.name: draft.operations for draft in group} for group in groups]
+        named = _by_layer(groups)
         at = next((n for n, p in enumerate(points) if p.index == self.point.index), 0)
         entries = self._entries()
         return Explanation(
@@ -100,6 +110,10 @@ class _Explainer:
             neighbour(points[at - 1], named) if at else None,
             neighbour(points[at + 1], named) if at + 1 < len(points) else None,
         )
+
+    def operations(self) -> Groups:
+        """Return the ops of all layers."""
+        return _by_layer(self._groups())
 
     def _groups(self) -> list[list[_Draft]]:
         """Return the layers, those that do the same together."""
@@ -278,6 +292,7 @@ class _Explainer:
             bytes=moved.bytes,
             axes=moved.axes,
             text=moved.why,
+            reader=moved.consumer,
         )
 
     def _made_bytes(self, index: int) -> Sequence[int]:
@@ -350,6 +365,10 @@ def _texts(layout: Layout | None) -> tuple[str, ...]:
 
 def _axes(operation: Operation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axis for split in operation.splits for axis in split.axes))
+
+
+def _by_layer(groups: Sequence[Sequence[_Draft]]) -> Groups:
+    return [{draft.name: draft.operations for draft in group} for group in groups]
 
 
 def _folded(group: Sequence[_Draft]) -> Layer:

@@ -1,0 +1,192 @@
+"""What a report shows, as the page reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tensoropt.compiler.report.explanation import Explanation, Neighbour, Tensor, TimelineEntry
+from tensoropt.compiler.report.frontier import FrontierReport
+from tensoropt.compiler.report.html.blocks import graph_data
+from tensoropt.compiler.report.html.layouts import layout_words
+from tensoropt.compiler.report.html.strings import Strings, rounded
+from tensoropt.compiler.report.table import counted
+from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.search.problem.timeline import COPIES
+from tensoropt.compiler.support.version import TOOL
+
+__all__ = ["report_data"]
+
+_CHANGES = 12  # of one point
+_ENTRIES = 12_000  # of the timeline
+_ROWS = 60  # of a table
+_KINDS = ("overhead", "op", "collective", "copy")
+
+
+def report_data(
+    frontier: FrontierReport,
+    picked: FrontierPoint,
+    explanation: Explanation,
+    changes: Mapping[int, Neighbour],
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the data of the page: plain numbers, texts, lists and dictionaries.
+
+    ``changes`` are what points do otherwise than ``picked``, by index; a point may have none.
+    """
+    strings = Strings()
+    graph = graph_data(explanation, picked, strings)
+    timeline = _timeline(explanation, strings)
+    return {
+        "head": _head(explanation, notes),
+        "frontier": _frontier(frontier, picked, changes),
+        "graph": graph,
+        "timeline": timeline,
+        "costly": [vars(row) for row in explanation.costly],
+        "collectives": _collectives(explanation),
+        "alive": _tensors(explanation.memory.alive, explanation),
+        "kept": _tensors(explanation.memory.kept, explanation),
+        "copies": sorted(COPIES),
+        "strings": strings.texts,
+    }
+
+
+def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
+    named = f" ({', '.join(explanation.marks)})" if explanation.marks else ""
+    again = f", recomputing {explanation.recompute}" if explanation.recompute else ""
+    mesh = mesh_name(explanation.mesh)
+    share = explanation.communication_s / explanation.time_s if explanation.time_s else 0.0
+    return {
+        "model": explanation.model,
+        "line": f"Point {explanation.index}{named} of {explanation.points} on "
+        f"{explanation.devices} x {explanation.device}, mesh {mesh}{again}. "
+        "All figures are predicted, of one rank and one step.",
+        "tiles": [
+            ["s", rounded(explanation.time_s), "a step"],
+            ["s", rounded(explanation.compute_s), "compute"],
+            ["s", rounded(explanation.communication_s), f"communication, {share:.0%}"],
+            ["B", explanation.memory_bytes, "memory per device"],
+            *(["B", size, kind] for kind, size in explanation.memory.static_parts.items()),
+            ["B", explanation.memory.transient_bytes, "comes and goes"],
+        ],
+        "notes": list(notes),
+        "foot": f"{TOOL}. This file loads nothing from anywhere.",
+    }
+
+
+def _frontier(
+    frontier: FrontierReport, picked: Point, changes: Mapping[int, Neighbour]
+) -> dict[str, Any]:
+    named = marks(frontier.points)
+    rows = [
+        _point(point, [*named.get(point.index, ()), *(["pick"] if point is picked else [])])
+        for point in frontier.points
+    ]
+    for row in rows:
+        if row["index"] in changes:
+            row.update(_changed(changes[row["index"]]))
+    return {
+        "points": rows,
+        "picked": picked.index,
+        "about": counted(frontier),
+        "uncompared": "the model and the frontier are too large to compare all of it",
+    }
+
+
+def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "index": point.index,
+        "mesh": mesh_name(point.mesh),
+        "recompute": recompute_of(point),
+        "time_s": rounded(point.time_s),
+        "compute_s": rounded(point.compute_s),
+        "communication_s": rounded(point.communication_s),
+        "static_bytes": point.static_bytes,
+        "transient_bytes": point.transient_bytes,
+        "names": names,
+    }
+
+
+def _changed(neighbour: Neighbour) -> dict[str, Any]:
+    listed = neighbour.changes[:_CHANGES]
+    left_out = sum(change.count for change in neighbour.changes[_CHANGES:])
+    return {
+        "changes": [vars(change) for change in listed],
+        "left_out": left_out,
+        "others": neighbour.others,
+    }
+
+
+def _timeline(explanation: Explanation, strings: Strings) -> dict[str, Any]:
+    entries = explanation.timeline
+    size = -(-len(entries) // _ENTRIES) or 1
+    pieces = [entries[at : at + size] for at in range(0, len(entries), size)]
+    at = explanation.memory.at
+    about = f"{len(entries):,} things that one rank does, predicted; nothing overlaps"
+    joined = f"; every {size} in a row are drawn as one" if size > 1 else ""
+    return {
+        "rows": [_entry(piece, strings) for piece in pieces],
+        "total_s": rounded(explanation.time_s),
+        "static_bytes": explanation.memory.static_bytes,
+        "peak": None if at is None else at // size,
+        "about": about + joined + ". Drag over it to zoom.",
+    }
+
+
+def _entry(piece: Sequence[TimelineEntry], strings: Strings) -> list[Any]:
+    """Return the row of an entry, or of several that stand for the longest of them."""
+    longest = max(piece, key=lambda entry: entry.time_s)
+    row = [
+        _KINDS.index(longest.kind),
+        *map(strings, (longest.name, longest.op, longest.layer, longest.phase)),
+        rounded(piece[0].start_s),
+        rounded(sum(entry.time_s for entry in piece)),
+        max(entry.memory_bytes for entry in piece),
+        longest.bytes,
+        strings(",".join(longest.axes)),
+        strings(longest.text),
+    ]
+    return [*row, len(piece)] if len(piece) > 1 else row
+
+
+def _collectives(explanation: Explanation) -> dict[str, Any]:
+    """Return what is alike in a layer, and in layers alike, as one row; the dearest first."""
+    rows: dict[tuple[object, ...], dict[str, Any]] = {}
+    for layer in explanation.layers:
+        for moved in layer.communication:
+            key = (layer.title, moved.kind, moved.axes, moved.bytes)
+            fresh = {
+                "kind": moved.kind,
+                "axes": ",".join(moved.axes),
+                "bytes": moved.bytes,
+                "time_s": rounded(moved.time_s),
+                "count": 0,
+                "layers": layer.title,
+                "why": moved.why,
+            }
+            rows.setdefault(key, fresh)["count"] += layer.count
+    found = sorted(rows.values(), key=lambda row: -row["time_s"] * row["count"])
+    return {"rows": found[:_ROWS], "left_out": len(found) - len(found[:_ROWS])}
+
+
+def _tensors(tensors: Sequence[Tensor], explanation: Explanation) -> dict[str, Any]:
+    listed = [
+        {
+            "bytes": tensor.bytes,
+            "name": tensor.name,
+            "kind": tensor.kind,
+            "layer": tensor.layer,
+            "layout": layout_words(tensor.layout, explanation.axes, explanation.mesh),
+        }
+        for tensor in tensors[:_ROWS]
+    ]
+    return {
+        "rows": listed,
+        "bytes": _total(tensors),
+        "left_out": len(tensors) - len(listed),
+    }
+
+
+def _total(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.bytes for tensor in tensors)

@@ -1,0 +1,57 @@
+"""A report as one HTML file, which asks the network for nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["SCRIPTS", "page_of"]
+
+SCRIPTS = ("base", "frontier", "graph", "timeline", "tables")
+_FOLDER = Path(__file__).parent
+# What could end the element that holds the data, or begin another inside it.
+_UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+def page_of(data: Mapping[str, Any], title: str) -> str:
+    """Return the page that shows ``data``; whatever texts ``data`` has, they are only shown.
+
+    The page may run its own script, whose hash it names, and load nothing.
+    """
+    script = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
+    style = _part("report.css")
+    parts = {
+        "policy": _policy(script, style),
+        "title": html.escape(title),
+        "style": style,
+        "data": _as_json(data),
+        "script": script,
+    }
+    # In one go: what is put in may hold such a name itself.
+    return re.sub(r"\{(\w+)\}", lambda match: parts[match[1]], _part("report.html"))
+
+
+def _part(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _as_json(data: Mapping[str, Any]) -> str:
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.translate(_UNSAFE)
+
+
+def _policy(script: str, style: str) -> str:
+    return (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

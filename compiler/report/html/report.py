@@ -1,0 +1,74 @@
+"""The report of a frontier and of the plan that was picked, as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tensoropt.compiler.report.explain.explain import differences, explain
+from tensoropt.compiler.report.frontier import FrontierReport
+from tensoropt.compiler.report.html.data import report_data
+from tensoropt.compiler.report.html.page import page_of
+from tensoropt.compiler.search.frontier.points import marks
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.files import replacing
+
+__all__ = ["check_report_path", "report_page", "write_report"]
+
+_COMPARED = 150_000  # operations of points that are compared with the picked one, in all
+
+
+def check_report_path(path: Path) -> None:
+    """Raise :class:`UserError` unless ``path`` can be written and is called a page."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--report: expected a file ending in .html, got: '{path}'")
+    if not path.parent.is_dir():
+        raise UserError(f"--report {path}: expected an existing folder, got: '{path.parent}'")
+    if path.is_dir():
+        raise UserError(f"--report {path}: expected a file, got: a folder")
+
+
+def write_report(
+    frontier: FrontierReport,
+    points: Sequence[FrontierPoint],
+    picked: FrontierPoint,
+    path: Path,
+    notes: Sequence[str] = (),
+) -> None:
+    """Write :func:`report_page` to ``path``, whole or not at all."""
+    check_report_path(path)
+    page = report_page(frontier, points, picked, notes)
+    with replacing(path) as aside:
+        aside.write_text(page, encoding="utf-8")
+
+
+def report_page(
+    frontier: FrontierReport,
+    points: Sequence[FrontierPoint],
+    picked: FrontierPoint,
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the page about ``points``, which are those of ``frontier``, and the ``picked`` one.
+
+    The same frontier gives the same text.
+    """
+    explanation = explain(picked, points, frontier.model, frontier.device)
+    changes = differences(picked, _compared(points, picked))
+    whole = replace(frontier, points=points, chosen=picked, narrowed=False)
+    said = [note.removeprefix("note: ") for note in notes]
+    data = report_data(whole, picked, explanation, changes, said)
+    return page_of(data, f"{frontier.model} on {frontier.devices} x {frontier.device}")
+
+
+def _compared(points: Sequence[FrontierPoint], picked: FrontierPoint) -> list[FrontierPoint]:
+    """Return the points to compare with the picked one: where not all, those with a name, those
+    beside it, and some evenly."""
+    most = max(8, _COMPARED // max(len(picked.tables.graph.nodes), 1))
+    named = marks(points)
+    near = {picked.index - 1, picked.index + 1}
+    first = [point for point in points if point.index in named or point.index in near]
+    step = -(-len(points) // most)
+    rest = [point for point in points[::step] if point not in first]
+    return [point for point in [*first, *rest] if point is not picked]
