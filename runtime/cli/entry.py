@@ -1,12 +1,17 @@
-"""What `tensoropt-run` starts with: it imports next to nothing."""
+"""What `tensoropt-run` and `tensoropt-plan` start with: it imports next to nothing."""
 
 from __future__ import annotations
 
 from tensoropt.runtime.support.command import run_main
 
-__all__ = ["run"]
+__all__ = ["plan", "run"]
 
 
 def run() -> int:
     """Run tensoropt-run."""
     return run_main("tensoropt.runtime.cli.run")
+
+
+def plan() -> int:
+    """Run tensoropt-plan."""
+    return run_main("tensoropt.runtime.cli.plan")

@@ -6,14 +6,17 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-__all__ = ["document_sha256", "read_json", "schema_error"]
+__all__ = ["document_sha256", "read_json", "schema_error", "schema_errors"]
 
+_TOO_DEEP = "top level: nested too deeply"
 _PLAN = Path(__file__).with_name("plan.schema.json")
 
 
@@ -53,12 +56,23 @@ def schema_error(document: Any, schema: Path = _PLAN) -> str | None:
 
     try:
         error = best_match(_validator(schema).iter_errors(document))
-        if error is None:
-            return None
-        place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
-        return f"{_shortened(place)}: {_shortened(' '.join(error.message.split()))}"
+        return None if error is None else _text(error)
     except RecursionError:
-        return "top level: nested too deeply"
+        return _TOO_DEEP
+
+
+def schema_errors(document: Any, schema: Path = _PLAN, most: int = 100) -> list[str]:
+    """Return every place where ``document`` does not follow a schema, at most so many."""
+    try:
+        errors = _validator(schema).iter_errors(document)
+        return [_text(error) for error in islice(errors, most)]
+    except RecursionError:
+        return [_TOO_DEEP]
+
+
+def _text(error: ValidationError) -> str:
+    place = error.json_path.removeprefix("$").removeprefix(".") or "top level"
+    return f"{_shortened(place)}: {_shortened(' '.join(error.message.split()))}"
 
 
 @cache

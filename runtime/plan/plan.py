@@ -62,14 +62,28 @@ class Plan:
     @classmethod
     def load(cls, folder: Path | str) -> Plan:
         """Return the plan in ``folder`` after checking all of it; raises `UserError`."""
+        plan = cls.described(folder)
+        plan.check_files()
+        return plan
+
+    @classmethod
+    def described(cls, folder: Path | str) -> Plan:
+        """Return the plan in ``folder`` after checking plan.json alone; raises `UserError`."""
         folder = Path(folder)
         document = _read_document(folder)
         _check_schema(folder, document)
-        plan = _with_place(folder / "plan.json", lambda: _build(folder, document))
+        plan = cls.of(folder, document)
         _check_counts(plan)
         _check_digest(plan)
-        plan.check_files()
         return plan
+
+    @classmethod
+    def of(cls, folder: Path, document: Entries) -> Plan:
+        """Return the plan that a document, which follows the schema, makes of ``folder``.
+
+        Raises `UserError` for a layout that does not fit.
+        """
+        return _with_place(folder / "plan.json", lambda: _build(folder, document))
 
     @classmethod
     def read(cls, folder: Path | str) -> Plan:
@@ -81,6 +95,10 @@ class Plan:
         """Return the path of the rank's ONNX graph."""
         return self.folder / f"rank{rank}.onnx"
 
+    def inside(self, name: str) -> Path:
+        """Return the path of a file of the plan; raises `UserError` where it leads elsewhere."""
+        return _inside(self.folder, name)
+
     @property
     def is_quantised(self) -> bool:
         """Whether an operator rounds what was computed to 8 bits."""
@@ -89,7 +107,7 @@ class Plan:
     def check_files(self) -> None:
         """Raise `UserError` unless every file of the plan is the one that was written."""
         for name, expected in self.files.items():
-            path = _inside(self.folder, name)
+            path = self.inside(name)
             if not path.is_file():
                 raise UserError(f"{self.folder}: {name} is missing")
             if sha256_of(path) != expected:

@@ -8,18 +8,15 @@ equal ops is found, and named after the weights that each turn reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Hashable, Iterator, Sequence
 
 from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.runtime.plan.layers import numbered_scopes, repeats
 
 __all__ = ["layers_of"]
 
 _NUMBERED = re.compile(r"(.+?[./])(\d+)(?=[./])")
 _ENOUGH = 0.5  # of the ops that run: the part whose names must say a layer
-_SHORTEST, _LONGEST = 4, 5000
 _START, _END = "start", "end"
 
 
@@ -30,7 +27,8 @@ def layers_of(graph: Graph) -> list[str]:
     without layers has one, ``model``.
     """
     forward = [i for i, node in enumerate(graph.nodes) if _is_forward(node)]
-    named = _by_name(graph, forward)
+    scopes = numbered_scopes([graph.nodes[index].name for index in forward])
+    named = {index: scope for index, scope in zip(forward, scopes, strict=True) if scope}
     if len(named) < _ENOUGH * len(forward):
         named = _by_structure(graph, forward)
     layer = _inherited(graph, forward, named)
@@ -41,46 +39,10 @@ def _is_forward(node: Node) -> bool:
     return node.kind == "op" and not node.constant and node.phase in (None, "forward")
 
 
-def _by_name(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
-    """Return the layers that the names of nodes number, by node."""
-    scopes = {index: _scopes(graph.nodes[index].name) for index in forward}
-    numbers: dict[str, set[str]] = {}
-    for found in scopes.values():
-        for template, scope in found:
-            numbers.setdefault(template, set()).add(scope)
-    layers: dict[int, str] = {}
-    for index, found in scopes.items():
-        for template, scope in found:
-            if len(numbers[template]) > 1:
-                layers[index] = scope
-                break
-    return layers
-
-
-def _scopes(name: str) -> list[tuple[str, str]]:
-    """Return (template, scope) of each numbered part of a name, but for the last part.
-
-    ``/model/layers.3/mlp/MatMul`` has one: ``model/layers.*`` and ``model/layers.3``.
-    """
-    parts = name.strip("/").split("/")
-    found = []
-    for at, part in enumerate(parts[:-1]):
-        numbered = re.fullmatch(r"(.*?)([._]?)(\d+)", part)
-        if numbered:
-            template = "/".join([*parts[:at], f"{numbered[1]}.*"])
-            found.append((not numbered[2], template, "/".join(parts[: at + 1])))
-    # layer1/layer1.0/conv1: what has a point before its number is more often a list of layers.
-    return [(template, scope) for _, template, scope in sorted(found, key=lambda row: row[0])]
-
-
 def _by_structure(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
     """Return the turns of the longest runs of equal ops, by node."""
-    if len(forward) > _LONGEST:
-        return {}
-    known: dict[object, int] = {}
-    kinds = [known.setdefault(_kind(graph, index), len(known)) for index in forward]
     layers: dict[int, str] = {}
-    for start, period, count in _runs(np.array(kinds), 0):
+    for start, period, count in repeats([_kind(graph, index) for index in forward]):
         members = [
             forward[start + period * turn : start + period * (turn + 1)] for turn in range(count)
         ]
@@ -90,37 +52,13 @@ def _by_structure(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
     return layers
 
 
-def _kind(graph: Graph, index: int) -> object:
+def _kind(graph: Graph, index: int) -> tuple[Hashable, ...]:
     info = graph.nodes[index].info
     assert info is not None
     shapes = tuple(
         None if o is None else (o.shape, o.dtype) for o in (*info.operands, *info.results)
     )
     return info.name, shapes
-
-
-def _runs(kinds: npt.NDArray[np.int64], base: int) -> list[tuple[int, int, int]]:
-    """Return (start, period, turns) of what repeats, in order; the longest is cut out first."""
-    best = _longest(kinds)
-    if best is None:
-        return []
-    start, period, count = best
-    end = start + period * count
-    left, right = _runs(kinds[:start], base), _runs(kinds[end:], base + end)
-    return [*left, (base + start, period, count), *right]
-
-
-def _longest(kinds: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
-    """Return the run that covers most ops; of equal ones that of the shortest period."""
-    best, covered = None, 0
-    for period in range(_SHORTEST, len(kinds) // 2 + 1):
-        equal = np.concatenate(([0], (kinds[:-period] == kinds[period:]).astype(np.int8), [0]))
-        change = np.flatnonzero(np.diff(equal))
-        for begin, end in zip(change[::2].tolist(), change[1::2].tolist(), strict=True):
-            count = (end - begin) // period + 1
-            if count > 1 and period * count > covered:
-                best, covered = (begin, period, count), period * count
-    return best
 
 
 def _names(graph: Graph, members: Sequence[Sequence[int]], before: int) -> list[str]:

@@ -1,0 +1,195 @@
+"""What ``tensoropt-plan`` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tensoropt.runtime.inspection.differences import Changed, Count, Difference
+from tensoropt.runtime.inspection.summary import Folded, Sent, Summary, Way, layout_text, part_bytes
+from tensoropt.runtime.plan.entries import TensorEntry
+from tensoropt.runtime.support.tables import columns, size_text
+
+__all__ = ["difference_text", "summary_text"]
+
+_TENSORS, _NODES = 12, 20
+_TIMES = ("time_s", "compute_s", "communication_s")
+
+
+def summary_text(summary: Summary) -> str:
+    """Return the plan in short, layers that are alike once."""
+    return "\n".join(_summary(summary)) + "\n"
+
+
+def _summary(plan: Summary) -> Iterator[str]:
+    mesh = "x".join(map(str, plan.mesh))
+    yield f"{plan.folder}: {plan.model} on {plan.ranks} x {plan.device}, mesh {mesh}"
+    point = f", point {plan.chosen} of {plan.points}" if plan.chosen is not None else ""
+    yield f"made by {plan.tool}, search {plan.search}{point}"
+    yield f"model sha256 {plan.model_sha256}"
+    yield from _predicted(plan.predicted)
+    if plan.training is not None:
+        yield _training(plan.training)
+    yield f"files: {plan.files} of {size_text(plan.files_bytes)} in all"
+    for kind, rows in (("inputs", plan.inputs), ("outputs", plan.outputs)):
+        yield f"{kind}: {len(rows)}"
+        yield from _tensors(rows, plan.mesh)
+    yield f"weights: {len(plan.parameters)}, the largest first"
+    yield from _tensors(sorted(plan.parameters, key=lambda row: -_size(row, plan.mesh)), plan.mesh)
+    yield "layers, by the layouts that ops read and leave"
+    for layer in plan.layers:
+        yield from _layer(layer)
+    yield from _collectives(plan.collectives)
+
+
+def _predicted(costs: Mapping[str, Any]) -> Iterator[str]:
+    times = [f"{name.removesuffix('_s')} {_time(costs[name])}" for name in _TIMES]
+    yield f"predicted: {times[0]} a step ({', '.join(times[1:])})"
+    static, transient = size_text(costs["static_bytes"]), size_text(costs["transient_bytes"])
+    yield (
+        f"predicted: memory {size_text(costs['memory_bytes'])} a rank "
+        f"(static {static}, transient {transient})"
+    )
+
+
+def _training(training: Mapping[str, Any]) -> str:
+    loss, optimizer = training["loss"], training["optimizer"]
+    return (
+        f"training: loss {loss['kind']} of {loss['output']}, {optimizer['name']}, "
+        f"{training['micro_batches']} micro-batches, {training['precision']}, "
+        f"recomputes {training['recompute']}, starts from {training['start']}"
+    )
+
+
+def _time(time_s: float) -> str:
+    if time_s >= 1:
+        return f"{time_s:.4g} s"
+    return f"{time_s * 1e3:.4g} ms" if time_s >= 1e-3 else f"{time_s * 1e6:.4g} us"
+
+
+def _size(row: TensorEntry, mesh: Sequence[int]) -> int:
+    return part_bytes(row, mesh) or 0
+
+
+def _tensors(rows: Sequence[TensorEntry], mesh: Sequence[int]) -> Iterator[str]:
+    cells = [
+        [
+            f"  {row['name']}",
+            row["dtype"],
+            "x".join(map(str, row["shape"])) or "scalar",
+            layout_text(row["layout"]),
+            f"{size_text(part_bytes(row, mesh))} a rank",
+        ]
+        for row in rows[:_TENSORS]
+    ]
+    yield from columns(cells) if cells else ()
+    if len(rows) > _TENSORS:
+        rest = sum(_size(row, mesh) for row in rows[_TENSORS:])
+        yield f"  and {len(rows) - _TENSORS} more of {size_text(rest)} a rank"
+
+
+def _layer(layer: Folded) -> Iterator[str]:
+    names, count = layer.names, len(layer.names)
+    title = " and ".join(names) if count <= 2 else f"{names[0]} to {names[-1]}"
+    alike = f", {count} alike" if count > 1 else ""
+    ops = sum(way.count for way in layer.ways)
+    yield f"  {title}{alike}: {ops} op{'s' if ops != 1 else ''}"
+    yield from (f"    {_way(way)}" for way in layer.ways if way.main)
+    others = sum(way.count for way in layer.ways if not way.main)
+    if others and others < ops:
+        yield f"    {others} other op{'s' if others != 1 else ''}"
+
+
+def _way(way: Way) -> str:
+    times = f"{way.count} x " if way.count > 1 else ""
+    more = f" and {way.count - 1} more" if way.count > 1 else ""
+    layouts = f"{', '.join(way.operands)} -> {', '.join(way.results)}"
+    return f"{times}{way.op} {way.node}{more}: {layouts}"
+
+
+def _collectives(rows: Sequence[Sent]) -> Iterator[str]:
+    if not rows:
+        yield "collectives of rank 0: none"
+        return
+    count, total = sum(r.count for r in rows), sum((r.bytes or 0) * r.count for r in rows)
+    yield f"collectives of rank 0: {count}, which put in {size_text(total)}"
+    cells = [
+        [f"  {row.count} x {row.kind}", f"{row.ranks} ranks", size_text(row.bytes), row.node]
+        for row in rows
+    ]
+    yield from columns([["  kind", "of", "bytes each", "first node"], *cells])
+
+
+def difference_text(difference: Difference) -> str:
+    """Return what differs, one line each; that nothing does where that is so."""
+    lines = list(_difference(difference))
+    return "\n".join(lines or ["the plans do the same"]) + "\n"
+
+
+def _difference(found: Difference) -> Iterator[str]:
+    if found.is_empty:
+        return
+    yield f"- {found.before}"
+    yield f"+ {found.after}"
+    if found.model is not None:
+        yield f"different models: {found.model.before} -> {found.model.after}"
+    if found.mesh is not None:
+        meshes = ("x".join(map(str, mesh)) for mesh in (found.mesh.before, found.mesh.after))
+        yield f"mesh: {' -> '.join(meshes)}; layouts have a placement per axis of their own mesh"
+    yield from (
+        f"{row.name}: {_value(row.before)} -> {_value(row.after)}" for row in found.settings
+    )
+    yield from (_cost(row) for row in found.costs)
+    for name in ("inputs", "outputs", "parameters"):
+        yield from _changes(name, getattr(found, name))
+    yield from _strategies(found)
+    yield from (_count(row) for row in found.collectives)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {own}" for key, own in value.items() if own is not None)
+    return "none" if value is None else str(value)
+
+
+def _cost(row: Changed) -> str:
+    form = _time if row.name.endswith("_s") else size_text
+    if row.before is None or row.after is None:
+        texts = ["none" if one is None else form(one) for one in (row.before, row.after)]
+        return f"predicted {row.name}: {' -> '.join(texts)}"
+    change = f" ({(row.after - row.before) / row.before:+.1%})" if row.before else ""
+    return f"predicted {row.name}: {form(row.before)} -> {form(row.after)}{change}"
+
+
+def _changes(name: str, rows: Sequence[Changed]) -> Iterator[str]:
+    if rows:
+        yield f"{name}: {len(rows)} otherwise"
+    alike: dict[tuple[Any, Any], list[str]] = {}
+    for row in rows:
+        alike.setdefault((row.before, row.after), []).append(row.name)
+    for (before, after), names in list(alike.items())[:_NODES]:
+        yield f"  {_listed(names)}: {_value(before)} => {_value(after)}"
+
+
+def _strategies(found: Difference) -> Iterator[str]:
+    if not found.strategies:
+        return
+    yield f"ops: {len(found.strategies)} otherwise"
+    alike: dict[tuple[str, Any, Any], list[str]] = {}
+    for row in found.strategies:
+        alike.setdefault((found.ops[row.name], row.before, row.after), []).append(row.name)
+    groups = sorted(alike.items(), key=lambda group: -len(group[1]))
+    for (op, before, after), names in groups[:_NODES]:
+        yield f"  {op} {_listed(names)}: {_value(before)} => {_value(after)}"
+    if len(groups) > _NODES:
+        yield f"  and {sum(len(names) for _, names in groups[_NODES:])} more"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:2])
+    return f"{shown} and {len(names) - 2} more" if len(names) > 2 else shown
+
+
+def _count(row: Count) -> str:
+    sizes = " -> ".join(map(size_text, row.bytes))
+    return f"{row.kind} of {row.ranks} ranks: {row.count[0]} -> {row.count[1]}, {sizes} put in"

@@ -1,0 +1,177 @@
+"""What two plans do otherwise: in their layouts, costs and collectives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tensoropt.runtime.inspection.graphs import Collective
+from tensoropt.runtime.inspection.summary import collectives_of, layout_text
+from tensoropt.runtime.plan.plan import Plan
+
+__all__ = ["Changed", "Count", "Difference", "diff"]
+
+_SETTINGS = ("tool", "device", "search")
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Something with another value: ``None`` where only one of the plans has it."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class Count:
+    """Collectives of one kind over so many ranks: number and bytes put in by rank 0, before and
+    after. ``bytes`` leave out symbolic sizes."""
+
+    kind: str
+    ranks: int
+    count: tuple[int, int]
+    bytes: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All that differs between two plans; empty lists where they are the same.
+
+    ``model`` is set where they are of different models, ``mesh`` where their meshes differ: layouts
+    then have placements for other axes. ``settings`` are the device, the search, the tool, and what
+    is asked of training. ``strategies`` are by node, with layouts as text.
+    """
+
+    before: str
+    after: str
+    model: Changed | None
+    mesh: Changed | None
+    settings: tuple[Changed, ...]
+    costs: tuple[Changed, ...]
+    inputs: tuple[Changed, ...]
+    outputs: tuple[Changed, ...]
+    parameters: tuple[Changed, ...]
+    strategies: tuple[Changed, ...]
+    collectives: tuple[Count, ...]
+    ops: Mapping[str, str]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the plans do the same."""
+        return not (self.model or self.mesh or any(self._lists))
+
+    @property
+    def _lists(self) -> tuple[tuple[object, ...], ...]:
+        layouts = (self.inputs, self.outputs, self.parameters, self.strategies)
+        return (self.settings, self.costs, *layouts, self.collectives)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it for the JSON encoder; ``same`` says whether there is none."""
+        fields = asdict(self)
+        fields.pop("ops")
+        return {"schema": 1, "same": self.is_empty, **fields}
+
+
+def diff(before: Plan, after: Plan) -> Difference:
+    """Return what ``after`` does otherwise than ``before``; raises `UserError` for a bad graph.
+
+    Linear in the size of both.
+    """
+    a: Any = before.document
+    b: Any = after.document
+    return Difference(
+        str(before.folder),
+        str(after.folder),
+        _model(before, after),
+        _changed("mesh", list(before.mesh), list(after.mesh)),
+        _settings(a, b),
+        _values("", a["predicted"], b["predicted"]),
+        _layouts(a["inputs"], b["inputs"]),
+        _layouts(a["outputs"], b["outputs"]),
+        _layouts(_kept(a), _kept(b)),
+        _strategies(a["strategies"], b["strategies"]),
+        _collectives(collectives_of(before), collectives_of(after)),
+        {row["node"]: row["op"] for row in (*b["strategies"], *a["strategies"])},
+    )
+
+
+def _model(before: Plan, after: Plan) -> Changed | None:
+    if before.model_sha256 == after.model_sha256:
+        return None
+    texts = (f"{plan.model_name} (sha256 {plan.model_sha256[:12]})" for plan in (before, after))
+    return Changed("model", *texts)
+
+
+def _changed(name: str, before: Any, after: Any) -> Changed | None:
+    return Changed(name, before, after) if before != after else None
+
+
+def _settings(a: Any, b: Any) -> tuple[Changed, ...]:
+    found = [_changed(name, a[name], b[name]) for name in _SETTINGS]
+    own = [(row.get("training") or {}) for row in (a, b)]
+    asked = ("loss", "optimizer", "micro_batches", "clip_norm", "precision", "recompute", "start")
+    found += [_changed(f"training.{n}", own[0].get(n), own[1].get(n)) for n in asked]
+    return tuple(one for one in found if one is not None)
+
+
+def _values(prefix: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Changed, ...]:
+    """Return the figures that differ, those of parts as well."""
+    found: list[Changed] = []
+    for name in dict.fromkeys((*a, *b)):
+        one, other = a.get(name), b.get(name)
+        if isinstance(one, dict) or isinstance(other, dict):
+            found += _values(f"{prefix}{name}.", one or {}, other or {})
+        elif one != other:
+            found.append(Changed(f"{prefix}{name}", one, other))
+    return tuple(found)
+
+
+def _kept(document: Any) -> list[Any]:
+    """Return weights, and what a training step keeps."""
+    training = document.get("training") or {}
+    return [*document["parameters"], *training.get("state", ())]
+
+
+def _layouts(a: Sequence[Any], b: Sequence[Any]) -> tuple[Changed, ...]:
+    one, other = ({row["name"]: layout_text(row["layout"]) for row in rows} for rows in (a, b))
+    return _by_name(one, other)
+
+
+def _strategies(a: Sequence[Any], b: Sequence[Any]) -> tuple[Changed, ...]:
+    one, other = (
+        {row["node"]: _way(row) for row in rows if row["op"] != "Constant"} for rows in (a, b)
+    )
+    return _by_name(one, other)
+
+
+def _way(row: Any) -> str:
+    sides = (
+        ", ".join(layout_text(layout) if layout else "-" for layout in row[side])
+        for side in ("operands", "results")
+    )
+    return " -> ".join(sides)
+
+
+def _by_name(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[Changed, ...]:
+    names = dict.fromkeys((*a, *b))
+    return tuple(Changed(n, a.get(n), b.get(n)) for n in names if a.get(n) != b.get(n))
+
+
+def _collectives(a: Sequence[Collective], b: Sequence[Collective]) -> tuple[Count, ...]:
+    counts = [Counter((one.kind, len(one.group)) for one in own) for own in (a, b)]
+    sizes = [_sizes(own) for own in (a, b)]
+    return tuple(
+        Count(*key, (counts[0][key], counts[1][key]), (sizes[0][key], sizes[1][key]))
+        for key in sorted({*counts[0], *counts[1]})
+        if (counts[0][key], sizes[0][key]) != (counts[1][key], sizes[1][key])
+    )
+
+
+def _sizes(collectives: Sequence[Collective]) -> Counter[tuple[str, int]]:
+    found: Counter[tuple[str, int]] = Counter()
+    for one in collectives:
+        found[one.kind, len(one.group)] += one.bytes or 0
+    return found

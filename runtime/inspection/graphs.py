@@ -1,0 +1,191 @@
+"""Reading the graph of a rank without running it: its collectives, its inputs and its files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from tensoropt.runtime.support.dtypes import dtype_of, dtype_of_code, name_of
+from tensoropt.runtime.support.errors import UserError, one_line
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["DOMAIN", "Collective", "RankGraph", "Shape", "leads_out", "read_graph"]
+
+DOMAIN = "tensoropt"
+_LOCAL = "Barrier"  # of the same domain, and yet it only orders what one rank does
+_LIMIT = 2**31
+"""Bytes that a graph has less than: protobuf writes no more."""
+
+Shape = tuple[int | str, ...]
+"""Sizes; a name, or ? where there is none, for a symbolic one."""
+
+Setting = int | float | str | tuple[int | float | str, ...]
+
+_POINT_TO_POINT = ("Send", "Recv")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective of a rank: ``group`` are the ranks that take part, in order.
+
+    ``dtype`` and ``shape`` are those of what this rank puts in (of a Recv, of what it gets);
+    ``bytes`` are ``None`` where a size is symbolic. ``settings`` are its other attributes.
+    """
+
+    kind: str
+    node: str
+    group: tuple[int, ...]
+    dtype: str
+    shape: Shape | None
+    settings: tuple[tuple[str, Setting], ...]
+    bytes: int | None
+
+    @property
+    def peer(self) -> int | None:
+        """The other rank of a Send or Recv."""
+        return self.group[0] if self.kind in _POINT_TO_POINT and self.group else None
+
+
+@dataclass(frozen=True)
+class RankGraph:
+    """One graph of one rank: the ONNX model, without the bytes of its external data."""
+
+    path: Path
+    rank: int
+    model: onnx.ModelProto
+
+    @cached_property
+    def types(self) -> dict[str, tuple[str, Shape | None]]:
+        """The type and shape of every tensor that the graph says them of."""
+        graph = self.model.graph
+        told = (*graph.input, *graph.output, *graph.value_info)
+        found = {value.name: _type_of(value) for value in told}
+        for tensor in graph.initializer:
+            found[tensor.name] = (_dtype(tensor.data_type), tuple(tensor.dims))
+        return found
+
+    @cached_property
+    def collectives(self) -> list[Collective]:
+        """The collectives in program order."""
+        return [self._collective(node) for node in self.model.graph.node if _is_collective(node)]
+
+    @property
+    def nested_collectives(self) -> list[str]:
+        """The names of collectives inside the bodies of control flow, where none belongs."""
+        bodies = [_bodies(node) for node in self.model.graph.node]
+        return [
+            node.name
+            for found in bodies
+            for graph in found
+            for node in graph.node
+            if _is_collective(node)
+        ]
+
+    def external(self) -> Iterator[tuple[str, str, int, int | None]]:
+        """Yield (tensor, location, offset, length) of each initializer that lies in a file."""
+        for tensor in self.model.graph.initializer:
+            if len(tensor.external_data):
+                entries = {entry.key: entry.value for entry in tensor.external_data}
+                offset, length = _number(entries.get("offset")), _number(entries.get("length"))
+                yield tensor.name, entries.get("location", ""), offset or 0, length
+
+    def _collective(self, node: onnx.NodeProto) -> Collective:
+        from onnx.helper import get_attribute_value
+
+        own = {one.name: _plain(get_attribute_value(one)) for one in node.attribute}
+        given = node.output[0] if node.op_type == "Recv" and node.output else None
+        name = given or (node.input[0] if node.input else "")
+        dtype, shape = self.types.get(name, ("?", None))
+        group = own.pop("group", ()) or own.pop("peer", ())
+        listed = group if isinstance(group, tuple) else (group,)
+        ranks = tuple(one for one in listed if isinstance(one, int))
+        settings = tuple(sorted(own.items()))
+        return Collective(
+            node.op_type, node.name, ranks, dtype, shape, settings, _bytes(dtype, shape)
+        )
+
+
+def read_graph(path: Path, rank: int) -> RankGraph:
+    """Return the graph in a file; raises `UserError` where ONNX cannot read it."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if not path.is_file():
+        raise UserError(f"{path.name}: expected a file, got: none")
+    if path.stat().st_size >= _LIMIT:
+        raise UserError(f"{path.name}: expected a graph of less than 2 GiB")
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except (DecodeError, ValueError, OSError) as error:
+        raise UserError(f"{path.name}: is no ONNX graph: {one_line(error)}") from None
+    if not model.HasField("graph"):
+        raise UserError(f"{path.name}: is no ONNX graph: it is empty")
+    return RankGraph(path, rank, model)
+
+
+def leads_out(folder: Path, name: str) -> bool:
+    """Say whether the path of a file in a plan leads out of the folder of the plan."""
+    relative = PurePosixPath(name)
+    if not name or "\0" in name or relative.is_absolute() or ".." in relative.parts:
+        return True
+    return not (folder / name).resolve().is_relative_to(folder.resolve())
+
+
+def _type_of(value: onnx.ValueInfoProto) -> tuple[str, Shape | None]:
+    tensor = value.type.tensor_type
+    shape = tuple(_size(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+    return _dtype(tensor.elem_type), shape
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
+    return dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?"
+
+
+def _dtype(code: int) -> str:
+    try:
+        return name_of(dtype_of_code(code))
+    except UserError:
+        return f"ONNX type {code}"
+
+
+def _bytes(dtype: str, shape: Shape | None) -> int | None:
+    if shape is None or any(isinstance(size, str) for size in shape):
+        return None
+    try:
+        return dtype_of(dtype).itemsize * math.prod(int(size) for size in shape)
+    except UserError:
+        return None
+
+
+def _is_collective(node: onnx.NodeProto) -> bool:
+    return node.domain == DOMAIN and node.op_type != _LOCAL
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs inside a node, and inside those."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+            for child in attribute.g.node:
+                yield from _bodies(child)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _plain(value: object) -> Setting:
+    """Return an attribute that a collective has as Python's own; text for any other."""
+    if isinstance(value, (int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, Iterable):
+        return tuple(one if isinstance(one, (int, float)) else str(one) for one in value)
+    return type(value).__name__

@@ -1,0 +1,218 @@
+"""What a plan is, in short: from plan.json and the graphs of its ranks, without running them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tensoropt.runtime.inspection.graphs import Collective, read_graph
+from tensoropt.runtime.plan.entries import StrategyEntry, TensorEntry
+from tensoropt.runtime.plan.layers import numbered_scopes, repeats
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.dtypes import dtype_of
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Folded", "Sent", "Summary", "Way", "layout_text", "summarise"]
+
+_ENOUGH = 0.5  # of the ops: the part whose names must say a layer
+_LATER = re.compile(r"\.(grad|update|again)(\.|_|$)")
+"""In the names that a training step gives to what comes after its forward pass."""
+_PRODUCTS = "MatMul Gemm FusedMatMul FusedGemm Einsum MatMulNBits MatMulInteger QLinearMatMul"
+_OTHERS = "Conv ConvTranspose ConvInteger QLinearConv Gather LSTM GRU RNN"
+_MAIN = frozenset(f"{_PRODUCTS} {_OTHERS}".split())
+
+
+@dataclass(frozen=True)
+class Way:
+    """What ``count`` ops of a layer do: the layouts that they read and leave.
+
+    ``node`` is the first of them, ``main`` whether they are products, look-ups or attention.
+    """
+
+    op: str
+    node: str
+    count: int
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    main: bool
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Layers whose ops do the same, described once: ``names``, and what their ops do."""
+
+    names: tuple[str, ...]
+    ways: tuple[Way, ...]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Collectives that are alike in rank 0's graphs: ``bytes`` are what a rank puts into one.
+
+    ``bytes`` is ``None`` where a size is symbolic.
+    """
+
+    kind: str
+    ranks: int
+    bytes: int | None
+    count: int
+    node: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A plan in short. Tensors are rows of plan.json; bytes are those of one rank."""
+
+    folder: str
+    tool: str
+    model: str
+    model_sha256: str
+    device: str
+    mesh: tuple[int, ...]
+    ranks: int
+    search: str
+    points: int
+    chosen: int | None
+    predicted: Mapping[str, Any]
+    training: Mapping[str, Any] | None
+    inputs: tuple[TensorEntry, ...]
+    outputs: tuple[TensorEntry, ...]
+    parameters: tuple[TensorEntry, ...]
+    layers: tuple[Folded, ...]
+    collectives: tuple[Sent, ...]
+    files: int
+    files_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it for the JSON encoder."""
+        return {"schema": 1, **asdict(self)}
+
+
+def summarise(plan: Plan) -> Summary:
+    """Return what ``plan`` is; raises `UserError` where a graph of rank 0 cannot be read."""
+    document: Any = plan.document
+    training = document.get("training")
+    paths = [plan.inside(name) for name in plan.files]
+    return Summary(
+        str(plan.folder),
+        document["tool"],
+        plan.model_name,
+        plan.model_sha256,
+        document["device"],
+        plan.mesh,
+        plan.ranks,
+        document["search"]["name"],
+        len(document["frontier"]),
+        document["chosen"],
+        document["predicted"],
+        None if training is None else _settings(training),
+        tuple(document["inputs"]),
+        tuple(document["outputs"]),
+        tuple([*document["parameters"], *_state(training)]),
+        tuple(_layers(document["strategies"])),
+        tuple(_sent(collectives_of(plan))),
+        len(paths),
+        sum(path.stat().st_size for path in paths if path.is_file()),
+    )
+
+
+def collectives_of(plan: Plan) -> list[Collective]:
+    """Return the collectives that rank 0 runs, those of a training step's second graph last."""
+    names = ["rank0.onnx"] + (["rank0.update.onnx"] if "training" in plan.document else [])
+    graphs = (read_graph(plan.inside(name), 0) for name in names)
+    return [one for graph in graphs for one in graph.collectives]
+
+
+def layout_text(layout: Sequence[str]) -> str:
+    """Return a layout as people write it: S(1) on one axis, [S(0), R] on two, R if it is whole."""
+    return layout[0] if len(layout) == 1 or {*layout} == {"R"} else f"[{', '.join(layout)}]"
+
+
+def part_bytes(entry: TensorEntry, mesh: Sequence[int]) -> int | None:
+    """Return the bytes of one rank's part of a tensor; ``None`` where a size is symbolic."""
+    size = 1
+    for extent in entry["shape"]:
+        if isinstance(extent, str):
+            return None
+        size *= extent
+    for extent, placement in zip(mesh, entry["layout"], strict=True):
+        size //= extent if placement.startswith("S") else 1
+    try:
+        return size * dtype_of(entry["dtype"]).itemsize
+    except (UserError, AttributeError):
+        return None
+
+
+def _settings(training: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("loss", "optimizer", "micro_batches", "clip_norm", "precision", "recompute", "start")
+    return {name: training[name] for name in names}
+
+
+def _state(training: Mapping[str, Any] | None) -> list[Any]:
+    """Return the parameters and buffers that a step changes."""
+    rows = [] if training is None else training["state"]
+    return [row for row in rows if row["kind"] in ("parameter", "buffer")]
+
+
+def _sent(collectives: Sequence[Collective]) -> list[Sent]:
+    counts = Counter((one.kind, len(one.group), one.bytes) for one in collectives)
+    first: dict[object, str] = {}
+    for one in collectives:
+        first.setdefault((one.kind, len(one.group), one.bytes), one.node)
+    return [Sent(*key, count, first[key]) for key, count in counts.items()]
+
+
+def _layers(rows: Sequence[StrategyEntry]) -> list[Folded]:
+    """Return the layers of the forward pass, those alike once; the rest of a step comes last."""
+    rows = [row for row in rows if row["op"] != "Constant"]
+    later = [row for row in rows if _LATER.search(row["node"])]
+    forward = [row for row in rows if not _LATER.search(row["node"])]
+    members: dict[str, list[StrategyEntry]] = {}
+    for name, row in zip(_names(forward), forward, strict=True):
+        members.setdefault(name, []).append(row)
+    groups: dict[object, list[str]] = {}
+    for name, own in members.items():
+        alike = tuple((row["op"], str(row["operands"]), str(row["results"])) for row in own)
+        groups.setdefault(alike, []).append(name)
+    folded = [Folded(tuple(names), _ways(members[names[0]])) for names in groups.values()]
+    return [*folded, Folded(("backward and update",), _ways(later))] if later else folded
+
+
+def _names(rows: Sequence[StrategyEntry]) -> list[str]:
+    """Return the layer of each node: start and end are what lies around the numbered ones."""
+    scopes = numbered_scopes([row["node"] for row in rows])
+    if sum(scope is not None for scope in scopes) < _ENOUGH * len(rows):
+        scopes = [None] * len(rows)
+        kinds = [(r["op"], str(r["operands"]), str(r["results"])) for r in rows]
+        number = 0
+        for start, period, count in repeats(kinds):
+            for turn in range(count):
+                first = start + turn * period
+                scopes[first : first + period] = [f"block {number}"] * period
+                number += 1
+    named = [at for at, scope in enumerate(scopes) if scope is not None]
+    if not named:
+        return ["model"] * len(rows)
+    found, last = [], "start"
+    for at, scope in enumerate(scopes):
+        last = scope or ("end" if at > named[-1] else last)
+        found.append(last)
+    return found
+
+
+def _ways(rows: Sequence[StrategyEntry]) -> tuple[Way, ...]:
+    ways: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for row in rows:
+        layouts = (_texts(row["operands"]), _texts(row["results"]))
+        ways.setdefault((row["op"], *layouts), []).append(row["node"])
+    return tuple(
+        Way(op, nodes[0], len(nodes), operands, results, op in _MAIN or op.endswith("Attention"))
+        for (op, operands, results), nodes in ways.items()
+    )
+
+
+def _texts(layouts: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(layout_text(layout) if layout else "-" for layout in layouts)

@@ -1,0 +1,236 @@
+"""All that is wrong with a plan: what a run refuses, and what it would find out too late.
+
+Nothing outside of the plan's folder is read, whatever the plan says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tensoropt.runtime.inspection.graphs import RankGraph, Shape, leads_out, read_graph
+from tensoropt.runtime.inspection.matching import mismatches
+from tensoropt.runtime.plan.document import document_sha256, read_json, schema_errors
+from tensoropt.runtime.plan.plan import SCHEMA, Plan, Tensor, tensor_of
+from tensoropt.runtime.support.errors import UserError, one_line, printable
+from tensoropt.runtime.support.files import sha256_of
+from tensoropt.runtime.training.plan import TrainingPlan
+
+__all__ = ["Problem", "validate"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong in a plan: ``where`` is the file inside it, or an entry of plan.json."""
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.where}: {self.text}" if self.where else self.text)
+
+
+def validate(folder: Path) -> list[Problem]:
+    """Return all problems of the plan in ``folder``, none for one that can be run.
+
+    Reads every file that plan.json lists. A document that does not follow its schema is not looked
+    at further.
+    """
+    try:
+        document = _document(folder)
+    except UserError as error:
+        return [Problem("", str(error))]
+    found = [Problem("plan.json", text) for text in schema_errors(document)]
+    if found:
+        return found
+    return [*_entries(folder, document), *_files(folder, document), *_graphs(folder, document)]
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    """Return what plan.json holds, which must be a file of the folder itself."""
+    path = folder / "plan.json"
+    if not folder.is_dir():
+        what = "a file" if folder.exists() else "no such folder"
+        raise UserError(f"{folder}: expected a plan directory, got: {what}")
+    if leads_out(folder, "plan.json"):
+        raise UserError(f"{path}: leads out of the folder, expected a file inside")
+    if not path.is_file():
+        raise UserError(f"{folder}: not a plan directory, it has no plan.json")
+    try:
+        document = read_json(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
+    if not isinstance(document, dict):
+        raise UserError(f"{path}: expected a JSON object")
+    if document.get("schema") != SCHEMA:
+        raise UserError(
+            f"{path}: schema version is not known to this tensoropt, "
+            f"expected {SCHEMA}, got: {document.get('schema')}"
+        )
+    return document
+
+
+def _entries(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what is wrong in plan.json itself."""
+    digest = document_sha256(document)
+    if document.get("sha256") != digest:
+        text = f"was changed after it was written, expected {digest}, got: {document.get('sha256')}"
+        yield Problem("plan.json: sha256", text)
+    mesh = tuple(document["mesh"]["shape"])
+    if math.prod(mesh) != document["ranks"]:
+        text = f"expected the mesh's {math.prod(mesh)}, got: {document['ranks']}"
+        yield Problem("plan.json: ranks", text)
+    for kind in ("inputs", "outputs", "parameters"):
+        for entry in document[kind]:
+            yield from _tensor(f"{kind[:-1]} '{entry['name']}'", entry, mesh, kind)
+    for row in document["strategies"]:
+        for side in ("operands", "results"):
+            for number, layout in enumerate(row[side]):
+                where = f"node '{row['node']}': {side[:-1]} {number}"
+                yield from _layout(where, layout, mesh)
+    if "training" in document:
+        yield from _training(folder, document)
+
+
+def _tensor(where: str, entry: Any, mesh: tuple[int, ...], kind: str) -> Iterator[Problem]:
+    try:
+        tensor = tensor_of(entry, mesh)
+    except UserError as error:
+        yield Problem(f"plan.json: {where}", str(error))
+        return
+    if kind == "inputs" and tensor.layout.is_partial:
+        yield Problem(f"plan.json: {where}", "expected R or S, got: a partial layout")
+
+
+def _layout(where: str, layout: list[str], mesh: tuple[int, ...]) -> Iterator[Problem]:
+    from tensoropt.runtime.plan.layout import parse_layout
+
+    try:
+        if layout:  # one that is omitted has none
+            parse_layout(layout, mesh)
+    except UserError as error:
+        yield Problem(f"plan.json: {where}", str(error))
+
+
+def _training(folder: Path, document: Any) -> Iterator[Problem]:
+    try:
+        TrainingPlan.of(Plan.of(folder, document))
+    except UserError as error:
+        text = str(error).removeprefix(f"{folder / 'plan.json'}: ")
+        yield Problem("plan.json", text)
+
+
+def _files(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, expected in document["files"].items():
+        path = folder / name
+        if leads_out(folder, name):
+            yield Problem("plan.json: files", f"expected a path inside, got: {name}")
+        elif not path.is_file():
+            yield Problem(name, "is missing" if not path.exists() else "expected a file")
+        elif (found := sha256_of(path)) != expected:
+            text = f"was changed after the plan was written, expected sha256 {expected}"
+            yield Problem(name, f"{text}, got: {found}")
+
+
+def _graphs(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what is wrong in the graphs of all ranks, of each part of a step."""
+    parts = ("", ".update") if "training" in document else ("",)
+    for part in parts:
+        # Not by counting: plan.json may claim any number of ranks.
+        listed = [name for name in document["files"] if _is_graph(name, part)]
+        if len(listed) != document["ranks"]:
+            what = f"rank*{part}.onnx"
+            text = f"expected {document['ranks']} graphs {what}, got: {len(listed)}"
+            yield Problem("plan.json: files", text)
+            continue
+        yield from _part(folder, document, part)
+
+
+def _is_graph(name: str, part: str) -> bool:
+    number = name.removeprefix("rank").removesuffix(f"{part}.onnx")
+    return name == f"rank{number}{part}.onnx" and number.isdecimal()
+
+
+def _part(folder: Path, document: Mapping[str, Any], part: str) -> Iterator[Problem]:
+    graphs: list[RankGraph] = []
+    for rank in range(document["ranks"]):
+        name = f"rank{rank}{part}.onnx"
+        if name not in document["files"]:
+            yield Problem("plan.json: files", f"expected {name} among them")
+        elif not leads_out(folder, name) and (folder / name).is_file():
+            try:
+                graphs.append(read_graph(folder / name, rank))
+            except UserError as error:
+                yield Problem(name, str(error).removeprefix(f"{name}: "))
+    for graph in graphs:
+        yield from _weights(folder, document, graph)
+        if not part and "training" not in document:
+            yield from _ends(document, graph)
+    if len(graphs) == document["ranks"]:
+        for graph, text in mismatches(graphs):
+            yield Problem(graph.path.name, text)
+
+
+def _weights(folder: Path, document: Mapping[str, Any], graph: RankGraph) -> Iterator[Problem]:
+    """Yield what is wrong with where the weights of a graph lie."""
+    where = graph.path.name
+    for tensor, location, offset, length in graph.external():
+        if leads_out(folder, location):
+            text = f"weight '{tensor}': expected a file inside the plan, got: {location}"
+            yield Problem(where, text)
+        elif location not in document["files"]:
+            yield Problem(where, f"weight '{tensor}': {location} is not listed in plan.json: files")
+        elif (folder / location).is_file():
+            size = (folder / location).stat().st_size
+            if offset + (length or 0) > size:
+                text = f"expected {offset + (length or 0)} bytes in {location}, got: {size}"
+                yield Problem(where, f"weight '{tensor}': {text}")
+
+
+def _ends(document: Mapping[str, Any], graph: RankGraph) -> Iterator[Problem]:
+    """Yield where the inputs and outputs of a graph are not those of plan.json."""
+    held = {tensor.name for tensor in graph.model.graph.initializer}
+    given = [value.name for value in graph.model.graph.input if value.name not in held]
+    made = [value.name for value in graph.model.graph.output]
+    for kind, names in (("inputs", given), ("outputs", made)):
+        listed = {entry["name"]: entry for entry in document[kind]}
+        for name in (name for name in listed if name not in names):
+            yield Problem(graph.path.name, f"{kind[:-1]} '{name}' is missing")
+        for name in names:
+            if name not in listed:
+                text = f"{kind[:-1]} '{name}' is not in plan.json, which a run could not give it"
+                yield Problem(graph.path.name, text)
+            else:
+                yield from _end(document, graph, kind[:-1], listed[name])
+
+
+def _end(document: Mapping[str, Any], graph: RankGraph, kind: str, entry: Any) -> Iterator[Problem]:
+    try:
+        tensor = tensor_of(entry, tuple(document["mesh"]["shape"]))
+    except UserError:
+        return  # which is said of plan.json
+    dtype, shape = graph.types.get(tensor.name, ("?", None))
+    expected = _local(tensor)
+    same = shape is None or (len(shape) == len(expected) and all(map(_agree, shape, expected)))
+    if dtype != tensor.dtype or not same:
+        text = f"expected {_said(tensor.dtype, expected)}, got: {_said(dtype, shape)}"
+        yield Problem(graph.path.name, f"{kind} '{tensor.name}': {text}")
+
+
+def _local(tensor: Tensor) -> Shape:
+    """Return the shape of a rank's part; symbolic sizes stay as they are."""
+    layout = tensor.layout
+    pairs = enumerate(tensor.shape)
+    return tuple(n if isinstance(n, str) else n // layout.parts(dim) for dim, n in pairs)
+
+
+def _agree(found: int | str, expected: int | str) -> bool:
+    """Say whether two sizes may be one: a symbolic one has no name that must be kept."""
+    return isinstance(found, str) or isinstance(expected, str) or found == expected
+
+
+def _said(dtype: str, shape: Shape | None) -> str:
+    return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}" if shape is not None else dtype

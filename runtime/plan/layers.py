@@ -1,0 +1,83 @@
+"""Which layers a model has, from the names of its nodes or from what repeats in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["numbered_scopes", "repeats"]
+
+_SHORTEST, _LONGEST = 4, 5000
+"""Of a layer, in ops; of a program in which layers are looked for."""
+
+
+def numbered_scopes(names: Sequence[str]) -> list[str | None]:
+    """Return for each name of a node the layer that is numbered in it, ``None`` where none is.
+
+    Of ``/model/layers.3/mlp/MatMul`` that is ``model/layers.3``, if another name has another
+    number there. What has a point or underscore before its number comes first: in
+    ``layer1/layer1.0/conv1`` the second part is the list of layers.
+    """
+    found = [_scopes(name) for name in names]
+    numbers: dict[str, set[str]] = {}
+    for scopes in found:
+        for template, scope in scopes:
+            numbers.setdefault(template, set()).add(scope)
+    return [
+        next((scope for template, scope in scopes if len(numbers[template]) > 1), None)
+        for scopes in found
+    ]
+
+
+def _scopes(name: str) -> list[tuple[str, str]]:
+    """Return (template, scope) of each numbered part of a name, but for the last part.
+
+    ``/model/layers.3/mlp/MatMul`` has one: ``model/layers.*`` and ``model/layers.3``.
+    """
+    parts = name.strip("/").split("/")
+    found = []
+    for at, part in enumerate(parts[:-1]):
+        numbered = re.fullmatch(r"(.*?)([._]?)(\d+)", part)
+        if numbered:
+            template = "/".join([*parts[:at], f"{numbered[1]}.*"])
+            found.append((not numbered[2], template, "/".join(parts[: at + 1])))
+    return [(template, scope) for _, template, scope in sorted(found, key=lambda row: row[0])]
+
+
+def repeats(kinds: Sequence[Hashable]) -> list[tuple[int, int, int]]:
+    """Return (start, period, turns) of what repeats in a program, in order.
+
+    The run that covers most ops is cut out first, then those to its left and right. A program of
+    more than 5,000 ops has none. O(n^2) in the number of ops.
+    """
+    if len(kinds) > _LONGEST:
+        return []
+    known: dict[Hashable, int] = {}
+    numbers = [known.setdefault(kind, len(known)) for kind in kinds]
+    return _runs(np.array(numbers, dtype=np.int64), 0)
+
+
+def _runs(kinds: npt.NDArray[np.int64], base: int) -> list[tuple[int, int, int]]:
+    best = _longest(kinds)
+    if best is None:
+        return []
+    start, period, count = best
+    end = start + period * count
+    left, right = _runs(kinds[:start], base), _runs(kinds[end:], base + end)
+    return [*left, (base + start, period, count), *right]
+
+
+def _longest(kinds: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
+    """Return the run that covers most ops; of equal ones that of the shortest period."""
+    best, covered = None, 0
+    for period in range(_SHORTEST, len(kinds) // 2 + 1):
+        equal = np.concatenate(([0], (kinds[:-period] == kinds[period:]).astype(np.int8), [0]))
+        change = np.flatnonzero(np.diff(equal))
+        for begin, end in zip(change[::2].tolist(), change[1::2].tolist(), strict=True):
+            count = (end - begin) // period + 1
+            if count > 1 and period * count > covered:
+                best, covered = (begin, period, count), period * count
+    return best
