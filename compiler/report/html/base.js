@@ -50,7 +50,7 @@ const short = (text, length) => text.length <= length ? text : `${text.slice(0, 
 // Returns round numbers from low to high, about `wanted` of them.
 function ticks(low, high, wanted) {
   const raw = (high - low) / wanted || 1, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999) * power;
+  const step = [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.72) * power;
   const found = [];
   for (let index = Math.ceil(low / step - 1e-9); index * step <= high + step * 1e-9; index++) found.push(Number((index * step).toPrecision(12)));
   return found;

@@ -29,7 +29,7 @@ function blockOf(block, index, longest) {
   strip.style.width = `${Math.max(6, 100 * block.time_s * block.count / longest)}%`;
   strip.title = "layouts of the results, by the time of what makes them";
   const moved = block.communication_s ? `, ${seconds(block.communication_s * block.count)} of it communication` : "";
-  const figures = make("span", [`${seconds(block.time_s * block.count)}${moved}`, make("div", bytes(block.static_bytes) + " kept", "soft")]);
+  const figures = make("span", [`${seconds(block.time_s * block.count)}${moved}`, make("div", block.static_bytes ? `${bytes(block.static_bytes)} kept` : "", "soft")]);
   const button = make("button", [title, strip, figures]);
   button.setAttribute("aria-expanded", "false");
   const body = make("div", "", "body");
@@ -169,7 +169,7 @@ function nodeOf(item, block) {
     shape("rect", { x: item.x, y, width: item.width, height: BOX.height, rx: 5 }),
     shape("rect", { class: "side", x: item.x, y, width: 7, height: BOX.height, rx: 3 }),
     shape("text", { x: item.x + 13, y: y + 15 }, short(TEXT(node[NODE.op]), 19)),
-    shape("text", { class: "under", x: item.x + 13, y: y + 28 }, short(TEXT(node[NODE.name]), 23)));
+    shape("text", { class: "under", x: item.x + 13, y: y + 28 }, short(lastOf(TEXT(node[NODE.name])), 21)));
   onPress(group, () => showNode(group, node, block));
   const outside = [...new Set(node[NODE.inputs].filter((from) => from < 0))].map((from) => BLOCKS[-from - 1]?.name).filter(Boolean);
   const parts = shape("g", {}, group);
@@ -177,6 +177,9 @@ function nodeOf(item, block) {
   if (item.fetched) parts.append(pill(item.fetched, item.x + item.width / 2, y - 11));
   return parts;
 }
+
+// Returns the last two parts of a name, which tell it from those beside it.
+const lastOf = (name) => name.split("/").filter(Boolean).slice(-2).join("/");
 
 function onPress(group, action) {
   group.addEventListener("click", action);
@@ -200,9 +203,11 @@ function showNode(group, node, block) {
 function drawArcs() {
   const svg = at("arcs"), blocks = [...document.querySelectorAll(".block")];
   if (!svg || !blocks.length) return;
-  const origin = at("blocks").getBoundingClientRect().top;
+  const origin = at("blocks").getBoundingClientRect().top - at("blocks").scrollTop;
+  const height = at("blocks").scrollHeight;
   const heads = blocks.map((block) => block.getBoundingClientRect().top - origin + 22);
-  svg.setAttribute("viewBox", `0 0 51 ${at("blocks").getBoundingClientRect().height}`);
+  svg.setAttribute("viewBox", `0 0 51 ${height}`);
+  svg.style.height = `${height}px`;
   const arcs = [];
   BLOCKS.forEach((block, to) => {
     for (const from of block.reads) {

@@ -3,7 +3,8 @@
 const ROW = { kind: 0, name: 1, op: 2, layer: 3, phase: 4, start: 5, time: 6, memory: 7, bytes: 8, axes: 9, text: 10, many: 11 };
 const KINDS = ["overhead", "op", "collective", "copy"];
 const STEP = DATA.timeline.rows, TOTAL = DATA.timeline.total_s;
-const LANES = { left: 92, right: 10, layers: [16, 22], compute: [44, 34], communication: [84, 34] };
+const PHASED = STEP.some((row) => row[ROW.phase] !== 0);
+const LANES = { left: 92, right: 10, phases: [0, 16], layers: [20, 20], compute: [44, 34], communication: [84, 34] };
 let view = [0, TOTAL], here = null;
 
 const endOf = (row) => row[ROW.start] + row[ROW.time];
@@ -12,11 +13,12 @@ function drawTimeline() {
   const svg = at("timeline"), { width } = sized(svg);
   const x = (value) => LANES.left + (value - view[0]) / (view[1] - view[0] || 1) * (width - LANES.left - LANES.right);
   const parts = [axisOfTime(x, width, 130)];
-  for (const [name, lane] of [["layers", LANES.layers], ["compute", LANES.compute], ["communication", LANES.communication]]) {
+  for (const [name, lane] of [...(PHASED ? [["phases", LANES.phases]] : []), ["layers", LANES.layers], ["compute", LANES.compute], ["communication", LANES.communication]]) {
     parts.push(shape("rect", { class: "band", x: LANES.left, y: lane[0], width: width - LANES.left - LANES.right, height: lane[1] }));
     parts.push(shape("text", { x: LANES.left - 8, y: lane[0] + lane[1] / 2 + 4, "text-anchor": "end" }, name));
   }
-  parts.push(...bandsOfLayers(x, width), ...blocksOf(x, width));
+  if (PHASED) parts.push(...bandsOf((row) => TEXT(row[ROW.phase]), LANES.phases, x, width));
+  parts.push(...bandsOf((row) => TEXT(row[ROW.layer]), LANES.layers, x, width), ...blocksOf(x, width));
   if (here !== null) {
     const row = STEP[here];
     const lane = row[ROW.kind] < 2 ? LANES.compute : LANES.communication;
@@ -34,26 +36,25 @@ function axisOfTime(x, width, y) {
   return group;
 }
 
-// Returns a rectangle per layer, as wide as it lasts.
-function bandsOfLayers(x, width) {
+// Returns a rectangle for what has one name in a row, a layer or a phase, as wide as it lasts.
+function bandsOf(nameOf, [y, height], x, width) {
   const found = [];
   let run = null;
   const end = () => {
     if (!run) return;
     const from = Math.max(x(run.start), LANES.left), to = Math.min(x(run.end), width - LANES.right);
     if (to - from < 0.4) return;
-    found.push(shape("rect", { class: "band", x: from, y: LANES.layers[0], width: to - from, height: LANES.layers[1] }));
-    const text = [run.name, run.phase].filter(Boolean).join(" ");
+    found.push(shape("rect", { class: "band", x: from, y, width: to - from, height }));
     const room = Math.floor((to - from - 8) / 6.3);
-    if (room >= 3) found.push(shape("text", { x: (from + to) / 2, y: LANES.layers[0] + 15, "text-anchor": "middle" }, short(text, room)));
+    if (room >= 3) found.push(shape("text", { x: (from + to) / 2, y: y + height / 2 + 4, "text-anchor": "middle" }, short(run.name, room)));
   };
   for (const row of STEP) {
     if (endOf(row) < view[0] || row[ROW.start] > view[1] || row[ROW.kind] === 0) continue;
-    const name = TEXT(row[ROW.layer]), phase = TEXT(row[ROW.phase]);
-    if (run && run.name === name && run.phase === phase) run.end = endOf(row);
+    const name = nameOf(row);
+    if (run && run.name === name) run.end = endOf(row);
     else {
       end();
-      run = { name, phase, start: row[ROW.start], end: endOf(row) };
+      run = { name, start: row[ROW.start], end: endOf(row) };
     }
   }
   end();
@@ -97,6 +98,7 @@ function drawMemory() {
     parts.push(shape("line", { class: "grid", x1: LANES.left, x2: width - LANES.right, y1: y(tick * one), y2: y(tick * one) }));
     parts.push(shape("text", { x: LANES.left - 6, y: y(tick * one) + 4, "text-anchor": "end" }, `${tick} ${unit}`));
   }
+  if (zoomed) parts.push(shape("text", { x: LANES.left - 6, y: height - bottom + 4, "text-anchor": "end" }, `from ${bytes(zoomed)}`));
   const clip = shape("clipPath", { id: "inside" }, shape("rect", { x: LANES.left, y: 0, width: width - LANES.left - LANES.right, height }));
   parts.push(clip, shape("rect", { class: "fill static", x: LANES.left, y: y(base), width: width - LANES.left - LANES.right, height: Math.max(height - bottom - y(base), 0), opacity: 0.75 }));
   parts.push(shape("path", { class: "fill transient", "clip-path": "url(#inside)", opacity: 0.75, d: outline(x, y, base) }));
