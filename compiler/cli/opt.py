@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tensoropt.compiler.cli.arguments import build_parser, wants_plan, wants_planning
 from tensoropt.compiler.cli.guard import guarded
-from tensoropt.compiler.cli.installation import check_installation
+from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.cli.training_flags import check_training
 from tensoropt.compiler.support.errors import UserError
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tensoropt.compiler.cli.arguments import Parser, add_training
 from tensoropt.compiler.cli.guard import guarded
-from tensoropt.compiler.cli.installation import check_installation
+from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.training_flags import check_training, read_training
 from tensoropt.compiler.support.choices import whole_number
