@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tensoropt.compiler.cli.arguments import build_parser, wants_plan, wants_planning
 from tensoropt.compiler.cli.guard import guarded
-from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.cli.training_flags import check_training
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.installation import check_installation
 
 __all__ = ["main"]
 

@@ -16,7 +16,6 @@ from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.planning_flags import compared, read_request, read_step
 from tensoropt.compiler.cli.profile_mode import run_profile
-from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.cost import bodies
 from tensoropt.compiler.exporter.plan.describe import check_ends
@@ -42,6 +41,7 @@ from tensoropt.compiler.report.notes import (
     pins_line,
 )
 from tensoropt.compiler.report.plot import check_plot_path, plot_comparison, plot_frontier
+from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.report.training import training_notes
 from tensoropt.compiler.search.frontier.objectives import compare

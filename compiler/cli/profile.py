@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tensoropt.compiler.api.training import step_of
 from tensoropt.compiler.cli.arguments import Parser, add_training
 from tensoropt.compiler.cli.guard import guarded
-from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.cli.output import Progress, write_text
 from tensoropt.compiler.cli.training_flags import check_training, read_training
 from tensoropt.compiler.support.choices import whole_number
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.job import PROVIDERS
@@ -137,14 +138,14 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     from tensoropt.compiler.cost.device import load_device
 
     started_s = time.monotonic()
-    training = read_training(args)
-    if training is not None and training.recompute == "auto":
-        training = replace(training, recompute="none")
+    step = step_of(read_training(args), None)
+    if step is not None and step.recompute == "auto":
+        step = replace(step, recompute="none")
     threads = whole_number("--threads", args.threads, 1, 1024)
     ranks = None if args.ranks is None else whole_number("--ranks", args.ranks, 1, MAX_RANKS)
     budget_s, dims = _budget(args), parse_dims(args.dim)
     load_device(args.base or "cpu")
-    models = [prepared(path, dims, training) for path in args.models]
+    models = [prepared(path, dims, step) for path in args.models]
     machine = _machine(args, threads, say)
     return ProfileRequest(
         models,

@@ -1,0 +1,176 @@
+"""What a person asks for, by flags or from Python, checked and turned into a request.
+
+Values may be text, as flags are: what is wrong with them is said alike, by the name of the flag.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.layout.mesh import Mesh, parse_mesh
+from tensoropt.compiler.search.frontier.pins import read_pins_file
+from tensoropt.compiler.search.frontier.points import mesh_name
+from tensoropt.compiler.search.frontier.request import (
+    DEFAULT_DEVICES,
+    MAX_DEVICES,
+    SEARCHES,
+    Request,
+)
+from tensoropt.compiler.search.methods.registry import takers
+from tensoropt.compiler.support.choices import check_known, whole_number
+from tensoropt.compiler.support.errors import UserError
+
+__all__ = ["ask"]
+
+_MAX_AXES = MAX_DEVICES.bit_length() - 1
+
+
+def ask(
+    *,
+    devices: int | str | None = None,
+    mesh: str | Sequence[int] | None = None,
+    device: str | Path | None = None,
+    memory: int | str | None = None,
+    objective: str | None = None,
+    search: str | None = None,
+    seed: int | str | None = None,
+    epsilon: float | str | None = None,
+    search_time: float | str | None = None,
+    strategies: str | Path | None = None,
+    pick: str | None = None,
+    pins: Sequence[str | Path] = (),
+    forbid: Sequence[str] = (),
+    model: str | Path | None = None,
+    compared: Sequence[str] = (),
+) -> Request:
+    """Return the request of the values given, as :class:`Request` has them, but for ``None``.
+
+    Of ``pins`` a path is that of a file with pins. ``compared`` are searches in place of one.
+    Raises :class:`UserError` before anything is searched.
+    """
+    searches = compared or [_or(search, "ft")]
+    for name in searches:
+        check_known(f"--{'compare' if compared else 'search'}: unknown search", name, SEARCHES)
+    mesh_text = mesh if mesh is None or isinstance(mesh, str) else mesh_name(tuple(mesh))
+    given = dict(devices=devices, mesh=mesh_text, search=search, seed=seed, epsilon=epsilon)
+    given |= dict(search_time=search_time, pick=pick, objective=objective)
+    given |= dict(pin=pins or None, forbid=forbid or None)
+    plan = None if strategies is None else _given_plan(Path(strategies), given)
+    pinned, forbidden = _pins(pins, forbid)
+    request = Request(
+        devices=DEFAULT_DEVICES if plan else _devices(devices, mesh_text, objective),
+        mesh=mesh_name(plan["mesh"]["shape"]) if plan else mesh_text,
+        device="cpu" if device is None else str(device),
+        memory=None if memory is None else str(memory),
+        objective=_or(objective, "time"),
+        search=searches[0],
+        seed=_seed(seed, searches),
+        epsilon=_epsilon(epsilon, searches),
+        search_time=_search_time(search_time, searches),
+        strategies=None if strategies is None else str(strategies),
+        pick=pick,
+        pins=pinned,
+        forbid=forbidden,
+        model=None if model is None else str(model),
+    )
+    # what they refuse, they refuse now
+    _ = request.description, request.memory_bytes, request.read_pins
+    return request
+
+
+def _or(text: str | None, default: str) -> str:
+    """Return what was given; an empty text is something given, and is refused later."""
+    return default if text is None else text
+
+
+def _pins(
+    pins: Sequence[str | Path], forbid: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what is pinned and what is forbidden, by texts and then by files."""
+    pinned = tuple(pin for pin in pins if isinstance(pin, str))
+    forbidden = tuple(forbid)
+    for path in (pin for pin in pins if isinstance(pin, Path)):
+        more, less = read_pins_file(path)
+        pinned, forbidden = pinned + more, forbidden + less
+    return pinned, forbidden
+
+
+def _given_plan(path: Path, given: Mapping[str, object]) -> Mapping[str, Any]:
+    """Return the plan.json of ``strategies``, which leaves nothing to search."""
+    for name, value in given.items():
+        if value is not None:
+            raise UserError(f"--strategies fixes the plan, expected no --{name.replace('_', '-')}")
+    from tensoropt.compiler.search.frontier.given_plan import read_given_plan
+
+    plan = read_given_plan(path)
+    _check_size(f"--strategies {path}", Mesh(tuple(plan["mesh"]["shape"])))
+    return plan
+
+
+def _check_size(what: str, mesh: Mesh) -> None:
+    if mesh.size > MAX_DEVICES:
+        raise UserError(
+            f"{what}: expected at most {MAX_DEVICES} devices, got: mesh {mesh} of {mesh.size}"
+        )
+    if len(mesh.shape) > _MAX_AXES:  # only axes of size 1 can be so many: each multiplies choices
+        raise UserError(
+            f"{what}: expected at most {_MAX_AXES} axes, got: mesh {mesh} of {len(mesh.shape)}"
+        )
+
+
+def _devices(devices: int | str | None, text: str | None, objective: str | None) -> int:
+    count = None
+    if devices is not None:
+        count = whole_number("--devices", str(devices), 1, MAX_DEVICES)
+    if text is not None:
+        mesh = parse_mesh(text, count)
+        _check_size("--mesh", mesh)
+        return mesh.size
+    return count or (MAX_DEVICES if objective == "devices" else DEFAULT_DEVICES)
+
+
+def _seed(seed: int | str | None, searches: Sequence[str]) -> int | None:
+    if seed is None:
+        return None
+    _check_taken("--seed", "seed", searches)
+    return whole_number("--seed", str(seed), 0, 2**32 - 1)
+
+
+def _epsilon(given: float | str | None, searches: Sequence[str]) -> float | None:
+    if given is None:
+        return None
+    _check_taken("--epsilon", "epsilon", searches)
+    epsilon = _number(given)
+    if not 0 <= epsilon <= 1:
+        raise UserError(f"--epsilon: expected a number from 0 to 1, got: '{given}'")
+    return epsilon
+
+
+def _search_time(given: float | str | None, searches: Sequence[str]) -> float | None:
+    if given is None:
+        return None
+    _check_taken("--search-time", "time_limit_s", searches)
+    seconds = _number(given)
+    if not 0 <= seconds < math.inf:
+        raise UserError(f"--search-time: expected seconds, at least 0, got: '{given}'")
+    return seconds
+
+
+def _number(given: float | str) -> float:
+    """Return the number given; one out of any range if it is none."""
+    try:
+        return float(given)
+    except ValueError:
+        return math.nan
+
+
+def _check_taken(flag: str, field: str, searches: Sequence[str]) -> None:
+    """Refuse a flag that none of the searches heeds."""
+    valid = takers(field)
+    if not set(valid) & set(searches):
+        listed = " or ".join(filter(None, [", ".join(valid[:-1]), valid[-1]]))
+        got = ",".join(searches)
+        raise UserError(f"{flag} belongs to --search {listed}, got: --search {got}")

@@ -1,0 +1,151 @@
+"""What a training step is to be, as flags or a person in Python say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tensoropt.compiler.support.choices import check_known, whole_number
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.spec import RECOMPUTE, Optimizer, parse_patterns
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.frontier.request import Request
+    from tensoropt.passes.build_training_step import BuildTrainingStepPass
+
+__all__ = ["Training", "step_of"]
+
+T = TypeVar("T")
+
+_OWNERS = {
+    "momentum": ("momentum",),
+    "betas": ("adam", "adamw"),
+    "adam_epsilon": ("adam", "adamw"),
+}
+_MEANT = {"epsilon": "adam-epsilon", "beta1": "betas", "beta2": "betas"}
+"""Flags that are not called like what they set."""
+
+_MOST_MICRO_BATCHES = 2**20
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training step; each field is the flag of that name, and has its default.
+
+    ``loss`` is ``softmax-cross-entropy:OUTPUT,LABELS``, ``mse:OUTPUT,LABELS`` or ``output:NAME``.
+    ``optimizer`` is sgd, momentum, adam or adamw; ``momentum``, ``betas`` and ``adam_epsilon``
+    belong to some of them. ``micro_batches`` are the batches whose gradients make one step,
+    ``clip_norm`` bounds the norm of all gradients together, ``precision`` is float32, float16 or
+    bfloat16. ``recompute`` says which activations are computed again in the backward pass: none,
+    light, half, blocks, or auto (the default), which searches them all. Parameters whose name
+    matches a pattern of ``freeze`` stay as they are.
+
+    Raises :class:`UserError` where these do not go together.
+    """
+
+    loss: str
+    optimizer: str = "adamw"
+    momentum: float | None = None
+    betas: tuple[float, float] | None = None
+    adam_epsilon: float | None = None
+    weight_decay: float | None = None
+    clip_norm: float | None = None
+    micro_batches: int = 1
+    precision: str = "float32"
+    recompute: str | None = None
+    freeze: str | Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self.step()
+
+    def step(
+        self, planned: Mapping[str, Any] | None = None, *, compared: bool = False
+    ) -> BuildTrainingStepPass:
+        """Return the pass that builds the step to search.
+
+        ``planned`` is a plan.json whose strategies are taken; ``compared`` asks for one step, which
+        searches are compared on.
+        """
+        made = self._pass()
+        _checked(lambda: made.spec)
+        return replace(made, recompute=self._way(planned, compared))
+
+    def _pass(self) -> BuildTrainingStepPass:
+        from tensoropt.passes.build_training_step import BuildTrainingStepPass
+
+        patterns = [self.freeze] if isinstance(self.freeze, str) else self.freeze
+        micro_batches = whole_number(
+            "--micro-batches", str(self.micro_batches), 1, _MOST_MICRO_BATCHES
+        )
+        return BuildTrainingStepPass(
+            loss=self.loss,
+            optimizer=self.optimizer,
+            **self._rates(),
+            micro_batches=micro_batches,
+            clip_norm=self.clip_norm,
+            precision=self.precision,
+            freeze=",".join(pattern for text in patterns for pattern in parse_patterns(text)),
+        )
+
+    def _rates(self) -> dict[str, float]:
+        """Return what is said of the optimizer, each of which belongs to some alone."""
+        made = _checked(lambda: Optimizer(self.optimizer))
+        for name, owners in _OWNERS.items():
+            if getattr(self, name) is not None and made.name not in owners:
+                flag, listed = f"--{name.replace('_', '-')}", " or ".join(owners)
+                raise UserError(
+                    f"{flag} belongs to --optimizer {listed}, got: --optimizer {made.name}"
+                )
+        beta1, beta2 = (None, None) if self.betas is None else self.betas
+        given = {
+            "beta1": beta1,
+            "beta2": beta2,
+            "momentum": self.momentum,
+            "epsilon": self.adam_epsilon,
+            "weight_decay": self.weight_decay,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _way(self, planned: Mapping[str, Any] | None, compared: bool) -> str:
+        """Return what to compute anew; a comparison of searches is of one step."""
+        pinned = None if planned is None else str(planned["training"]["recompute"])
+        given = self.recompute
+        if given is None:
+            given = pinned or ("none" if compared else "auto")
+        check_known("--recompute: unknown choice", given, (*RECOMPUTE, "auto"))
+        if pinned is not None and given != pinned:
+            raise UserError(f"--recompute: expected {pinned}, as --strategies has it, got: {given}")
+        if given == "auto" and compared:
+            listed = ", ".join(RECOMPUTE)
+            raise UserError(f"--recompute: expected one of {listed} with --compare, got: auto")
+        return given
+
+
+def step_of(
+    training: Training | None, request: Request | None, *, compared: bool = False
+) -> BuildTrainingStepPass | None:
+    """Return the pass that builds the step of ``training``, which ``request`` is to plan."""
+    planned = None if request is None else request.given_plan
+    if request is not None and planned is not None:
+        if training is not None and "training" not in planned:
+            raise UserError(
+                f"--strategies {request.strategies}: is not for training, expected no --train"
+            )
+        if training is None and "training" in planned:
+            raise UserError(
+                f"--strategies {request.strategies}: is for training, expected --train --loss"
+            )
+    return None if training is None else training.step(planned, compared=compared)
+
+
+def _checked(make: Callable[[], T]) -> T:
+    """Return ``make()``; what it refuses is called by its flag."""
+    try:
+        return make()
+    except UserError as error:
+        what, colon, rest = str(error).partition(": ")
+        if not colon or what.startswith("--"):
+            raise
+        flag = _MEANT.get(what, what.replace(" ", "-"))
+        raise UserError(f"--{flag}: {rest}") from None
