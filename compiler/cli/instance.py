@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from tensoropt.compiler.cli.guard import INTERRUPTED, guarded
-from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.search.engine.control import Control, Status
 from tensoropt.compiler.search.methods.registry import METHODS, load_method, run_method, takers
 from tensoropt.compiler.search.methods.result import Case, Limits
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TableFrontier
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+from tensoropt.compiler.support.progress import Progress
 
 __all__ = ["Solved", "load_instance", "main", "solve_instance"]
 

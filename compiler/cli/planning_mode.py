@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tensoropt.compiler.cli.arguments import EMIT, wants_planning
 from tensoropt.compiler.cli.guard import INTERRUPTED
-from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import compared, read_request, read_step
 from tensoropt.compiler.cli.profile_mode import run_profile
 from tensoropt.compiler.cli.tracing import tracing
@@ -49,6 +49,7 @@ from tensoropt.compiler.search.frontier.points import pick_point
 from tensoropt.compiler.search.frontier.request import Request, fitting
 from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.training.cut import argument_names, copy_of
 from tensoropt.compiler.training.spec import check_patterns
 from tensoropt.dialects.topt.keys import TRAINING

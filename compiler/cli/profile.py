@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from tensoropt.compiler.api.training import step_of
 from tensoropt.compiler.cli.arguments import Parser, add_training
 from tensoropt.compiler.cli.guard import guarded
-from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.training_flags import check_training, read_training
 from tensoropt.compiler.support.choices import whole_number
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.installation import check_installation
+from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.job import PROVIDERS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.cli.guard import INTERRUPTED
-from tensoropt.compiler.cli.output import Progress, write_text
+from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.machine import profile_csv, profile_json
@@ -19,6 +19,7 @@ from tensoropt.compiler.report.table import profile_table
 from tensoropt.compiler.search.frontier.objectives import Row, profile
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.steps import read_graphs
+from tensoropt.compiler.support.progress import Progress
 from tensoropt.elastic.family.family import Family
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.cli.output import Progress
 from tensoropt.compiler.search.frontier import meshes, request
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.progress import Progress
 
 COMMAND = [sys.executable, "-c", "import sys; from tensoropt.compiler.cli.opt import main; "
            "sys.exit(main())"]  # fmt: skip
