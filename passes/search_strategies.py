@@ -42,9 +42,12 @@ class SearchReport:
     ``request`` is the one that was answered, on the number of devices that it came to; ``point``
     the one that was taken. Where it ``prices_pins``, a second search, without them, says what they
     cost; ``pins_cost`` is ``None`` where that took too long. ``notes`` are lines on the pins.
+    With a point there is nothing left to search. ``graphs`` are those of the module, or of one that
+    it is a copy of; without them they are read.
     """
 
     say: Callable[[str], None] = lambda text: None
+    graphs: Graphs | None = None
     request: Request | None = None
     result: FrontierResult | None = None
     point: FrontierPoint | None = None
@@ -96,18 +99,25 @@ class SearchStrategiesPass(Request, Pass):
         return cls(**asked, report=report)
 
     def run(self, module: ir.Module) -> None:
+        told = self.report
+        if told.point is None:
+            told.point = self._search(module)
+        assert told.request is not None
+        assert told.result is not None
+        settle(module, told.point, told.request, told.result)
+
+    def _search(self, module: ir.Module) -> FrontierPoint:
         from tensoropt.compiler.search.frontier.objectives import search
         from tensoropt.compiler.search.frontier.steps import read_graphs
 
-        told, graphs = self.report, read_graphs(module)
-        request, result = search(graphs, self, told.say)
-        told.request, told.result = request, result
-        if request.read_pins:
+        told = self.report
+        graphs = read_graphs(module) if told.graphs is None else told.graphs
+        told.request, told.result = search(graphs, self, told.say)
+        if told.request.read_pins:
             told.pinned(graphs)
-        if result.interrupted:
+        if told.result.interrupted:
             raise KeyboardInterrupt
-        told.point = pick_point(fitting(result.points, request), request.picked)
-        settle(module, told.point, request, result)
+        return pick_point(fitting(told.result.points, told.request), told.request.picked)
 
 
 def settle(

@@ -10,21 +10,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.api.frontier import Frontier, Interrupted, Point
+    from tensoropt.compiler.api.model import Model, load
+    from tensoropt.compiler.api.training import Training
+    from tensoropt.runtime.api.check import check
+    from tensoropt.runtime.api.plan import Plan
+    from tensoropt.runtime.pool.session import Session
     from tensoropt.runtime.support.errors import UserError
     from tensoropt.runtime.support.version import __version__
 
-__all__ = ["UserError", "__version__"]
+__all__ = [
+    "Frontier",
+    "Interrupted",
+    "Model",
+    "Plan",
+    "Point",
+    "Session",
+    "Training",
+    "UserError",
+    "__version__",
+    "check",
+    "load",
+]
 
 _HOMES = {
-    "UserError": "tensoropt.runtime.support.errors",
-    "__version__": "tensoropt.runtime.support.version",
+    "tensoropt.compiler.api.frontier": ("Frontier", "Interrupted", "Point"),
+    "tensoropt.compiler.api.model": ("Model", "load"),
+    "tensoropt.compiler.api.training": ("Training",),
+    "tensoropt.runtime.api.check": ("check",),
+    "tensoropt.runtime.api.plan": ("Plan",),
+    "tensoropt.runtime.pool.session": ("Session",),
+    "tensoropt.runtime.support.errors": ("UserError",),
+    "tensoropt.runtime.support.version": ("__version__",),
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _HOME:
         raise AttributeError(f"module 'tensoropt' has no attribute '{name}'")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
 
 

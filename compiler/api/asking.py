@@ -55,11 +55,15 @@ def ask(
     for name in searches:
         check_known(f"--{'compare' if compared else 'search'}: unknown search", name, SEARCHES)
     mesh_text = mesh if mesh is None or isinstance(mesh, str) else mesh_name(tuple(mesh))
-    given = dict(devices=devices, mesh=mesh_text, search=search, seed=seed, epsilon=epsilon)
+    given: dict[str, object] = dict(
+        devices=devices, mesh=mesh_text, search=search, seed=seed, epsilon=epsilon
+    )
     given |= dict(search_time=search_time, pick=pick, objective=objective)
-    given |= dict(pin=pins or None, forbid=forbid or None)
+    texts = [pin for pin in pins if isinstance(pin, str)]
+    files = [pin for pin in pins if isinstance(pin, Path)]
+    given |= dict(pin=texts or None, forbid=forbid or None, pins=files or None)
     plan = None if strategies is None else _given_plan(Path(strategies), given)
-    pinned, forbidden = _pins(pins, forbid)
+    pinned, forbidden = _pins(texts, files, forbid)
     request = Request(
         devices=DEFAULT_DEVICES if plan else _devices(devices, mesh_text, objective),
         mesh=mesh_name(plan["mesh"]["shape"]) if plan else mesh_text,
@@ -87,12 +91,11 @@ def _or(text: str | None, default: str) -> str:
 
 
 def _pins(
-    pins: Sequence[str | Path], forbid: Sequence[str]
+    texts: Sequence[str], files: Sequence[Path], forbid: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what is pinned and what is forbidden, by texts and then by files."""
-    pinned = tuple(pin for pin in pins if isinstance(pin, str))
-    forbidden = tuple(forbid)
-    for path in (pin for pin in pins if isinstance(pin, Path)):
+    pinned, forbidden = tuple(texts), tuple(forbid)
+    for path in files:
         more, less = read_pins_file(path)
         pinned, forbidden = pinned + more, forbidden + less
     return pinned, forbidden

@@ -88,7 +88,7 @@ class Training:
             freeze=",".join(pattern for text in patterns for pattern in parse_patterns(text)),
         )
 
-    def _rates(self) -> dict[str, float]:
+    def _rates(self) -> dict[str, Any]:
         """Return what is said of the optimizer, each of which belongs to some alone."""
         made = _checked(lambda: Optimizer(self.optimizer))
         for name, owners in _OWNERS.items():

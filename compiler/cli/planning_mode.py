@@ -5,25 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
-from tensoropt.compiler.cli.arguments import EMIT, wants_planning
+from tensoropt.compiler.api.frontier import Frontier, Interrupted, Point
+from tensoropt.compiler.api.model import Model
+from tensoropt.compiler.api.program import Program, Source
+from tensoropt.compiler.cli.arguments import wants_planning
 from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import compared, read_request, read_step
 from tensoropt.compiler.cli.profile_mode import run_profile
 from tensoropt.compiler.cli.tracing import tracing
-from tensoropt.compiler.cost import bodies
-from tensoropt.compiler.exporter.plan.describe import check_ends
 from tensoropt.compiler.exporter.plan.writer import check_replaceable
-from tensoropt.compiler.importer.dimensions import open_dims
-from tensoropt.compiler.pipeline.driver import compile_plan, loaded
-from tensoropt.compiler.pipeline.phases import Compilation
-from tensoropt.compiler.pipeline.text import said_of
 from tensoropt.compiler.report.comparison import (
     Comparison,
     comparison_csv,
@@ -32,36 +28,15 @@ from tensoropt.compiler.report.comparison import (
 )
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.machine import frontier_csv, frontier_json
-from tensoropt.compiler.report.notes import (
-    endings,
-    interruption,
-    omissions,
-    open_sizes,
-    open_turns,
-    pins_line,
-)
-from tensoropt.compiler.report.plot import check_plot_path, plot_comparison, plot_frontier
-from tensoropt.compiler.report.splitting import splitting_notes
+from tensoropt.compiler.report.notes import interruption
+from tensoropt.compiler.report.plot import check_plot_path, plot_comparison
 from tensoropt.compiler.report.table import frontier_table
-from tensoropt.compiler.report.training import training_notes
-from tensoropt.compiler.search.frontier.objectives import compare
-from tensoropt.compiler.search.frontier.points import pick_point
-from tensoropt.compiler.search.frontier.request import Request, fitting
-from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
+from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
-from tensoropt.compiler.training.cut import argument_names, copy_of
-from tensoropt.compiler.training.spec import check_patterns
-from tensoropt.dialects.topt.keys import TRAINING
-from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
-from tensoropt.passes.pipeline import passed
-from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
+from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import parse_dims
-
-if TYPE_CHECKING:
-    from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
-    from tensoropt.dialects.mlir import ir
 
 __all__ = ["run_planning"]
 
@@ -73,18 +48,10 @@ def run_planning(args: argparse.Namespace) -> int:
     dims = parse_dims(args.dim)
     _check_places(args)
     say = Progress(asked=args.progress)
-    path, text = Path(args.input), None
-    try:
-        with tracing(args) as options, _cleared(say):
-            report = SearchReport(say, prices_pins=True)
-            options["search"] = SearchStrategiesPass.of(request, report)
-            compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
-            say(f"reading {args.input}")
-            module, text = loaded(path, dims, training=args.train)
-            planning = _Planning(args, request, compilation, report, say)
-            return planning.run(module)
-    except PassError as error:
-        raise said_of(path, text, error) from error
+    with tracing(args) as options, _cleared(say):
+        say(f"reading {args.input}")
+        model = Model(Path(args.input), dims, args.weights, options)
+        return _Planning(args, request, step, model, say).run()
 
 
 @contextmanager
@@ -104,11 +71,8 @@ def _check_places(args: argparse.Namespace) -> None:
 
         check_report_path(args.report)
     if args.output is not None:
-        if not args.input.endswith(".onnx") and args.weights is None:
-            raise UserError(
-                f"-o {args.output}: a plan holds the weights of the model, "
-                f"expected an .onnx input or --weights MODEL.onnx, got: '{args.input}'"
-            )
+        if not args.input.endswith(".onnx"):
+            Source(Path(args.input), None, args.weights).weights_for(args.output)
         if str(args.output) == "-":
             raise UserError("-o -: a plan is a folder, expected its name")
         if args.objective == "profile":
@@ -119,203 +83,118 @@ def _check_places(args: argparse.Namespace) -> None:
             check_replaceable(args.output)
 
 
-def _turns(module: ir.Module) -> list[str]:
-    names = bodies.open_turns(module)
-    return [open_turns(names)] if names else []
-
-
 @dataclass
 class _Planning:
-    """One request, from the module that was read to what is printed and written."""
+    """One request, from a model to what is printed and written."""
 
     args: argparse.Namespace
     request: Request
-    compilation: Compilation
-    report: SearchReport
+    step: BuildTrainingStepPass | None
+    model: Model
     say: Progress
 
-    def run(self, module: ir.Module) -> int:
+    def run(self) -> int:
         """Return the exit status; notes come in the end: errors are one line."""
-        self._check_passed(module)
-        if self.args.weights is not None:
-            from tensoropt.compiler.pipeline.export import check_weights
-
-            check_weights(module, self.args.weights, training=self.args.train)
-        if _is_searched(module):
-            self._write(module)
+        if self._is_searched():
+            self.model.compile(self.args.output, self.say)
             return 0
-        self._prepare(module)
-        notes = self._train(module)
-        status = self._plan(module)
-        self.say.clear()
-        for line in notes:
-            print(line, file=sys.stderr)
+        program = self.model.program(self.step, self.say)
+        status = self._plan(program)
+        self._tell(program.notes)
         return status
 
-    def _check_passed(self, module: ir.Module) -> None:
-        """Refuse a text that has passed what the flags are about."""
-        phase = passed(module)
-        if _is_searched(module) and (wants_planning(self.args) or self.args.output is None):
-            self._refuse(phase, "the search")
-        if self.args.train and phase not in ("import", "prepare"):
-            self._refuse(phase, "building a training step")
-        trains = self.args.train or TRAINING.on(module.operation.attributes)
-        if self.args.objective == "profile" and self.args.output is not None and not trains:
+    def _is_searched(self) -> bool:
+        """Whether the text has strategies; refuses flags about what it has passed."""
+        trains = self.args.train
+        planned = trains or wants_planning(self.args) or self.args.output is None
+        if not planned and self.model.is_searched():
+            return True
+        self.model.check_searchable(trains=trains)
+        profiles = self.args.objective == "profile" and self.args.output is not None
+        if profiles and not self.model.builds_steps(trains=trains):
             raise UserError(
                 f"-o {self.args.output}: a family is of plans for training, "
                 "expected --train as well, or no -o"
             )
+        return False
 
-    def _refuse(self, phase: str, what: str) -> NoReturn:
-        raise UserError(
-            f"{self.args.input}: has passed the {phase} already, expected IR from before {what}"
-        )
-
-    def _prepare(self, module: ir.Module) -> None:
-        self.compilation.advance(module, "prepare")
-        try:
-            check_ends(module)
-        except UserError as error:
-            raise UserError(f"{self.args.input}: {error}") from None
-
-    def _train(self, module: ir.Module) -> list[str]:
-        """Build the training step; return what to say of it, and of sizes and bodies."""
-        if names := open_dims(module):
-            return [open_sizes(names), *_turns(module)]
-        if not self.args.train:
-            return _turns(module)
-        spec = self.compilation.step.one_spec
-        check_patterns(spec.freeze, argument_names(module))
-        forward = copy_of(module)
-        self.compilation.advance(module, "train", self.say)
-        return [*training_notes(forward, module, spec.precision)]
-
-    def _plan(self, module: ir.Module) -> int:
-        self.compilation.advance(module, "rules", self.say)
+    def _plan(self, program: Program) -> int:
         if self.args.objective == "profile":
-            with self.compilation.timed("profile"):
-                planned = (self.args, self.request, self.compilation, self.say)
-                return run_profile(module, *planned)
+            with program.compilation.timed("profile"):
+                return run_profile(program, self.args, self.request, self.say)
         if self.args.compare is not None:
-            with self.compilation.timed("compare"):
-                return _print_comparison(self.args, self.request, read_graphs(module), self.say)
+            with program.compilation.timed("compare"):
+                return _print_comparison(self.args, self.request, program, self.say)
         try:
-            self._search(module)
-        except KeyboardInterrupt:
-            if self.report.result is None or not self.report.result.interrupted:
-                raise
-            return _print_interrupted(self.args, self.request, self._frontier())
-        notes = [*splitting_notes(self._frontier(), self._point())]
-        self._draw(notes)
+            frontier = self._search(program)
+        except Interrupted as stopped:
+            return _print_interrupted(self.args, self.request, stopped.frontier)
+        return self._written(frontier, frontier.pick(frontier.request.picked))
+
+    def _search(self, program: Program) -> Frontier:
+        """Run the search; what it has to say of its frontier comes before what it refuses."""
+        report = SearchReport(self.say, prices_pins=True)
+        try:
+            return self.model.search(program, self.request, report)
+        finally:
+            if report.request is not None and report.result is not None:
+                found = Frontier.found(self.model.name, program, report)
+                self._tell(found.search_notes)
+
+    def _written(self, frontier: Frontier, point: Point) -> int:
+        """Print and write ``point`` of ``frontier``, or all of it."""
+        whole, notes = frontier.whole.facts(point), point.notes
+        self._draw(frontier, point)
         if self.args.explain:
-            self._explain()
+            _print_explanation(self.args, point)
         if self.args.pareto or not (self.args.explain or self.args.output is not None):
-            shown = replace(self._frontier(), chosen=self._point(), narrowed=not self.args.pareto)
-            _print_frontier(self.args, shown)
+            _print_frontier(self.args, replace(whole, narrowed=not self.args.pareto))
         if self.args.output is not None:
-            self._write(module)
+            point.write(self.args.output, self.say)
+        self._tell(notes)
+        return 0
+
+    def _draw(self, frontier: Frontier, point: Point) -> None:
+        """Write the picture and the report that were asked for."""
+        if self.args.plot is not None:
+            self.say(f"drawing {self.args.plot}")
+            frontier.whole.plot(self.args.plot, point)
+        if self.args.report is not None:
+            self.say(f"writing {self.args.report}")
+            frontier.report(self.args.report, point)
+        self.say.clear()
+
+    def _tell(self, notes: Iterable[str]) -> None:
         self.say.clear()
         for line in notes:
             print(line, file=sys.stderr)
-        return 0
-
-    def _draw(self, notes: Sequence[str]) -> None:
-        """Write the picture and the report that were asked for."""
-        assert self.report.result is not None
-        if self.args.plot is not None:
-            self.say(f"drawing {self.args.plot}")
-            plot_frontier(replace(self._frontier(), chosen=self._point()), self.args.plot)
-        if self.args.report is not None:
-            from tensoropt.compiler.report.html.report import write_report
-
-            self.say(f"writing {self.args.report}")
-            points = self.report.result.points
-            write_report(self._frontier(), points, self._point(), self.args.report, notes)
-        self.say.clear()
-
-    def _explain(self) -> None:
-        """Print what the plan does; a search that found nothing has raised before."""
-        from tensoropt.compiler.report.explain.explain import explain
-        from tensoropt.compiler.report.explain.text import explanation_text
-
-        assert self.report.result is not None
-        frontier = self._frontier()
-        explanation = explain(
-            self._point(), self.report.result.points, frontier.model, frontier.device
-        )
-        if self.args.format == "json":
-            write_text(None, json.dumps(explanation.to_json(), indent=2) + "\n")
-        else:
-            write_text(None, explanation_text(explanation))
-
-    def _search(self, module: ir.Module) -> None:
-        """Run the search; what it has to say of its frontier comes before what it refuses."""
-        try:
-            self.compilation.advance(module, "search")
-        finally:
-            self.say.clear()
-            if self.report.result is not None:
-                frontier = self._frontier()
-                for line in (
-                    *omissions(frontier),
-                    *endings(frontier, anytime=self.request.anytime),
-                    *self.report.notes,
-                ):
-                    print(line, file=sys.stderr)
-                if self.request.read_pins and not self.report.result.interrupted:
-                    print(pins_line(self.report.pins_cost), file=sys.stderr)
-
-    def _frontier(self) -> FrontierReport:
-        assert self.report.request is not None
-        assert self.report.result is not None
-        return _report(self.args, self.report.request, self.report.result)
-
-    def _point(self) -> FrontierPoint:
-        assert self.report.point is not None
-        return self.report.point
-
-    def _write(self, module: ir.Module) -> None:
-        weights = self.args.weights or Path(self.args.input)
-        compile_plan(module, weights, self.args.output, self.say, self.compilation)
 
 
-def _is_searched(module: ir.Module) -> bool:
-    return EMIT.index(passed(module)) >= EMIT.index("search")
-
-
-def _print_interrupted(args: argparse.Namespace, request: Request, frontier: FrontierReport) -> int:
+def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Frontier) -> int:
     """Print what was found before Ctrl-C; no file is written for less than was asked for."""
     chosen = None
     if not args.pareto and args.output is None:
-        chosen = pick_point(fitting(frontier.points, request), request.picked)
-    _print_frontier(args, replace(frontier, chosen=chosen, narrowed=chosen is not None))
+        chosen = frontier.within(request.memory_bytes).pick(request.picked)
+    report = frontier.facts(chosen, narrowed=chosen is not None)
+    _print_frontier(args, report)
     sys.stdout.flush()
     wanted = (args.output, args.plot, args.report)
     unwritten = [str(path) for path in wanted if path is not None]
     kept = f"; not written: {', '.join(unwritten)}" if unwritten else ""
-    said = interruption(frontier.epsilon, left_out=bool(frontier.left_out))
+    said = interruption(report.epsilon, left_out=bool(report.left_out))
     print(f"{said}{kept}", file=sys.stderr)
     return INTERRUPTED
 
 
-def _report(
-    args: argparse.Namespace,
-    request: Request,
-    result: FrontierResult,
-) -> FrontierReport:
-    return FrontierReport(
-        Path(args.input).name,
-        request.description.name,
-        request.devices,
-        result.points,
-        epsilon=result.epsilon,
-        time_epsilon=result.time_epsilon,
-        found=result.found,
-        left_out=result.left_out,
-        interrupted=result.interrupted,
-        stopped=result.stopped,
-        time_limit_s=request.time_limit_s,
-    )
+def _print_explanation(args: argparse.Namespace, point: Point) -> None:
+    """Print what the plan of ``point`` does."""
+    from tensoropt.compiler.report.explain.text import explanation_text
+
+    explanation = point.explain()
+    if args.format == "json":
+        write_text(None, json.dumps(explanation.to_json(), indent=2) + "\n")
+    else:
+        write_text(None, explanation_text(explanation))
 
 
 def _print_frontier(args: argparse.Namespace, frontier: FrontierReport) -> None:
@@ -328,9 +207,9 @@ def _print_frontier(args: argparse.Namespace, frontier: FrontierReport) -> None:
 
 
 def _print_comparison(
-    args: argparse.Namespace, request: Request, graphs: Graphs, say: Progress
+    args: argparse.Namespace, request: Request, program: Program, say: Progress
 ) -> int:
-    rows = compare(graphs, request, compared(args), say)
+    rows = program.compare(request, compared(args), say)
     say.clear()
     name = Path(args.input).name
     comparison = Comparison(name, request.description.name, request.devices, rows)

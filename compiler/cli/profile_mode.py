@@ -7,43 +7,31 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tensoropt.compiler.api.program import Program
 from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import write_text
-from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.machine import profile_csv, profile_json
 from tensoropt.compiler.report.plot import plot_profile
 from tensoropt.compiler.report.table import profile_table
-from tensoropt.compiler.search.frontier.objectives import Row, profile
+from tensoropt.compiler.search.frontier.objectives import Row
 from tensoropt.compiler.search.frontier.request import Request
-from tensoropt.compiler.search.frontier.steps import read_graphs
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.elastic.family.family import Family
-
-if TYPE_CHECKING:
-    from tensoropt.dialects.mlir import ir
 
 __all__ = ["run_profile"]
 
 
-def run_profile(
-    module: ir.Module,
-    args: argparse.Namespace,
-    request: Request,
-    compilation: Compilation,
-    say: Progress,
-) -> int:
+def run_profile(program: Program, args: argparse.Namespace, request: Request, say: Progress) -> int:
     """Search one number of devices after the other, and write the family of ``-o`` if there is one.
 
-    ``module`` has the rules of its operations. Returns the exit status; Ctrl-C prints what was
-    found, and leaves no family.
+    Returns the exit status; Ctrl-C prints what was found, and leaves no family.
     """
     rows: list[Row] = []
     try:
-        with _family(module, args, request, compilation, say) as add:
-            for row in profile(read_graphs(module), request, say):
+        with _family(program, args, request, say) as add:
+            for row in program.profile(request, say):
                 rows.append(row)
                 add(row)
     except KeyboardInterrupt:
@@ -64,24 +52,14 @@ def run_profile(
 
 @contextmanager
 def _family(
-    module: ir.Module,
-    args: argparse.Namespace,
-    request: Request,
-    compilation: Compilation,
-    say: Progress,
+    program: Program, args: argparse.Namespace, request: Request, say: Progress
 ) -> Iterator[Callable[[Row], None]]:
     """Yield what to do with each row; in the end the family is whole, if there is to be one."""
     if args.output is None:
         yield lambda row: None
         return
-    from tensoropt.compiler.pipeline.family import FamilyWriter, family_folder
-
-    weights = args.weights or Path(args.input)
-    with family_folder(args.output) as folder:
-        given = (folder, module, weights, compilation, say)
-        writer = FamilyWriter(*given, with_leanest=args.with_leanest)
-        yield writer.add
-        writer.finish(request)
+    with program.family(args.output, request, say, with_leanest=args.with_leanest) as add:
+        yield add
 
 
 def _print_rows(args: argparse.Namespace, request: Request, rows: Sequence[Row]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_plot_path", "plot_comparison", "plot_frontier", "plot_profile"]
+__all__ = ["check_plot_path", "frontier_svg", "plot_comparison", "plot_frontier", "plot_profile"]
 
 SUFFIXES = (".png", ".svg")
 _MARKERS = "osD^vP*X"
@@ -50,6 +51,17 @@ def plot_frontier(frontier: FrontierReport, path: Path) -> None:
     """Draw the frontier into ``path``, whole or not at all; same frontier, same bytes."""
     with _drawing():
         _save(_frontier_figure(frontier), path)
+
+
+def frontier_svg(frontier: FrontierReport) -> str:
+    """Return the same picture as an element of HTML; its text is text."""
+    from matplotlib import rc_context
+
+    drawn = io.StringIO()
+    with _drawing(), rc_context({"svg.fonttype": "none"}):
+        _frontier_figure(frontier).savefig(drawn, format="svg", metadata={"Date": None})
+    text = drawn.getvalue()
+    return text[text.index("<svg") :]
 
 
 def plot_profile(profile: ScalingReport, path: Path) -> None:

@@ -9,13 +9,18 @@ from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
-__all__ = ["counted", "frontier_table", "profile_table", "render"]
+__all__ = ["counted", "frontier_rows", "frontier_table", "profile_table", "render"]
 
 _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 
 
 def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
     """Return one row per point, with the fastest, the leanest and the knee marked."""
+    return render(*frontier_rows(frontier), colour)
+
+
+def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[str]]]:
+    """Return the title, the header and the cells of that table."""
     named = {index: ", ".join(names) for index, names in marks(frontier.points).items()}
     ways = {recompute_of(point) for point in frontier.points}
     own = ["recompute"] if len(ways) > 1 else []
@@ -24,7 +29,7 @@ def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
         for p in frontier.shown
     ]
     title = f"{frontier.model} on {frontier.devices} x {frontier.device}: {counted(frontier)}"
-    return render(title, ["index", *own, "mesh", *_FIGURES, ""], rows, colour)
+    return title, ["index", *own, "mesh", *_FIGURES, ""], rows
 
 
 def profile_table(profile: ScalingReport, *, colour: bool = False) -> str:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tensoropt.compiler.cli import profile_mode
+from tensoropt.compiler.search.frontier import objectives
 from tensoropt.elastic.family.family import Family
 
 TRAIN = ("--train", "--loss", "mse:y,t", "--recompute", "none")
@@ -139,13 +139,13 @@ def test_a_plan_and_a_family_do_not_replace_each_other(
 
 
 def test_ctrl_c_leaves_no_family(opt, mlp: Path, tmp_path: Path, monkeypatch) -> None:
-    search = profile_mode.profile
+    search = objectives.profile
 
     def interrupted(*args: Any) -> Any:
         yield next(search(*args))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(profile_mode, "profile", interrupted)
+    monkeypatch.setattr(objectives, "profile", interrupted)
     folder = tmp_path / "family"
     outcome = opt(mlp, *PROFILE, "--devices", "2", "-o", folder)
     assert (outcome.status, beside(folder)) == (130, [])

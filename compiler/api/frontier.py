@@ -1,0 +1,337 @@
+"""The plans that a search found: a sequence of points, each of which becomes a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from tensoropt.compiler.api.program import Found, Program, Say
+from tensoropt.compiler.api.waiting import said_to
+from tensoropt.compiler.report.frontier import FrontierReport
+from tensoropt.compiler.report.notes import endings, omissions, pins_line
+from tensoropt.compiler.report.splitting import splitting_notes
+from tensoropt.compiler.report.table import frontier_table
+from tensoropt.compiler.search.frontier import points as points_of
+from tensoropt.compiler.search.frontier.request import Request, nothing_fits
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
+from tensoropt.runtime.api.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas
+
+    from tensoropt.compiler.report.explanation import Explanation
+    from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+    from tensoropt.passes.search_strategies import SearchReport
+
+__all__ = ["Frontier", "Interrupted", "Point", "found_so_far"]
+
+
+@dataclass
+class _Whole:
+    """What all parts of one frontier share; ``settled`` is used up by its first plan."""
+
+    name: str
+    program: Program
+    report: SearchReport
+    settled: Found | None = None
+
+    @property
+    def request(self) -> Request:
+        assert self.report.request is not None
+        return self.report.request
+
+    @property
+    def result(self) -> FrontierResult:
+        assert self.report.result is not None
+        return self.report.result
+
+    def take(self, point: FrontierPoint) -> Found:
+        """Return what was found with ``point`` settled in a module of its own."""
+        held, self.settled = self.settled, None
+        if held is not None and held.point.index == point.index:
+            return held
+        found = Found(self.request, self.result, point, self.program.module)
+        return self.program.take(found, point)
+
+
+class Point:
+    """One trade-off: a mesh, a layout for every tensor, and what they cost per device.
+
+    ``index`` counts the points of the whole frontier from the fastest on. Times are seconds of one
+    step. ``recompute`` is what a training step computes again, None for inference.
+    """
+
+    def __init__(self, whole: _Whole, found: FrontierPoint) -> None:
+        self._whole, self.found = whole, found
+        self.index, self.mesh = found.index, found.mesh
+        self.time_s, self.compute_s = found.time_s, found.compute_s
+        self.communication_s = found.communication_s
+        self.memory_bytes, self.static_bytes = found.memory_bytes, found.static_bytes
+        self.transient_bytes = found.transient_bytes
+        self.recompute = points_of.recompute_of(found)
+
+    def __repr__(self) -> str:
+        marks = "".join(f", {mark}" for mark in self.marks)
+        return (
+            f"<Point {self.index} of {self._whole.name}: mesh {points_of.mesh_name(self.mesh)}, "
+            f"{format_seconds(self.time_s)}, {format_bytes(self.memory_bytes)}{marks}>"
+        )
+
+    def _repr_html_(self) -> str:
+        from tensoropt.compiler.api.html import point_html
+
+        marks = f" ({', '.join(self.marks)})" if self.marks else ""
+        return point_html(f"point {self.index} of {self.model}{marks}", self, self.notes)
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self._whole.name
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What the point is in the whole frontier: fastest, leanest, knee, several, or nothing."""
+        return tuple(points_of.marks(self._whole.result.points).get(self.index, ()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of it: that it leaves devices without work of their own."""
+        return tuple(splitting_notes(_facts(self._whole), self.found))
+
+    def explain(self) -> Explanation:
+        """Return what the plan does and why: layers, collectives, memory, a timeline."""
+        from tensoropt.compiler.report.explain.explain import explain
+
+        whole = self._whole
+        return explain(self.found, whole.result.points, whole.name, whole.request.description.name)
+
+    def compile(
+        self, directory: str | Path, *, progress: bool | Callable[[str], None] = False
+    ) -> Plan:
+        """Write the plan into a folder, which appears only when it is complete, and return it.
+
+        A plan that is there is replaced. Raises :class:`UserError` for anything else there.
+        """
+        with said_to(progress) as say:
+            self.write(Path(directory), say)
+        return Plan.written(directory)
+
+    def write(self, directory: Path, say: Say) -> None:
+        """Write the plan into ``directory``."""
+        from tensoropt.compiler.exporter.plan.writer import check_replaceable
+
+        check_replaceable(directory)
+        whole = self._whole
+        whole.program.compile(whole.take(self.found), directory, say)
+
+
+class Frontier(Sequence[Point]):
+    """Plans that no other one beats in both time and memory, from the fastest to the leanest.
+
+    A sequence of :class:`Point`; slices of it, and what `fits`, are frontiers again.
+    """
+
+    def __init__(
+        self, whole: _Whole, found: Sequence[FrontierPoint], limit_bytes: int | None = None
+    ) -> None:
+        self._whole, self._found, self._limit_bytes = whole, list(found), limit_bytes
+
+    @classmethod
+    def of(cls, name: str, program: Program, report: SearchReport, settled: Found) -> Frontier:
+        """Return the points of a ``report`` that fit its request; one is ``settled`` already."""
+        frontier = cls.found(name, program, report)
+        frontier._whole.settled = settled
+        return frontier.within(settled.request.memory_bytes)
+
+    @classmethod
+    def found(cls, name: str, program: Program, report: SearchReport) -> Frontier:
+        """Return all points of a ``report``, whether they fit its request or not."""
+        whole = _Whole(name, program, report)
+        return cls(whole, whole.result.points)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Point]:
+        return (Point(self._whole, found) for found in self._found)
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+    @overload
+    def __getitem__(self, index: slice) -> Frontier: ...
+    def __getitem__(self, index: int | slice) -> Point | Frontier:
+        if isinstance(index, slice):
+            return Frontier(self._whole, self._found[index], self._limit_bytes)
+        try:
+            return Point(self._whole, self._found[index])
+        except IndexError:
+            raise IndexError(f"expected an index below {len(self)}, got: {index}") from None
+
+    def __repr__(self) -> str:
+        lines = [*frontier_table(self.facts()).splitlines(), *self.notes]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from tensoropt.compiler.api.html import frontier_html
+
+        return frontier_html(self.facts(), self.notes)
+
+    @property
+    def fastest(self) -> Point:
+        """The point of least time."""
+        return self.pick("time")
+
+    @property
+    def leanest(self) -> Point:
+        """The point of least memory."""
+        return self.pick("memory")
+
+    @property
+    def knee(self) -> Point:
+        """The point beyond which 1% more time no longer saves 3% of memory."""
+        return self.pick("knee")
+
+    def pick(self, which: str | int) -> Point:
+        """Return the point that ``which`` names: time, memory, knee, or its index."""
+        if not self._found:
+            raise self._nothing()
+        return Point(self._whole, points_of.pick_point(self._found, str(which)))
+
+    def fits(self, memory: int | str) -> Frontier:
+        """Return the points that need no more than ``memory`` per device, such as 16GiB.
+
+        There may be none: the result is empty then, and asking for a point of it says what is
+        missing.
+        """
+        return self.within(parse_bytes(str(memory), "--memory"))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame with a row per point; times in seconds, memory in bytes."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise UserError(
+                "to_pandas needs pandas, expected: pip install 'tensoropt[pandas]'"
+            ) from None
+        rows = [
+            {**points_of.as_dict(point), "mesh": points_of.mesh_name(point.mesh)} for point in self
+        ]
+        marks = [" ".join(point.marks) for point in self]
+        return pandas.DataFrame(rows).assign(marks=marks).set_index("index")
+
+    def plot(self, path: str | Path, point: Point | None = None) -> None:
+        """Draw the points into a .png or .svg file, with ``point`` marked."""
+        from tensoropt.compiler.report.plot import plot_frontier
+
+        plot_frontier(self.facts(point), Path(path))
+
+    def report(self, path: str | Path, point: Point | None = None) -> None:
+        """Write a page about the whole frontier and ``point`` (the fastest) into a .html file."""
+        from tensoropt.compiler.report.html.report import write_report
+
+        picked, every = point or self.fastest, self._whole.result.points
+        write_report(self.whole.facts(), every, picked.found, Path(path), picked.notes)
+
+    @property
+    def request(self) -> Request:
+        """What was asked for, on the number of devices that it came to."""
+        return self._whole.request
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self._whole.name
+
+    @property
+    def devices(self) -> int:
+        """For how many devices the plans are."""
+        return self._whole.request.devices
+
+    @property
+    def device(self) -> str:
+        """The name of the description of one."""
+        return self._whole.request.description.name
+
+    @property
+    def epsilon(self) -> float | None:
+        """How far a point may lie, relatively, from the exact frontier: 0 is exact.
+
+        None where the search proves nothing.
+        """
+        return self._whole.result.epsilon
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether Ctrl-C ended the search."""
+        return self._whole.result.interrupted
+
+    @property
+    def whole(self) -> Frontier:
+        """All points that were found, those too that do not fit the memory asked for."""
+        return Frontier(self._whole, self._whole.result.points)
+
+    @property
+    def search_notes(self) -> tuple[str, ...]:
+        """What was left out, how to search on, and what pins cost."""
+        shown, told = self.facts(), self._whole.report
+        lines = (*omissions(shown), *endings(shown, anytime=self.request.anytime), *told.notes)
+        priced = told.prices_pins and self.request.read_pins and not self.is_interrupted
+        return (*lines, pins_line(told.pins_cost)) if priced else lines
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know beside the points."""
+        return (*self.search_notes, *self._whole.program.notes)
+
+    def facts(self, chosen: Point | None = None, *, narrowed: bool = False) -> FrontierReport:
+        """Return what tables and pictures are made of; with ``narrowed``, of one point alone."""
+        report = replace(_facts(self._whole), points=self._found)
+        return replace(report, chosen=None if chosen is None else chosen.found, narrowed=narrowed)
+
+    def within(self, limit_bytes: int | None) -> Frontier:
+        """Return the points of at most ``limit_bytes``, all for None."""
+        if limit_bytes is None:
+            return self
+        found = [point for point in self._found if point.memory_bytes <= limit_bytes]
+        return Frontier(self._whole, found, limit_bytes)
+
+    def _nothing(self) -> UserError:
+        if self._limit_bytes is None:
+            return UserError("expected a frontier with points, got: an empty one")
+        need = points_of.leanest(self._whole.result.points).memory_bytes
+        return nothing_fits(self._limit_bytes, need, self.devices)
+
+
+class Interrupted(KeyboardInterrupt):  # like what it is one of
+    """Ctrl-C ended a search; ``frontier`` is what was found until then."""
+
+    def __init__(self, frontier: Frontier) -> None:
+        super().__init__()
+        self.frontier = frontier
+
+
+def found_so_far(name: str, program: Program, report: SearchReport) -> KeyboardInterrupt:
+    """Return what Ctrl-C raises: with what was found, if anything was."""
+    if report.request is None or report.result is None or not report.result.interrupted:
+        return KeyboardInterrupt()
+    return Interrupted(Frontier.found(name, program, report))
+
+
+def _facts(whole: _Whole) -> FrontierReport:
+    request, result = whole.request, whole.result
+    return FrontierReport(
+        whole.name,
+        request.description.name,
+        request.devices,
+        result.points,
+        epsilon=result.epsilon,
+        time_epsilon=result.time_epsilon,
+        found=result.found,
+        left_out=result.left_out,
+        interrupted=result.interrupted,
+        stopped=result.stopped,
+        time_limit_s=request.time_limit_s,
+    )

@@ -1,0 +1,295 @@
+"""A model to plan for: what `tensoropt.load` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tensoropt.compiler.api.asking import ask
+from tensoropt.compiler.api.frontier import Frontier, found_so_far
+from tensoropt.compiler.api.program import Program, Say, Source, silent
+from tensoropt.compiler.api.training import Training, step_of
+from tensoropt.compiler.api.waiting import said_to
+from tensoropt.compiler.cost import bodies
+from tensoropt.compiler.exporter.plan.describe import check_ends
+from tensoropt.compiler.importer.dimensions import open_dims
+from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
+from tensoropt.compiler.pipeline.phases import PHASES, Compilation
+from tensoropt.compiler.report.notes import open_sizes, open_turns
+from tensoropt.compiler.report.training import training_notes
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.cut import argument_names, copy_of
+from tensoropt.compiler.training.spec import check_patterns
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.keys import TRAINING
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.passes.pipeline import passed
+from tensoropt.passes.search_strategies import SearchReport
+from tensoropt.runtime.plan.dims import parse_dims
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.frontier.request import Request
+
+__all__ = ["Model", "load"]
+
+
+def load(
+    path: str | Path,
+    dims: Mapping[str, int] | None = None,
+    *,
+    weights: str | Path | None = None,
+    rules: str | Path | None = None,
+) -> Model:
+    """Return the model in an ``.onnx`` file, or in MLIR text that `tensoropt-opt --emit` wrote.
+
+    ``dims`` fixes symbolic dimensions of its inputs; ``x:0`` is an unnamed one of ``x``.
+    ``weights`` is the model that a text was made of, without which it cannot become a plan.
+    ``rules`` is a file of rules for operators of other domains, for this process from now on.
+    Raises :class:`UserError`.
+    """
+    from tensoropt.compiler.sharding.rule.files import load_rules
+    from tensoropt.compiler.support.installation import check_installation
+
+    check_installation()
+    load_rules(None if rules is None else Path(rules))
+    model = Model(Path(path), _checked(dims or {}), None if weights is None else Path(weights))
+    model.read()
+    return model
+
+
+def _checked(dims: Mapping[str, int]) -> dict[str, int]:
+    return parse_dims([f"{name}={size}" for name, size in dims.items()])
+
+
+@dataclass
+class _Read:
+    """A module as it was read, and the text that it was, if it was one."""
+
+    module: ir.Module
+    text: str | None
+
+
+class Model:
+    """A model that is to be spread over devices; made by :func:`load`.
+
+    A file is read once for inference, and once for training; searches share what was read.
+    ``tracing`` are options of :class:`Compilation` on what is printed while passes run.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        dims: Mapping[str, int],
+        weights: Path | None = None,
+        tracing: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path, self.dims = path, dict(dims)
+        self._weights = path if weights is None and not is_text(path) else weights
+        self._is_given = weights is not None
+        self._tracing = dict(tracing or {})
+        self._modules: dict[bool, _Read] = {}
+        self._programs: dict[BuildTrainingStepPass | None, Program] = {}
+
+    def __repr__(self) -> str:
+        dims = f", dims={self.dims}" if self.dims else ""
+        return f"load('{self.path}'{dims})"
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.path.name
+
+    def frontier(
+        self,
+        devices: int | None = None,
+        device: str | Path | None = None,
+        *,
+        mesh: str | Sequence[int] | None = None,
+        memory: int | str | None = None,
+        search: str | None = None,
+        epsilon: float | None = None,
+        search_time: float | None = None,
+        seed: int | None = None,
+        strategies: str | Path | None = None,
+        pins: Sequence[str | Path] = (),
+        forbid: Sequence[str] = (),
+        train: Training | None = None,
+        progress: bool | Callable[[str], None] = False,
+    ) -> Frontier:
+        """Return all plans that no other one beats in both time and memory, sorted by time.
+
+        ``devices`` (4) are searched in every mesh, or in ``mesh`` alone, such as ``"2x4"``.
+        ``device`` is the name of a description (``"cpu"``) or the path of one. ``memory`` is what
+        one device may use, such as ``"16GiB"``: plans that need more are left out. ``epsilon`` is
+        how far a point may lie from the exact frontier, 0 for exact; ``search_time`` the seconds
+        to search for. Without both the search takes about eight seconds. ``strategies`` is a plan
+        whose strategies, edited or not, are taken in place of a search. ``pins`` fix single
+        tensors and nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins;
+        ``forbid`` rules out. ``train`` plans a training step. ``progress`` reports on stderr, or
+        to what it is called with lines of text.
+
+        Raises :class:`UserError`; Ctrl-C raises :class:`Interrupted`, with what was found so far.
+        """
+        request = ask(
+            devices=devices,
+            device=device,
+            mesh=mesh,
+            memory=memory,
+            search=search,
+            epsilon=epsilon,
+            search_time=search_time,
+            seed=seed,
+            strategies=strategies,
+            pins=pins,
+            forbid=forbid,
+            model=self._weights,
+        )
+        return self._searched(request, train, progress)
+
+    def fewest_devices(
+        self,
+        memory: int | str,
+        device: str | Path | None = None,
+        *,
+        most: int | None = None,
+        epsilon: float | None = None,
+        search_time: float | None = None,
+        train: Training | None = None,
+        progress: bool | Callable[[str], None] = False,
+    ) -> Frontier:
+        """Return the frontier on the fewest devices, up to ``most`` (64), where something fits.
+
+        Raises :class:`UserError` where ``memory``, of one device, is too little on all of them.
+        """
+        request = ask(
+            objective="devices",
+            memory=memory,
+            device=device,
+            devices=most,
+            epsilon=epsilon,
+            search_time=search_time,
+        )
+        return self._searched(request, train, progress)
+
+    def _searched(
+        self, request: Request, train: Training | None, progress: bool | Callable[[str], None]
+    ) -> Frontier:
+        with said_to(progress) as say:
+            program = self.program(step_of(train, request), say)
+            return self.search(program, request, SearchReport(say, prices_pins=True))
+
+    def search(self, program: Program, request: Request, report: SearchReport) -> Frontier:
+        """Return the frontier that a ``program`` of this model has, and tell ``report`` of it."""
+        try:
+            found = program.search(request, report)
+        except KeyboardInterrupt:
+            raise found_so_far(self.name, program, report) from None
+        return Frontier.of(self.name, program, report, found)
+
+    def read(self, *, trains: bool = False) -> ir.Module:
+        """Return the module in the file, as it is there; with ``trains``, for a training step."""
+        if trains not in self._modules:
+            module, text = loaded(self.path, self.dims, training=trains)
+            if self._is_given and self._weights is not None:
+                from tensoropt.compiler.pipeline.export import check_weights
+
+                check_weights(module, self._weights, training=trains)
+            self._modules[trains] = _Read(module, text)
+        return self._modules[trains].module
+
+    def program(self, step: BuildTrainingStepPass | None = None, say: Say = silent) -> Program:
+        """Return the program to search: the model itself, or the training step of ``step``."""
+        if step not in self._programs:
+            trains = step is not None
+            self.check_searchable(trains=trains)
+            source = self._source(trains)
+            try:
+                with source.placed():
+                    self._programs[step] = self._made(source, step, say)
+            except BaseException:
+                del self._modules[trains]  # what is left of it is of no phase
+                raise
+        return self._programs[step]
+
+    def is_searched(self, *, trains: bool = False) -> bool:
+        """Whether this is text that has strategies already."""
+        return _at(self.read(trains=trains)) >= _at_phase("search")
+
+    def check_searchable(self, *, trains: bool = False) -> None:
+        """Refuse text that has passed what is to be done."""
+        module = self.read(trains=trains)
+        if self.is_searched(trains=trains):
+            self._refuse(module, "the search")
+        if trains and _at(module) > _at_phase("prepare"):
+            self._refuse(module, "building a training step")
+
+    def builds_steps(self, *, trains: bool) -> bool:
+        """Whether plans are for training: what is read is a training step, or becomes one."""
+        return trains or TRAINING.on(self.read(trains=trains).operation.attributes)
+
+    def compile(self, directory: str | Path, say: Say = silent) -> None:
+        """Write the plan of text that has strategies already."""
+        source, directory = self._source(trains=False), Path(directory)
+        with source.placed():
+            compilation = Compilation(**self._tracing)
+            module = copy_of(self.read())
+            compile_plan(module, source.weights_for(directory), directory, say, compilation)
+
+    def _refuse(self, module: ir.Module, what: str) -> NoReturn:
+        raise UserError(
+            f"{self.path}: has passed the {passed(module)} already, expected IR from before {what}"
+        )
+
+    def _source(self, trains: bool) -> Source:
+        self.read(trains=trains)
+        return Source(self.path, self._modules[trains].text, self._weights)
+
+    def _made(self, source: Source, step: BuildTrainingStepPass | None, say: Say) -> Program:
+        compilation = Compilation(
+            step is not None, step or BuildTrainingStepPass(), **self._tracing
+        )
+        module = self._prepared(compilation)
+        notes = _notes(module)
+        if step is not None and not open_dims(module):
+            module, trained = _trained(module, step, compilation, say)
+            notes = trained
+        compilation.advance(module, "rules", say)
+        return Program(source, module, compilation, notes)
+
+    def _prepared(self, compilation: Compilation) -> ir.Module:
+        """Return the module for inference or training, prepared; it stays so, to be copied."""
+        module = self.read(trains=compilation.trains)
+        compilation.advance(module, "prepare")
+        try:
+            check_ends(module)
+        except UserError as error:
+            raise UserError(f"{self.path}: {error}") from None
+        return module
+
+
+def _trained(
+    module: ir.Module, step: BuildTrainingStepPass, compilation: Compilation, say: Say
+) -> tuple[ir.Module, list[str]]:
+    """Return the training step of a prepared ``module``, and what to say of it."""
+    spec = step.one_spec
+    check_patterns(spec.freeze, argument_names(module))
+    made = copy_of(module)
+    compilation.advance(made, "train", say)
+    return made, [*training_notes(module, made, spec.precision)]
+
+
+def _notes(module: ir.Module) -> list[str]:
+    """Return what to say of the sizes and bodies of a prepared module."""
+    names, turns = open_dims(module), bodies.open_turns(module)
+    notes = [open_sizes(names)] if names else []
+    return [*notes, open_turns(turns)] if turns else notes
+
+
+def _at(module: ir.Module) -> int:
+    return _at_phase(passed(module))
+
+
+def _at_phase(phase: str) -> int:
+    return list(PHASES).index(phase)

@@ -1,0 +1,150 @@
+"""A model, or a training step of it, that is ready to be searched, and what searches found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.pipeline.driver import compile_plan
+from tensoropt.compiler.pipeline.phases import Compilation
+from tensoropt.compiler.pipeline.text import said_of
+from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.cut import copy_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.passes.base import PassError
+from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.frontier.compare import Compared
+    from tensoropt.compiler.search.frontier.objectives import Row
+    from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+
+__all__ = ["Found", "Program", "Say", "Source", "silent"]
+
+Say = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a module comes from: a file, the ``text`` in it if it is one, and the weights."""
+
+    path: Path
+    text: str | None = None
+    weights: Path | None = None
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """Have what a pass refuses say where that stands in the file."""
+        try:
+            yield
+        except PassError as error:
+            raise said_of(self.path, self.text, error) from error
+
+    def weights_for(self, directory: Path) -> Path:
+        """Return the model with the weights of a plan; raises :class:`UserError` for none."""
+        if self.weights is None:
+            raise UserError(
+                f"-o {directory}: a plan holds the weights of the model, "
+                f"expected an .onnx input or --weights MODEL.onnx, got: '{self.path}'"
+            )
+        return self.weights
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found for ``request``, and the ``module`` in which ``point`` is settled."""
+
+    request: Request
+    result: FrontierResult
+    point: FrontierPoint
+    module: ir.Module
+
+
+class Program:
+    """A module with the rules of its operations. It stays as it is: plans are made of copies.
+
+    ``notes`` are lines that a person should read of it.
+    """
+
+    def __init__(
+        self, source: Source, module: ir.Module, compilation: Compilation, notes: Sequence[str]
+    ) -> None:
+        self.source, self.module, self.compilation = source, module, compilation
+        self.notes = tuple(notes)
+
+    @cached_property
+    def graphs(self) -> Graphs:
+        """What there is to search."""
+        return read_graphs(self.module)
+
+    def search(self, request: Request, report: SearchReport) -> Found:
+        """Search, and pick a point.
+
+        Raises :class:`UserError`, and KeyboardInterrupt, when ``report`` has what was found so far.
+        """
+        report.graphs = self.graphs
+        module = self._settled(request, report)
+        assert report.request is not None
+        assert report.result is not None
+        assert report.point is not None
+        return Found(report.request, report.result, report.point, module)
+
+    def take(self, found: Found, point: FrontierPoint) -> Found:
+        """Return what was found with another of its points settled."""
+        answered = SearchReport(request=found.request, result=found.result, point=point)
+        return replace(found, point=point, module=self._settled(found.request, answered))
+
+    def compile(self, found: Found, directory: Path, say: Say = silent) -> None:
+        """Write the plan of the point that is settled; its module has then passed all phases."""
+        weights = self.source.weights_for(directory)
+        with self.source.placed():
+            compile_plan(found.module, weights, directory, say, self.compilation)
+
+    def profile(self, request: Request, say: Say = silent) -> Iterator[Row]:
+        """Yield what fits for 1, 2, 4, ... devices, see :func:`objectives.profile`."""
+        from tensoropt.compiler.search.frontier.objectives import profile
+
+        with self.source.placed():
+            yield from profile(self.graphs, request, say)
+
+    @contextmanager
+    def family(
+        self, directory: Path, request: Request, say: Say, *, with_leanest: bool = False
+    ) -> Iterator[Callable[[Row], None]]:
+        """Yield what to call with each row of a profile: the plans of all become a family.
+
+        ``directory`` is there in the end, whole, or not at all.
+        """
+        from tensoropt.compiler.pipeline.family import FamilyWriter, family_folder
+
+        with self.source.placed(), family_folder(directory) as folder:
+            given = (folder, self.module, self.source.weights_for(directory), self.compilation, say)
+            writer = FamilyWriter(*given, with_leanest=with_leanest)
+            yield writer.add
+            writer.finish(request)
+
+    def compare(
+        self, request: Request, searches: Sequence[str], say: Say = silent
+    ) -> list[Compared]:
+        """Return what each of ``searches`` finds, see :func:`objectives.compare`."""
+        from tensoropt.compiler.search.frontier.objectives import compare
+
+        with self.source.placed():
+            return compare(self.graphs, request, searches, say)
+
+    def _settled(self, request: Request, report: SearchReport) -> ir.Module:
+        module = copy_of(self.module)
+        search = SearchStrategiesPass.of(request, report)
+        with self.source.placed():
+            replace(self.compilation, search=search).run(module, "search")
+        return module

@@ -1,0 +1,126 @@
+"""A plan in people's hands: what `tensoropt.Plan` is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.api.html import facts_html, table_html
+from tensoropt.runtime.plan.plan import Plan as Checked
+from tensoropt.runtime.support.job import CheckResult
+from tensoropt.runtime.support.tables import milliseconds, size_text
+
+if TYPE_CHECKING:
+    from tensoropt.runtime.pool.session import Session
+
+__all__ = ["Plan", "Predicted"]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a plan is predicted to cost, per device and step; times in seconds."""
+
+    time_s: float
+    compute_s: float
+    communication_s: float
+    memory_bytes: int
+    static_bytes: int
+    transient_bytes: int
+
+
+class Plan:
+    """The plan in a folder: a graph per rank, their weights, and what they are.
+
+    Opening one checks all of it; raises :class:`UserError`.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._of(Checked.load(folder))
+
+    @classmethod
+    def written(cls, folder: str | Path) -> Plan:
+        """Return a plan that was just written, without checking it again."""
+        made = cls.__new__(cls)
+        made._of(Checked.read(folder))
+        return made
+
+    def _of(self, checked: Checked) -> None:
+        self._plan = checked
+        self.folder, self.mesh, self.ranks = checked.folder, checked.mesh, checked.ranks
+        self.model = checked.model_name
+        self.inputs, self.outputs = checked.inputs, checked.outputs
+        self.parameters = checked.parameters
+
+    def __repr__(self) -> str:
+        of = f"a training step of {self.model}" if self.trains else self.model
+        predicted = self.predicted
+        return (
+            f"<Plan {self.folder}: {of} on {self.ranks} ranks, predicted "
+            f"{milliseconds(predicted.time_s)}, {size_text(predicted.memory_bytes)} per device>"
+        )
+
+    def _repr_html_(self) -> str:
+        predicted = self.predicted
+        facts = [
+            ("model", self.model),
+            ("for", "training" if self.trains else "inference"),
+            ("ranks", f"{self.ranks}, mesh {'x'.join(map(str, self.mesh))}"),
+            ("time of a step, predicted", milliseconds(predicted.time_s)),
+            ("memory per device, predicted", size_text(predicted.memory_bytes)),
+        ]
+        tables = facts_html(f"plan {self.folder}", facts), self._ends_html()
+        return f"<div>{''.join(tables)}</div>"
+
+    def _ends_html(self) -> str:
+        layouts = self.layouts
+        rows = [
+            [
+                kind,
+                tensor.name,
+                tensor.dtype,
+                "x".join(map(str, tensor.shape)),
+                ", ".join(layouts[tensor.name]),
+            ]
+            for kind, tensors in (("input", self.inputs), ("output", self.outputs))
+            for tensor in tensors
+        ]
+        return table_html("inputs and outputs", ["", "name", "type", "shape", "layout"], rows)
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is for training."""
+        return "training" in self._plan.document
+
+    @property
+    def predicted(self) -> Predicted:
+        """What it is predicted to cost."""
+        entry: Mapping[str, Any] = self._plan.document["predicted"]
+        return Predicted(**{name: entry[name] for name in Predicted.__dataclass_fields__})
+
+    @property
+    def layouts(self) -> dict[str, tuple[str, ...]]:
+        """How inputs, parameters, state and outputs lie: by name, a placement per mesh axis.
+
+        R is a whole tensor on each device, S(d) a piece along dimension d, P a partial result.
+        """
+        document = self._plan.document
+        rows = [*document["inputs"], *document["parameters"], *document["outputs"]]
+        rows += document["training"]["state"] if "training" in document else []
+        return {row["name"]: tuple(row["layout"]) for row in rows}
+
+    def session(self, **options: Any) -> Session:
+        """Start its ranks, and return what feeds them; ``options`` are those of `Session`."""
+        from tensoropt.runtime.pool.session import Session
+
+        return Session(self.folder, **options)
+
+    def check(self, model: str | Path, **options: Any) -> CheckResult:
+        """Run it beside ``model`` on one device, and compare every output.
+
+        ``options`` are those of :func:`tensoropt.check`.
+        """
+        from tensoropt.runtime.api.check import check
+
+        return check(self.folder, model, **options)

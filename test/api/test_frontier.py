@@ -1,0 +1,188 @@
+"""Frontiers from Python: what is in them, what is picked, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tensoropt as to
+from tensoropt.compiler.cli.opt import main
+
+EMPTY = "nothing fits 1 B on 2 devices, the leanest plan needs "
+
+
+def test_it_is_a_sequence(frontier: to.Frontier) -> None:
+    points = list(frontier)
+    assert len(points) == len(frontier) > 1
+    assert [point.index for point in points] == list(range(len(points)))
+    assert frontier[-1].index == frontier[len(points) - 1].index == points[-1].index
+    assert points[0].time_s < points[-1].time_s
+    assert points[0].memory_bytes > points[-1].memory_bytes
+    with pytest.raises(IndexError, match=f"expected an index below {len(points)}, got: 99"):
+        frontier[99]
+
+
+def test_picks(frontier: to.Frontier) -> None:
+    assert frontier.fastest.index == frontier.pick("time").index == 0
+    assert frontier.leanest.index == frontier.pick("memory").index == frontier[-1].index
+    assert "knee" in frontier.knee.marks
+    assert frontier.pick(1).index == 1
+    with pytest.raises(to.UserError, match="--pick: expected the index of a point that fits"):
+        frontier.pick(99)
+
+
+def test_slices_are_frontiers(frontier: to.Frontier) -> None:
+    rest = frontier[1:]
+    assert isinstance(rest, to.Frontier)
+    assert [point.index for point in rest] == list(range(1, len(frontier)))
+    assert rest.fastest.index == 1
+    assert len(frontier[99:]) == 0
+    with pytest.raises(to.UserError, match="expected a frontier with points, got: an empty one"):
+        _ = frontier[99:].knee
+
+
+def test_what_fits(frontier: to.Frontier) -> None:
+    least = frontier.leanest.memory_bytes
+    assert [point.index for point in frontier.fits(least)] == [frontier.leanest.index]
+    assert len(frontier.fits("16GiB")) == len(frontier)
+    assert not frontier.fits(1)
+    with pytest.raises(to.UserError, match=re.escape(EMPTY)):
+        _ = frontier.fits(1).fastest
+    with pytest.raises(to.UserError, match="--memory: expected a positive amount such as 16GiB"):
+        frontier.fits("lots")
+
+
+def test_a_limit_leaves_the_points_that_fit(model: to.Model, frontier: to.Frontier) -> None:
+    least = frontier.leanest.memory_bytes
+    lean = model.frontier(devices=2, epsilon=0, memory=least)
+    assert [point.memory_bytes for point in lean] == [least]
+    assert len(lean.whole) == len(frontier)
+    with pytest.raises(to.UserError, match=re.escape(EMPTY)):
+        model.frontier(devices=2, memory="1B")
+
+
+def test_other_devices_of_the_same_model(model: to.Model, frontier: to.Frontier) -> None:
+    four = model.frontier(devices=4, device="h200", mesh=(2, 2))
+    assert (four.devices, four.device, four[0].mesh) == (4, "h200", (2, 2))
+    again = model.frontier(devices=2, epsilon=0)
+    assert [point.time_s for point in again] == [point.time_s for point in frontier]
+
+
+def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
+    found = model.fewest_devices(frontier.leanest.memory_bytes, most=8)
+    assert found.devices == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"devices": 0}, "--devices: expected a whole number from 1 to 64, got: '0'"),
+        ({"devices": "two"}, "--devices: expected a whole number from 1 to 64, got: 'two'"),
+        ({"mesh": (2, 0)}, "--mesh: expected positive sizes such as 2x4, got: '2x0'"),
+        ({"mesh": "3", "devices": 2}, "--mesh: 3 has 3 ranks, expected 2 as in 2, got: '3'"),
+        ({"device": "h20"}, "did you mean 'h200'?"),
+        ({"memory": "lots"}, "--memory: expected a positive amount such as 16GiB"),
+        ({"search": "best"}, "--search: unknown search 'best', valid choices are ft, pase"),
+        ({"epsilon": 2}, "--epsilon: expected a number from 0 to 1, got: '2'"),
+        ({"seed": 1}, "--seed belongs to --search autoddl, mcmc or random, got: --search ft"),
+        ({"strategies": "none.json"}, "--strategies none.json: No such file or directory"),
+    ],
+)
+def test_what_is_refused(model: to.Model, options: dict[str, object], message: str) -> None:
+    with pytest.raises(to.UserError, match=re.escape(message)):
+        model.frontier(**options)  # type: ignore[arg-type]
+
+
+def test_the_text_is_that_of_the_command(
+    mlp: Path, frontier: to.Frontier, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--pareto", "--devices", "2", "--epsilon", "0", "--dim", "batch=8"]
+    assert main([str(mlp), *flags]) == 0
+    assert capsys.readouterr().out == f"{frontier}\n"
+
+
+def test_errors_are_those_of_the_command(
+    mlp: Path, model: to.Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(mlp), "--dim", "batch=8", "--devices", "2", "--memory", "1B"]) == 1
+    with pytest.raises(to.UserError) as refused:
+        model.frontier(devices=2, memory=1)
+    assert capsys.readouterr().err == f"error: {refused.value}\n"
+
+
+def test_data_frame(frontier: to.Frontier) -> None:
+    pytest.importorskip("pandas")
+    table = frontier.to_pandas()
+    assert list(table["time_s"]) == [point.time_s for point in frontier]
+    assert table.loc[0, "marks"].startswith("fastest")
+    assert list(table["mesh"]) == ["2"] * len(frontier)
+
+
+def test_what_a_data_frame_needs(frontier: to.Frontier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    message = "to_pandas needs pandas, expected: pip install 'tensoropt[pandas]'"
+    with pytest.raises(to.UserError, match=re.escape(message)):
+        frontier.to_pandas()
+
+
+def test_in_a_notebook(frontier: to.Frontier) -> None:
+    shown = frontier._repr_html_()
+    assert shown.count("<svg") == 1
+    assert shown.count("<tr>") == 1 + len(frontier)
+    assert "mlp.onnx on 2 x cpu" in shown
+    assert "<script" not in shown
+    assert "<svg" not in frontier[99:]._repr_html_()
+    assert "leanest" in frontier.leanest._repr_html_()
+
+
+def test_names_are_escaped(mlp: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "<b>&.onnx"
+    odd.write_bytes(mlp.read_bytes())
+    shown = to.load(odd).frontier(devices=1)._repr_html_()
+    assert "<b>" not in shown
+    assert "&lt;b&gt;&amp;.onnx" in shown
+
+
+def test_picture(frontier: to.Frontier, tmp_path: Path) -> None:
+    frontier.plot(tmp_path / "frontier.svg")
+    assert (tmp_path / "frontier.svg").stat().st_size > 1000
+    with pytest.raises(to.UserError, match=r"expected a file ending in \.png or \.svg"):
+        frontier.plot(tmp_path / "frontier.gif")
+
+
+def test_progress(model: to.Model, capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    model.frontier(devices=2, progress=said.append)
+    assert any("mesh" in line for line in said)
+    assert capsys.readouterr() == ("", "")
+    model.frontier(devices=2, progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "mesh" in err
+
+
+def test_what_it_explains(frontier: to.Frontier) -> None:
+    point = frontier.leanest
+    explained = point.explain()
+    assert (explained.index, explained.time_s) == (point.index, point.time_s)
+
+
+def test_ctrl_c_keeps_what_was_found(model: to.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensoropt.compiler.search.frontier import objectives
+
+    search = objectives.search
+
+    def interrupted(*asked):
+        answered, result = search(*asked)
+        return answered, replace(result, interrupted=True)
+
+    monkeypatch.setattr(objectives, "search", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        model.frontier(devices=2)
+    assert isinstance(stopped.value, to.Interrupted)
+    assert stopped.value.frontier.is_interrupted
+    assert len(stopped.value.frontier) > 1

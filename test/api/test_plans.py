@@ -1,0 +1,71 @@
+"""From points to plans: several of one frontier, and what a plan says of itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tensoropt as to
+
+
+def test_a_plan_of_each_point(frontier: to.Frontier, tmp_path: Path) -> None:
+    plans = [point.compile(tmp_path / str(point.index)) for point in (*frontier, frontier[0])]
+    for point, plan in zip(frontier, plans, strict=False):
+        assert plan.predicted.time_s == pytest.approx(point.time_s)
+        assert plan.predicted.static_bytes == point.static_bytes
+    assert plans[0].layouts != plans[-2].layouts
+    assert plans[0].layouts == plans[-1].layouts == to.Plan(tmp_path / "0").layouts
+
+
+def test_what_a_plan_is(plan: to.Plan, mlp: Path) -> None:
+    assert (plan.model, plan.ranks, plan.mesh, plan.trains) == ("mlp.onnx", 2, (2,), False)
+    assert [tensor.name for tensor in plan.inputs] == ["x"]
+    assert set(plan.layouts) == {"x", "w1", "w2", "y"}
+    assert repr(plan).startswith(f"<Plan {plan.folder}: mlp.onnx on 2 ranks, predicted ")
+    shown = plan._repr_html_()
+    assert "inputs and outputs" in shown
+    assert "<script" not in shown
+    assert plan.check(mlp).passed
+
+
+def test_a_folder_that_is_no_plan(tmp_path: Path, frontier: to.Frontier) -> None:
+    with pytest.raises(to.UserError, match=r"not a plan directory, it has no plan\.json"):
+        to.Plan(tmp_path)
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(to.UserError, match=r"mine\.txt"):
+        frontier[0].compile(tmp_path)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_check_that_fails(plan: to.Plan, tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    other.write_bytes(b"")
+    with pytest.raises(to.UserError, match="not the model that"):
+        plan.check(other)
+
+
+@pytest.mark.parametrize(
+    ("path", "dims", "message"),
+    [
+        ("none.onnx", {}, "none.onnx: "),
+        ("mlp.onnx", {"size": 2}, "no symbolic dimension 'size', expected one of: batch"),
+        ("mlp.onnx", {"batch": "two"}, "--dim batch: expected a whole number from 0 to"),
+        ("mlp.onnx", {"batch": -1}, "--dim batch: expected a whole number from 0 to"),
+    ],
+)
+def test_what_cannot_be_loaded(mlp: Path, path: str, dims: dict[str, int], message: str) -> None:
+    with pytest.raises((to.UserError, OSError), match=re.escape(message)):
+        to.load(mlp.with_name(path), dims)
+
+
+def test_sizes_that_are_open_are_noted(mlp: Path) -> None:
+    notes = to.load(mlp).frontier(devices=2).notes
+    assert any(note.startswith("note: without a size 'batch' counts as 1") for note in notes)
+
+
+def test_plan_of_a_plan(plan: to.Plan, model: to.Model, tmp_path: Path) -> None:
+    same = model.frontier(strategies=plan.folder)
+    assert len(same) == 1
+    assert same[0].compile(tmp_path / "same").layouts == plan.layouts
