@@ -39,17 +39,22 @@ class RankSession:
     """A session that reads and writes arrays which stay where they are from run to run.
 
     ``inputs`` and ``outputs`` are names. Inputs are set with `feed` or `read`. An output that
-    `write` does not bind is allocated by ONNX Runtime, on the device if there is one.
+    `write` does not bind is allocated by ONNX Runtime, on the device if there is one. With CUDA
+    ``graphs`` all stays at its address.
     """
 
-    def __init__(self, session: InferenceSession, provider: Provider) -> None:
+    def __init__(
+        self, session: InferenceSession, provider: Provider, *, graphs: bool = False
+    ) -> None:
         self._session, self._provider = session, provider
         self._binding = session.io_binding()
         self.inputs = [value.name for value in session.get_inputs()]
         self.outputs = [value.name for value in session.get_outputs()]
         self._texts = {v.name for v in session.get_outputs() if v.type == _TEXT}
         self._allocated = dict.fromkeys(self.outputs)
-        self._is_fed = False  # since the last run
+        sized = {v.name for v in session.get_outputs() if all(isinstance(n, int) for n in v.shape)}
+        self._unsized = [] if graphs else [name for name in self.outputs if name not in sized]
+        self._is_fed = True  # since the last run
         self._elsewhere: dict[str, PlacedArray] = {}
         self._kept: dict[tuple[str, str], PlacedArray] = {}  # bindings have only addresses
         self._release()
@@ -57,10 +62,12 @@ class RankSession:
     def _release(self) -> None:
         """Let ONNX Runtime allocate outputs anew.
 
-        It would write into those of the run before, which may be the memory of an input then.
+        It would write into those of the run before, which may be the memory of an input then, or of
+        another size: values may decide that, also where inputs are the same as before.
         """
-        for name in self._allocated:
-            self._bind_allocated(name)
+        for name in self._allocated if self._is_fed else self._unsized:
+            if name in self._allocated:
+                self._bind_allocated(name)
 
     def _bind_allocated(self, name: str) -> None:
         if name in self._texts:
@@ -106,8 +113,7 @@ class RankSession:
 
     def run(self) -> None:
         """Run once, to the end of what a device has to do. Raises `UserError`."""
-        if self._is_fed:
-            self._release()
+        self._release()
         self._is_fed = False
         try:
             for name, array in self._elsewhere.items():  # bound by copy
@@ -150,8 +156,10 @@ class RankSession:
 class TextRankSession(RankSession):
     """A session with inputs of strings, which ONNX Runtime takes from numpy at each run alone."""
 
-    def __init__(self, session: InferenceSession, provider: Provider) -> None:
-        super().__init__(session, provider)
+    def __init__(
+        self, session: InferenceSession, provider: Provider, *, graphs: bool = False
+    ) -> None:
+        super().__init__(session, provider, graphs=graphs)
         self._fed: dict[str, Array] = {}
         self._made: list[Array] = []
         self._targets: dict[str, PlacedArray] = {}
@@ -351,7 +359,7 @@ def _opened(
         make = lambda: InferenceSession(where, options, kinds, enable_fallback=0)  # noqa: E731
         session = provider.opened(make)
         has_text = any(value.type == _TEXT for value in session.get_inputs())
-        return (TextRankSession if has_text else RankSession)(session, provider)
+        return (TextRankSession if has_text else RankSession)(session, provider, graphs=graphs)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         place = "a graph" if isinstance(model, bytes) else model
         raise UserError(f"{place}: {provider.told(error)}") from None

@@ -100,6 +100,20 @@ def test_outputs_of_a_run_are_not_the_next_ones(provider: Provider, tmp_path: Pa
         np.testing.assert_array_equal(found["one"], [1, 1])
 
 
+def test_values_decide_the_size_of_an_output(provider: Provider, tmp_path: Path) -> None:
+    """Also where the session is not fed anew: a model may draw them."""
+    node = helper.make_node("NonZero", ["x"], ["y"])
+    ends = [value_info("x", "float32", [3])], [value_info("y", "int64", [1, "found"])]
+    onnx.save(model_of([node], *ends), tmp_path / "m.onnx")
+    session = one_device_session(tmp_path / "m.onnx", provider)
+    x = provider.zeros((3,), np.dtype(np.float32))
+    session.read("x", x)
+    for values in ([0, 0, 0], [1, 0, 2], [0, 3, 0]):
+        x.put(np.array(values, np.float32))
+        session.run()
+        np.testing.assert_array_equal(session.fetch()["y"], np.nonzero(values))
+
+
 def test_arrays_stay_where_they_are(provider: Provider, tmp_path: Path) -> None:
     session = opened(tmp_path, provider)
     x = provider.zeros((2,), np.dtype(np.float32))
@@ -133,7 +147,7 @@ def test_inputs_that_are_elsewhere_are_bound_before_each_run(device: StandInProv
     fake = SimpleNamespace(
         io_binding=lambda: binding,
         get_inputs=lambda: [SimpleNamespace(name=name) for name in PLACES],
-        get_outputs=lambda: [SimpleNamespace(name="y", type="tensor(float)")],
+        get_outputs=lambda: [SimpleNamespace(name="y", type="tensor(float)", shape=[2])],
         get_input_memory_infos=lambda: [SimpleNamespace(name=name) for name in PLACES.values()],
         run_with_iobinding=lambda _: None,
     )
