@@ -66,7 +66,7 @@ class Processes:
     def start(self, count: int, log: Path, *, talking: bool = False) -> None:
         """Start all ``count`` ranks of a job, whose output is added to ``log``.
 
-        Where they are ``talking``, ``channels`` has a connection to each.
+        Where they are ``talking``, ``channels`` has a connection to each, open while it is used.
         """
         self.count = count
         with ExitStack() as stack, log.open("ab") as file:
@@ -170,8 +170,6 @@ class Processes:
         trace: TracebackType | None,
     ) -> None:
         """End all processes; they and the folder are gone afterwards."""
-        for channel in self.channels:
-            channel.close()
         assert self._guardian.stdin is not None
         self._guardian.stdin.close()
         if self.lost_guardian() or not self._guardian_ends():

@@ -10,8 +10,8 @@ import math
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from itertools import count
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from tensoropt.runtime.pool.places import Place, Shape, array_at
 from tensoropt.runtime.support.arena import Arena
 from tensoropt.runtime.support.dtypes import Array, name_of
+from tensoropt.runtime.support.messages import Message
 
 __all__ = ["Blocks", "Room", "Wanted"]
 
@@ -90,11 +91,18 @@ class Blocks:
             return dict(room.arrays)
         return {name: array.copy() for name, array in room.arrays.items()}
 
-    def gone(self) -> list[int]:
-        """Return the numbers of blocks that are no more, each once."""
+    def news(self, rooms: Iterable[Room], told: set[int]) -> Message:
+        """Return what ranks need to hear with a request that names these rooms.
+
+        Of blocks they were ``told`` of some, by number, which is brought up to date.
+        """
+        places = [place for room in rooms for place in room.places.values()]
+        new = {place.number: place.block for place in places if place.number not in told}
         with self._lock:
             gone, self._gone = self._gone, []
-        return gone
+        told.update(new)
+        told.difference_update(gone)
+        return {"blocks": {number: asdict(block) for number, block in new.items()}, "gone": gone}
 
     def _taken(self, size: int) -> tuple[_Numbered, Array]:
         with self._lock:

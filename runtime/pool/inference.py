@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tensoropt.runtime.device.provider import PlacedArray
 from tensoropt.runtime.pool.programs import Part, Rank, Reply, Request
 from tensoropt.runtime.session.opening import opened_session
+from tensoropt.runtime.session.ranks import slowest_s
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 
@@ -21,15 +22,17 @@ def open_program(rank: Rank) -> Inference:
 class Inference:
     """Runs a rank's session on its slices of whole inputs.
 
-    A request's message has ``outputs``, the names of those that are wanted.
+    A request's message has ``outputs``, the names of those that are wanted. Or it has ``steps``:
+    that many on the inputs of the last run are timed, the slowest rank's time of each.
     """
 
     def __init__(self, rank: Rank) -> None:
         session, _, error = opened_session(rank.job, rank.plan, rank.comm, rank.provider)
         if session is None:
             raise UserError(error or "")
-        self._session, self._provider, self._rank = session, rank.provider, rank.comm.rank
-        self._is_on_host = rank.provider.name == "cpu"
+        self._session, self._provider, self._comm = session, rank.provider, rank.comm
+        self._rank = rank.comm.rank
+        self._is_on_host, self._has_graphs = rank.provider.name == "cpu", rank.job.cuda_graphs
         self._inputs = {tensor.name: tensor for tensor in rank.plan.inputs}
         self._outputs = {tensor.name: tensor for tensor in rank.plan.outputs}
         self._bound: dict[str, PlacedArray] = {}
@@ -37,21 +40,29 @@ class Inference:
         self._gives = {t.name for t in rank.plan.outputs if self._rank in t.layout.sources()}
 
     def answer(self, request: Request) -> Reply:
+        if "steps" in request.message:
+            return self._timed(request.message["steps"])
         for name, array in request.arrays.items():
             self._feed(name, self._inputs[name].layout.part_of(array, self._rank))
         places = {
             name: self._outputs[name].layout.part_of(whole, self._rank)
             for name, whole in request.room.items()
-            if name in self._gives
         }
         self._bind(places)
         self._session.run()
-        for name, place in places.items():
-            if not self._is_shared(place):
-                self._own[name].give(place)
+        for name in self._gives & places.keys():
+            if not self._is_shared(places[name]):
+                self._own[name].give(places[name])
         rest = [name for name in request.message["outputs"] if name not in request.room]
         parts = self._session.results(rest) if rest else ()
         return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
+
+    def _timed(self, steps: int) -> Reply:
+        if not self._bound:
+            raise UserError("nothing has run yet, expected a run before its steps are timed")
+        self._bind({})  # the last outputs are the caller's
+        times = [slowest_s(self._comm, self._session.run) for _ in range(steps)]
+        return Reply({"times_s": times})
 
     def _feed(self, name: str, part: Array) -> None:
         """Let the session read its part."""
@@ -66,12 +77,18 @@ class Inference:
             array.put(part)
 
     def _bind(self, places: Mapping[str, Array]) -> None:
-        """Let the session write outputs; those of the last time it must not write there again."""
-        for name in self._outputs.keys() & self._bound.keys() - places.keys():
+        """Let the session write outputs, also those that stay here: where one has another size than
+        is expected, all ranks fail alike.
+
+        Outputs of the last time it must not write again: they are the caller's. A CUDA graph writes
+        to memory of the rank's own, and always there.
+        """
+        stale = self._outputs.keys() & self._bound.keys() - places.keys()
+        for name in () if self._has_graphs else stale:
             del self._bound[name]
             self._session.allocate(name)
         for name, place in places.items():
-            array = self._placed(name, place)
+            array = self._placed(name, place) if name in self._gives else self._beside(name, place)
             if not _is_same(self._bound.get(name), array):
                 self._bound[name] = array
                 self._session.write(name, array)
@@ -80,6 +97,10 @@ class Inference:
         """Return what the session has in the place of a part: that itself, or memory beside it."""
         if self._is_shared(part):
             return self._provider.place(part)
+        return self._beside(name, part)
+
+    def _beside(self, name: str, part: Array) -> PlacedArray:
+        """Return memory of this rank that is used again where shape and type are the same."""
         array = self._own.get(name)
         if array is None or (array.shape, array.dtype) != (part.shape, part.dtype):
             array = self._own[name] = self._provider.empty(part.shape, part.dtype)

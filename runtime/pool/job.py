@@ -8,7 +8,10 @@ from typing import Any
 
 from tensoropt.runtime.support.job import Launched
 
-__all__ = ["PoolJob"]
+__all__ = ["AT_ONCE", "PoolJob"]
+
+AT_ONCE = 2
+"""Requests that are under way at a time: ranks find the next one there when they are done."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ __all__ = [
     "Place",
     "Shape",
     "array_at",
-    "blocks_of",
     "packed_texts",
     "unpacked_texts",
 ]
@@ -75,11 +74,6 @@ class MappedBlocks:
 
 def _bytes_of(memory: mmap.mmap) -> Array:
     return np.frombuffer(memory, np.uint8)
-
-
-def blocks_of(places: list[Place]) -> dict[str, Message]:
-    """Return what `MappedBlocks.update` takes."""
-    return {str(place.number): asdict(place.block) for place in places}
 
 
 def packed_texts(array: Array) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -12,13 +13,13 @@ import numpy as np
 from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.launch.launcher import ranks_present
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.pool.blocks import Blocks, Room, Wanted
+from tensoropt.runtime.pool.blocks import Blocks, Wanted
 from tensoropt.runtime.pool.job import PoolJob
-from tensoropt.runtime.pool.places import blocks_of, packed_texts, unpacked_texts
+from tensoropt.runtime.pool.places import packed_texts, unpacked_texts
 from tensoropt.runtime.pool.ranks import Ranks
 from tensoropt.runtime.session.session import check_custom_ops
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 
 __all__ = ["Pool", "start"]
@@ -49,7 +50,6 @@ class Pool:
         self._lock = threading.RLock()
         self._blocks = Blocks()
         self._ranks: Ranks | None = Ranks(job, plan.ranks)
-        self._why_ended = ""
 
     def __enter__(self) -> Pool:
         return self
@@ -75,9 +75,9 @@ class Pool:
         return () if ranks is None else ranks.pids
 
     def close(self) -> None:
-        """End the ranks, after the request that they are at; again is no error."""
+        """End the ranks, after what they are at; again is no error."""
         with self._lock:
-            ranks, self._ranks, self._why_ended = self._ranks, None, ""
+            ranks, self._ranks = self._ranks, None
             if ranks is not None:
                 ranks.end()
 
@@ -108,11 +108,11 @@ class Pool:
             "arrays": {name: place.facts() for name, place in staged.places.items()},
             "room": {name: place.facts() for name, place in answer.places.items()},
             "texts": texts,
-            **self._told(staged, answer),
         }
-        with self._lock:
-            answers = self._ask(asked)
-            parts = self._parts(answers)
+        ranks = self._running()
+        with ranks.slot():
+            answers = ranks.ask(asked, partial(self._blocks.news, (staged, answer)))
+            parts = self._parts(ranks, answers)
         found: Message = answers[0]["message"]
         return found, {**self._blocks.given(answer), **parts}
 
@@ -120,34 +120,13 @@ class Pool:
         """Return arrays that ranks read where they lie, whose values are not set."""
         return dict(self._blocks.room(wanted).arrays)
 
-    def _told(self, *rooms: Room) -> Message:
-        """Return what ranks need to know of memory with a request."""
-        places = [place for room in rooms for place in room.places.values()]
-        return {"blocks": blocks_of(places), "gone": self._blocks.gone()}
+    def _running(self) -> Ranks:
+        ranks = self._ranks
+        if ranks is None:
+            raise UserError(f"{self._plan.folder}: the session is closed")
+        return ranks
 
-    def _ask(self, message: Message) -> list[Message]:
-        if self._ranks is None:
-            raise (
-                RankFailedError(self._why_ended)
-                if self._why_ended
-                else UserError(f"{self._plan.folder}: the session is closed")
-            )
-        try:
-            return self._ranks.ask(message)
-        except RankFailedError as error:
-            self._forget(str(error))
-            raise
-        except UserError:
-            raise
-        except BaseException:  # an interrupt: nobody will be there for the answers
-            self._ranks.kill()
-            self._forget("the ranks were ended while they were at work")
-            raise
-
-    def _forget(self, why: str) -> None:
-        self._ranks, self._why_ended = None, why
-
-    def _parts(self, answers: Sequence[Message]) -> dict[str, Array]:
+    def _parts(self, ranks: Ranks, answers: Sequence[Message]) -> dict[str, Array]:
         """Return the arrays of which only the ranks knew what they are."""
         texts = _joined_texts(answers)
         wanted = _wanted(answers)
@@ -155,7 +134,8 @@ class Pool:
             return texts
         room = self._blocks.room(wanted)
         places = {name: place.facts() for name, place in room.places.items()}
-        self._ask({"put": places, **self._told(room)})
+        asked = {"put": places, "of": answers[0]["number"]}
+        ranks.ask(asked, partial(self._blocks.news, (room,)))
         return {**texts, **self._blocks.given(room)}
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 
 from tensoropt.runtime.launch.launcher import handed_over
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
-from tensoropt.runtime.pool.job import PoolJob
+from tensoropt.runtime.pool.job import AT_ONCE, PoolJob
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message, receive
 
@@ -26,7 +28,7 @@ _LEAVE_S = 2.0  # for ranks to end in order
 
 
 class Ranks:
-    """Running ranks, until `end` is called or this is dropped; one caller at a time.
+    """Running ranks, until `end` is called or this is dropped; from any thread.
 
     They are ready when this is made. Raises `UserError` where they do not get so.
     """
@@ -34,14 +36,20 @@ class Ranks:
     def __init__(self, job: PoolJob, count: int) -> None:
         self._timeout_s = job.timeout_s
         self._processes = Processes()
-        ended = threading.Event()
-        self.end = weakref.finalize(self, _end, self._processes, ended, os.getpid())
+        self._slots = threading.Semaphore(AT_ONCE)
+        self._sending, self._failing = threading.Lock(), threading.Lock()
+        self._turns = threading.Condition()
+        self._sent = self._answered = 0
+        self._told: set[int] = set()
+        self._why: str | None = None
+        over = threading.Event()
+        self._end = weakref.finalize(self, _end, self._processes, over, os.getpid())
         try:
             handed_over(job, self._processes.folder)
-            _start(self._processes, count, ended)
+            _start(self._processes, count, over)
             self._refuse(self._answers())
         except BaseException:
-            self.end()
+            self.kill("they did not get ready")
             raise
 
     @property
@@ -51,62 +59,115 @@ class Ranks:
         return tuple(ranks[rank].pid for rank in sorted(ranks))
 
     def is_alive(self) -> bool:
-        """Say whether no rank has ended; from any thread."""
-        with suppress(OSError):  # ended meanwhile
-            return self.end.alive and not any(map(_is_hung_up, self._processes.channels))
-        return False
+        """Say whether no rank has ended."""
+        return self._end.alive and not any(map(_is_hung_up, self._processes.channels))
 
-    def ask(self, message: Message) -> list[Message]:
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Return a context for what belongs to one request: there are few at a time."""
+        with self._slots:
+            yield
+
+    def ask(self, message: Message, news: Callable[[set[int]], Message]) -> list[Message]:
         """Send a message to all ranks and return their answers.
 
-        Raises `UserError` where all ranks failed alike, and may be asked again, or else
-        `RankFailedError`; then none is left.
+        ``news`` gives more of the message, when its turn has come, and takes the numbers of all
+        blocks that ranks were told of. Raises `UserError` where all ranks failed alike, and may be
+        asked again, or else `RankFailedError`; then none is left.
         """
-        text = json.dumps(message).encode()
         try:
-            for channel in self._processes.channels:
-                channel.send_bytes(text)
-        except OSError:
-            raise self._failed() from None
-        return self._refuse(self._answers())
+            number = self._send(message, news)
+            with self._turn(number):
+                answers = self._answers()
+            return self._refuse(answers)
+        except UserError:
+            raise
+        except BaseException:  # an interrupt: nobody will be there for the answers
+            self.kill("the ranks were ended while they were at work")
+            raise
+
+    def end(self) -> None:
+        """End the ranks in order, after what they are at."""
+        for _ in range(AT_ONCE):
+            self._slots.acquire()
+        self._end()
+
+    def kill(self, why: str) -> None:
+        """End the ranks at once, whatever they are at; requests fail, and say ``why``."""
+        with self._failing:
+            self._kill(why)
+
+    def _kill(self, why: str) -> None:
+        if found := self._end.detach():
+            processes, over, owner = found[2]
+            _end(processes, over, owner, patience_s=0.0)
+        with self._turns:
+            self._why = self._why or why
+            self._turns.notify_all()
+
+    def _send(self, message: Message, news: Callable[[set[int]], Message]) -> int:
+        """Send a message and return its number: answers come in the same order."""
+        with self._sending:
+            number = self._sent
+            text = json.dumps({**message, **news(self._told), "number": number}).encode()
+            try:
+                for channel in self._processes.channels:
+                    channel.send_bytes(text)
+            except OSError:
+                raise self._failed() from None
+            self._sent += 1
+            return number
+
+    @contextmanager
+    def _turn(self, number: int) -> Iterator[None]:
+        """Wait until the answers before these were received."""
+        with self._turns:
+            self._turns.wait_for(lambda: self._answered == number or self._why is not None)
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._answered += 1
+                self._turns.notify_all()
 
     def _answers(self) -> list[Message]:
-        """Return an answer of each rank. Raises `RankFailedError`."""
-        answers: dict[int, Message] = {}
-        waiting = dict(enumerate(self._processes.channels))
+        """Return the next answer of each rank. Raises `RankFailedError`."""
+        channels = self._processes.channels
+        poll, ranks = select.poll(), {}
+        for rank, channel in enumerate(channels):
+            poll.register(channel, select.POLLIN)
+            ranks[channel.fileno()] = rank
         begin = time.monotonic()
         end = None if self._timeout_s is None else begin + self._timeout_s
-        while waiting:
-            for rank in self._ready(waiting, answers, end):
-                answers[rank] = self._received(waiting.pop(rank))
+        answers: dict[int, Message] = {}
+        while len(answers) < len(channels):
+            left_ms = None if end is None else max(end - time.monotonic(), 0.0) * 1000
+            ready = poll.poll(left_ms)
+            if not ready:
+                raise self._failed(self._why_late(answers))
+            for descriptor, _ in ready:
+                rank = ranks[descriptor]
+                poll.unregister(descriptor)
+                answers[rank] = self._received(channels[rank])
                 if "error" in answers[rank]:
                     soon = 2 * time.monotonic() - begin + _ALIKE_S
                     end = soon if end is None else min(end, soon)
-        return [answers[rank] for rank in range(len(answers))]
-
-    def _ready(
-        self, waiting: dict[int, Connection], answers: dict[int, Message], end: float | None
-    ) -> list[int]:
-        """Return which of the ranks that are waited for have answered, at least one."""
-        left = None if end is None else max(end - time.monotonic(), 0.0)
-        ready = wait(waiting.values(), left)
-        if not ready:
-            raise self._ended(self._why_late(waiting, answers))
-        return [rank for rank, channel in waiting.items() if channel in ready]
-
-    def _why_late(self, waiting: dict[int, Connection], answers: dict[int, Message]) -> str:
-        count = len(self._processes.channels)
-        for rank, answer in answers.items():
-            if "error" in answer:
-                return f"rank {rank} of {count}: {answer['error']}"
-        late = f"rank{'s' if len(waiting) > 1 else ''} {', '.join(map(str, waiting))} of {count}"
-        return f"no answer within {self._timeout_s:g} s from {late}"
+        return [answers[rank] for rank in range(len(channels))]
 
     def _received(self, channel: Connection) -> Message:
         try:
             return receive(channel)
         except (EOFError, OSError):
             raise self._failed() from None
+
+    def _why_late(self, answers: dict[int, Message]) -> str:
+        count = len(self._processes.channels)
+        for rank, answer in answers.items():
+            if "error" in answer:
+                return f"rank {rank} of {count}: {answer['error']}"
+        late = [str(rank) for rank in range(count) if rank not in answers]
+        which = f"rank{'s' if len(late) > 1 else ''} {', '.join(late)} of {count}"
+        return f"no answer within {self._timeout_s:g} s from {which}"
 
     def _refuse(self, answers: list[Message]) -> list[Message]:
         """Return answers unless some are errors: of all ranks at one place, or else they end."""
@@ -116,21 +177,15 @@ class Ranks:
         rank, first = errors[0]
         if len({answer["collectives"] for answer in answers}) == 1:
             raise UserError(first["error"])
-        raise self._ended(f"rank {rank} of {len(answers)}: {first['error']}")
+        raise self._failed(f"rank {rank} of {len(answers)}: {first['error']}")
 
-    def _failed(self) -> RankFailedError:
-        """End all ranks, one of which has; returns why it did."""
-        return self._ended(reason(self._processes, self._processes.folder / "log"))
-
-    def _ended(self, why: str) -> RankFailedError:
-        self.kill()
-        return RankFailedError(why)
-
-    def kill(self) -> None:
-        """End the ranks at once, whatever they are at."""
-        if found := self.end.detach():
-            processes, ended, owner = found[2]
-            _end(processes, ended, owner, patience_s=0.0)
+    def _failed(self, why: str | None = None) -> RankFailedError:
+        """End all ranks; returns what was wrong first: ``why``, or what a rank that ended says."""
+        with self._failing:
+            if self._why is None:
+                log = self._processes.folder / "log"
+                self._kill(why or reason(self._processes, log))
+            return RankFailedError(self._why)
 
 
 def _is_hung_up(channel: Connection) -> bool:
@@ -139,7 +194,7 @@ def _is_hung_up(channel: Connection) -> bool:
     return bool(poll.poll(0))
 
 
-def _start(processes: Processes, count: int, ended: threading.Event) -> None:
+def _start(processes: Processes, count: int, over: threading.Event) -> None:
     """Start the ranks from a thread that stays: the system kills them when that one ends."""
     started: Future[None] = Future()
 
@@ -149,20 +204,24 @@ def _start(processes: Processes, count: int, ended: threading.Event) -> None:
             started.set_result(None)
         except BaseException as error:
             started.set_exception(error)
-        ended.wait()
+        over.wait()
 
     threading.Thread(target=stay, name="tensoropt-ranks", daemon=True).start()
     started.result()
 
 
 def _end(
-    processes: Processes, ended: threading.Event, owner: int, patience_s: float = _LEAVE_S
+    processes: Processes, over: threading.Event, owner: int, patience_s: float = _LEAVE_S
 ) -> None:
-    """End the ranks, in order where they can; a child that was forked from their owner does not."""
+    """End the ranks, in order where they can; a child that was forked from their owner does not.
+
+    Channels are not closed here, as others may read there: they are when nobody has them any more.
+    """
     if os.getpid() != owner:
         return
     for channel in processes.channels:
-        channel.close()
+        with suppress(OSError), socket.socket(fileno=os.dup(channel.fileno())) as end:
+            end.shutdown(socket.SHUT_WR)
     processes.wait(patience_s)
     processes.__exit__(None, None, None)
-    ended.set()
+    over.set()

@@ -12,10 +12,9 @@ from tensoropt.runtime.launch.link import channel_to_launcher
 from tensoropt.runtime.launch.oversight import collectives_of
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.pool.job import PoolJob
+from tensoropt.runtime.pool.job import AT_ONCE, PoolJob
 from tensoropt.runtime.pool.places import MappedBlocks, packed_texts, unpacked_texts
 from tensoropt.runtime.pool.programs import Part, Program, Rank, Request, opener_of
-from tensoropt.runtime.session.ranks import made_on_all
 from tensoropt.runtime.session.session import use_custom_ops
 from tensoropt.runtime.support.dtypes import name_of
 from tensoropt.runtime.support.errors import UserError
@@ -30,10 +29,11 @@ __all__ = ["serve"]
 def serve(job: PoolJob, comm: MPI.Comm) -> None:
     """Make the program of a job on all ranks, and answer until whoever asks is gone."""
     use_custom_ops(job.custom_ops)
-    program, error = made_on_all(comm, lambda: _opened(job, comm))
     with channel_to_launcher() as channel, suppress(EOFError):
-        if program is None:
-            send(channel, _error(error or "", 0))
+        try:
+            program = _opened(job, comm)
+        except UserError as error:
+            send(channel, _error(str(error), 0))
             return
         send(channel, {})
         _Server(program, channel, comm.rank, can_go_on=job.provider == "cpu").run()
@@ -53,15 +53,14 @@ class _Server:
         self._program, self._channel, self._rank = program, channel, rank
         self._can_go_on = can_go_on
         self._blocks = MappedBlocks()
-        self._parts: Mapping[str, Part] = {}
+        self._parts: dict[int, Mapping[str, Part]] = {}  # by the number of their request
 
     def run(self) -> None:
         """Answer until the channel is closed. Raises EOFError then, `UserError` on a failure."""
         while True:
             asked = receive(self._channel)
             self._blocks.update(asked["blocks"], asked["gone"])
-            answer = self._put(asked["put"]) if "put" in asked else self._answer(asked)
-            send(self._channel, answer)
+            send(self._channel, self._put(asked) if "put" in asked else self._answer(asked))
 
     def _answer(self, asked: Message) -> Message:
         before = collectives_of(library.where())
@@ -71,14 +70,23 @@ class _Server:
             if not self._can_go_on:  # what is wrong with a device stays wrong
                 raise
             return _error(str(error), collectives_of(library.where()) - before)
-        self._parts = {n: p for n, p in reply.parts.items() if not p.array.dtype.hasobject}
-        texts = {n: p for n, p in reply.parts.items() if n not in self._parts}
+        parts = {n: part for n, part in reply.parts.items() if not part.array.dtype.hasobject}
+        texts = {n: part for n, part in reply.parts.items() if n not in parts}
+        if parts:
+            self._keep(asked["number"], parts)
         return {
+            "number": asked["number"],
             "message": reply.message,
-            "parts": {name: _whole(part) for name, part in self._parts.items()},
-            "texts": {n: self._text(p) for n, p in texts.items() if self._is_source(p)},
+            "parts": {name: _whole(part) for name, part in parts.items()},
+            "texts": {n: self._text(part) for n, part in texts.items() if self._is_source(part)},
             "collectives": collectives_of(library.where()) - before,
         }
+
+    def _keep(self, number: int, parts: Mapping[str, Part]) -> None:
+        """Keep parts until they are asked for, or it is clear that they never are."""
+        self._parts[number] = parts
+        while len(self._parts) > AT_ONCE:
+            del self._parts[min(self._parts)]
 
     def _request(self, asked: Message) -> Request:
         arrays = self._blocks.arrays(asked["arrays"], writable=False)
@@ -86,13 +94,12 @@ class _Server:
         room = self._blocks.arrays(asked["room"], writable=True)
         return Request(asked["message"], {**arrays, **texts}, room)
 
-    def _put(self, places: Mapping[str, list[Any]]) -> Message:
-        """Write this rank's parts of the last answer where the whole arrays are to be."""
-        for name, whole in self._blocks.arrays(places, writable=True).items():
-            part = self._parts[name]
-            if self._is_source(part):
-                part.layout.part_of(whole, self._rank)[...] = part.array
-        self._parts = {}
+    def _put(self, asked: Message) -> Message:
+        """Write this rank's parts of an answer where the whole arrays are to be."""
+        parts = self._parts.pop(asked["of"])
+        for name, whole in self._blocks.arrays(asked["put"], writable=True).items():
+            if self._is_source(parts[name]):
+                parts[name].layout.part_of(whole, self._rank)[...] = parts[name].array
         return {}
 
     def _text(self, part: Part) -> list[Any]:

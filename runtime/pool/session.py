@@ -23,7 +23,7 @@ from tensoropt.runtime.session.inputs import (
     match_shapes,
 )
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of
-from tensoropt.runtime.support.errors import UserError, did_you_mean
+from tensoropt.runtime.support.errors import RankFailedError, UserError, did_you_mean
 
 __all__ = ["Session"]
 
@@ -33,7 +33,8 @@ class Session:
 
     ``threads`` are those of each rank: None divides the machine's cores. ``dims`` sets symbolic
     dimensions for all runs; others may differ from run to run. ``provider`` is "cpu" or "cuda",
-    where ``share_gpus`` allows more ranks than GPUs and ``cuda_graphs`` asks for CUDA graphs.
+    where ``share_gpus`` allows more ranks than GPUs and ``cuda_graphs`` asks for CUDA graphs, with
+    which all runs have the sizes of the first.
     ``custom_ops`` are libraries of operators. Starting and each run fail after ``timeout_s``.
 
     Any thread may call it: runs queue. Raises `UserError` where the plan cannot be run.
@@ -52,7 +53,7 @@ class Session:
         timeout_s: float | None = None,
     ) -> None:
         self.plan = _inference_plan(plan)
-        self._dims = dict(dims or {})
+        self._dims, self._has_graphs, self._is_sized = dict(dims or {}), cuda_graphs, True
         self._inputs = {tensor.name: tensor for tensor in self.plan.inputs}
         self._outputs = {tensor.name: tensor for tensor in self.plan.outputs}
         self._pool: Pool = start(
@@ -110,9 +111,38 @@ class Session:
         """
         arrays, dims = self._checked(inputs)
         names = self._wanted(outputs)
-        room = {name: sizes for name in names if (sizes := _sizes(self._outputs[name], dims))}
-        _, found = self._pool.call({"outputs": names}, arrays, room)
+        if self._has_graphs:  # what was captured goes on as it was: the same sizes, all outputs
+            self._dims = dims
+        asked = list(self._outputs) if self._has_graphs else names
+        room = {name: sizes for name in asked if (sizes := _sizes(self._outputs[name], dims))}
+        found = self._run(asked, arrays, room if self._is_sized else {})
         return {name: found[name] for name in names}
+
+    def _run(
+        self, names: list[str], arrays: Mapping[str, Array], room: Mapping[str, Wanted]
+    ) -> Mapping[str, Array]:
+        """Run once; where that fails, once more without counting on the sizes of outputs.
+
+        A model that draws numbers may give an output of other sizes than the plan says.
+        """
+        try:
+            return self._pool.call({"outputs": names}, arrays, room)[1]
+        except RankFailedError:
+            raise
+        except UserError:
+            if not room:
+                raise
+        found = self._pool.call({"outputs": names}, arrays)[1]
+        self._is_sized = False
+        return found
+
+    def step_times_s(self, runs: int) -> list[float]:
+        """Return what steps take on the ranks alone, in seconds: the slowest rank's time of each.
+
+        The inputs are those of the last run.
+        """
+        message, _ = self._pool.call({"steps": runs})
+        return list(message["times_s"])
 
     def empty(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
         """Return arrays for inputs, by name and shape, in memory that the ranks share.

@@ -195,11 +195,11 @@ def test_a_rank_fails_alone(perceptron: Perceptron, tmp_path: Path) -> None:
     fed = {"x": np.ones(2, np.float32)}
     with Session(plan, threads=1, timeout_s=LIMIT_S) as session:
         pids = session.pids
-        with pytest.raises(RankFailedError, match=r"^rank 1 of 2: .*'fold'"):
+        with pytest.raises(RankFailedError, match=r"^rank 1 of 2: "):
             session.run(fed)
         assert not session.is_alive
         assert not any(is_there(pid) for pid in pids)
-        with pytest.raises(RankFailedError, match=r"^rank 1 of 2: .*'fold'"):
+        with pytest.raises(RankFailedError, match=r"^rank 1 of 2: "):
             session.run(fed)
 
 
@@ -273,6 +273,18 @@ def test_strings(perceptron: Perceptron, tmp_path: Path) -> None:
             np.testing.assert_array_equal(out["y"], x)
 
 
+def test_an_output_is_larger_than_the_plan_says(perceptron: Perceptron, tmp_path: Path) -> None:
+    """The model called its size by the name of another: only a run tells."""
+    node = helper.make_node("Concat", ["x", "x"], ["y"], axis=0)
+    graph = model_of([node], [value_info("x", "float32", None)], [value_info("y", "float32", None)])
+    ends = [tensor("x", ["n"], ["R"])], [tensor("y", ["n"], ["R"])]
+    plan = write_plan(tmp_path / "larger", perceptron.model, (1,), [graph], *ends)
+    with Session(plan, threads=1) as session:
+        for size in (2, 3):
+            x = np.arange(size, dtype=np.float32)
+            np.testing.assert_array_equal(session.run({"x": x})["y"], [*x, *x])
+
+
 def test_plans_that_no_session_runs(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="nowhere: expected a plan directory"):
         Session("nowhere")
@@ -295,5 +307,5 @@ def test_an_output_of_partial_sums(plan: Path) -> None:
 def test_ranks_that_do_not_get_ready(plan: Path) -> None:
     (plan / "rank1.onnx").write_bytes(b"no graph")
     edit(plan, lambda content: content["files"].update({"rank1.onnx": sha256(plan / "rank1.onnx")}))
-    with pytest.raises(UserError, match=r"rank 1: .*rank1.onnx: "):
+    with pytest.raises(UserError, match=r"^rank 1: .*rank1.onnx: "):
         Session(plan)
