@@ -48,7 +48,7 @@ def ask(
 ) -> Request:
     """Return the request of the values given, as :class:`Request` has them, but for ``None``.
 
-    Of ``pins`` a path is that of a file with pins. ``compared`` are searches in place of one.
+    Of ``pins`` a path is that of a file with pins, or of a model with annotations. ``compared`` are searches in place of one.
     Raises :class:`UserError` before anything is searched.
     """
     searches = compared or [_or(search, "ft")]
@@ -60,10 +60,14 @@ def ask(
     )
     given |= dict(search_time=search_time, pick=pick, objective=objective)
     texts = [pin for pin in pins if isinstance(pin, str)]
-    files = [pin for pin in pins if isinstance(pin, Path)]
-    given |= dict(pin=texts or None, forbid=forbid or None, pins=files or None)
+    every = [pin for pin in pins if isinstance(pin, Path)]
+    files = [path for path in every if path.suffix != ".onnx"]
+    annotated = next(iter(_annotated(every)), None)
+    given |= dict(pin=texts or None, forbid=forbid or None, pins=every or None)
     plan = None if strategies is None else _given_plan(Path(strategies), given)
     pinned, forbidden = _pins(texts, files, forbid)
+    if annotated is not None:
+        devices, mesh_text = _annotated_mesh(annotated, devices, mesh_text)
     request = Request(
         devices=DEFAULT_DEVICES if plan else _devices(devices, mesh_text, objective),
         mesh=mesh_name(plan["mesh"]["shape"]) if plan else mesh_text,
@@ -79,6 +83,7 @@ def ask(
         pins=pinned,
         forbid=forbidden,
         model=None if model is None else str(model),
+        annotations=None if annotated is None else str(annotated),
     )
     # what they refuse, they refuse now
     _ = request.description, request.memory_bytes, request.read_pins
@@ -99,6 +104,28 @@ def _pins(
         more, less = read_pins_file(path)
         pinned, forbidden = pinned + more, forbidden + less
     return pinned, forbidden
+
+
+def _annotated(files: Sequence[Path]) -> list[Path]:
+    """Return the annotated model among the files with pins, if there is one."""
+    models = [path for path in files if path.suffix == ".onnx"]
+    if len(models) > 1:
+        raise UserError(f"--pins {models[1]}: expected one annotated model, got: {len(models)}")
+    return models
+
+
+def _annotated_mesh(
+    annotated: Path, devices: int | str | None, mesh: str | None
+) -> tuple[int | str | None, str]:
+    """Return the devices and the mesh that annotations are about; refuse others."""
+    from tensoropt.compiler.importer.annotations import read_annotations
+
+    own = read_annotations(annotated).mesh
+    agrees = devices is None or str(devices) == str(own.size)
+    if not agrees or (mesh is not None and parse_mesh(mesh) != own):
+        asked = mesh or f"{devices} devices"
+        raise UserError(f"--pins {annotated}: is about mesh {own}, expected that, got: {asked}")
+    return devices, str(own)
 
 
 def _given_plan(path: Path, given: Mapping[str, object]) -> Mapping[str, Any]:

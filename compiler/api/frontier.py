@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tensoropt.compiler.api.program import Found, Program, Say
 from tensoropt.compiler.api.waiting import said_to
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tensoropt.compiler.report.explanation import Explanation
     from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+    from tensoropt.dialects.mlir import ir
     from tensoropt.passes.search_strategies import SearchReport
 
 __all__ = ["Frontier", "Interrupted", "Point", "found_so_far"]
@@ -126,6 +127,32 @@ class Point:
         check_replaceable(directory)
         whole = self._whole
         whole.program.compile(whole.take(self.found), directory, say)
+
+    def annotate(self, path: str | Path) -> tuple[int, int]:
+        """Write the model with the plan as ONNX's multi-device annotations.
+
+        Returns how many nodes have some, of how many. Raises :class:`UserError` for a plan that
+        they cannot say, and for a place where the weights would not be found.
+        """
+        from tensoropt.compiler.exporter.standard.annotations import (
+            check_annotatable,
+            write_annotated,
+        )
+
+        model, target = self._whole.program.source.weights_for(Path(path)), Path(path)
+        check_annotatable(model, target)
+        return write_annotated(self._settled(), model, target)
+
+    def dtensor(self) -> dict[str, Any]:
+        """Return the mesh and the placements of parameters, for PyTorch's DTensor."""
+        from tensoropt.compiler.exporter.standard.dtensor import dtensor_document
+
+        return dtensor_document(self._settled())
+
+    def _settled(self) -> ir.Module:
+        """Return the module with the strategies of the point, to be read alone."""
+        self._whole.settled = self._whole.take(self.found)
+        return self._whole.settled.module
 
 
 class Frontier(Sequence[Point]):

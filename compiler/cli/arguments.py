@@ -29,6 +29,7 @@ __all__ = [
 
 EMIT = ("import", "prepare", "train", "rules", "search", "reshard", "partition")
 OBJECTIVES = ("time", "memory", "devices", "profile")
+TARGETS = ("onnxruntime", "tensorrt")
 FORMATS = ("table", "json", "csv")
 
 _EPILOG = """\
@@ -103,6 +104,7 @@ def wants_planning(args: argparse.Namespace) -> bool:
     given = [getattr(args, name) for name in (*names, *more)]
     some = args.pareto or args.explain or args.with_leanest
     some = some or args.pin or args.forbid or args.pins
+    given += [args.annotations, args.dtensor, args.target]
     return bool(some) or any(flag is not None for flag in given)
 
 
@@ -135,6 +137,8 @@ def _add_general(parser: Parser) -> None:
         help="how operators may be split, those of other domains too")  # fmt: skip
     add("--check-rules", action="store_true",
         help="prove the rules that are not ours against ONNX Runtime")  # fmt: skip
+    add("--check-annotations", action="store_true",
+        help="say whether the multi-device annotations of a model are valid")  # fmt: skip
     add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
         help="with --check-rules, a library of the operators (repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
@@ -178,7 +182,8 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--forbid", action="append", default=[], metavar="WHAT=HOW",
         help="what a tensor or node may not be (repeatable)")  # fmt: skip
     add("--pins", action="append", default=[], type=Path, metavar="FILE",
-        help="pins of a .toml file (repeatable)")  # fmt: skip
+        help="pins of a .toml file, or of the annotations of an .onnx model "
+        "(repeatable)")  # fmt: skip
     add(
         "--search-time",
         metavar="S",
@@ -195,6 +200,12 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--progress", action="store_true",
         help="report progress on stderr even if that is no terminal")  # fmt: skip
     add("--format", metavar="FORM", help=f"form of the report: {', '.join(FORMATS)}")
+    add("--annotations", type=Path, metavar="FILE.onnx",
+        help="write the model with the plan as ONNX's multi-device annotations")  # fmt: skip
+    add("--dtensor", type=Path, metavar="FILE.json",
+        help="write the placements of parameters for PyTorch's DTensor")  # fmt: skip
+    add("--target", metavar="NAME",
+        help=f"what runs the graphs that -o writes: {', '.join(TARGETS)}")  # fmt: skip
     add("--plot", type=Path, metavar="FILE",
         help="draw what is printed, a frontier with all its points, into a .png or .svg "
         "file")  # fmt: skip

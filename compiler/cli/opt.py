@@ -32,6 +32,10 @@ def _run(args: argparse.Namespace) -> int:
         from tensoropt.compiler.cli.rules_mode import run_check_rules
 
         return run_check_rules(args)
+    if args.check_annotations:
+        from tensoropt.compiler.cli.standard import run_check_annotations
+
+        return run_check_annotations(args)
     if args.emit:
         from tensoropt.compiler.cli.emit_mode import run_emit
 
@@ -71,6 +75,8 @@ def _check_combination(args: argparse.Namespace) -> None:
         raise UserError("--custom-ops belongs to --check-rules, or to tensoropt-run")
     if args.check_rules and (planning or args.emit or args.pass_pipeline is not None):
         raise UserError("--check-rules plans nothing, expected no flags of planning or passes")
+    if args.check_annotations and (planning or args.emit or args.pass_pipeline is not None):
+        raise UserError("--check-annotations plans nothing, expected the model alone")
     if args.weights is not None:
         _check_weights(args)
     for flag in ("split_input_file", "verify_diagnostics"):

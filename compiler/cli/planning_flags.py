@@ -61,6 +61,9 @@ def compared(args: argparse.Namespace) -> list[str]:
         "pareto",
         "explain",
         "report",
+        "annotations",
+        "dtensor",
+        "target",
     ):
         if getattr(args, flag):
             name = "-o" if flag == "output" else f"--{flag}"
@@ -89,6 +92,9 @@ def _check_explained(args: argparse.Namespace) -> None:
 
 
 def _check_objective(args: argparse.Namespace) -> None:
+    for flag in ("annotations", "dtensor", "target"):
+        if args.objective == "profile" and getattr(args, flag) is not None:
+            raise UserError(f"--{flag} is about one plan, expected no --objective profile")
     if args.objective == "devices" and args.memory is None:
         raise UserError("--objective devices needs --memory SIZE, the memory of one device")
     if args.objective in ("devices", "profile") and args.mesh is not None:

@@ -18,6 +18,7 @@ from tensoropt.compiler.cli.guard import INTERRUPTED
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import compared, read_request, read_step
 from tensoropt.compiler.cli.profile_mode import run_profile
+from tensoropt.compiler.cli.standard import check_standard, write_standard
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.exporter.plan.writer import check_replaceable
 from tensoropt.compiler.report.comparison import (
@@ -70,6 +71,7 @@ def _check_places(args: argparse.Namespace) -> None:
         from tensoropt.compiler.report.html.report import check_report_path
 
         check_report_path(args.report)
+    check_standard(args)
     if args.output is not None:
         if not args.input.endswith(".onnx"):
             Source(Path(args.input), None, args.weights).weights_for(args.output)
@@ -149,6 +151,7 @@ class _Planning:
             _print_explanation(self.args, point)
         if self.args.pareto or not (self.args.explain or self.args.output is not None):
             _print_frontier(self.args, replace(whole, narrowed=not self.args.pareto))
+        self._tell(write_standard(self.args, point))
         if self.args.output is not None:
             point.write(self.args.output, self.say)
         self._tell(notes)

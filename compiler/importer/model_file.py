@@ -25,7 +25,7 @@ from tensoropt.compiler.protos.versions import MAX_OPSET
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["Model", "Parameter", "load_model"]
+__all__ = ["Model", "Parameter", "load_model", "normalise", "read_proto"]
 
 _DEFAULT_OPSET = 20  # of a model that uses none of its operators
 _LFS_POINTER = b"version https://git-lfs"
@@ -70,12 +70,12 @@ def load_model(
     standard operators are of ``TRAINING_OPSET`` or later, into which older ones are converted.
     Raises :class:`UserError` for a file that is not such a model.
     """
-    proto = _read(path)
+    proto = read_proto(path)
     _check_versions(path, proto)
     if proto.functions:
         proto = _inline(path, proto)
     for graph, _ in subgraphs(proto.graph):
-        _normalise(graph)
+        normalise(graph)
         densify(path, graph)
     name_dims(proto)
     bind_dims(path, proto, dims or {})
@@ -87,7 +87,7 @@ def load_model(
     if training:
         proto = converted(path, proto)
         for graph, _ in subgraphs(proto.graph):
-            _normalise(graph)
+            normalise(graph)
         check_graph(path, proto)
     model = Model(path, proto, declared=known)
     _prune_opsets(model)
@@ -95,7 +95,8 @@ def load_model(
     return model
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def read_proto(path: Path) -> onnx.ModelProto:
+    """Return what the file ``path`` holds, weights left out; raises UserError for no model."""
     if path.is_dir():
         raise UserError(f"{path}: is a directory, expected an ONNX model")
     if not path.is_file():
@@ -173,7 +174,7 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _normalise(graph: onnx.GraphProto) -> None:
+def normalise(graph: onnx.GraphProto) -> None:
     """Give every node a name of its own and the standard domain its short form."""
     for index, node in enumerate(graph.node):
         if node.domain == "ai.onnx":

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
-from tensoropt.compiler.layout.layout import Placement
+from tensoropt.compiler.layout.layout import PARTIAL_SUM, Placement
 from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.layout.rule_text import NamedRule, named
-from tensoropt.compiler.search.frontier.kinds import KINDS, REPLICATE, factors_of_kind
+from tensoropt.compiler.protos.signatures import signature_of
+from tensoropt.compiler.search.frontier.kinds import KINDS, PARTIAL, REPLICATE, factors_of_kind
 from tensoropt.compiler.search.frontier.pins import NODE, Pin
 from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.pins import Condition, Split, Tensor, Term
+from tensoropt.compiler.search.problem.pins import Condition, Partial, Split, Tensor, Term
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.topt import keys
 
 __all__ = ["Activations", "bind", "pinned", "unsplit_notes"]
+
+Layouts = Sequence[tuple[str, ...] | None]
+"""Of the operands or results of a node, as text; ``None`` for any."""
 
 Activations = Mapping[str, tuple[str, int]]
 """By the name of a tensor between nodes: the node that makes it, and which of its results."""
@@ -109,6 +114,9 @@ def _is_own_op(node: Node) -> bool:
 
 def _of_nodes(graph: Graph, pin: Pin) -> Iterator[tuple[int, Condition]]:
     ops = {node.name: index for index, node in enumerate(graph.nodes) if _is_own_op(node)}
+    if pin.signature is not None:
+        yield from _annotated(graph, pin, ops)
+        return
     names = pin.matches(ops)
     if not names:
         near = did_you_mean(pin.pattern, ops)
@@ -123,6 +131,33 @@ def _of_nodes(graph: Graph, pin: Pin) -> Iterator[tuple[int, Condition]]:
     if not found:
         raise _no_factor(graph, pin, indices)
     yield from found
+
+
+def _annotated(graph: Graph, pin: Pin, ops: Mapping[str, int]) -> Iterator[tuple[int, Condition]]:
+    """Yield what an annotation says of a node, if it is still there.
+
+    The operands of one that was changed are others: then only its results are as it says.
+    """
+    index = ops.get(pin.pattern)
+    if index is None:
+        return
+    node = graph.nodes[index]
+    operands, results = pin.layouts[: pin.operands], pin.layouts[pin.operands :]
+    if node.op is None or signature_of(node.op) != pin.signature:
+        operands = ()
+    terms, axes = [], None
+    sides: list[tuple[Literal["operand", "result"], Sequence[int | None], Layouts]] = [
+        ("operand", node.operands, operands),
+        ("result", node.results, results),
+    ]
+    for side, values, layouts in sides:
+        for number, (value, layout) in enumerate(zip(values, layouts, strict=False)):
+            if value is not None and layout is not None:
+                is_weight = side == "operand" and graph.is_weight(value)
+                own, axes = _tensor_terms(pin, Tensor(side, number, is_stored=is_weight), layout)
+                terms += own
+    if terms:
+        yield index, Condition(pin.source, tuple(terms), pin.forbids, axes)
 
 
 def _exact(node: Node, pin: Pin) -> Condition:
@@ -147,6 +182,9 @@ def _exact(node: Node, pin: Pin) -> Condition:
 
 def _split(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int, Condition]]:
     """Yield what a pin says of the nodes that have every factor it names."""
+    if [word for word, _ in pin.says] == [PARTIAL]:
+        yield from _partial(graph, pin, indices)
+        return
     kinds = {word: factors_of_kind(graph, word) for word, _ in pin.says if word in KINDS}
     for index in indices:
         rule = _rule(graph.nodes[index])
@@ -157,6 +195,16 @@ def _split(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int
                 terms.append(Term(Split(rule), role, axis))
         if len(terms) == len(pin.says):
             yield index, Condition(pin.source, tuple(terms), pin.forbids)
+
+
+def _partial(graph: Graph, pin: Pin, indices: Sequence[int]) -> Iterator[tuple[int, Condition]]:
+    """Yield that a node reads partial sums of what is computed, where its rule lets it."""
+    for index in indices:
+        node = graph.nodes[index]
+        read = [n for n, v in enumerate(node.operands) if v is not None and not graph.is_weight(v)]
+        if node.rule is not None and (node.rule.linear or node.rule.additive):
+            terms = tuple(Term(Partial(tuple(read)), PARTIAL_SUM, axis) for _, axis in pin.says)
+            yield index, Condition(pin.source, terms, pin.forbids)
 
 
 def _role(rule: NamedRule, word: str, factor: int | None) -> tuple[bool, AxisRole]:
@@ -179,7 +227,7 @@ def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
     """Say what could be split of the nodes that a pin matches."""
     having = [kind for kind in KINDS if any(i in factors_of_kind(graph, kind) for i in indices)]
     letters = dict.fromkeys(name for i in indices for name in _rule(graph.nodes[i]).names)
-    known = [*having, REPLICATE, *letters]
+    known = [*having, REPLICATE, PARTIAL, *letters]
     words = [word for word, _ in pin.says if word not in known] or [pin.says[0][0]]
     what = f"none of the {len(indices)} nodes has" if len(indices) > 1 else "the node has no"
     return UserError(

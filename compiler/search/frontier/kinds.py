@@ -9,9 +9,10 @@ from tensoropt.compiler.search.methods.batch import Batch, follow, follow_batch
 from tensoropt.compiler.search.methods.megatron import attention_heads
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
-__all__ = ["KINDS", "REPLICATE", "factors_of_kind"]
+__all__ = ["KINDS", "PARTIAL", "REPLICATE", "factors_of_kind"]
 
 REPLICATE = "replicate"
+PARTIAL = "partial"
 
 _SEQUENCE_RANKS = (2, 3)
 """Of inputs with a sequence, `b s` or `b s h`: an image has its channels there."""

@@ -85,7 +85,7 @@ def pins_cost(
     Searches once more without them, for the ends of the frontier alone, in as much time as the
     request has; ``None`` if that is not enough.
     """
-    free = replace(request, pins=(), forbid=())
+    free = replace(request, pins=(), forbid=(), annotations=None)
     limit = request.time_limit_s if request.time_limit_s is not None else DEFAULT_SEARCH_S
     brief = replace(
         _options(free, "ft"), epsilon=1.0, time_limit_s=limit, must_answer=False, memory_bytes=None

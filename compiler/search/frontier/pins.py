@@ -17,7 +17,7 @@ from tensoropt.compiler.layout.layout import Placement
 from tensoropt.compiler.layout.mesh import AXIS_NAMES
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 
-__all__ = ["NODE", "Pin", "read_pin", "read_pins_file"]
+__all__ = ["NODE", "Pin", "annotated_pins", "read_pin", "read_pins_file"]
 
 NODE = "node:"
 
@@ -34,7 +34,8 @@ class Pin:
     """One pin as it was read: what it is about, and what it says of each axis.
 
     ``layouts`` has the exact layouts of the tensors it is about instead, operands before results,
-    ``None`` for any; ``operands`` says how many of a node's are operands.
+    ``None`` for any; ``operands`` says how many of a node's are operands. One with a ``signature``
+    is from annotations: it is about a node that the compiler may have changed since it was read.
     """
 
     source: str
@@ -44,6 +45,7 @@ class Pin:
     says: tuple[AxisText, ...] = ()
     layouts: tuple[tuple[str, ...] | None, ...] = ()
     operands: int = 0
+    signature: str | None = None
 
     def matches(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that are meant: the one of that name, or by pattern."""
@@ -132,6 +134,24 @@ def _brackets(pin: Pin, text: str) -> list[tuple[str, ...] | None]:
             _placement(pin.source, placement)
         at = match.end()
     return found
+
+
+def annotated_pins(path: Path) -> tuple[Pin, ...]:
+    """Return the pins that the annotations of a model are."""
+    from tensoropt.compiler.importer.annotations import read_annotations
+
+    return tuple(
+        Pin(
+            source=f"annotation of node '{node.name}'",
+            pattern=node.name,
+            is_node=True,
+            forbids=False,
+            layouts=(*node.operands, *node.results),
+            operands=len(node.operands),
+            signature=node.signature,
+        )
+        for node in read_annotations(path).nodes
+    )
 
 
 def read_pins_file(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

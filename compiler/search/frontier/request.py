@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
-from tensoropt.compiler.search.frontier.pins import Pin, read_pin
+from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
 from tensoropt.compiler.search.frontier.points import Point, leanest
 from tensoropt.compiler.search.methods.registry import METHODS, takers
 from tensoropt.compiler.support.choices import check_known
@@ -62,7 +63,8 @@ class Request:
     are taken in place of a search. ``pick`` is the index of a point, time, memory or knee.
 
     ``pins`` and ``forbid`` are what single tensors and nodes must and may not be (docs/pins.md);
-    ``model`` is the file whose names of tensors between nodes they may use.
+    ``model`` is the file whose names of tensors between nodes they may use. ``annotations`` is a
+    model whose multi-device annotations are pins as well.
     """
 
     devices: int = DEFAULT_DEVICES
@@ -79,6 +81,7 @@ class Request:
     pins: tuple[str, ...] = field(default=(), metadata={"option": False})
     forbid: tuple[str, ...] = field(default=(), metadata={"option": False})
     model: str | None = field(default=None, metadata={"option": False})
+    annotations: str | None = field(default=None, metadata={"option": False})
 
     def __post_init__(self) -> None:
         check_known("--objective: unknown objective", self.objective, _OBJECTIVES)
@@ -103,8 +106,10 @@ class Request:
 
     @cached_property
     def read_pins(self) -> tuple[Pin, ...]:
-        """What ``pins`` and ``forbid`` say; raises UserError for what says nothing."""
+        """What ``pins``, ``annotations`` and ``forbid`` say; UserError if one says nothing."""
         given = tuple(read_pin(text) for text in self.pins)
+        if self.annotations is not None:
+            given += annotated_pins(Path(self.annotations))
         return given + tuple(read_pin(text, forbids=True) for text in self.forbid)
 
     @cached_property
@@ -112,8 +117,6 @@ class Request:
         """The plan.json of ``strategies``."""
         if self.strategies is None:
             return None
-        from pathlib import Path
-
         from tensoropt.compiler.search.frontier.given_plan import read_given_plan
 
         return read_given_plan(Path(self.strategies))

@@ -22,6 +22,7 @@ __all__ = [
     "Condition",
     "Conditions",
     "Done",
+    "Partial",
     "PinsError",
     "Split",
     "Tensor",
@@ -82,6 +83,20 @@ class Tensor:
     def _placement(self, strategy: Strategy, axis: int) -> Placement:
         own = self._of(strategy)[axis]
         return REPLICATE if self.is_stored and own.is_partial else own
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Whether a node reads partial sums in any of these ``operands``."""
+
+    operands: tuple[int, ...]
+
+    def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
+        return any(strategy.operands[n].placements[axis].is_partial for n in self.operands)
+
+    def offered(self, options: Iterable[Strategy]) -> list[str]:
+        """Return what else a node can do."""
+        return ["no partial sums"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""What else a plan is written as, beside its folder: the forms that others read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.cli.output import write_text
+from tensoropt.compiler.support.errors import UserError
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.api.frontier import Point
+
+__all__ = ["check_standard", "run_check_annotations", "write_standard"]
+
+
+def check_standard(args: argparse.Namespace) -> None:
+    """Refuse what could not be written in the end, before any time is spent."""
+    for flag in ("annotations", "dtensor"):
+        if getattr(args, flag) is not None and args.train:
+            raise UserError(f"--{flag} is about a model, expected no --train")
+    if args.annotations is not None:
+        from tensoropt.compiler.exporter.standard.annotations import check_annotatable
+
+        model = Path(args.input) if args.input.endswith(".onnx") else args.weights
+        if model is None:
+            raise UserError(
+                f"--annotations {args.annotations}: expected an .onnx input or --weights "
+                f"MODEL.onnx, got: '{args.input}'"
+            )
+        if model.exists():
+            check_annotatable(model, args.annotations)
+
+
+def write_standard(args: argparse.Namespace, point: Point) -> list[str]:
+    """Write what was asked for of ``point``; return what to say."""
+    if args.dtensor is not None:
+        write_text(args.dtensor, json.dumps(point.dtensor(), indent=1) + "\n")
+    if args.annotations is None:
+        return []
+    count, nodes = point.annotate(args.annotations)
+    return [f"{args.annotations}: {count} of {nodes} nodes are annotated"]
+
+
+def run_check_annotations(args: argparse.Namespace) -> int:
+    """Print a line for each mistake, or how much is annotated; the status says which."""
+    from tensoropt.compiler.importer.annotations import check_annotations
+
+    if not args.input.endswith(".onnx"):
+        raise UserError(f"--check-annotations needs an .onnx model, got: '{args.input}'")
+    mistakes, count = check_annotations(Path(args.input))
+    for line in mistakes:
+        print(f"error: {args.input}: {line}", file=sys.stderr)
+    if not mistakes:
+        print(f"{args.input}: the annotations of {count} nodes are valid")
+    return 1 if mistakes else 0

@@ -1,0 +1,152 @@
+"""A plan as multi-device annotations on the original model (ONNX, IR version 11 and later)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+
+from tensoropt.compiler.importer.model_file import normalise
+from tensoropt.compiler.layout.layout import REPLICATE, Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.protos.sharding_specs import IR_VERSION, spec_of
+from tensoropt.compiler.protos.signatures import signature, signature_of
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.files import replacing
+from tensoropt.dialects import onnx as onnx_ops
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys, mesh_of
+
+__all__ = ["check_annotatable", "write_annotated"]
+
+Sharded = tuple[str, Sequence[int | None], Layout]
+"""A tensor by name, its shape, and how it lies."""
+
+
+def check_annotatable(model: Path, target: Path) -> None:
+    """Raise UserError unless ``target`` can hold ``model`` with annotations.
+
+    Weights in files beside the model are found from the folder of the model alone.
+    """
+    proto = onnx.load(model, load_external_data=False)
+    outside = any(onnx.external_data_helper.uses_external_data(t) for t in proto.graph.initializer)
+    if outside and target.resolve().parent != model.resolve().parent:
+        raise UserError(
+            f"--annotations {target}: the weights lie in files beside the model, "
+            f"expected a name in {model.resolve().parent}"
+        )
+    if target.exists() and target.samefile(model):
+        raise UserError(f"--annotations {target}: is the model itself, expected another name")
+    if proto.functions:
+        raise UserError(
+            f"--annotations {target}: expected a model without functions of its own, "
+            f"got: {len(proto.functions)}"
+        )
+
+
+def write_annotated(module: ir.Module, model: Path, target: Path) -> tuple[int, int]:
+    """Write ``model`` with the strategies of ``module``, which has passed the search.
+
+    Weights stay as they are, and where they are. Returns how many nodes are annotated, of how many.
+    Raises UserError for a node that reads partial sums of what is computed: no spec can say so.
+    """
+    proto = onnx.load(model, load_external_data=False)
+    mesh = mesh_of(module.operation)
+    del proto.configuration[:]
+    proto.configuration.add(name=str(mesh), num_devices=mesh.size)
+    proto.ir_version = max(proto.ir_version, IR_VERSION)
+    count = _annotate(module, proto, mesh)
+    with replacing(target) as path:
+        onnx.save(proto, path)
+    return count, len(proto.graph.node)
+
+
+def _annotate(module: ir.Module, proto: onnx.ModelProto, mesh: Mesh) -> int:
+    """Annotate the nodes that are in the module; return how many."""
+    named = onnx.GraphProto()
+    named.CopyFrom(proto.graph)
+    normalise(named)
+    ops, constants = _ops(module), _constants(module)
+    count = 0
+    for node, own in zip(proto.graph.node, named.node, strict=True):
+        del node.device_configurations[:]
+        op = ops.get(own.name)
+        specs = [] if op is None else list(_specs(op, own, constants, mesh))
+        if specs:
+            node.device_configurations.add(configuration_id=str(mesh), sharding_spec=specs)
+            count += 1
+    return count
+
+
+def _ops(module: ir.Module) -> dict[str, ir.Operation]:
+    """Return the operations that have a strategy, by the names of their nodes."""
+    block = onnx_ops.function(module).regions[0].blocks[0]
+    return {
+        onnx_ops.node_name(op.operation) or "": op.operation
+        for op in block
+        if keys.STRATEGY.on(op.operation.attributes)
+    }
+
+
+def _constants(module: ir.Module) -> set[ir.Value]:
+    """Return the values that depend on no input: each rank has what it needs of them."""
+    main = onnx_ops.function(module)
+    block = main.regions[0].blocks[0]
+    own = onnx_ops.carried(main, "arg_attrs")
+    found = set[ir.Value]()
+    found.update(a for a, held in zip(block.arguments, own, strict=True) if keys.PARAM.on(held))
+    for op in block:
+        if all(v in found for v in op.operation.operands) and not onnx_ops.is_random(op.operation):
+            found.update(op.operation.results)
+    return found
+
+
+def _specs(
+    op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value], mesh: Mesh
+) -> Iterator[onnx.ShardingSpecProto]:
+    """Yield a spec for each tensor of a node that is the same in the module."""
+    seen: dict[str, Layout] = {}
+    shapes: dict[str, Sequence[int | None]] = {}
+    for name, shape, layout in _sharded(op, node, constants):
+        shapes[name] = shape
+        if seen.setdefault(name, layout) != layout:
+            raise UserError(
+                f"node '{node.name}': reads '{name}' in two layouts, "
+                "which annotations cannot say, expected one"
+            )
+    for name, layout in seen.items():
+        yield spec_of(name, shapes[name], layout, mesh)
+
+
+def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -> Iterator[Sharded]:
+    """Yield the operands, unless a pass has changed what they are, and the whole results.
+
+    A result that is a partial sum follows from its operands, which are split along what is summed.
+    """
+    operands, results = keys.STRATEGY.of(op.attributes)
+    if signature_of(op) == signature(node) and not len(op.regions):
+        for name, value, layout in zip(node.input, op.operands, operands, strict=False):
+            if not name or onnx_ops.is_no_value(value):
+                continue
+            if layout.has_partial and value not in constants:
+                raise UserError(
+                    f"node '{node.name}': reads partial sums of '{name}', which annotations "
+                    "cannot say, expected --forbid 'node:*=partial'"
+                )
+            yield name, _shape(value), _stored(layout)
+    for name, value, layout in zip(node.output, op.results, results, strict=False):
+        if name and not layout.has_partial:
+            yield name, _shape(value), layout
+
+
+def _stored(layout: Layout) -> Layout:
+    partial = [axis for axis, own in enumerate(layout.placements) if own.is_partial]
+    return layout.replace(partial, REPLICATE)
+
+
+def _shape(value: ir.Value) -> tuple[int | None, ...]:
+    kind = ir.RankedTensorType(value.type)
+    return tuple(
+        None if kind.is_dynamic_dim(dim) else kind.get_dim_size(dim) for dim in range(kind.rank)
+    )

@@ -1,0 +1,92 @@
+"""How the standard's annotations say what a layout says: shards in row-major order, on devices.
+
+A spec lists the devices of the shards of one tensor, in the order of the shards; a negative entry
+stands for a group of devices that all have the same shard (onnx.proto, ShardingSpecProto; ONNX
+proposal "Multi-Device", since IR version 11).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from tensoropt.compiler.layout.layout import REPLICATE, Layout, split
+from tensoropt.compiler.layout.mesh import Mesh
+
+__all__ = ["IR_VERSION", "layout_of", "shard_counts", "shard_devices", "spec_of"]
+
+IR_VERSION = 11
+"""The first with annotations."""
+
+Groups = tuple[tuple[int, ...], ...]
+"""Per shard, the devices that have it."""
+
+
+def spec_of(
+    name: str, shape: Sequence[int | None], layout: Layout, mesh: Mesh
+) -> onnx.ShardingSpecProto:
+    """Return the spec of a tensor of ``shape`` that lies in ``layout``, which is not partial."""
+    spec = onnx.ShardingSpecProto(tensor_name=name)
+    counts = _counts(layout, mesh)
+    for number, group in enumerate(_groups(layout, counts, mesh), 1):
+        if len(group) == 1:
+            spec.device.append(group[0])
+        else:
+            spec.device.append(-number)
+            spec.index_to_device_group_map.add(key=-number, value=group)
+    for dim, count in counts.items():
+        simple = spec.sharded_dim.add(axis=dim).simple_sharding.add(num_shards=count)
+        simple.dim_value = shape[dim] or 0
+    return spec
+
+
+def layout_of(spec: onnx.ShardingSpecProto, rank: int, mesh: Mesh) -> Layout | None:
+    """Return the layout on ``mesh`` that ``spec``, which is valid, says; ``None`` if none does.
+
+    Devices that are not listed, or one for each device rather than for each shard, may be any.
+    Cost: the layouts of the dimensions that are split.
+    """
+    counts = shard_counts(spec, rank)
+    devices = shard_devices(spec)
+    listed = devices if len(devices) == math.prod(counts.values()) else None
+    options = [
+        [REPLICATE] if extent == 1 else [REPLICATE, *map(split, counts)] for extent in mesh.shape
+    ]
+    for placements in itertools.product(*options):
+        layout = Layout(placements)
+        if _counts(layout, mesh) == counts and listed in (None, _groups(layout, counts, mesh)):
+            return layout
+    return None
+
+
+def shard_counts(spec: onnx.ShardingSpecProto, rank: int) -> dict[int, int]:
+    """Return into how many shards each dimension is split, in the order of the dimensions."""
+    counts = {
+        one.axis % rank: math.prod(simple.num_shards for simple in one.simple_sharding)
+        for one in spec.sharded_dim
+    }
+    return {dim: count for dim, count in sorted(counts.items()) if count > 1}
+
+
+def shard_devices(spec: onnx.ShardingSpecProto) -> Groups:
+    """Return the devices of each shard, in the order of the shards; nothing if none is listed."""
+    known = {entry.key: tuple(sorted(entry.value)) for entry in spec.index_to_device_group_map}
+    return tuple(known.get(device, (device,)) for device in spec.device)
+
+
+def _counts(layout: Layout, mesh: Mesh) -> dict[int, int]:
+    dims = sorted({placement.dim for placement in layout.placements if placement.is_split})
+    return {dim: layout.pieces(dim, mesh) for dim in dims if layout.pieces(dim, mesh) > 1}
+
+
+def _groups(layout: Layout, counts: Mapping[int, int], mesh: Mesh) -> Groups:
+    found: dict[tuple[int, ...], list[int]] = {
+        at: [] for at in itertools.product(*(range(count) for count in counts.values()))
+    }
+    for rank in range(mesh.size):
+        at = tuple(mesh.linear(rank, layout.axes_splitting(dim)) for dim in counts)
+        found[at].append(rank)
+    return tuple(map(tuple, found.values()))
