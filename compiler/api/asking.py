@@ -48,7 +48,8 @@ def ask(
 ) -> Request:
     """Return the request of the values given, as :class:`Request` has them, but for ``None``.
 
-    Of ``pins`` a path is that of a file with pins, or of a model with annotations. ``compared`` are searches in place of one.
+    Of ``pins`` a path is that of a file with pins, or of a model with annotations.
+    ``compared`` are searches in place of one.
     Raises :class:`UserError` before anything is searched.
     """
     searches = compared or [_or(search, "ft")]
