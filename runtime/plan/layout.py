@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,10 @@ class Layout:
 
     def bounds(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
         """Return where in a global array of ``shape`` the rank's part lies."""
-        local = self.local_shape(shape)
-        starts = [self._part(dim, rank) * size for dim, size in enumerate(local)]
-        return tuple(slice(start, start + size) for start, size in zip(starts, local, strict=True))
+        return _bounds(self, tuple(shape), rank)
 
-    def _part(self, dim: int, rank: int) -> int:
+    def part(self, dim: int, rank: int) -> int:
+        """Return which part of dimension ``dim`` is the rank's."""
         part = 0
         for n, d, c in zip(self.mesh, self.shard, self.coordinates(rank), strict=True):
             if d == dim:
@@ -117,6 +117,14 @@ class Layout:
         for n, same, c in zip(self.mesh, self._replicates, self.coordinates(rank), strict=True):
             copy = copy * n + c if same else copy
         return copy
+
+
+@lru_cache(maxsize=4096)
+def _bounds(layout: Layout, shape: tuple[int, ...], rank: int) -> tuple[slice, ...]:
+    """`Layout.bounds`, which ranks of a session ask for in every run."""
+    local = layout.local_shape(shape)
+    starts = [layout.part(dim, rank) * size for dim, size in enumerate(local)]
+    return tuple(slice(start, start + size) for start, size in zip(starts, local, strict=True))
 
 
 def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> Layout:

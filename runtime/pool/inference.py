@@ -70,7 +70,7 @@ class Inference:
             self._session.feed(name, part)
             return
         array = self._placed(name, part)
-        if not _is_same(self._bound.get(name), array):
+        if array is not self._bound.get(name):
             self._bound[name] = array
             self._session.read(name, array)
         if not self._is_shared(part):
@@ -89,15 +89,16 @@ class Inference:
             self._session.allocate(name)
         for name, place in places.items():
             array = self._placed(name, place) if name in self._gives else self._beside(name, place)
-            if not _is_same(self._bound.get(name), array):
+            if array is not self._bound.get(name):
                 self._bound[name] = array
                 self._session.write(name, array)
 
     def _placed(self, name: str, part: Array) -> PlacedArray:
         """Return what the session has in the place of a part: that itself, or memory beside it."""
-        if self._is_shared(part):
-            return self._provider.place(part)
-        return self._beside(name, part)
+        if not self._is_shared(part):
+            return self._beside(name, part)
+        bound = self._bound.get(name)
+        return bound if bound is not None and _is_at(bound, part) else self._provider.place(part)
 
     def _beside(self, name: str, part: Array) -> PlacedArray:
         """Return memory of this rank that is used again where shape and type are the same."""
@@ -111,8 +112,7 @@ class Inference:
         return self._is_on_host and part.flags.c_contiguous
 
 
-def _is_same(bound: PlacedArray | None, array: PlacedArray) -> bool:
-    if bound is None:
-        return False
-    facts = array.address, array.shape, array.dtype
-    return (bound.address, bound.shape, bound.dtype) == facts
+def _is_at(bound: PlacedArray, part: Array) -> bool:
+    """Say whether a part lies where it did the last time."""
+    place = bound.address, bound.shape, bound.dtype
+    return place == (part.__array_interface__["data"][0], part.shape, part.dtype)
