@@ -34,7 +34,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 GPU_VENV ?= .venv-gpu
 GPU    ?= $(wildcard /dev/nvidiactl /dev/dxg)
-ROOMS  := compiler dialects elastic passes runtime
+ROOMS  := compiler dialects elastic passes runtime serving
 NATIVE := pyproject.toml CMakeLists.txt $(shell find $(ROOMS) -name '*.?pp' -o -name CMakeLists.txt)
 CXX_FILES := $(shell find $(ROOMS) test bench -name '*.?pp' -o -name '*.c')
 

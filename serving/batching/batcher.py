@@ -1,0 +1,156 @@
+"""Collects requests into runs: one waits a small delay for others, or until ranks are free."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.serving.batching.merging import Empty, Tensors, merged, parts
+from tensoropt.serving.batching.pending import Pending
+from tensoropt.serving.batching.sizes import Batching
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+
+__all__ = ["Batcher", "Run"]
+
+Run = Callable[[Callable[[Empty], Tensors], int], Awaitable[Tensors]]
+"""Runs the inputs that it is given the making of, of so many samples, and returns the outputs."""
+
+
+@dataclass(eq=False)
+class _Request:
+    inputs: Tensors
+    samples: int
+    outputs: asyncio.Future[Tensors]
+
+
+class Batcher:
+    """Answers requests by runs, one after another, of ``run``.
+
+    ``batching`` None makes a run of each request. At most ``queue`` requests wait. A run that fails
+    fails for the requests that are in it, and for no other.
+    """
+
+    def __init__(self, run: Run, batching: Batching | None, delay_s: float, queue: int) -> None:
+        self._run, self._batching, self._queue = run, batching, queue
+        size, delay = (batching.size, delay_s) if batching else (1, 0.0)
+        self._pending = Pending[_Request](size, delay)
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Return how many requests wait."""
+        return len(self._pending)
+
+    def check_room(self) -> None:
+        """Raise `RefusedError` where no more requests may wait."""
+        if len(self._pending) >= self._queue:
+            raise RefusedError(
+                Reason.UNAVAILABLE, f"too many requests: {self._queue} wait already (--queue)"
+            )
+
+    async def infer(self, inputs: Tensors) -> Tensors:
+        """Return the outputs for ``inputs``; whoever gives up waiting is not computed for.
+
+        Raises `RefusedError` where too many wait, too many samples are asked for at once, or the
+        run says what is wrong with them by a `UserError`; and whatever else it raises.
+        """
+        samples = self._samples(inputs)
+        self.check_room()
+        request = _Request(inputs, samples, asyncio.get_running_loop().create_future())
+        self._pending.add(request, _key(inputs), samples, time.monotonic())
+        self._changed.set()
+        try:
+            return await request.outputs
+        finally:
+            self._pending.remove(request)
+
+    def _samples(self, inputs: Tensors) -> int:
+        """Return how many samples a request has, 1 where it is a run of its own."""
+        if self._batching is None:
+            return 1
+        sizes = {name: len(array) for name, array in inputs.items()}
+        samples = next(iter(sizes.values()))
+        for name, size in sizes.items():
+            if size != samples:
+                raise _invalid(f"input '{name}': expected {samples} samples, got: {size}")
+        if not 1 <= samples <= self._batching.size:
+            raise _invalid(f"samples: expected 1 to {self._batching.size}, got: {samples}")
+        return samples
+
+    def refuse_all(self, error: Exception) -> None:
+        """Answer all that wait with ``error``."""
+        while requests := self._pending.take():
+            _refuse(requests, error)
+
+    async def work(self) -> None:
+        """Answer requests until cancelled."""
+        while True:
+            await self._due()
+            await self._answer(self._pending.take())
+
+    async def _due(self) -> None:
+        while (wait := self._pending.due_in(time.monotonic())) > 0:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(None if wait == math.inf else wait):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _answer(self, requests: Sequence[_Request]) -> None:
+        samples = sum(request.samples for request in requests)
+        try:
+            outputs = await self._run(lambda empty: self._inputs(requests, samples, empty), samples)
+        except UserError as error:
+            await self._answer_apart(requests, error)
+        except Exception as error:
+            _refuse(requests, error)
+        else:
+            for request, part in zip(requests, self._parts(outputs, requests), strict=True):
+                _settle(request, part)
+
+    async def _answer_apart(self, requests: Sequence[_Request], error: UserError) -> None:
+        """Answer each in a run of its own: what is wrong with one is no fault of the others."""
+        if len(requests) == 1:
+            _refuse(requests, _invalid(one_line(error)))
+            return
+        for request in requests:
+            await self._answer([request])
+
+    def _inputs(self, requests: Sequence[_Request], samples: int, empty: Empty) -> Tensors:
+        if self._batching is None:
+            return requests[0].inputs
+        inputs = [request.inputs for request in requests]
+        return merged(inputs, self._batching.padded(samples), empty)
+
+    def _parts(self, outputs: Tensors, requests: Sequence[_Request]) -> Sequence[Tensors]:
+        if self._batching is None:
+            return [outputs]
+        return list(parts(outputs, [request.samples for request in requests]))
+
+
+def _key(inputs: Tensors) -> Hashable:
+    """Return what requests that share a run have in common: all sizes but that of samples."""
+    return tuple(sorted((name, array.shape[1:]) for name, array in inputs.items()))
+
+
+def _invalid(text: str) -> RefusedError:
+    return RefusedError(Reason.INVALID, text)
+
+
+def _refuse(requests: Sequence[_Request], error: Exception) -> None:
+    for request in requests:
+        _settle(request, error)
+
+
+def _settle(request: _Request, found: Tensors | Exception) -> None:
+    """Answer a request, unless who asked has gone."""
+    if request.outputs.done():
+        return
+    if isinstance(found, Exception):
+        request.outputs.set_exception(found)
+    else:
+        request.outputs.set_result(found)

@@ -1,0 +1,75 @@
+"""Requests that wait for a run, in the order in which they came."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+__all__ = ["Pending"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Entry(Generic[T]):
+    item: T
+    key: Hashable
+    samples: int
+    since: float
+
+
+class Pending(Generic[T]):
+    """Items with a number of samples each; those of one key may share a run.
+
+    A run is for the oldest item and those of its key that came next, up to ``size`` samples in
+    all. It is due when no more of them fit, or when the oldest has waited for ``delay`` seconds.
+    """
+
+    def __init__(self, size: int, delay: float) -> None:
+        self._size, self._delay = size, delay
+        self._entries: deque[_Entry[T]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, item: T, key: Hashable, samples: int, now: float) -> None:
+        """Put ``item`` at the end; it has at most as many samples as a run."""
+        if not 1 <= samples <= self._size:
+            raise ValueError(f"samples: expected 1 to {self._size}, got: {samples}")
+        self._entries.append(_Entry(item, key, samples, now))
+
+    def remove(self, item: T) -> None:
+        """Forget ``item``, if it still waits."""
+        self._entries = deque(entry for entry in self._entries if entry.item is not item)
+
+    def due_in(self, now: float) -> float:
+        """Return after how many seconds a run is due: 0 for one that is, infinite for none."""
+        if not self._entries:
+            return math.inf
+        _, is_full = self._next()
+        return 0.0 if is_full else max(0.0, self._entries[0].since + self._delay - now)
+
+    def take(self) -> list[T]:
+        """Take out the items of the next run, due or not; an empty list where none waits."""
+        chosen, _ = self._next()
+        taken = {id(entry) for entry in chosen}
+        self._entries = deque(entry for entry in self._entries if id(entry) not in taken)
+        return [entry.item for entry in chosen]
+
+    def _next(self) -> tuple[list[_Entry[T]], bool]:
+        """Return the items of the next run, and whether no more fit."""
+        chosen: list[_Entry[T]] = []
+        left = self._size
+        for entry in self._entries:
+            if chosen and entry.key != chosen[0].key:
+                continue
+            if entry.samples > left:
+                return chosen, True
+            chosen.append(entry)
+            left -= entry.samples
+            if not left:
+                return chosen, True
+        return chosen, False

@@ -1,0 +1,12 @@
+"""What `tensoropt-serve` starts with: it imports next to nothing."""
+
+from __future__ import annotations
+
+from tensoropt.runtime.support.command import run_main
+
+__all__ = ["serve"]
+
+
+def serve() -> int:
+    """Run tensoropt-serve."""
+    return run_main("tensoropt.serving.cli.serve")

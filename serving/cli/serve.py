@@ -1,0 +1,194 @@
+"""``tensoropt-serve``: answer requests for plans over HTTP and gRPC."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.cli.train import add_provider_flags
+from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.flags import Parser, answered, integer, number
+from tensoropt.runtime.support.version import TOOL
+
+if TYPE_CHECKING:
+    from tensoropt.serving.server import ServerOptions
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Serve plans by the Open Inference Protocol (KServe's and Triton's), over HTTP and gRPC. Ranks are
+started once and sleep while nothing is asked; requests share runs up to the plan's batch.
+A plan's model is served under the name of its folder, or as NAME=PLAN says.
+Nobody is asked who they are: whoever reaches --host may use the models.
+Exit status: 0 after SIGTERM or Ctrl-C, when all that was under way is answered; 1 with one line
+of error."""
+
+_NEEDED = ("grpc", "httptools", "prometheus_client", "uvicorn", "fastapi")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    return answered(lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = _parser().parse_args(argv)
+    plans = _plans(arguments.plans)
+    if arguments.export_triton is not None:
+        return _export(arguments, plans)
+    _check_installation()
+    return _serve(arguments, plans)
+
+
+def _plans(texts: Sequence[str]) -> dict[str, Path]:
+    """Return plan folders by the names that their models are served under."""
+    plans: dict[str, Path] = {}
+    for text in texts:
+        name, is_named, folder = text.partition("=")
+        path = Path(folder if is_named else text)
+        name = name if is_named else path.resolve().name
+        if not name or "/" in name or not name.isprintable():
+            raise UserError(f"{text}: expected NAME=PLAN, with a name that fits into an address")
+        if name in plans:
+            raise UserError(f"{text}: the name '{name}' is taken, expected NAME=PLAN with another")
+        plans[name] = path
+    return plans
+
+
+def _check_installation() -> None:
+    from tensoropt.runtime.support.onnx_runtime import installation_fault
+
+    fault = installation_fault()
+    if fault is not None:
+        raise UserError(fault)
+    for name in _NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"{name} is not installed: pip install 'tensoropt[serve]'")
+
+
+def _serve(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
+    from tensoropt.serving.metrics import Metrics
+    from tensoropt.serving.opening import opened
+    from tensoropt.serving.server import listening, serve
+    from tensoropt.serving.service import Service
+
+    listener = listening(arguments.host, arguments.port)
+    with listener:
+        metrics = Metrics()
+        models = opened(plans, _session_options(arguments), _options(arguments), metrics)
+        service = Service(models, metrics, arguments.timeout)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(serve(service, listener, _server_options(arguments)))
+    return 0
+
+
+def _loop_factory() -> Any:
+    """Return uvloop's event loops where it is installed: they take half the time of asyncio's."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+def _export(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
+    from tensoropt.serving.triton.repository import export
+
+    session, options = _session_options(arguments), _options(arguments)
+    for name, plan in plans.items():
+        export(arguments.export_triton, name, plan, session, options)
+    return 0
+
+
+def _session_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "provider": arguments.provider,
+        "threads": arguments.threads,
+        "dims": parse_dims(arguments.dim),
+        "share_gpus": arguments.share_gpus,
+        "cuda_graphs": arguments.cuda_graphs,
+        "custom_ops": tuple(str(path.resolve()) for path in arguments.custom_ops),
+        "timeout_s": arguments.stall,
+    }
+
+
+def _options(arguments: argparse.Namespace) -> Any:
+    from tensoropt.serving.model import ServingOptions
+
+    return ServingOptions(
+        batch_delay_s=arguments.batch_delay_ms / 1e3,
+        max_batch=arguments.max_batch,
+        is_batching=not arguments.no_batching,
+        queue=arguments.queue,
+    )
+
+
+def _server_options(arguments: argparse.Namespace) -> ServerOptions:
+    from tensoropt.serving.server import ServerOptions
+
+    return ServerOptions(
+        host=arguments.host,
+        grpc_port=None if arguments.no_grpc else arguments.grpc_port,
+        max_body=arguments.max_body << 20,
+        grace_s=arguments.grace,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="tensoropt-serve",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("plans", nargs="+", metavar="[NAME=]PLAN", help="plan directory")
+    add("--version", action="version", version=TOOL)
+    add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
+    add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
+        help="a library of operators that plans use (repeatable)")  # fmt: skip
+    add("--dim", action="append", default=[], metavar="NAME=SIZE",
+        help="size of a symbolic dimension, of all requests")  # fmt: skip
+    add("--export-triton", type=Path, metavar="REPO",
+        help="write a model repository for Triton's Python backend, and serve nothing")  # fmt: skip
+    _add_address(parser.add_argument_group("where it can be asked").add_argument)
+    _add_batching(parser.add_argument_group("how requests share runs").add_argument)
+    _add_limits(parser.add_argument_group("limits").add_argument)
+    add_provider_flags(parser)
+    return parser
+
+
+def _add_address(add: Any) -> None:
+    add("--host", default="127.0.0.1", metavar="H", help="address (127.0.0.1: this machine alone)")
+    add("--port", type=integer(0), default=8000, metavar="P", help="of HTTP, 0: a free one (8000)")
+    add("--grpc-port", type=integer(0), default=8001, metavar="P", help="of gRPC (8001)")
+    add("--no-grpc", action="store_true", help="HTTP alone")
+
+
+def _add_batching(add: Any) -> None:
+    add("--batch-delay-ms", type=number(0.0), default=2.0, metavar="MS",
+        help="how long a request waits for others while ranks are free (2)")  # fmt: skip
+    add("--max-batch", type=integer(1), default=8, metavar="N",
+        help="samples of a run of a plan whose batch is symbolic (8)")  # fmt: skip
+    add("--no-batching", action="store_true", help="make a run of each request")
+
+
+def _add_limits(add: Any) -> None:
+    add("--queue", type=integer(1), default=256, metavar="N", help="requests that may wait (256)")
+    add("--timeout", type=number(1e-3), default=60.0, metavar="S",
+        help="for the answer to a request (60)")  # fmt: skip
+    add("--stall", type=number(1e-3), metavar="S",
+        help="start ranks again if their start, or a run, takes longer")  # fmt: skip
+    add("--max-body", type=integer(1), default=64, metavar="MIB", help="of a request (64)")
+    add("--grace", type=number(0.0), default=30.0, metavar="S",
+        help="for what is under way at the end (30)")  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The Open Inference Protocol over HTTP, version 2, beside metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from tensoropt.runtime.support.errors import one_line
+from tensoropt.runtime.support.version import __version__
+from tensoropt.serving.http.body import body_of
+from tensoropt.serving.metrics import CONTENT_TYPE
+from tensoropt.serving.model import VERSION
+from tensoropt.serving.protocol.bodies import LENGTH_HEADER, read_body, write_body
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.protocol.requests import Infer
+from tensoropt.serving.service import Service
+
+__all__ = ["make_app"]
+
+_CLOSING = {"connection": "close"}
+_UNREAD = (Reason.LARGE, Reason.SLOW, Reason.ENCODED, Reason.UNAVAILABLE, Reason.UNKNOWN)
+"""Refusals that may come before a body was read: the rest of it must not be taken for a request."""
+
+
+def make_app(service: Service, max_body: int, more: Sequence[APIRouter] = ()) -> FastAPI:
+    """Return the application; ``more`` are routes of other protocols on the same server."""
+    app = FastAPI(
+        title="tensoropt",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(HTTPException, _not_found)
+    app.add_exception_handler(Exception, _failed)
+    for router in (_server_routes(service), _model_routes(service), _infer(service, max_body)):
+        app.include_router(router)
+    for router in more:
+        app.include_router(router)
+    return app
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    refused = cast(RefusedError, error)
+    headers = _CLOSING if refused.reason in _UNREAD else None
+    return _error(refused.reason.status, str(refused), headers)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return _error(500, one_line(error), _CLOSING)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    found = cast(HTTPException, error)
+    what = f"{request.method} {request.url.path:.80}"
+    wanted = (found.headers or {}).get("Allow", "another path, such as /v2")
+    return _error(found.status_code, f"{what}: unknown, expected {wanted}", _CLOSING)
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None) -> Response:
+    return JSONResponse({"error": text}, status, headers)
+
+
+def _server_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/v2")
+    async def metadata() -> Response:
+        return JSONResponse(service.metadata())
+
+    @router.get("/v2/health/live")
+    async def live() -> Response:
+        return JSONResponse({"live": True})
+
+    @router.get("/v2/health/ready")
+    async def ready() -> Response:
+        return _state({"ready": service.is_ready})
+
+    @router.post("/v2/repository/index")
+    async def index() -> Response:
+        return JSONResponse([_indexed(service, name) for name in service.models])
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    return router
+
+
+def _indexed(service: Service, name: str) -> dict[str, str]:
+    is_ready = service.is_model_ready(name, VERSION)
+    state = "READY" if is_ready else "UNAVAILABLE"
+    reason = "" if is_ready else "ranks are being started"
+    return {"name": name, "version": VERSION, "state": state, "reason": reason}
+
+
+def _state(facts: dict[str, Any]) -> Response:
+    return JSONResponse(facts, 200 if facts["ready"] else 503)
+
+
+def _model_routes(service: Service) -> APIRouter:
+    router = APIRouter(prefix="/v2/models/{name}")
+
+    @router.get("")
+    @router.get("/versions/{version}")
+    async def metadata(name: str, version: str = "") -> Response:
+        return JSONResponse(service.model_metadata(name, version))
+
+    @router.get("/ready")
+    @router.get("/versions/{version}/ready")
+    async def ready(name: str, version: str = "") -> Response:
+        return _state({"name": name, "ready": service.is_model_ready(name, version)})
+
+    return router
+
+
+def _infer(service: Service, max_body: int) -> APIRouter:
+    router = APIRouter(prefix="/v2/models/{name}")
+
+    @router.post("/infer")
+    @router.post("/versions/{version}/infer")
+    async def infer(request: Request, name: str, version: str = "") -> Response:
+        async def read() -> Infer:
+            body = await body_of(request, max_body)
+            return read_body(body, request.headers.get(LENGTH_HEADER))
+
+        answer = await service.infer(name, version, read, "http")
+        body, json_length = write_body(answer)
+        if json_length is None:
+            return Response(body, media_type="application/json")
+        headers = {LENGTH_HEADER: str(json_length)}
+        return Response(body, headers=headers, media_type="application/octet-stream")
+
+    return router

@@ -1,0 +1,72 @@
+"""Connections that give up on clients who are slow to say what they want."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+__all__ = ["HEADERS_S", "Connection"]
+
+HEADERS_S = 10.0
+"""How long a client may take for the headers of a request."""
+
+_MOST_HEADERS = 1 << 16  # bytes
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's, with limits on headers, of which it has none: their time, and their size.
+
+    Bodies are limited where they are read, see `body`.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._have_headers()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; between two requests, what comes is the beginning of the next."""
+        if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait_for_headers()
+        super().data_received(data)
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the request's target."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin with the request."""
+        self._have_headers()
+        super().on_headers_complete()
+
+    def _count(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > _MOST_HEADERS:
+            self.transport.abort()
+
+    def _wait_for_headers(self) -> None:
+        self._deadline = self.loop.call_later(HEADERS_S, self.transport.abort)
+
+    def _have_headers(self) -> None:
+        self._header_bytes = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

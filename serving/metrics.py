@@ -1,0 +1,73 @@
+"""What Prometheus reads: requests, batches, steps and ranks, by model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_SECONDS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0),
+)
+_SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """The metrics of one server."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.requests = Counter(
+            "tensoropt_requests", "Requests that were answered, by how (OK, or gRPC's code).",
+            ["model", "protocol", "status"], registry=registry,
+        )  # fmt: skip
+        self.latency = Histogram(
+            "tensoropt_request_seconds", "From a request's last byte to its answer.",
+            ["model", "protocol"], buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self.steps = Histogram(
+            "tensoropt_step_seconds", "One run of all ranks, inputs and outputs included.",
+            ["model"], buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self.samples = Histogram(
+            "tensoropt_batch_samples", "Samples that a run had, without what filled it up.",
+            ["model"], buckets=_SAMPLES, registry=registry,
+        )  # fmt: skip
+        self.restarts = Counter(
+            "tensoropt_rank_restarts", "How often ranks were started again.",
+            ["model"], registry=registry,
+        )  # fmt: skip
+        self._waiting = Gauge(
+            "tensoropt_queue_requests", "Requests that wait for a run.",
+            ["model"], registry=registry,
+        )  # fmt: skip
+        self._ready = Gauge(
+            "tensoropt_ready", "1 while ranks answer.", ["model"], registry=registry
+        )
+
+    def watch(self, model: str, waiting: Callable[[], float], ready: Callable[[], float]) -> None:
+        """Ask a model for what it knows itself, whenever metrics are read."""
+        self._waiting.labels(model).set_function(waiting)
+        self._ready.labels(model).set_function(ready)
+        self.restarts.labels(model)
+
+    @contextmanager
+    def step(self, model: str, samples: int) -> Iterator[None]:
+        """Count a run for so many samples, and its time if it comes to its end."""
+        begun = perf_counter()
+        yield
+        self.steps.labels(model).observe(perf_counter() - begun)
+        self.samples.labels(model).observe(samples)
+
+    def text(self) -> bytes:
+        """Return all of them in Prometheus's text format."""
+        return generate_latest(self._registry)

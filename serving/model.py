@@ -1,0 +1,193 @@
+"""A model that is served: its ranks, and the requests that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tensoropt.runtime.plan.dims import bound
+from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line, printable
+from tensoropt.serving.batching.batcher import Batcher
+from tensoropt.serving.batching.merging import Empty, Tensors
+from tensoropt.serving.batching.sizes import Batching, batching_of
+from tensoropt.serving.checking import check_request
+from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.protocol.requests import Answer, Infer
+from tensoropt.serving.protocol.tensors import TensorSpec
+
+__all__ = ["VERSION", "Model", "RanksSession", "ServingOptions", "specs_of"]
+
+VERSION = "1"
+"""The only version of a model: its plan."""
+
+_LOOK_S = 1.0  # how often ranks that do nothing are looked at
+_LONGEST_PAUSE_S = 30.0
+
+
+class RanksSession(Protocol):
+    """What a model needs of `tensoropt.runtime.pool.session.Session`."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all ranks are there."""
+        ...
+
+    def run(self, inputs: Tensors) -> Tensors:
+        """Return all outputs, whole."""
+        ...
+
+    def empty(self, shapes: Mapping[str, Sequence[int]]) -> Tensors:
+        """Return arrays for inputs, which need not be copied for a run."""
+        ...
+
+    def restart(self) -> None:
+        """Start new ranks in place of those that are left."""
+        ...
+
+    def close(self) -> None:
+        """End all ranks."""
+        ...
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    """How requests are collected, and how long they may wait."""
+
+    batch_delay_s: float = 0.002
+    max_batch: int = 8
+    is_batching: bool = True
+    queue: int = 256
+    timeout_s: float = 60.0
+
+
+def specs_of(tensors: Sequence[Any], dims: Mapping[str, int]) -> tuple[TensorSpec, ...]:
+    """Return the tensors of a plan with the sizes that ``dims`` gives to names.
+
+    Raises `UserError` where the protocol has no such element type.
+    """
+    specs = tuple(
+        TensorSpec(
+            tensor.name,
+            tensor.dtype,
+            tuple(bound(size, dims) if isinstance(size, str) else size for size in tensor.shape),
+        )
+        for tensor in tensors
+    )
+    for spec in specs:
+        _ = spec.datatype
+    return specs
+
+
+class Model:
+    """Answers requests for one plan, while `work` runs; ranks that end are started again."""
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        session: RanksSession,
+        options: ServingOptions,
+        metrics: Metrics,
+    ) -> None:
+        self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
+        self._session, self._metrics = session, metrics
+        found = batching_of(inputs, outputs, options.max_batch)
+        self.batching: Batching | None = found if options.is_batching else None
+        self._batcher = Batcher(self._run, self.batching, options.batch_delay_s, options.queue)
+        # One thread: what is asked of ranks comes one after another, their restart too.
+        self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
+        self._up, self._failed = asyncio.Event(), asyncio.Event()
+        self._up.set()
+        self._failures = 0
+        metrics.watch(name, lambda: len(self._batcher), lambda: float(self.is_ready))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all ranks are there."""
+        return self._up.is_set()
+
+    def describe(self) -> str:
+        """Return how requests are answered, for a person."""
+        if self.batching is None:
+            return "one request per run"
+        exactly = "of" if self.batching.is_fixed else "of up to"
+        return f"requests share runs {exactly} {self.batching.size} samples"
+
+    def check_room(self) -> None:
+        """Raise `RefusedError` where no more requests may wait."""
+        self._batcher.check_room()
+
+    async def infer(self, request: Infer) -> Answer:
+        """Return the outputs that ``request`` wants; raises `RefusedError`."""
+        has_samples = self.batching is not None
+        check_request(request, self.inputs, self.outputs, has_samples=has_samples)
+        outputs = await self._batcher.infer(request.inputs)
+        wanted = request.requested(tuple(spec.name for spec in self.outputs))
+        found = tuple((requested, outputs[requested.name]) for requested in wanted)
+        return Answer(self.name, VERSION, request.id, found)
+
+    async def work(self) -> None:
+        """Answer requests and keep ranks alive until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._batcher.work())
+            tasks.create_task(self._keep())
+
+    async def close(self) -> None:
+        """End the ranks; `work` has been cancelled."""
+        self._batcher.refuse_all(RefusedError(Reason.UNAVAILABLE, "the server is ending"))
+        await self._in_thread(self._session.close)
+        self._thread.shutdown()
+
+    async def _run(self, make: Callable[[Empty], Tensors], samples: int) -> Tensors:
+        await self._up.wait()
+        try:
+            outputs: Tensors = await self._in_thread(lambda: self._step(make, samples))
+        except RankFailedError as error:
+            self._up.clear()
+            self._failed.set()
+            raise RefusedError(Reason.UNAVAILABLE, one_line(error)) from None
+        self._failures = 0
+        return outputs
+
+    def _step(self, make: Callable[[Empty], Tensors], samples: int) -> Tensors:
+        with self._metrics.step(self.name, samples):
+            return self._session.run(make(self._session.empty))
+
+    async def _keep(self) -> None:
+        """Start ranks again whenever they are not all there."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._failed.wait()
+            self._failed.clear()
+            while not self._session.is_alive:
+                self._up.clear()
+                await self._restart()
+            self._up.set()
+
+    async def _restart(self) -> None:
+        """Start ranks once, after a pause that grows while they keep failing."""
+        pause = min(2.0 ** (self._failures - 1), _LONGEST_PAUSE_S) if self._failures else 0.0
+        self._failures += 1
+        self._tell(f"ranks have ended and are started again in {pause:g} s")
+        await asyncio.sleep(pause)
+        try:
+            await self._in_thread(self._session.restart)
+        except UserError as error:
+            self._tell(one_line(error))
+            return
+        self._metrics.restarts.labels(self.name).inc()
+        self._tell("ranks are there again")
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _tell(self, text: str) -> None:
+        print(f"model '{self.name}': {printable(text)}", file=sys.stderr, flush=True)

@@ -1,0 +1,38 @@
+"""What a request may be answered with in place of a result, in both protocols."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["Reason", "RefusedError"]
+
+
+class Reason(Enum):
+    """Why; the values are the status of HTTP and the name of gRPC's code."""
+
+    INVALID = (400, "INVALID_ARGUMENT")
+    UNKNOWN = (404, "NOT_FOUND")
+    SLOW = (408, "DEADLINE_EXCEEDED")
+    LARGE = (413, "RESOURCE_EXHAUSTED")
+    ENCODED = (415, "INVALID_ARGUMENT")
+    FAILED = (500, "INTERNAL")
+    UNAVAILABLE = (503, "UNAVAILABLE")
+    LATE = (504, "DEADLINE_EXCEEDED")
+
+    @property
+    def status(self) -> int:
+        """The status of HTTP."""
+        return self.value[0]
+
+    @property
+    def code(self) -> str:
+        """The name of gRPC's status code."""
+        return self.value[1]
+
+
+class RefusedError(Exception):
+    """A request that gets one line of error instead of outputs."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason

@@ -1,0 +1,190 @@
+"""Tensors as the protocol names, sizes and packs them."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of
+from tensoropt.runtime.support.errors import UserError, did_you_mean
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+
+__all__ = ["DATATYPES", "Requested", "TensorSpec", "from_raw", "from_values", "to_raw", "to_values"]
+
+DATATYPES = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "float32": "FP32",
+    "float64": "FP64",
+    "bfloat16": "BF16",
+    STRING: "BYTES",
+}
+"""The protocol's element types by the names that plans have for them."""
+
+_NAMES = {datatype: name for name, datatype in DATATYPES.items()}
+_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf", "V": "iuf"}
+_WORDS = {"b": "true and false", "u": "integers", "i": "integers", "f": "numbers", "V": "numbers"}
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of a model: ``dtype`` as in plans, a name where a size may vary."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    @property
+    def datatype(self) -> str:
+        """The protocol's name of the element type; raises `UserError` where it has none."""
+        if self.dtype not in DATATYPES:
+            raise UserError(f"'{self.name}': the protocol has no element type {self.dtype}")
+        return DATATYPES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Requested:
+    """An output that a request names, and whether it is wanted as bytes."""
+
+    name: str
+    is_binary: bool = False
+
+
+def _refused(name: str, text: str) -> RefusedError:
+    return RefusedError(Reason.INVALID, f"input '{name}': {text}")
+
+
+def _dtype(name: str, datatype: str) -> np.dtype[np.generic]:
+    if datatype not in _NAMES:
+        near = did_you_mean(datatype, _NAMES)
+        raise _refused(name, f"datatype: expected one of the protocol's, got: '{datatype}'{near}")
+    return dtype_of(_NAMES[datatype])
+
+
+def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Array:
+    """Return a tensor of bytes as they lie, row-major, without copying them.
+
+    Strings have four bytes of length before each, little-endian. Raises `RefusedError`.
+    """
+    dtype = _dtype(name, datatype)
+    if dtype.hasobject:
+        return _shaped(name, list(_strings(name, memoryview(raw))), dtype, shape)
+    expected = math.prod(shape) * dtype.itemsize
+    if len(raw) != expected:
+        raise _refused(
+            name,
+            f"expected {expected} bytes for {datatype} of shape {list(shape)}, got: {len(raw)}",
+        )
+    if datatype == "BOOL":
+        _check_bools(name, raw)
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def _check_bools(name: str, raw: bytes | memoryview) -> None:
+    """Other bytes than 0 and 1 would be booleans that are neither."""
+    if raw and np.frombuffer(raw, np.uint8).max() > 1:
+        raise _refused(name, "expected bytes 0 and 1 for BOOL, got: others")
+
+
+def _strings(name: str, raw: memoryview) -> Iterator[str]:
+    place = 0
+    while place < len(raw):
+        start = place + 4
+        size = struct.unpack("<I", raw[place:start])[0] if start <= len(raw) else len(raw)
+        place = start + size
+        if place > len(raw):
+            raise _refused(name, "expected strings, each with its length before it, got: others")
+        yield _text(name, bytes(raw[start:place]))
+
+
+def _text(name: str, raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise _refused(name, "expected strings in UTF-8, got: other bytes") from None
+
+
+def from_values(name: str, datatype: str, shape: Sequence[int], values: Any) -> Array:
+    """Return a tensor of a list of numbers, truth values or strings, flat or nested.
+
+    Raises `RefusedError`.
+    """
+    dtype = _dtype(name, datatype)
+    if dtype.hasobject:
+        return _shaped(name, [_string(name, value) for value in _flat(name, values)], dtype, shape)
+    try:
+        found = np.array(values) if len(values) else np.empty(0, dtype)
+    except (ValueError, TypeError, OverflowError):
+        raise _refused(name, "data: expected a list of rows of one length") from None
+    if found.size and found.dtype.kind not in _KINDS[dtype.kind]:
+        raise _refused(name, f"data: expected {_WORDS[dtype.kind]} for {datatype}, got: others")
+    return _shaped(name, _cast(name, datatype, found, dtype), dtype, shape)
+
+
+def _cast(name: str, datatype: str, found: Array, dtype: np.dtype[np.generic]) -> Array:
+    with np.errstate(over="ignore"):
+        cast: Array = found.astype(dtype)
+    if dtype.kind in "iu":
+        is_same = np.array_equal(cast, found)
+    else:
+        is_same = dtype.kind == "b" or bool(
+            (np.isfinite(cast.astype(np.float64)) == np.isfinite(found)).all()
+        )
+    if not is_same:
+        raise _refused(name, f"data: expected what {datatype} can hold, got: larger values")
+    return cast
+
+
+def _flat(name: str, values: Any) -> Iterator[Any]:
+    if not isinstance(values, list):
+        yield values
+        return
+    for value in values:
+        yield from _flat(name, value)
+
+
+def _string(name: str, value: Any) -> str:
+    if isinstance(value, bytes):
+        return _text(name, value)
+    if not isinstance(value, str):
+        raise _refused(name, f"data: expected strings for BYTES, got: {value!r:.40}")
+    return value
+
+
+def _shaped(name: str, values: Any, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Array:
+    found: Array = np.array(values, dtype) if isinstance(values, list) else values
+    if found.size != math.prod(shape):
+        raise _refused(
+            name, f"expected {math.prod(shape)} elements for shape {list(shape)}, got: {found.size}"
+        )
+    return found.reshape(shape)
+
+
+def to_raw(array: Array) -> bytes:
+    """Return a tensor's bytes, row-major; strings with four bytes of length before each."""
+    if not array.dtype.hasobject:
+        return array.tobytes()
+    texts = [str(text).encode() for text in array.ravel()]
+    return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+
+
+def to_values(array: Array) -> list[Any]:
+    """Return a tensor's elements in a flat list, as JSON has them."""
+    if array.dtype.hasobject:
+        return [str(text) for text in array.ravel()]
+    flat = array.ravel()
+    values: list[Any] = (flat.astype(np.float32) if flat.dtype.kind == "V" else flat).tolist()
+    return values

@@ -1,0 +1,89 @@
+"""The Open Inference Protocol over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.serving.protocol import messages
+from tensoropt.serving.protocol.calls import read_call, write_call
+from tensoropt.serving.protocol.refusals import RefusedError
+from tensoropt.serving.protocol.requests import Infer
+from tensoropt.serving.service import Service
+
+__all__ = ["make_server"]
+
+_IDLE_MS = 600_000  # before a connection without calls is closed
+_Method = Callable[[Any], Awaitable[Any]]
+
+
+def make_server(
+    service: Service, max_body: int, host: str, port: int
+) -> tuple[grpc.aio.Server, int]:
+    """Return a server that can be started, and its port; raises `UserError`."""
+    options = [
+        ("grpc.so_reuseport", 0),  # or two servers share a port without a word
+        ("grpc.max_receive_message_length", max_body),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
+    ]
+    server = grpc.aio.server(options=options)
+    handlers = {name: _handler(name, method) for name, method in _methods(service).items()}
+    handler = grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
+    server.add_generic_rpc_handlers((handler,))
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        return server, server.add_insecure_port(address)
+    except RuntimeError:
+        raise UserError(f"gRPC: cannot listen at {host}, port {port}") from None
+
+
+def _handler(name: str, method: _Method) -> grpc.RpcMethodHandler[Any, Any]:
+    async def answered(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await method(request)
+        except RefusedError as error:
+            await context.abort(grpc.StatusCode[error.reason.code], str(error))
+
+    request = getattr(messages, f"{name}Request")
+    return grpc.unary_unary_rpc_method_handler(
+        answered,
+        request_deserializer=request.FromString,
+        response_serializer=lambda message: message.SerializeToString(),
+    )
+
+
+def _methods(service: Service) -> dict[str, _Method]:
+    """Return what answers each method, by its name in the protocol."""
+
+    async def live(_: Any) -> Any:
+        return messages.ServerLiveResponse(live=True)
+
+    async def ready(_: Any) -> Any:
+        return messages.ServerReadyResponse(ready=service.is_ready)
+
+    async def model_ready(request: Any) -> Any:
+        is_ready = service.is_model_ready(request.name, request.version)
+        return messages.ModelReadyResponse(ready=is_ready)
+
+    async def metadata(_: Any) -> Any:
+        return messages.ServerMetadataResponse(**service.metadata())
+
+    async def model_metadata(request: Any) -> Any:
+        return messages.ModelMetadataResponse(
+            **service.model_metadata(request.name, request.version)
+        )
+
+    async def infer(request: Any) -> Any:
+        async def read() -> Infer:
+            return read_call(request)
+
+        return write_call(
+            await service.infer(request.model_name, request.model_version, read, "grpc")
+        )
+
+    methods = (live, ready, model_ready, metadata, model_metadata, infer)
+    return dict(zip(messages.METHODS, methods, strict=True))

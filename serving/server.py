@@ -1,0 +1,166 @@
+"""A server from its first request to its last: both protocols on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import grpc
+import uvicorn
+from fastapi import APIRouter
+
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.serving.http.app import make_app
+from tensoropt.serving.http.connection import Connection
+from tensoropt.serving.http.patience import Patience
+from tensoropt.serving.rpc.servicer import make_server
+from tensoropt.serving.service import Service
+
+__all__ = ["ServerOptions", "listening", "serve"]
+
+_MOST_CONNECTIONS = 4096
+_KEEP_ALIVE_S = 75  # longer than what usual proxies keep a connection for
+_BACKLOG = 2048
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where a server listens, and what it lets in; ``grpc_port`` None: HTTP alone."""
+
+    host: str = "127.0.0.1"
+    grpc_port: int | None = 8001
+    max_body: int = 64 << 20
+    grace_s: float = 30.0
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raises `UserError` where that cannot be."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise UserError(f"HTTP: cannot listen at {host}, port {port}: {error}") from None
+
+
+async def serve(
+    service: Service,
+    listener: socket.socket,
+    options: ServerOptions,
+    more: Sequence[APIRouter] = (),
+) -> None:
+    """Serve until SIGTERM or SIGINT, finish what is under way, and end all ranks.
+
+    A second signal ends at once what is under way. ``more`` are routes beside those of the
+    protocol. Raises `UserError` where gRPC cannot listen.
+    """
+    app = Patience(make_app(service, options.max_body, more))
+    http = _Http(_config(app, options))
+    try:
+        rpc = _Rpc(service, options)
+        async with asyncio.TaskGroup() as tasks:
+            work = [tasks.create_task(model.work()) for model in service.models.values()]
+            await _served(service, listener, http, rpc, options)
+            for task in work:
+                task.cancel()
+    finally:
+        for model in service.models.values():
+            await model.close()
+
+
+async def _served(
+    service: Service, listener: socket.socket, http: _Http, rpc: _Rpc, options: ServerOptions
+) -> None:
+    ending = asyncio.Event()
+
+    def end() -> None:
+        http.force_exit = ending.is_set()  # the second time
+        ending.set()
+
+    with _signals(end):
+        await rpc.start()
+        serving = asyncio.create_task(http.serve([listener]))
+        _tell(service, listener, rpc.port, options.host)
+        await ending.wait()
+        service.is_ending = True
+        http.should_exit = True
+        stopping = asyncio.create_task(rpc.stop(options.grace_s))
+        await serving
+        await rpc.stop(0.0) if http.force_exit else await stopping
+
+
+class _Http(uvicorn.Server):
+    """uvicorn's, which leaves signals to us: gRPC ends by them too."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _config(app: Patience, options: ServerOptions) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        loop="none",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=math.ceil(options.grace_s),
+    )
+
+
+class _Rpc:
+    """gRPC's server, where there is to be one."""
+
+    def __init__(self, service: Service, options: ServerOptions) -> None:
+        self._server: grpc.aio.Server | None = None
+        self.port: int | None = None
+        if options.grpc_port is not None:
+            self._server, self.port = make_server(
+                service, options.max_body, options.host, options.grpc_port
+            )
+
+    async def start(self) -> None:
+        if self._server is not None:
+            await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new calls, and end those that are not answered in time."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+
+@contextmanager
+def _signals(work: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _tell(service: Service, listener: socket.socket, rpc_port: int | None, host: str) -> None:
+    """Say where models are served, and how."""
+    for model in service.models.values():
+        print(f"model '{model.name}': {model.describe()}", file=sys.stderr)
+    name = f"[{host}]" if ":" in host else host
+    places = [f"http://{name}:{listener.getsockname()[1]}"]
+    if rpc_port is not None:
+        places.append(f"grpc://{name}:{rpc_port}")
+    print(f"serving at {' and '.join(places)}", file=sys.stderr, flush=True)

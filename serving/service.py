@@ -1,0 +1,110 @@
+"""What a server answers, whichever protocol asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from tensoropt.runtime.support.errors import did_you_mean, one_line
+from tensoropt.runtime.support.version import __version__
+from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.model import VERSION, Model
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.protocol.requests import Answer, Infer
+from tensoropt.serving.protocol.tensors import TensorSpec
+
+__all__ = ["EXTENSIONS", "Service"]
+
+Read = Callable[[], Awaitable[Infer]]
+EXTENSIONS = ("binary_tensor_data", "model_repository")
+
+
+class Service:
+    """The models of a server, by name; ``is_ending`` once it takes no new requests."""
+
+    def __init__(self, models: Mapping[str, Model], metrics: Metrics, timeout_s: float) -> None:
+        self.models, self.metrics = models, metrics
+        self.is_ending = False
+        self._timeout_s = timeout_s
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all models can answer."""
+        return not self.is_ending and all(model.is_ready for model in self.models.values())
+
+    def is_model_ready(self, name: str, version: str) -> bool:
+        """Say whether a model can answer; raises `RefusedError` where there is none."""
+        return self.model(name, version).is_ready and not self.is_ending
+
+    def model(self, name: str, version: str) -> Model:
+        """Return a model; an empty version is the only one. Raises `RefusedError`."""
+        if name not in self.models:
+            near = did_you_mean(name, self.models)
+            raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': not served here{near}")
+        if version not in ("", VERSION):
+            raise RefusedError(
+                Reason.UNKNOWN, f"model '{name}': expected version {VERSION}, got: '{version:.20}'"
+            )
+        return self.models[name]
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the server is."""
+        return {"name": "tensoropt", "version": __version__, "extensions": [*EXTENSIONS]}
+
+    def model_metadata(self, name: str, version: str) -> dict[str, Any]:
+        """Return what a model takes and gives; raises `RefusedError` where there is none."""
+        model = self.model(name, version)
+        varies = model.batching is not None
+        return {
+            "name": name,
+            "versions": [VERSION],
+            "platform": "tensoropt_plan",
+            "inputs": [_described(spec, varies) for spec in model.inputs],
+            "outputs": [_described(spec, varies) for spec in model.outputs],
+        }
+
+    async def infer(self, name: str, version: str, read: Read, protocol: str) -> Answer:
+        """Return a model's outputs for what ``read`` reads; raises `RefusedError`."""
+        model = self.model(name, version)
+        begun, status = perf_counter(), "CANCELLED"
+        try:
+            self._check_room(model)
+            answer = await self._answered(model, await read())
+            status = "OK"
+        except RefusedError as error:
+            status = error.reason.code
+            raise
+        finally:
+            self.metrics.requests.labels(name, protocol, status).inc()
+        self.metrics.latency.labels(name, protocol).observe(perf_counter() - begun)
+        return answer
+
+    def _check_room(self, model: Model) -> None:
+        """Refuse what would be refused anyway before it is read."""
+        if self.is_ending:
+            raise RefusedError(Reason.UNAVAILABLE, "the server is ending")
+        model.check_room()
+
+    async def _answered(self, model: Model, request: Infer) -> Answer:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await model.infer(request)
+        except TimeoutError:
+            raise RefusedError(
+                Reason.LATE, f"no answer within {self._timeout_s:g} s (--timeout)"
+            ) from None
+        except RefusedError:
+            raise
+        except Exception as error:
+            raise RefusedError(Reason.FAILED, one_line(error)) from error
+
+
+def _described(spec: TensorSpec, varies: bool) -> dict[str, Any]:
+    sizes = [-1 if isinstance(size, str) else size for size in spec.shape]
+    return {
+        "name": spec.name,
+        "datatype": spec.datatype,
+        "shape": [-1, *sizes[1:]] if varies else sizes,
+    }
