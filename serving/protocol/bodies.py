@@ -142,7 +142,7 @@ def write_body(answer: Answer) -> tuple[bytes, int | None]:
     """Return the body of an answer, and how long its JSON is where bytes come after it."""
     entries, pieces = [], []
     for requested, array in answer.outputs:
-        entry = {
+        entry: dict[str, Any] = {
             "name": requested.name,
             "datatype": DATATYPES[name_of(array.dtype)],
             "shape": list(array.shape),
