@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
@@ -20,6 +27,9 @@ _SECONDS = (
 _SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
+disable_created_metrics()  # a series beside each counter, which nobody asks for
+
+
 class Metrics:
     """The metrics of one server."""
 
@@ -31,7 +41,7 @@ class Metrics:
             ["model", "protocol", "status"], registry=registry,
         )  # fmt: skip
         self.latency = Histogram(
-            "tensoropt_request_seconds", "From a request's last byte to its answer.",
+            "tensoropt_request_seconds", "From a request's headers to its answer.",
             ["model", "protocol"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
         self.steps = Histogram(

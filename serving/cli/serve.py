@@ -164,10 +164,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text[:6]) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got: '{text:.20}'")
+    return int(text)
+
+
 def _add_address(add: Any) -> None:
     add("--host", default="127.0.0.1", metavar="H", help="address (127.0.0.1: this machine alone)")
-    add("--port", type=integer(0), default=8000, metavar="P", help="of HTTP, 0: a free one (8000)")
-    add("--grpc-port", type=integer(0), default=8001, metavar="P", help="of gRPC (8001)")
+    add("--port", type=_port, default=8000, metavar="P", help="of HTTP, 0: a free one (8000)")
+    add("--grpc-port", type=_port, default=8001, metavar="P", help="of gRPC (8001)")
     add("--no-grpc", action="store_true", help="HTTP alone")
 
 

@@ -1,0 +1,89 @@
+"""A server whose model has no ranks, in a process of its own: what it is started with and found by.
+
+python fake_server.py [--max-body BYTES] [--seconds-for-headers S]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_SERVING = re.compile(r"serving at http://127\.0\.0\.1:(\d+)(?: and grpc://127\.0\.0\.1:(\d+))?")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that has been started: where it listens, and its process."""
+
+    process: subprocess.Popen[str]
+    http: int
+    grpc: int
+
+    def ended(self) -> tuple[int, str]:
+        """Return its exit status, and what else it said."""
+        _, text = self.process.communicate(timeout=120)
+        return self.process.returncode, text
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[Server]:
+    """Start a server, and kill it at the end if it is still there."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        yield _found(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _found(process: subprocess.Popen[str]) -> Server:
+    said = ""
+    assert process.stderr is not None
+    for line in process.stderr:
+        said += line
+        if match := _SERVING.match(line):
+            return Server(process, int(match[1]), int(match[2] or 0))
+    raise AssertionError(f"the server ended: {said}")
+
+
+@contextmanager
+def fake_server(*arguments: str) -> Iterator[Server]:
+    with started([sys.executable, str(Path(__file__)), *arguments]) as server:
+        yield server
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--max-body", type=int, default=1 << 20)
+    parser.add_argument("--patience", type=float)
+    parser.add_argument("--timeout", type=float, default=60.0)
+    arguments = parser.parse_args()
+
+    from fake_sessions import INPUTS, OUTPUTS, FakeSession
+
+    from tensoropt.serving.http import body, connection
+    from tensoropt.serving.metrics import Metrics
+    from tensoropt.serving.model import Model, ServingOptions
+    from tensoropt.serving.server import ServerOptions, listening, serve
+    from tensoropt.serving.service import Service
+
+    if arguments.patience is not None:
+        body.BODY_S = connection.HEADERS_S = arguments.patience
+
+    metrics = Metrics()
+    model = Model("double", INPUTS, OUTPUTS, FakeSession(), ServingOptions(), metrics)
+    service = Service({"double": model}, metrics, arguments.timeout)
+    options = ServerOptions(grpc_port=0, max_body=arguments.max_body)
+    with listening("127.0.0.1", 0) as listener:
+        asyncio.run(serve(service, listener, options))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,83 @@
+"""A session without ranks: it doubles its input, and fails when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import numpy as np
+
+from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.model import Model, ServingOptions
+from tensoropt.serving.protocol.tensors import TensorSpec
+from tensoropt.serving.service import Service
+
+INPUTS = (TensorSpec("x", "float32", (4, 3)),)
+OUTPUTS = (TensorSpec("y", "float32", (4, 3)),)
+BAD, DEADLY, SLOW = 666.0, 999.0, 555.0
+"""An input that all ranks refuse, one that ends them, and one that takes a second."""
+
+
+class FakeSession:
+    """Runs once `gate` is set; ``runs`` has the inputs of all runs."""
+
+    def __init__(self) -> None:
+        self.is_alive, self.is_closed = True, False
+        self.restarts, self.failing_restarts = 0, 0
+        self.runs: list[np.ndarray] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        assert self.is_alive
+        assert self.gate.wait(60)
+        x = inputs["x"]
+        self.runs.append(x.copy())
+        if (x == SLOW).any():
+            print("a slow run", file=sys.stderr, flush=True)
+            time.sleep(1.0)
+        if (x == DEADLY).any():
+            self.is_alive = False
+            raise RankFailedError("rank 1 was ended by SIGKILL")
+        if (x == BAD).any():
+            raise UserError("index out of bounds")
+        return {"y": 2 * x}
+
+    def empty(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+        return {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
+
+    def restart(self) -> None:
+        if self.failing_restarts:
+            self.failing_restarts -= 1
+            raise UserError("no memory for ranks")
+        self.restarts += 1
+        self.is_alive = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def model_of(session: FakeSession, **options: object) -> Model:
+    return Model("double", INPUTS, OUTPUTS, session, ServingOptions(**options), Metrics())
+
+
+@asynccontextmanager
+async def served(session: FakeSession, **options: object):
+    """Yield a service with one model, ``double``, that works."""
+    timeout_s = float(options.pop("timeout_s", 60.0))
+    metrics = Metrics()
+    model = Model("double", INPUTS, OUTPUTS, session, ServingOptions(**options), metrics)
+    work = asyncio.create_task(model.work())
+    try:
+        yield Service({"double": model}, metrics, timeout_s)
+    finally:
+        session.gate.set()
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+        await model.close()

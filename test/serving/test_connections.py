@@ -1,0 +1,122 @@
+"""Clients who are slow, endless or rude: the server lets go of them, and stays up."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from fake_server import fake_server
+
+_INFER = b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with fake_server("--patience", "0.5") as found:
+        yield found
+
+
+@pytest.fixture
+def client(server):
+    with socket.create_connection(("127.0.0.1", server.http), timeout=60) as found:
+        yield found
+    with socket.create_connection(("127.0.0.1", server.http), timeout=60) as again:
+        again.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b'{"ready":true}' in _all(again)
+
+
+def _all(client):
+    """Return what comes until the connection is closed, or reset."""
+    found = b""
+    try:
+        while piece := client.recv(1 << 16):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def _status(answer):
+    return int(answer.split(b" ", 2)[1]), json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]
+
+
+def _memory(server):
+    """Return how many bytes the server has had at most."""
+    text = Path(f"/proc/{server.process.pid}/status").read_text()
+    return next(int(line.split()[1]) << 10 for line in text.splitlines() if "VmHWM" in line)
+
+
+def test_ten_gigabytes_are_refused_before_they_come(client):
+    client.sendall(_INFER + b"Content-Length: 10000000000\r\n\r\n" + b"x" * 1000)
+    status, text = _status(_all(client))
+    assert status == 413
+    assert text == "body: expected at most 1048576 bytes (--max-body), got: 10000000000"
+
+
+def test_a_body_without_end_is_not_kept(server, client):
+    before = _memory(server)
+    client.sendall(_INFER + b"Transfer-Encoding: chunked\r\n\r\n")
+    piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    sent = 0
+    try:
+        while sent < 10_000:
+            client.sendall(piece)
+            sent += 1
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    assert sent < 10_000
+    assert b"413" in _all(client)[:20] or sent
+    assert _memory(server) - before < 64 << 20
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"POST /v2/mod", _INFER, b"\r\n"],
+    ids=["nothing", "a target", "a header", "an empty line"],
+)
+def test_slow_headers(client, begun):
+    client.sendall(begun)
+    _all(client)  # comes to an end
+
+
+def test_slow_headers_of_a_second_request(client):
+    client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+    client.sendall(b"\r\n")
+    _all(client)
+
+
+def test_a_slow_body(client):
+    client.sendall(_INFER + b"Content-Length: 100\r\n\r\n{")
+    assert _status(_all(client)) == (408, "body: expected within 0.5 s")
+
+
+def test_headers_without_end(client):
+    client.sendall(_INFER)
+    line = b"X-More: " + b"x" * 1000 + b"\r\n"
+    sent = 0
+    try:
+        while sent < 100_000:
+            client.sendall(line)
+            sent += 1
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    assert sent < 100_000
+
+
+def test_what_is_no_http(client):
+    client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+    assert _all(client).startswith(b"HTTP/1.1 400")
+
+
+def test_a_client_that_goes_away(client):
+    client.sendall(_INFER + b"Content-Length: 100\r\n\r\n{")
+    client.close()
+
+
+@pytest.mark.parametrize("length", [b"-1", b"1e3", b"+5", b"9" * 5000])
+def test_lengths_that_are_none(client, length):
+    client.sendall(_INFER + b"Content-Length: " + length + b"\r\n\r\n")
+    assert _all(client).split(b" ")[1] in (b"400", b"413")

@@ -1,0 +1,118 @@
+"""Tensors in both forms, and what is none."""
+
+from __future__ import annotations
+
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tensoropt.runtime.support.dtypes import dtype_of
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.serving.protocol.refusals import RefusedError
+from tensoropt.serving.protocol.tensors import (
+    DATATYPES,
+    TensorSpec,
+    from_raw,
+    from_values,
+    to_raw,
+    to_values,
+)
+
+_NUMBERS = sorted(set(DATATYPES) - {"string", "bfloat16"})
+
+
+@given(st.sampled_from(_NUMBERS), st.data())
+def test_numbers_come_back_from_both_forms(name, data):
+    array = data.draw(hnp.arrays(dtype_of(name), hnp.array_shapes(min_dims=0, min_side=0)))
+    datatype = DATATYPES[name]
+    np.testing.assert_array_equal(from_raw("x", datatype, array.shape, to_raw(array)), array)
+    if np.isfinite(array.astype(np.float64)).all():
+        found = from_values("x", datatype, array.shape, to_values(array))
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
+
+
+def test_bfloat16_comes_back():
+    array = np.array([[1.5, -2.0]], ml_dtypes.bfloat16)
+    for found in (
+        from_raw("x", "BF16", (1, 2), to_raw(array)),
+        from_values("x", "BF16", (1, 2), to_values(array)),
+    ):
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
+
+
+@given(st.lists(st.text(), max_size=5))
+def test_strings_come_back(texts):
+    array = np.array(texts, object).reshape(1, -1)
+    for found in (
+        from_raw("x", "BYTES", array.shape, to_raw(array)),
+        from_values("x", "BYTES", array.shape, to_values(array)),
+    ):
+        assert found.tolist() == array.tolist()
+        assert found.dtype == object
+
+
+def test_lists_may_be_nested():
+    found = from_values("x", "INT8", (2, 2), [[1, 2], [3, 4]])
+    assert found.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "raw", "text"),
+    [
+        ("FP32", [2], b"1234", "expected 8 bytes for FP32 of shape [2], got: 4"),
+        ("FP32", [2**40, 2**40], b"", f"expected {2**82} bytes"),
+        ("BOOL", [2], b"\0\2", "expected bytes 0 and 1 for BOOL"),
+        ("BYTES", [1], b"\xff\xff\xff\xffab", "expected strings, each with its length"),
+        ("BYTES", [1], b"\1\0", "expected strings, each with its length"),
+        ("BYTES", [1], struct.pack("<I", 1) + b"\xff", "expected strings in UTF-8"),
+        ("BYTES", [2], struct.pack("<I", 1) + b"a", "expected 2 elements for shape [2], got: 1"),
+        ("FP31", [2], b"", "expected one of the protocol's, got: 'FP31', did you mean 'FP32'?"),
+    ],
+)
+def test_bytes_that_are_no_tensor(datatype, shape, raw, text):
+    with pytest.raises(RefusedError) as caught:
+        from_raw("x", datatype, shape, raw)
+    assert str(caught.value).startswith("input 'x': ")
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "values", "text"),
+    [
+        ("FP32", [2], [1.0], "expected 2 elements for shape [2], got: 1"),
+        ("FP32", [2], [[1.0], [1.0, 2.0]], "data: expected a list of rows of one length"),
+        ("FP32", [2], ["a", "b"], "data: expected numbers for FP32"),
+        ("FP32", [1], [None], "data: expected numbers for FP32"),
+        ("FP32", [1], [{}], "data: expected numbers for FP32"),
+        ("FP32", [1], [1e39], "data: expected what FP32 can hold, got: larger values"),
+        ("FP16", [1], [70000], "data: expected what FP16 can hold, got: larger values"),
+        ("INT64", [1], [1.5], "data: expected integers for INT64"),
+        ("INT64", [1], [True], "data: expected integers for INT64"),
+        ("INT8", [1], [200], "data: expected what INT8 can hold, got: larger values"),
+        ("UINT8", [1], [-1], "data: expected what UINT8 can hold, got: larger values"),
+        ("UINT64", [1], [2**64], "data: expected integers for UINT64"),
+        ("INT64", [1], [2**63], "data: expected what INT64 can hold, got: larger values"),
+        ("BOOL", [1], [1], "data: expected true and false for BOOL"),
+        ("BYTES", [1], [1], "data: expected strings for BYTES, got: 1"),
+    ],
+)
+def test_values_that_are_no_tensor(datatype, shape, values, text):
+    with pytest.raises(RefusedError) as caught:
+        from_values("x", datatype, shape, values)
+    assert text in str(caught.value)
+
+
+def test_infinities_may_be_sent():
+    assert from_values("x", "FP32", [2], [float("inf"), 1.0]).tolist() == [float("inf"), 1.0]
+
+
+def test_types_that_the_protocol_has_not():
+    with pytest.raises(UserError, match="'w': the protocol has no element type float8_e4m3fn"):
+        _ = TensorSpec("w", "float8_e4m3fn", (1,)).datatype
