@@ -1,0 +1,137 @@
+"""tensoropt-serve with ranks: answers, a rank that is killed, idle ranks, and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from fake_server import started
+from handmade import Perceptron
+from tritonclient.utils import InferenceServerException
+
+_COMMAND = (
+    *(sys.executable, "-c"),
+    "import sys; from tensoropt.serving.cli.serve import main; sys.exit(main())",
+)
+
+
+@pytest.fixture(scope="module")
+def perceptrons(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plans")
+    found = {"fixed": Perceptron(folder, 4), "free": Perceptron(folder, "n")}
+    for name, perceptron in found.items():
+        perceptron.plan(folder / name)
+    return folder, found
+
+
+@pytest.fixture(scope="module")
+def server(perceptrons):
+    folder, _ = perceptrons
+    plans = [str(folder / "fixed"), f"loose={folder / 'free'}"]
+    ports = ["--port", "0", "--grpc-port", "0"]
+    with started([*_COMMAND, *plans, *ports, "--max-batch", "6", "--threads", "1"]) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def http(server):
+    with tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http}") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def grpc(server):
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc}") as found:
+        yield found
+
+
+def _answer(client, model, x):
+    module = sys.modules[type(client).__module__.rsplit(".", 1)[0]]
+    given = module.InferInput("x", list(x.shape), "FP32")
+    given.set_data_from_numpy(x)
+    return client.infer(model, [given]).as_numpy("y")
+
+
+def _expected(perceptron, x):
+    return np.maximum(x @ perceptron.w1, 0) @ perceptron.w2
+
+
+@pytest.mark.parametrize("name", ["http", "grpc"])
+@pytest.mark.parametrize(
+    ("model", "plan", "samples"),
+    [("fixed", "fixed", 3), ("fixed", "fixed", 4), ("loose", "free", 6)],
+)
+def test_answers(request, perceptrons, name, model, plan, samples):
+    x = np.random.default_rng(samples).random((samples, 6), np.float32)
+    found = _answer(request.getfixturevalue(name), model, x)
+    np.testing.assert_allclose(found, _expected(perceptrons[1][plan], x), rtol=1e-5)
+
+
+def test_too_many_samples_for_a_run(http):
+    with pytest.raises(InferenceServerException, match="samples: expected 1 to 6, got: 7"):
+        _answer(http, "loose", np.zeros((7, 6), np.float32))
+
+
+def test_idle_ranks_sleep(server):
+    ranks = _ranks(server)
+    assert len(ranks) == 4
+    before = [_used_s(rank) for rank in ranks]
+    time.sleep(1.0)
+    assert max(_used_s(rank) - used for rank, used in zip(ranks, before, strict=True)) < 0.1
+
+
+def _ranks(server):
+    """Return the processes of ranks that the server has started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            line = (folder / "cmdline").read_bytes()
+            if parent == server.process.pid and b"launch.rank" in line:
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def _used_s(process):
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_rank_that_is_killed_comes_back(server, http, perceptrons):
+    x = np.random.default_rng(9).random((2, 6), np.float32)
+    first = _ranks(server)
+    os.kill(first[0], signal.SIGKILL)
+    for model, plan in (("fixed", "fixed"), ("loose", "free")):
+        found = _patient_answer(http, model, x)
+        np.testing.assert_allclose(found, _expected(perceptrons[1][plan], x), rtol=1e-5)
+    while not http.is_server_ready():
+        time.sleep(0.05)
+    now = _ranks(server)
+    assert len(now) == 4
+    assert len(set(now) & set(first)) == 2, "the ranks of the other model are those that were"
+
+
+def _patient_answer(client, model, x):
+    """Return an answer; the first request may meet the death of a rank, the next one may not."""
+    try:
+        return _answer(client, model, x)
+    except InferenceServerException as error:
+        assert error.status() == "503"
+        return _answer(client, model, x)
+
+
+def test_the_end(server):
+    ranks = _ranks(server)
+    server.process.send_signal(signal.SIGTERM)
+    status, said = server.ended()
+    assert status == 0
+    assert "ranks have ended and are started again in 0 s" in said
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
