@@ -60,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from tensoropt.runtime.cli.plan_text import summary_text
     from tensoropt.runtime.inspection.summary import summarise
+    from tensoropt.runtime.inspection.text import summary_text
     from tensoropt.runtime.plan.plan import Plan
 
     summary = summarise(Plan.described(arguments.plan))
@@ -70,8 +70,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    from tensoropt.runtime.cli.plan_text import difference_text
     from tensoropt.runtime.inspection.differences import diff
+    from tensoropt.runtime.inspection.text import difference_text
     from tensoropt.runtime.plan.plan import Plan
 
     found = diff(Plan.described(arguments.plan), Plan.described(arguments.other))
