@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tensoropt.compiler.api.frontier import Frontier, Interrupted, Point
     from tensoropt.compiler.api.model import Model, load
+    from tensoropt.compiler.api.scaling import Scaling
     from tensoropt.compiler.api.training import Training
     from tensoropt.runtime.api.check import check
-    from tensoropt.runtime.api.plan import Plan
+    from tensoropt.runtime.api.plan import Plan, diff
+    from tensoropt.runtime.api.train import TrainingInterrupted, TrainingRun, train
     from tensoropt.runtime.pool.session import Session
     from tensoropt.runtime.support.errors import UserError
     from tensoropt.runtime.support.version import __version__
@@ -25,20 +27,27 @@ __all__ = [
     "Model",
     "Plan",
     "Point",
+    "Scaling",
     "Session",
     "Training",
+    "TrainingInterrupted",
+    "TrainingRun",
     "UserError",
     "__version__",
     "check",
+    "diff",
     "load",
+    "train",
 ]
 
 _HOMES = {
     "tensoropt.compiler.api.frontier": ("Frontier", "Interrupted", "Point"),
     "tensoropt.compiler.api.model": ("Model", "load"),
+    "tensoropt.compiler.api.scaling": ("Scaling",),
     "tensoropt.compiler.api.training": ("Training",),
     "tensoropt.runtime.api.check": ("check",),
-    "tensoropt.runtime.api.plan": ("Plan",),
+    "tensoropt.runtime.api.plan": ("Plan", "diff"),
+    "tensoropt.runtime.api.train": ("TrainingInterrupted", "TrainingRun", "train"),
     "tensoropt.runtime.pool.session": ("Session",),
     "tensoropt.runtime.support.errors": ("UserError",),
     "tensoropt.runtime.support.version": ("__version__",),

@@ -18,6 +18,7 @@ from tensoropt.compiler.search.frontier.request import Request, nothing_fits
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
 from tensoropt.runtime.api.plan import Plan
+from tensoropt.runtime.api.shown import Shown
 
 if TYPE_CHECKING:
     import pandas
@@ -102,12 +103,14 @@ class Point:
         """What a person should know of it: that it leaves devices without work of their own."""
         return tuple(splitting_notes(_facts(self._whole), self.found))
 
-    def explain(self) -> Explanation:
-        """Return what the plan does and why: layers, collectives, memory, a timeline."""
+    def explain(self) -> Shown[Explanation]:
+        """Return what the plan does and why: layers, collectives, what takes time and memory."""
         from tensoropt.compiler.report.explain.explain import explain
+        from tensoropt.compiler.report.explain.text import explanation_text
 
-        whole = self._whole
-        return explain(self.found, whole.result.points, whole.name, whole.request.description.name)
+        device = self._whole.request.description.name
+        explanation = explain(self.found, self._whole.result.points, self.model, device)
+        return Shown(explanation, explanation_text(explanation))
 
     def compile(
         self, directory: str | Path, *, progress: bool | Callable[[str], None] = False
@@ -118,7 +121,7 @@ class Point:
         """
         with said_to(progress) as say:
             self.write(Path(directory), say)
-        return Plan.written(directory)
+        return Plan.written(directory, self.explain)
 
     def write(self, directory: Path, say: Say) -> None:
         """Write the plan into ``directory``."""
@@ -178,6 +181,14 @@ class Frontier(Sequence[Point]):
         """Return all points of a ``report``, whether they fit its request or not."""
         whole = _Whole(name, program, report)
         return cls(whole, whole.result.points)
+
+    @classmethod
+    def of_some(
+        cls, name: str, program: Program, report: SearchReport, found: Sequence[FrontierPoint]
+    ) -> Frontier:
+        """Return some of the points of a ``report``, those that fit its request."""
+        limit = None if report.request is None else report.request.memory_bytes
+        return cls(_Whole(name, program, report), found, limit)
 
     def __len__(self) -> int:
         return len(self._found)
@@ -326,7 +337,7 @@ class Frontier(Sequence[Point]):
         return Frontier(self._whole, found, limit_bytes)
 
     def _nothing(self) -> UserError:
-        if self._limit_bytes is None:
+        if self._limit_bytes is None or self._whole.report.result is None:
             return UserError("expected a frontier with points, got: an empty one")
         need = points_of.leanest(self._whole.result.points).memory_bytes
         return nothing_fits(self._limit_bytes, need, self.devices)

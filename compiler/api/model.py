@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tensoropt.compiler.api.asking import ask
 from tensoropt.compiler.api.frontier import Frontier, found_so_far
 from tensoropt.compiler.api.program import Program, Say, Source, silent
+from tensoropt.compiler.api.scaling import Scaling
 from tensoropt.compiler.api.training import Training, step_of
 from tensoropt.compiler.api.waiting import said_to
 from tensoropt.compiler.cost import bodies
 from tensoropt.compiler.exporter.plan.describe import check_ends
 from tensoropt.compiler.importer.dimensions import open_dims
 from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
+from tensoropt.compiler.pipeline.family import check_family_replaceable
 from tensoropt.compiler.pipeline.phases import PHASES, Compilation
 from tensoropt.compiler.report.notes import open_sizes, open_turns
 from tensoropt.compiler.report.training import training_notes
@@ -172,6 +174,54 @@ class Model:
             search_time=search_time,
         )
         return self._searched(request, train, progress)
+
+    def profile(
+        self,
+        devices: int = 8,
+        device: str | Path | None = None,
+        *,
+        memory: int | str | None = None,
+        epsilon: float | None = None,
+        search_time: float | None = None,
+        train: Training | None = None,
+        progress: bool | Callable[[str], None] = False,
+    ) -> Scaling:
+        """Return the frontiers on 1, 2, 4, ... devices, up to ``devices``."""
+        request = ask(
+            devices=devices,
+            device=device,
+            memory=memory,
+            epsilon=epsilon,
+            search_time=search_time,
+        )
+        with said_to(progress) as say:
+            program = self.program(step_of(train, request), say)
+            return Scaling(self.name, program, [*program.profile(request, say)])
+
+    def family(
+        self,
+        directory: str | Path,
+        train: Training,
+        devices: int = 8,
+        device: str | Path | None = None,
+        *,
+        memory: int | str | None = None,
+        with_leanest: bool = False,
+        progress: bool | Callable[[str], None] = False,
+    ) -> Scaling:
+        """Write the fastest plans for 1, 2, 4, ... devices into a folder: one elastic job's.
+
+        ``with_leanest`` adds the leanest plan of each number. Returns what was found.
+        """
+        request = ask(devices=devices, device=device, memory=memory)
+        check_family_replaceable(Path(directory))
+        with said_to(progress) as say:
+            program, rows = self.program(step_of(train, request), say), []
+            with program.family(Path(directory), request, say, with_leanest=with_leanest) as add:
+                for row in program.profile(request, say):
+                    rows.append(row)
+                    add(row)
+            return Scaling(self.name, program, rows)
 
     def _searched(
         self, request: Request, train: Training | None, progress: bool | Callable[[str], None]

@@ -191,13 +191,11 @@ def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Fro
 
 def _print_explanation(args: argparse.Namespace, point: Point) -> None:
     """Print what the plan of ``point`` does."""
-    from tensoropt.compiler.report.explain.text import explanation_text
-
-    explanation = point.explain()
+    explained = point.explain()
     if args.format == "json":
-        write_text(None, json.dumps(explanation.to_json(), indent=2) + "\n")
+        write_text(None, json.dumps(explained.to_json(), indent=2) + "\n")
     else:
-        write_text(None, explanation_text(explanation))
+        write_text(None, explained.text())
 
 
 def _print_frontier(args: argparse.Namespace, frontier: FrontierReport) -> None:

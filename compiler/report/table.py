@@ -9,7 +9,7 @@ from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
-__all__ = ["counted", "frontier_rows", "frontier_table", "profile_table", "render"]
+__all__ = ["counted", "frontier_rows", "frontier_table", "profile_rows", "profile_table", "render"]
 
 _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 
@@ -34,6 +34,11 @@ def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[s
 
 def profile_table(profile: ScalingReport, *, colour: bool = False) -> str:
     """Return one row per device count, with the speed-up over the first row that fits."""
+    return render(*profile_rows(profile), colour)
+
+
+def profile_rows(profile: ScalingReport) -> tuple[str, list[str], list[list[str]]]:
+    """Return the title, the header and the cells of that table."""
     first = next((point for _, point in profile.rows if point), None)
     rows = []
     for devices, point in profile.rows:
@@ -42,7 +47,7 @@ def profile_table(profile: ScalingReport, *, colour: bool = False) -> str:
             continue
         rows.append([str(devices), *_cells(point), f"{first.time_s / point.time_s:.2f}x"])
     header = ["devices", "mesh", *_FIGURES, "speed-up"]
-    return render(f"{profile.model} on {profile.device}: fastest, per device", header, rows, colour)
+    return f"{profile.model} on {profile.device}: fastest, per device", header, rows
 
 
 def counted(frontier: FrontierReport) -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.runtime.api.html import facts_html, table_html
+from tensoropt.runtime.api.shown import Shown
 from tensoropt.runtime.plan.plan import Plan as Checked
 from tensoropt.runtime.support.job import CheckResult
 from tensoropt.runtime.support.tables import milliseconds, size_text
 
 if TYPE_CHECKING:
+    from tensoropt.runtime.inspection.differences import Difference
     from tensoropt.runtime.pool.session import Session
 
-__all__ = ["Plan", "Predicted"]
+__all__ = ["Plan", "Predicted", "diff"]
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,16 @@ class Plan:
         self._of(Checked.load(folder))
 
     @classmethod
-    def written(cls, folder: str | Path) -> Plan:
-        """Return a plan that was just written, without checking it again."""
+    def written(cls, folder: str | Path, explained: Callable[[], Shown[Any]]) -> Plan:
+        """Return a plan that was just written and is not checked again; ``explained`` knows it."""
         made = cls.__new__(cls)
         made._of(Checked.read(folder))
+        made._explained = explained
         return made
 
     def _of(self, checked: Checked) -> None:
         self._plan = checked
+        self._explained: Callable[[], Shown[Any]] | None = None
         self.folder, self.mesh, self.ranks = checked.folder, checked.mesh, checked.ranks
         self.model = checked.model_name
         self.inputs, self.outputs = checked.inputs, checked.outputs
@@ -116,6 +120,24 @@ class Plan:
 
         return Session(self.folder, **options)
 
+    def explain(self) -> Shown[Any]:
+        """Return what it does: costs, layouts and collectives, layers that are alike once.
+
+        Of a plan that was just compiled also why, what takes time and memory, and what the next
+        point of its frontier would change.
+        """
+        if self._explained is not None:
+            return self._explained()
+        from tensoropt.runtime.inspection.summary import summarise
+        from tensoropt.runtime.inspection.text import summary_text
+
+        summary = summarise(self._plan)
+        return Shown(summary, summary_text(summary))
+
+    def diff(self, other: Plan | str | Path) -> Shown[Difference]:
+        """Return what ``other`` does otherwise."""
+        return diff(self.folder, other.folder if isinstance(other, Plan) else other)
+
     def check(self, model: str | Path, **options: Any) -> CheckResult:
         """Run it beside ``model`` on one device, and compare every output.
 
@@ -124,3 +146,12 @@ class Plan:
         from tensoropt.runtime.api.check import check
 
         return check(self.folder, model, **options)
+
+
+def diff(before: str | Path, after: str | Path) -> Shown[Difference]:
+    """Return what the plan in one folder does otherwise than that in another."""
+    from tensoropt.runtime.inspection.differences import diff
+    from tensoropt.runtime.inspection.text import difference_text
+
+    found = diff(Checked.described(before), Checked.described(after))
+    return Shown(found, difference_text(found))

@@ -118,14 +118,10 @@ def _job(arguments: argparse.Namespace) -> TrainJob:
 
 
 def _train(job: TrainJob, arguments: argparse.Namespace) -> int:
+    from tensoropt.runtime.api.train import run_job
     from tensoropt.runtime.cli.training_report import train_json, train_text
-    from tensoropt.runtime.launch.start import start
-    from tensoropt.runtime.training.job import TrainResult
 
-    result: TrainResult = start(job)
-    if result.error is not None:
-        kept = f" (the state before it is in {result.checkpoint})" if result.checkpoint else ""
-        raise UserError(f"{result.plan}: {result.error}{kept}")
+    result = run_job(job)
     sys.stdout.write(train_json(result) if arguments.format == "json" else train_text(result))
     sys.stdout.flush()
     return 130 if result.interrupted else 0

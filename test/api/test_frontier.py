@@ -168,7 +168,7 @@ def test_progress(model: to.Model, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_it_explains(frontier: to.Frontier) -> None:
     point = frontier.leanest
     explained = point.explain()
-    assert (explained.index, explained.time_s) == (point.index, point.time_s)
+    assert (explained.data.index, explained.data.time_s) == (point.index, point.time_s)
 
 
 def test_ctrl_c_keeps_what_was_found(model: to.Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tensoropt as to
@@ -69,3 +70,18 @@ def test_plan_of_a_plan(plan: to.Plan, model: to.Model, tmp_path: Path) -> None:
     same = model.frontier(strategies=plan.folder)
     assert len(same) == 1
     assert same[0].compile(tmp_path / "same").layouts == plan.layouts
+
+
+def test_what_it_explains(frontier: to.Frontier, plan: to.Plan, tmp_path: Path) -> None:
+    assert plan.explain().text() == frontier.leanest.explain().text()
+    opened = to.Plan(plan.folder).explain()
+    assert str(opened).startswith(f"{plan.folder}: mlp.onnx on 2 x cpu, mesh 2")
+    other = frontier.fastest.compile(tmp_path / "fastest")
+    assert not plan.diff(other).data.is_empty
+    assert to.diff(plan.folder, plan.folder).data.is_empty
+
+
+def test_a_session(plan: to.Plan) -> None:
+    with plan.session() as session:
+        found = session.run({"x": np.ones((8, 128), np.float32)})
+    assert found["y"].shape == (8, 128)

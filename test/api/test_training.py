@@ -1,0 +1,106 @@
+"""Training from Python: the step, its plan, and steps of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensoropt as to
+
+TRAIN = to.Training("mse:y,labels", optimizer="sgd", recompute="none")
+
+
+@pytest.fixture(scope="module")
+def planned(model: to.Model, tmp_path_factory: pytest.TempPathFactory) -> to.Plan:
+    frontier = model.frontier(devices=2, epsilon=0.05, train=TRAIN)
+    return frontier.leanest.compile(tmp_path_factory.mktemp("plans") / "train")
+
+
+def data(rows: int = 8, width: int = 128) -> dict[str, np.ndarray]:
+    drawn = np.random.default_rng(0).standard_normal((rows, width), dtype=np.float32)
+    return {"x": drawn, "labels": drawn}
+
+
+def test_steps(planned: to.Plan, tmp_path: Path) -> None:
+    assert planned.trains
+    first = to.train(planned.folder, data(), 3, learning_rate=0.5, checkpoint=tmp_path)
+    assert len(first.losses) == len(first.step_times_s) == 3
+    assert first.losses[-1] < first.losses[0]
+    assert first.learning_rates == (0.5, 0.5, 0.5)
+    again = to.train(planned.folder, data(), 1, checkpoint=tmp_path, resume=first.checkpoint)
+    assert (again.step, len(again.losses)) == (4, 1)
+    assert again.losses[0] < first.losses[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "argument --steps: expected at least 1, got: 0"),
+        ({"steps": "two"}, "argument --steps: invalid integer value: 'two'"),
+        ({"learning_rate": -1}, "argument --learning-rate: expected at least 0, got: -1"),
+        ({"schedule": "cosin"}, "argument --schedule: invalid choice: 'cosin' (choose from"),
+        ({"schedule": "cosin"}, "did you mean 'cosine'?"),
+        ({"timeout_s": 0}, "argument --timeout: expected at least 0.001, got: 0"),
+        ({"checkpoint_every": 1}, "--checkpoint-every: expected --checkpoint DIR too"),
+        ({"export": "m.onnx"}, "--export: expected --model too"),
+        ({"resume": "none"}, "none"),
+        ({"data": {"y": [1.0]}}, "data: input 'x' is missing"),
+        ({"data": "none.npz"}, "none.npz"),
+    ],
+)
+def test_what_is_refused(planned: to.Plan, options: dict[str, object], message: str) -> None:
+    given = {"data": data(), "steps": 1, **options}
+    with pytest.raises(to.UserError, match=re.escape(message)):
+        to.train(planned.folder, **given)  # type: ignore[arg-type]
+
+
+def test_a_plan_for_inference(plan: to.Plan) -> None:
+    with pytest.raises(to.UserError, match=re.escape(str(plan.folder))):
+        to.train(plan.folder, data(), 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "mes:y,t"}, "--loss: unknown kind 'mes', valid choices are output"),
+        ({"optimizer": "adamm"}, "did you mean 'adam'?"),
+        ({"optimizer": "sgd", "betas": (0.9, 0.9)}, "--betas belongs to --optimizer adam or adamw"),
+        ({"betas": (0.9, 1)}, "--betas: expected at least 0 and below 1, got: 1"),
+        ({"micro_batches": 0}, "--micro-batches: expected a whole number from 1 to"),
+        ({"recompute": "all"}, "--recompute: unknown choice 'all'"),
+    ],
+)
+def test_what_a_step_cannot_be(options: dict[str, object], message: str) -> None:
+    with pytest.raises(to.UserError, match=re.escape(message)):
+        to.Training(**{"loss": "mse:y,labels", **options})  # type: ignore[arg-type]
+
+
+def test_frozen_weights(model: to.Model) -> None:
+    frozen = to.Training("mse:y,labels", optimizer="sgd", recompute="none", freeze="w1")
+    notes = model.frontier(devices=1, train=frozen).notes
+    assert any("not trained: 1 tensor of 16,384 elements, 'w1'" in note for note in notes)
+    with pytest.raises(to.UserError, match="--freeze: 'w9' matches the name of no weight"):
+        model.frontier(devices=1, train=to.Training("mse:y,labels", freeze=["w9"]))
+
+
+def test_a_family(model: to.Model, tmp_path: Path) -> None:
+    found = model.family(tmp_path / "family", TRAIN, devices=2)
+    assert [frontier.devices for frontier in found] == [1, 2]
+    assert to.Plan(tmp_path / "family/2").ranks == 2
+    with pytest.raises(to.UserError, match="is a family of plans, expected one of them, such as"):
+        to.train(tmp_path / "family", data(), 1)
+
+
+def test_a_profile(model: to.Model) -> None:
+    found = model.profile(2)
+    assert len(found) == 2
+    assert found[1].fastest.time_s > 0
+    assert str(found).splitlines()[0] == "mlp.onnx on cpu: fastest, per device"
+    assert "<table>" in found._repr_html_()
+    nothing = model.profile(2, memory="1B")
+    assert list(nothing.why_not) == [1, 2]
+    with pytest.raises(to.UserError, match="empty"):
+        _ = nothing[0].fastest
