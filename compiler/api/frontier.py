@@ -112,6 +112,21 @@ class Point:
         explanation = explain(self.found, self._whole.result.points, self.model, device)
         return Shown(explanation, explanation_text(explanation))
 
+    def netron(self, path: str | Path) -> tuple[int, int]:
+        """Write the model with what the plan does to each node as metadata, which Netron shows.
+
+        Returns how many nodes the plan has, of how many. Raises :class:`UserError` where there is
+        no ONNX model, or its weights would not be found.
+        """
+        from tensoropt.compiler.report.netron import write_netron
+
+        model = self._whole.program.source.weights
+        if model is None:
+            raise UserError(
+                f"--netron {path}: expected an .onnx model, or the one with the weights of the text"
+            )
+        return write_netron(self.explain(), self.found, model, Path(path))
+
     def compile(
         self, directory: str | Path, *, progress: bool | Callable[[str], None] = False
     ) -> Plan:

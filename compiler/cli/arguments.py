@@ -99,7 +99,7 @@ def build_parser() -> Parser:
 def wants_planning(args: argparse.Namespace) -> bool:
     """Say whether a flag was given that only makes sense with devices to plan for."""
     names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
-    more = ("report", "seed", "epsilon", "strategies", "search_time", "compare")
+    more = ("report", "netron", "seed", "epsilon", "strategies", "search_time", "compare")
     given = [getattr(args, name) for name in (*names, *more)]
     some = args.pareto or args.explain or args.with_leanest
     some = some or args.pin or args.forbid or args.pins
@@ -206,6 +206,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--plot", type=Path, metavar="FILE",
         help="draw what is printed, a frontier with all its points, into a .png or .svg "
         "file")  # fmt: skip
+    add("--netron", type=Path, metavar="FILE.onnx",
+        help="write the model with what the plan does to each node as metadata, which Netron "
+        "shows")  # fmt: skip
     add("--report", type=Path, metavar="FILE.html",
         help="write a page about the frontier and the plan: graph, timeline, memory, "
         "collectives")  # fmt: skip

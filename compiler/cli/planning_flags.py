@@ -63,6 +63,7 @@ def compared(args: argparse.Namespace) -> list[str]:
         "report",
         "annotations",
         "dtensor",
+        "netron",
     ):
         if getattr(args, flag):
             name = "-o" if flag == "output" else f"--{flag}"
@@ -78,8 +79,9 @@ def _model(args: argparse.Namespace) -> str | None:
 
 
 def _check_explained(args: argparse.Namespace) -> None:
-    if args.report is not None and args.objective == "profile":
-        raise UserError("--report is about one plan, expected no --objective profile")
+    for flag in ("report", "netron"):
+        if getattr(args, flag) is not None and args.objective == "profile":
+            raise UserError(f"--{flag} is about one plan, expected no --objective profile")
     if not args.explain:
         return
     if args.objective == "profile":

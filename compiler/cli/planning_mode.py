@@ -72,6 +72,10 @@ def _check_places(args: argparse.Namespace) -> None:
 
         check_report_path(args.report)
     check_standard(args)
+    if args.netron is not None:
+        from tensoropt.compiler.report.netron import check_netron_path
+
+        check_netron_path(args.netron, args.weights or Path(args.input))
     if args.output is not None:
         if not args.input.endswith(".onnx"):
             Source(Path(args.input), None, args.weights).weights_for(args.output)
@@ -165,12 +169,21 @@ class _Planning:
         if self.args.report is not None:
             self.say(f"writing {self.args.report}")
             frontier.report(self.args.report, point)
+        if self.args.netron is not None:
+            self.say(f"writing {self.args.netron}")
+            self._tell(_found(self.args.netron, *point.netron(self.args.netron)))
         self.say.clear()
 
     def _tell(self, notes: Iterable[str]) -> None:
         self.say.clear()
         for line in notes:
             print(line, file=sys.stderr)
+
+
+def _found(path: Path, found: int, nodes: int) -> Iterator[str]:
+    """Yield what to say of nodes that are not in the plan."""
+    if found < nodes:
+        yield f"note: {path}: {found} of {nodes} nodes have metadata, the plan has no others"
 
 
 def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Frontier) -> int:
@@ -181,7 +194,7 @@ def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Fro
     report = frontier.facts(chosen, narrowed=chosen is not None)
     _print_frontier(args, report)
     sys.stdout.flush()
-    wanted = (args.output, args.plot, args.report)
+    wanted = (args.output, args.plot, args.report, args.netron)
     unwritten = [str(path) for path in wanted if path is not None]
     kept = f"; not written: {', '.join(unwritten)}" if unwritten else ""
     said = interruption(report.epsilon, left_out=bool(report.left_out))

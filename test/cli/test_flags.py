@@ -57,6 +57,8 @@ Refused = Callable[..., str]
         (["--objective", "profile", "-o", "p"], "a family is of plans for training, expected"),
         (["--with-leanest"], "--with-leanest belongs to a family, expected --objective profile"),
         (["--objective", "memory", "--pick", "1"], "picks by itself, expected no --pick"),
+        (["--netron", "a.html"], "--netron: expected a file ending in .onnx, got: 'a.html'"),
+        (["--compare", "--netron", "a.onnx"], "table of searches, expected no --netron"),
         (["--report", "a.pdf"], "--report: expected a file ending in .html, got: 'a.pdf'"),
         (["--compare", "--report", "a.html"], "table of searches, expected no --report"),
         (["--objective", "profile", "--report", "a.html"], "--report is about one plan"),
