@@ -125,7 +125,7 @@ class Point:
             raise UserError(
                 f"--netron {path}: expected an .onnx model, or the one with the weights of the text"
             )
-        return write_netron(self.explain(), self.found, model, Path(path))
+        return write_netron(self.explain().data, self.found, model, Path(path))
 
     def compile(
         self, directory: str | Path, *, progress: bool | Callable[[str], None] = False
