@@ -11,6 +11,9 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
+
+from tensoropt.runtime.launch.oversight import abort_and_exit
 
 __all__ = [
     "CHANNEL",
@@ -22,6 +25,7 @@ __all__ = [
     "clear_line",
     "show_line",
     "shown",
+    "write_aside",
 ]
 
 
@@ -41,6 +45,10 @@ class LauncherLink:
         """Say whether the job should end as soon as its work is in order."""
         return False
 
+    def end(self, why: str) -> NoReturn:
+        """End the job from any thread, for a reason that whoever started it is to tell."""
+        abort_and_exit()
+
 
 class FolderLink(LauncherLink):
     """A rank that the launcher started; ``folder`` is the job's."""
@@ -49,12 +57,14 @@ class FolderLink(LauncherLink):
         self._folder = folder
 
     def show(self, text: str) -> None:
-        aside = self._folder / "progress.tmp"
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(self._folder / "progress")
+        write_aside(self._folder / "progress", text)
 
     def stop_asked(self) -> bool:
         return (self._folder / "stop").exists()
+
+    def end(self, why: str) -> NoReturn:
+        write_aside(self._folder / "ended", why)
+        abort_and_exit()
 
 
 class TerminalLink(LauncherLink):
@@ -78,6 +88,13 @@ class TerminalLink(LauncherLink):
 def channel_to_launcher() -> Connection:
     """Return a rank's connection to the process that started it, where both talk."""
     return Connection(int(os.environ[CHANNEL]))
+
+
+def write_aside(path: Path, text: str) -> None:
+    """Write aside and rename, so that nobody reads half a line."""
+    aside = path.with_suffix(".tmp")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
 
 
 def ask_to_stop(folder: Path) -> None:

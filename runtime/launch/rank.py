@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tensoropt.runtime.launch.link import FolderLink
+from tensoropt.runtime.launch.link import FolderLink, write_aside
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.support.errors import one_line
 
@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
         _work(folder)
     except BaseException as error:
         _tell_others(one_line(error))
-        _write(folder / f"rank{rank}.error", one_line(error))
+        write_aside(folder / f"rank{rank}.error", one_line(error))
         os._exit(1)
 
 
@@ -42,18 +42,11 @@ def _work(folder: Path) -> None:
     from tensoropt.runtime.launch.oversight import oversee
     from tensoropt.runtime.launch.world import world
 
-    comm = world()
-    with oversee(job, comm, lambda why: _end(folder, why)):
-        results = worker.run(job, comm, FolderLink(folder))
+    comm, link = world(), FolderLink(folder)
+    with oversee(job, comm, link.end):
+        results = worker.run(job, comm, link)
     if comm.rank == 0:
         (folder / "results.json").write_text(json.dumps(worker.to_values(results)))
-
-
-def _end(folder: Path, why: str) -> None:
-    from tensoropt.runtime.launch.oversight import abort_and_exit
-
-    _write(folder / "ended", why)
-    abort_and_exit()
 
 
 def _tell_others(why: str) -> None:
@@ -61,13 +54,6 @@ def _tell_others(why: str) -> None:
     from tensoropt.runtime.ops import library
 
     library.fail(why)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write aside and rename, so that the launcher never reads half a line."""
-    aside = path.with_suffix(".tmp")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
 
 
 def _end_with_launcher(pid: int | None) -> None:

@@ -18,7 +18,8 @@ AT_ONCE = 2
 class PoolJob(Launched):
     """Ranks of ``plan`` that answer requests by a ``program``, one of `programs.PROGRAMS`.
 
-    ``options`` are the program's, as JSON. ``timeout_s`` limits the start, and each request.
+    ``options`` are the program's, as JSON. Getting ready has failed after ``answer_s``, and so has
+    each request; a job's own limits, which count from its start, are not meant for ranks that stay.
     """
 
     kind = "pool"
@@ -26,3 +27,4 @@ class PoolJob(Launched):
     program: str
     options: Mapping[str, Any] = field(default_factory=dict)
     custom_ops: tuple[str, ...] = ()
+    answer_s: float | None = None

@@ -26,17 +26,24 @@ __all__ = ["Pool", "start"]
 
 
 def start(
-    plan: Plan, program: str, options: Mapping[str, Any] | None = None, **settings: Any
+    plan: Plan,
+    program: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    timeout_s: float | None = None,
+    **settings: Any,
 ) -> Pool:
     """Return ranks of ``plan`` that answer requests by a program, once they are ready.
 
-    ``program`` is one of `programs.PROGRAMS` and takes ``options``, as JSON. ``settings`` are the
-    fields of `PoolJob`: threads, provider, share_gpus, cuda_graphs, custom_ops, timeout_s.
+    ``program`` is one of `programs.PROGRAMS` and takes ``options``, as JSON. Getting ready and each
+    request fail after ``timeout_s``. ``settings`` are fields of `PoolJob`: threads, provider,
+    share_gpus, cuda_graphs, custom_ops.
 
     Raises `UserError` where the ranks do not get ready.
     """
     folder = str(plan.folder.absolute())
-    return Pool(plan, PoolJob(folder, program, dict(options or {}), **settings))
+    job = PoolJob(folder, program, dict(options or {}), answer_s=timeout_s, **settings)
+    return Pool(plan, job)
 
 
 class Pool:

@@ -18,6 +18,7 @@ from tensoropt.runtime.launch.launcher import handed_over
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
 from tensoropt.runtime.pool.job import AT_ONCE, PoolJob
+from tensoropt.runtime.pool.limit import RANKS_END_S
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message, receive
 
@@ -34,7 +35,7 @@ class Ranks:
     """
 
     def __init__(self, job: PoolJob, count: int) -> None:
-        self._timeout_s = job.timeout_s
+        self._answer_s = job.answer_s
         self._processes = Processes()
         self._slots = threading.Semaphore(AT_ONCE)
         self._sending, self._failing = threading.Lock(), threading.Lock()
@@ -138,7 +139,8 @@ class Ranks:
             poll.register(channel, select.POLLIN)
             ranks[channel.fileno()] = rank
         begin = time.monotonic()
-        end = None if self._timeout_s is None else begin + self._timeout_s
+        # The ranks themselves know where they are; what they are late with, they never began.
+        end = None if self._answer_s is None else begin + self._answer_s + RANKS_END_S
         answers: dict[int, Message] = {}
         while len(answers) < len(channels):
             left_ms = None if end is None else max(end - time.monotonic(), 0.0) * 1000
@@ -167,7 +169,7 @@ class Ranks:
                 return f"rank {rank} of {count}: {answer['error']}"
         late = [str(rank) for rank in range(count) if rank not in answers]
         which = f"rank{'s' if len(late) > 1 else ''} {', '.join(late)} of {count}"
-        return f"no answer within {self._timeout_s:g} s from {which}"
+        return f"no answer within {self._answer_s:g} s from {which}"
 
     def _refuse(self, answers: list[Message]) -> list[Message]:
         """Return answers unless some are errors: of all ranks at one place, or else they end."""

@@ -8,11 +8,12 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.runtime.device.providers import provider_of
-from tensoropt.runtime.launch.link import channel_to_launcher
+from tensoropt.runtime.launch.link import LauncherLink, channel_to_launcher
 from tensoropt.runtime.launch.oversight import collectives_of
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import AT_ONCE, PoolJob
+from tensoropt.runtime.pool.limit import RequestLimit
 from tensoropt.runtime.pool.places import MappedBlocks, packed_texts, unpacked_texts
 from tensoropt.runtime.pool.programs import Part, Program, Rank, Request, opener_of
 from tensoropt.runtime.session.session import use_custom_ops
@@ -26,17 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 
-def serve(job: PoolJob, comm: MPI.Comm) -> None:
+def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
     """Make the program of a job on all ranks, and answer until whoever asks is gone."""
     use_custom_ops(job.custom_ops)
     with channel_to_launcher() as channel, suppress(EOFError):
         try:
-            program = _opened(job, comm)
+            limit = RequestLimit(job.answer_s, comm, link.end)
+            with limit.counting():
+                program = _opened(job, comm)
         except UserError as error:
             send(channel, _error(str(error), 0))
             return
         send(channel, {})
-        _Server(program, channel, comm.rank, can_go_on=job.provider == "cpu").run()
+        _Server(program, channel, comm.rank, limit, can_go_on=job.provider == "cpu").run()
 
 
 def _opened(job: PoolJob, comm: MPI.Comm) -> Program:
@@ -48,10 +51,16 @@ class _Server:
     """Answers what comes over ``channel``; where it ``can_go_on``, also after errors."""
 
     def __init__(
-        self, program: Program, channel: Connection, rank: int, *, can_go_on: bool
+        self,
+        program: Program,
+        channel: Connection,
+        rank: int,
+        limit: RequestLimit,
+        *,
+        can_go_on: bool,
     ) -> None:
         self._program, self._channel, self._rank = program, channel, rank
-        self._can_go_on = can_go_on
+        self._limit, self._can_go_on = limit, can_go_on
         self._blocks = MappedBlocks()
         self._parts: dict[int, Mapping[str, Part]] = {}  # by the number of their request
 
@@ -65,7 +74,8 @@ class _Server:
     def _answer(self, asked: Message) -> Message:
         before = collectives_of(library.where())
         try:
-            reply = self._program.answer(self._request(asked))
+            with self._limit.counting():
+                reply = self._program.answer(self._request(asked))
         except UserError as error:
             if not self._can_go_on:  # what is wrong with a device stays wrong
                 raise

@@ -12,7 +12,7 @@ __all__ = ["WORKER"]
 WORKER = Worker(
     lambda values: PoolJob(**values),
     lambda job: Plan.load(job.plan),
-    lambda job, comm, link: serve(job, comm),
+    serve,
     lambda results: results,
     lambda values: None,
 )

@@ -203,6 +203,22 @@ def test_a_rank_fails_alone(perceptron: Perceptron, tmp_path: Path) -> None:
             session.run(fed)
 
 
+def test_a_run_takes_too_long(hanging: Path) -> None:
+    """The ranks themselves say which one is where."""
+    where = "rank 1 of 2 is before its first collective; rank 0 is in AllReduce node 'AllReduce_0'"
+    limits = (2, 8, 32)  # the next one where the machine is too busy to come to a run by then
+    assert any(
+        late(hanging, limit) == f"no answer within {limit} s: {where} (collective 1)"
+        for limit in limits
+    )
+
+
+def late(plan: Path, limit: float) -> str:
+    with pytest.raises(RankFailedError) as caught, Session(plan, timeout_s=limit) as session:
+        session.run({"x": np.ones(2, np.float32)})
+    return str(caught.value)
+
+
 def test_a_rank_is_killed(session: Session) -> None:
     """It comes last: the ranks of the tests before it are no more."""
     os.kill(session.pids[1], signal.SIGKILL)
