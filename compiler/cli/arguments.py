@@ -103,7 +103,7 @@ def wants_planning(args: argparse.Namespace) -> bool:
     given = [getattr(args, name) for name in (*names, *more)]
     some = args.pareto or args.explain or args.with_leanest
     some = some or args.pin or args.forbid or args.pins
-    given += [args.annotations, args.dtensor]
+    given += [args.annotations, args.dtensor, args.target]
     return bool(some) or any(flag is not None for flag in given)
 
 
@@ -203,6 +203,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
         help="write the model with the plan as ONNX's multi-device annotations")  # fmt: skip
     add("--dtensor", type=Path, metavar="FILE.json",
         help="write the placements of parameters for PyTorch's DTensor")  # fmt: skip
+    add("--target", metavar="NAME",
+        help="what runs the graphs that -o writes: onnxruntime (default) or "
+        "tensorrt")  # fmt: skip
     add("--plot", type=Path, metavar="FILE",
         help="draw what is printed, a frontier with all its points, into a .png or .svg "
         "file")  # fmt: skip

@@ -64,6 +64,7 @@ def compared(args: argparse.Namespace) -> list[str]:
         "annotations",
         "dtensor",
         "netron",
+        "target",
     ):
         if getattr(args, flag):
             name = "-o" if flag == "output" else f"--{flag}"
@@ -93,7 +94,7 @@ def _check_explained(args: argparse.Namespace) -> None:
 
 
 def _check_objective(args: argparse.Namespace) -> None:
-    for flag in ("annotations", "dtensor"):
+    for flag in ("annotations", "dtensor", "target"):
         if args.objective == "profile" and getattr(args, flag) is not None:
             raise UserError(f"--{flag} is about one plan, expected no --objective profile")
     if args.objective == "devices" and args.memory is None:

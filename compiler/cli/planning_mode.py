@@ -51,6 +51,8 @@ def run_planning(args: argparse.Namespace) -> int:
     say = Progress(asked=args.progress)
     with tracing(args) as options, _cleared(say):
         say(f"reading {args.input}")
+        if args.target is not None:
+            options["target"] = args.target
         model = Model(Path(args.input), dims, args.weights, options)
         return _Planning(args, request, step, model, say).run()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.cli.output import write_text
+from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ def check_standard(args: argparse.Namespace) -> None:
     for flag in ("annotations", "dtensor"):
         if getattr(args, flag) is not None and args.train:
             raise UserError(f"--{flag} is about a model, expected no --train")
+    if args.target is not None:
+        from tensoropt.compiler.exporter.rank import RUNTIME, TARGETS
+
+        check_known("--target: unknown target", args.target, TARGETS)
+        if args.output is None:
+            raise UserError("--target is about what -o writes, expected -o")
+        if args.train and args.target != RUNTIME:
+            raise UserError(f"--target {args.target}: runs no training, expected no --train")
     if args.annotations is not None:
         from tensoropt.compiler.exporter.standard.annotations import check_annotatable
 

@@ -21,7 +21,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import node_name
 from tensoropt.dialects.topt import AXIS_CONSTANT
 
-__all__ = ["DOMAIN", "RankLowerings"]
+__all__ = ["DOMAIN", "RankLowerings", "axes_of", "name_of", "plain"]
 
 DOMAIN = "tensoropt"
 _WHERE_SINCE = 9
@@ -59,10 +59,10 @@ class RankLowerings:
         if op.parent is None or op.parent.name != "func.func":
             raise UserError(f"'{op.name}' op is inside a region, expected it in @main")
         op_type, names = _COLLECTIVES[op.name]
-        attributes = {name: _plain(op.attributes[source]) for name, source in names.items()}
+        attributes = {name: plain(op.attributes[source]) for name, source in names.items()}
         if self.token is None:
             self.token = emitter.constant("tensoropt.token", np.zeros(1, np.int64))
-        name = _name(op, op_type)
+        name = name_of(op, op_type)
         results = emitter.results(op, name)
         next_token = emitter.value_names.unique(f"{name}_token")
         emitter.node(
@@ -71,17 +71,17 @@ class RankLowerings:
             name=name,
             results=[*results, next_token],
             domain=DOMAIN,
-            group=list(self.mesh.group(self.rank, _axes(op))),
+            group=list(self.mesh.group(self.rank, axes_of(op))),
             **attributes,
         )
         emitter.main.value_info.append(_token_info(next_token))
         self.token = next_token
 
     def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
-        axes, axis = _axes(op), ir.IntegerAttr(op.attributes["slice_axis"]).value
+        axes, axis = axes_of(op), ir.IntegerAttr(op.attributes["slice_axis"]).value
         size = _static_size(op.results[0], axis)
         start = size * self.mesh.linear(self.rank, axes)
-        name = _name(op, "Slice")
+        name = name_of(op, "Slice")
         bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
         operands = [emitter.name(op.operands[0])]
         attributes: dict[str, Any] = {**bounds}
@@ -115,11 +115,12 @@ class RankLowerings:
             operands.append(emitter.constant("zero", np.zeros((), element.dtype)))
         elif not keep.item():
             op_type, attributes = "Clip", {"min": 0.0, "max": 0.0}  # 0 times infinity were no zero
-        name = _name(op, op_type)
+        name = name_of(op, op_type)
         emitter.node(op_type, operands, name=name, results=emitter.results(op, name), **attributes)
 
 
-def _axes(op: ir.Operation) -> tuple[int, ...]:
+def axes_of(op: ir.Operation) -> tuple[int, ...]:
+    """Return the mesh axes that a collective runs over."""
     return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
 
 
@@ -134,12 +135,13 @@ def _token_info(name: str) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1])
 
 
-def _name(op: ir.Operation, op_type: str) -> str:
+def name_of(op: ir.Operation, op_type: str) -> str:
+    """Return what a node that an operation becomes is called."""
     source = node_name(op)
     return f"{source}.{op_type}" if source else op_type
 
 
-def _plain(attribute: ir.Attribute) -> int | str:
+def plain(attribute: ir.Attribute) -> int | str:
     """Return a dimension as int and a reduction (`#shard<partial sum>`) as text."""
     if isinstance(attribute, ir.IntegerAttr):
         return int(attribute.value)

@@ -10,6 +10,7 @@ import onnx
 
 from tensoropt.compiler.exporter.collectives import DOMAIN, RankLowerings
 from tensoropt.compiler.exporter.safetensors_file import Part, write_safetensors
+from tensoropt.compiler.exporter.tensorrt import TARGET, TensorrtLowerings, check_operators
 from tensoropt.compiler.exporter.weight_file import WeightFile
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.layout.mesh import Mesh
@@ -20,7 +21,18 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function, opsets
 from tensoropt.dialects.topt import keys
 
-__all__ = ["export_model", "export_rank", "export_state", "export_whole_state"]
+__all__ = [
+    "RUNTIME",
+    "TARGETS",
+    "export_model",
+    "export_rank",
+    "export_state",
+    "export_whole_state",
+]
+
+RUNTIME = "onnxruntime"
+TARGETS = (RUNTIME, TARGET)
+"""What runs the graphs of ranks."""
 
 
 def export_model(
@@ -43,12 +55,14 @@ def export_rank(
     directory: str | PathLike[str],
     source: ParameterSource,
     part: str = "",
+    target: str = RUNTIME,
 ) -> list[Path]:
     """Write what ``rank`` runs of a partitioned ``module``; return the files written.
 
     These are ``rank{r}.onnx`` and, unless all weights are small, ``weights/rank{r}.bin``, in
-    ``directory``; ``part``, such as ``.update``, comes before the suffixes. Raises
-    :class:`UserError` for a parameter that is not laid out.
+    ``directory``; ``part``, such as ``.update``, comes before the suffixes. ``target``, one of
+    :data:`TARGETS`, runs the graph. Raises :class:`UserError` for a parameter that is not laid out,
+    and for what the target cannot run.
     """
     mesh = Mesh(tuple(mesh_shape))
     name = f"weights/rank{rank}{part}.bin"
@@ -58,9 +72,20 @@ def export_rank(
         return weights.add(argument.name, _rank_slices(argument, source, mesh, rank))
 
     with module.context:
-        lowerings = RankLowerings(mesh, rank, opsets(module)[""]).table()
-    target = Path(directory) / f"rank{rank}{part}.onnx"
-    return _write(module, target, weights, store, lowerings, {DOMAIN: 1})
+        lowerings, domains = _lowered(module, mesh, rank, target)
+    path = Path(directory) / f"rank{rank}{part}.onnx"
+    return _write(module, path, weights, store, lowerings, domains)
+
+
+def _lowered(
+    module: ir.Module, mesh: Mesh, rank: int, target: str
+) -> tuple[dict[str, Lowering], dict[str, int]]:
+    """Return what becomes of the operations of a rank, and the domains of what they become."""
+    opset = opsets(module)[""]
+    if target == RUNTIME:
+        return RankLowerings(mesh, rank, opset).table(), {DOMAIN: 1}
+    check_operators(module)
+    return TensorrtLowerings(mesh, rank, opset).table(), {}
 
 
 def export_state(

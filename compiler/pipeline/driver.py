@@ -104,5 +104,6 @@ def compile_plan(
     from tensoropt.compiler.pipeline.export import export_plan
 
     check_replaceable(directory)
-    (compilation or Compilation()).advance(module, "partition", say)
-    export_plan(module, weights, directory, say)
+    compilation = compilation or Compilation()
+    compilation.advance(module, "partition", say)
+    export_plan(module, weights, directory, say, compilation.target)

@@ -10,7 +10,7 @@ from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.exporter.plan.describe import describe_caches, describe_module
 from tensoropt.compiler.exporter.plan.training import describe_step
 from tensoropt.compiler.exporter.plan.writer import plan_folder, write_plan
-from tensoropt.compiler.exporter.rank import export_rank, export_state, export_whole_state
+from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.document import plan_document, predicted
 from tensoropt.compiler.support.errors import UserError
@@ -30,19 +30,25 @@ __all__ = ["check_weights", "export_initial", "export_plan", "fill_training_plan
 Say = Callable[[str], None]
 
 
-def export_plan(module: ir.Module, weights: Path, directory: Path, say: Say) -> None:
+def export_plan(
+    module: ir.Module, weights: Path, directory: Path, say: Say, target: str = RUNTIME
+) -> None:
     """Write ``directory``: the graphs of each rank, the weights, and plan.json.
 
     ``module`` is partitioned, and stays as it is; ``weights`` is the model that it was imported
     from. The folder appears only when it is complete; an existing plan is replaced, anything else
-    is refused.
+    is refused. ``target`` runs the graphs; plan.json names one that is not ours.
     """
+    trains = TRAINING.on(module.operation.attributes)
+    if trains and target != RUNTIME:
+        raise UserError(f"--target {target}: runs no training, expected no --train")
     with plan_folder(directory) as folder:
-        if TRAINING.on(module.operation.attributes):
+        if trains:
             fill_training_plan(module, weights, folder, say)
         else:
-            entries = _export_model(module, _program(module), folder, weights, say)
-            write_plan(folder, {**plan_document(module, weights), **entries})
+            entries = _export_model(module, _program(module), folder, weights, say, target)
+            own = {} if target == RUNTIME else {"target": target}
+            write_plan(folder, {**plan_document(module, weights), **own, **entries})
 
 
 def fill_training_plan(
@@ -112,13 +118,13 @@ def _source(module: ir.Module, weights: Path) -> ParameterSource:
 
 
 def _export_model(
-    module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say
+    module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say, target: str
 ) -> dict[str, Any]:
     """Write the graphs and weights of all ranks; return what plan.json says of them."""
     source, mesh = _source(module, weights), mesh_of(module.operation)
     for rank in range(mesh.size):
         say(f"writing rank {rank}")
-        export_rank(program, rank, mesh.shape, folder, source)
+        export_rank(program, rank, mesh.shape, folder, source, target=target)
     caches = describe_caches(whole_of(module))
     return {
         "predicted": predicted(module, program_memory(program)),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from tensoropt.compiler.exporter.rank import RUNTIME
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import Pass, PassError
@@ -45,13 +46,14 @@ class Compilation:
     """Runs phases over a module, and prints what was asked for while they run.
 
     ``trains`` says whether a training step is to be built; ``step`` and ``search`` are the passes
-    of the phases that have options, `train` and `search`. ``seconds`` collects the time of each
-    pass of all phases.
+    of the phases that have options, `train` and `search`. ``target`` runs the graphs of a plan.
+    ``seconds`` collects the time of each pass of all phases.
     """
 
     trains: bool = False
     step: BuildTrainingStepPass = field(default_factory=BuildTrainingStepPass)
     search: SearchStrategiesPass = field(default_factory=SearchStrategiesPass)
+    target: str = RUNTIME
     print_after_all: bool = False
     print_after: Sequence[str] = ()
     stream: TextIO | None = None

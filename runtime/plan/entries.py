@@ -138,6 +138,7 @@ class Entries(TypedDict):
     parameters: list[TensorEntry]
     strategies: list[StrategyEntry]
     caches: NotRequired[list[CacheEntry]]
+    target: NotRequired[str]
     training: NotRequired[TrainingEntry]
     files: dict[str, str]
     sha256: NotRequired[str]

@@ -63,6 +63,11 @@ class Plan:
     def load(cls, folder: Path | str) -> Plan:
         """Return the plan in ``folder`` after checking all of it; raises `UserError`."""
         plan = cls.described(folder)
+        if "target" in plan.document:
+            raise UserError(
+                f"{folder}: its graphs are for {plan.document['target']}, "
+                "expected a plan for ONNX Runtime"
+            )
         plan.check_files()
         return plan
 
