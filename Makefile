@@ -16,6 +16,7 @@
 #   make sweep   every model, many plans, run on ranks (long)
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make house   counts of the code: Any per 1,000 lines, comments, lengths of functions, CHECKs
+#   make bench-session   runs of a session beside the steps of its ranks, and what ranks take while idle
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
 #   make bench-elastic   stalls of elastic jobs, what a coordinator costs, and the curve of the loss (long;
 #                    ARGS: parts, --rounds, --write)
@@ -61,7 +62,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-train bench-elastic bench-profile bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-profile bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy
 
 all: build
 
@@ -190,6 +191,9 @@ sweep: build
 
 sweep-train: build
 	$(BIN)/python test/sweeps/sweep_train.py
+
+bench-session: build
+	$(BIN)/python bench/session.py $(ARGS)
 
 bench-train: build
 	$(BIN)/python bench/train_step.py

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tensoropt.runtime.api.plan import Plan, diff
     from tensoropt.runtime.api.train import TrainingInterrupted, TrainingRun, train
     from tensoropt.runtime.pool.session import Session
-    from tensoropt.runtime.support.errors import UserError
+    from tensoropt.runtime.support.errors import RankFailedError, UserError
     from tensoropt.runtime.support.version import __version__
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Model",
     "Plan",
     "Point",
+    "RankFailedError",
     "Scaling",
     "Session",
     "Training",
@@ -49,7 +50,7 @@ _HOMES = {
     "tensoropt.runtime.api.plan": ("Plan", "diff"),
     "tensoropt.runtime.api.train": ("TrainingInterrupted", "TrainingRun", "train"),
     "tensoropt.runtime.pool.session": ("Session",),
-    "tensoropt.runtime.support.errors": ("UserError",),
+    "tensoropt.runtime.support.errors": ("RankFailedError", "UserError"),
     "tensoropt.runtime.support.version": ("__version__",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
