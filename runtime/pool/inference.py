@@ -23,11 +23,13 @@ class Inference:
     """Runs a rank's session on its slices of whole inputs.
 
     A request's message has ``outputs``, the names of those that are wanted. Or it has ``steps``:
-    that many on the inputs of the last run are timed, the slowest rank's time of each.
+    that many on the inputs of the last run are timed, the slowest rank's time of each. Or it has
+    ``facts``: whether there are CUDA graphs.
     """
 
     def __init__(self, rank: Rank) -> None:
-        session, _, error = opened_session(rank.job, rank.plan, rank.comm, rank.provider)
+        opened = opened_session(rank.job, rank.plan, rank.comm, rank.provider)
+        session, self._refusal, error = opened
         if session is None:
             raise UserError(error or "")
         self._session, self._provider, self._comm = session, rank.provider, rank.comm
@@ -42,6 +44,9 @@ class Inference:
     def answer(self, request: Request) -> Reply:
         if "steps" in request.message:
             return self._timed(request.message["steps"])
+        if "facts" in request.message:
+            graphs = self._refusal or "captured" if self._has_graphs else None
+            return Reply({"cuda_graphs": graphs})
         for name, array in request.arrays.items():
             self._feed(name, self._inputs[name].layout.part_of(array, self._rank))
         places = {

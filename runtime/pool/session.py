@@ -94,6 +94,13 @@ class Session:
         return self._pool.is_alive
 
     @property
+    def cuda_graphs(self) -> str | None:
+        """Whether CUDA graphs are there: "captured" or why not, None where not asked for."""
+        message, _ = self._pool.call({"facts": True})
+        found: str | None = message["cuda_graphs"]
+        return found
+
+    @property
     def pids(self) -> tuple[int, ...]:
         """The processes of the ranks, by rank; none where they ended."""
         return self._pool.pids

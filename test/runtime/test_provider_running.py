@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from handmade import Perceptron, collective, edit, model_of, sha256, tensor, value_info, write_plan
@@ -13,6 +14,7 @@ from stand_ins import calls, communication, environment
 from test_running import run
 
 from tensoropt.runtime.inference.jobs import check_plan
+from tensoropt.runtime.pool.session import Session
 
 _DEFAULT = 4  # cudaMemcpyDefault: what Python copies, as the collectives do not
 
@@ -38,6 +40,21 @@ def test_arrays_stay_on_the_device(capsys, plan: Path, log: Path) -> None:
         return sum(call.get("kind") == _DEFAULT for call in calls(log, 1)[before:])
 
     assert copies(0) == copies(5) == 2  # the input and the output
+
+
+def test_a_session(perceptron: Perceptron, plan: Path, log: Path) -> None:
+    """Each run copies the input to the device, and the output from there to its place."""
+    x = np.ones((4, 6), np.float32)
+    with Session(plan, provider="cuda", cuda_graphs=True) as session:
+        reason = f"not captured: rank 0: {plan}/rank0.onnx: the stand-in for CUDA has no graphs"
+        assert session.cuda_graphs == reason
+        session.run({"x": x})
+        before = [len(calls(log, rank)) for rank in (0, 1)]
+        y = session.run({"x": 2 * x})["y"]
+        new = [calls(log, rank)[begin:] for rank, begin in enumerate(before)]
+    np.testing.assert_allclose(y, np.maximum(2 * x @ perceptron.w1, 0) @ perceptron.w2, rtol=1e-5)
+    copies = [sum(call.get("kind") == _DEFAULT for call in of_rank) for of_rank in new]
+    assert copies == [2, 1]  # all ranks have the whole output, and one gives it
 
 
 def test_text(capsys, plan: Path, perceptron: Perceptron, log: Path) -> None:
