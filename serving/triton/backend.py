@@ -7,9 +7,11 @@ server; the plan's ranks are started once, when Triton loads the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.session import Session
@@ -51,15 +53,26 @@ def model_class(triton: Any) -> type[Any]:
 
         def _input(self, request: Any, name: str) -> Array:
             array: Array = triton.get_input_tensor_by_name(request, name).as_numpy()
-            return array
+            return _converted(array, bytes.decode) if array.dtype.hasobject else array
 
         def _response(self, found: Mapping[str, Array] | str) -> Any:
             if isinstance(found, str):
                 return triton.InferenceResponse([], triton.TritonError(found))
-            tensors = [triton.Tensor(name, array) for name, array in found.items()]
+            tensors = [
+                triton.Tensor(
+                    name, _converted(array, str.encode) if array.dtype.hasobject else array
+                )
+                for name, array in found.items()
+            ]
             return triton.InferenceResponse(tensors)
 
     return TritonPythonModel
+
+
+def _converted(texts: Array, convert: Callable[[Any], Any]) -> Array:
+    """Return strings as Triton has them, which is in bytes, or as plans do."""
+    array: Array = np.array([convert(text) for text in texts.ravel()], object)
+    return array.reshape(texts.shape)
 
 
 class _Plan:

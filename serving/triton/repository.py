@@ -41,6 +41,9 @@ def export(
     plan = Plan.load(folder)
     dims = session_options["dims"]
     inputs, outputs = specs_of(plan.inputs, dims), specs_of(plan.outputs, dims)
+    for spec in (*inputs, *outputs):
+        if spec.dtype == "bfloat16":
+            raise UserError(f"{folder}: '{spec.name}': Triton's Python backend has no bfloat16")
     batching = batching_of(inputs, outputs, options.max_batch) if options.is_batching else None
     model = repository / name
     if model.exists():
