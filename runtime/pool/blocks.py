@@ -11,13 +11,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 
 import numpy as np
 
 from tensoropt.runtime.pool.places import Place, Shape, array_at
-from tensoropt.runtime.support.arena import Arena
+from tensoropt.runtime.support.arena import Arena, Block
 from tensoropt.runtime.support.dtypes import Array, name_of
 from tensoropt.runtime.support.messages import Message
 
@@ -36,7 +36,7 @@ Wanted = tuple[np.dtype[np.generic], Shape]
 class _Numbered:
     number: int
     arena: Arena
-    size: int
+    shown: Block  # as ranks have it: sparse, since none of them uses all pages at once
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,11 @@ class Blocks:
     def _taken(self, size: int) -> tuple[_Numbered, Array]:
         with self._lock:
             self._take_back()
-            fitting = [block for block in self._free if size <= block.size <= 2 * size + _SMALL]
-            block = min(fitting, key=lambda block: block.size, default=None)
+            fitting = [block for block in self._free if size <= block.shown.size <= 2 * size + _SMALL]
+            block = min(fitting, key=lambda block: block.shown.size, default=None)
             if block is None:
-                block = _Numbered(next(self._numbers), Arena("pool", size), size)
+                arena = Arena("pool", size)
+                block = _Numbered(next(self._numbers), arena, replace(arena.block, sparse=True))
                 self._blocks[block.number] = block
             else:
                 self._free.remove(block)
@@ -141,7 +142,7 @@ class Blocks:
 
 
 def _place(block: _Numbered, offset: int, array: Array) -> Place:
-    return Place(block.number, block.arena.block, offset, name_of(array.dtype), array.shape)
+    return Place(block.number, block.shown, offset, name_of(array.dtype), array.shape)
 
 
 def _native(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
