@@ -107,7 +107,8 @@ class Blocks:
     def _taken(self, size: int) -> tuple[_Numbered, Array]:
         with self._lock:
             self._take_back()
-            fitting = [block for block in self._free if size <= block.shown.size <= 2 * size + _SMALL]
+            most = 2 * size + _SMALL
+            fitting = [block for block in self._free if size <= block.shown.size <= most]
             block = min(fitting, key=lambda block: block.shown.size, default=None)
             if block is None:
                 arena = Arena("pool", size)
