@@ -161,7 +161,7 @@ def export_dynamo(folder: Path) -> None:
     (folder / "out").mkdir(parents=True, exist_ok=True)
     torch.onnx.export(
         _WithPast(inner),
-        (ids, mask, ids, caches),
+        (ids, mask, ids.clone(), caches),  # the same tensor twice would become one input
         folder / "out" / "model.onnx",
         dynamo=True,
         dynamic_shapes=shapes,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.compiler.cost.memory import program_memory
+from tensoropt.compiler.exporter.plan.decoder_files import copy_tokenizer, text_entry
 from tensoropt.compiler.exporter.plan.describe import describe_caches, describe_module
 from tensoropt.compiler.exporter.plan.training import describe_step
 from tensoropt.compiler.exporter.plan.writer import plan_folder, write_plan
@@ -126,10 +127,12 @@ def _export_model(
         say(f"writing rank {rank}")
         export_rank(program, rank, mesh.shape, folder, source, target=target)
     caches = describe_caches(whole_of(module))
+    if caches:
+        copy_tokenizer(weights, folder)
     return {
         "predicted": predicted(module, program_memory(program)),
         **describe_module(whole_of(module)),
-        **({"caches": caches} if caches else {}),
+        **({"caches": caches, "text": text_entry(weights)} if caches else {}),
     }
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tensoropt.runtime.cli.generate import add_text_flags, check_text_flags, generate
 from tensoropt.runtime.cli.train import (
     add_provider_flags,
     add_training_flags,
@@ -30,6 +31,7 @@ The ranks are started on this machine, unless this command runs under mpiexec, s
 another launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 Several plans with as many ranks run one after another in the same processes.
 --train runs the steps of a plan for training on batches of --data; --check is for inference.
+--generate continues a text with the plan of a decoder that has caches.
 A check is UNDECIDED if no output shows anything, as when all are constant: give other --inputs.
 Exit status: 0 if it ran, and passed the --check if there was one; 130 after Ctrl-C; 1 otherwise."""
 
@@ -43,7 +45,9 @@ def _main(argv: Sequence[str] | None) -> int:
     _silence_other_ranks()
     parser = _parser()
     arguments = parser.parse_args(argv)
-    check_modes(arguments, parser)
+    check_text_flags(arguments, parser)
+    if arguments.generate is None:
+        check_modes(arguments, parser)
     _check_installation()
     return _run(arguments)
 
@@ -66,6 +70,8 @@ def _silence_other_ranks() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.generate is not None:
+        return generate(arguments)
     if is_training(arguments):
         return run_training_command(arguments)
     from tensoropt.runtime.cli.report import has_passed, to_json, to_text
@@ -127,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     add_provider_flags(parser)
     _add_data_flags(parser)
     add_training_flags(parser)
+    add_text_flags(parser)
     return parser
 
 

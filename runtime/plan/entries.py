@@ -14,6 +14,7 @@ __all__ = [
     "StateEntry",
     "StrategyEntry",
     "TensorEntry",
+    "TextEntry",
     "TrainingEntry",
 ]
 
@@ -46,6 +47,13 @@ class CacheEntry(TypedDict):
     present: str
     dim: int | None
     in_place: bool
+
+
+class TextEntry(TypedDict):
+    """What a decoder's files say of text: the most tokens it takes, and those that end it."""
+
+    context: int | None
+    end: list[int]
 
 
 class LossEntry(TypedDict):
@@ -138,6 +146,7 @@ class Entries(TypedDict):
     parameters: list[TensorEntry]
     strategies: list[StrategyEntry]
     caches: NotRequired[list[CacheEntry]]
+    text: NotRequired[TextEntry]
     target: NotRequired[str]
     training: NotRequired[TrainingEntry]
     files: dict[str, str]

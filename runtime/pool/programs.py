@@ -26,6 +26,7 @@ __all__ = ["PROGRAMS", "Part", "Program", "Rank", "Reply", "Request", "opener_of
 
 PROGRAMS = {
     "inference": "tensoropt.runtime.pool.inference",
+    "text": "tensoropt.runtime.text.program",
 }
 """The module of each program. Programs know pools, a pool knows only their names."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,7 @@ class RankSession:
         self._unsized = [] if graphs else [name for name in self.outputs if name not in sized]
         self._is_fed = True  # since the last run
         self._elsewhere: dict[str, PlacedArray] = {}
+        self._passed: dict[str, OrtValue] = {}
         self._kept: dict[tuple[str, str], PlacedArray] = {}  # bindings have only addresses
         self._release()
 
@@ -98,6 +99,15 @@ class RankSession:
             return False
         place = self._session.get_input_memory_infos()[self.inputs.index(name)]
         return isinstance(array, HostArray) is bool(place.name == _CUDA_MEMORY)
+
+    def pass_on(self, names: Mapping[str, str]) -> None:
+        """Let inputs be read where the last run left outputs; ``names`` are outputs to inputs."""
+        made = dict(zip(self.outputs, self._binding.get_outputs(), strict=True))
+        for output, name in names.items():
+            self._binding.bind_ortvalue_input(name, made[output])
+            self._passed[name] = made[output]  # bindings have only addresses
+            self._kept.pop(("input", name), None)
+            self._is_fed = True
 
     def write(self, name: str, array: PlacedArray) -> None:
         """Let output ``name`` be written into ``array``, which may be that of an input."""

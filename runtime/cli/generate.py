@@ -1,0 +1,112 @@
+"""The flags of ``tensoropt-run --generate``, which continues texts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.text.stopping import MAX_TOKENS
+
+if TYPE_CHECKING:
+    from tensoropt.runtime.text.session import Continuation, Prompt, TextSession
+
+__all__ = ["add_text_flags", "check_text_flags", "generate"]
+
+_OWN = ("max_tokens", "temperature", "top_k", "top_p", "stop", "tokenizer", "token_ids")
+_SHARED = ("plans", "threads", "timeout", "format", "seed", "dim", "custom_ops", "provider",
+    "share_gpus")  # fmt: skip
+
+
+def add_text_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of text generation."""
+    add = parser.add_argument_group("text").add_argument
+    add("--generate", action="append", metavar="PROMPT",
+        help="continue a text with a decoder's plan (repeatable); - reads it from stdin")  # fmt: skip
+    add("--max-tokens", type=integer(1), default=MAX_TOKENS, metavar="N",
+        help=f"at most so many more tokens (default {MAX_TOKENS})")  # fmt: skip
+    add("--temperature", type=number(0.0), default=0.0, metavar="T",
+        help="0 takes the likeliest token; else tokens are drawn (default 0)")  # fmt: skip
+    add("--top-k", type=integer(1), metavar="K", help="of the K likeliest tokens")
+    add("--top-p", type=number(0.0), metavar="P",
+        help="of the fewest tokens that have a probability of P together")  # fmt: skip
+    add("--stop", action="append", default=[], metavar="TEXT", help="end before it (repeatable)")
+    add("--tokenizer", metavar="FILE", help="tokenizer.json (default: the plan's)")
+    add("--token-ids", action="store_true", help="prompts and what is printed are tokens: 5,17,2")
+
+
+def check_text_flags(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Raise `UserError` for a flag of text without ``--generate``, and for others with it."""
+    given = [name for name, value in vars(arguments).items() if value != parser.get_default(name)]
+    for name in given:
+        flag = f"--{name.replace('_', '-')}"
+        if arguments.generate is None and name in _OWN:
+            raise UserError(f"{flag}: expected --generate")
+        if arguments.generate is not None and name not in ("generate", *_OWN, *_SHARED):
+            raise UserError(f"{flag}: not with --generate")
+    if arguments.generate is not None and len(arguments.plans) != 1:
+        raise UserError(f"--generate: expected one plan, got: {len(arguments.plans)}")
+
+
+def generate(arguments: argparse.Namespace) -> int:
+    """Continue the prompts, printing what is made as it is made; returns the exit status."""
+    from tensoropt.runtime.text.session import TextSession
+
+    prompts = [_prompt(text, is_ids=arguments.token_ids) for text in arguments.generate]
+    with TextSession(
+        arguments.plans[0],
+        tokenizer=arguments.tokenizer,
+        provider=arguments.provider,
+        threads=arguments.threads,
+        dims=parse_dims(arguments.dim),
+        share_gpus=arguments.share_gpus,
+        custom_ops=[str(path.resolve()) for path in arguments.custom_ops],
+        timeout_s=arguments.timeout,
+    ) as session:
+        if arguments.format == "json":
+            _print_json(session.generate(prompts, **_how(arguments)))
+        elif len(prompts) == 1:
+            _print_stream(session, prompts[0], arguments)
+        else:
+            _print_all(session.generate(prompts, **_how(arguments)), is_ids=arguments.token_ids)
+    return 0
+
+
+def _prompt(text: str, *, is_ids: bool) -> Prompt:
+    if text == "-":
+        text = sys.stdin.read()
+    if not is_ids:
+        return text
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise UserError(f"--token-ids: expected tokens such as 5,17,2, got: '{text}'") from None
+
+
+def _how(arguments: argparse.Namespace) -> dict[str, Any]:
+    names = ("max_tokens", "temperature", "top_k", "top_p", "stop", "seed")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def _print_stream(session: TextSession, prompt: Prompt, arguments: argparse.Namespace) -> None:
+    before = ""
+    for piece in session.stream(prompt, **_how(arguments)):
+        sys.stdout.write(f"{before}{piece.token}" if arguments.token_ids else piece.text)
+        sys.stdout.flush()
+        before = ","
+    sys.stdout.write("\n")
+
+
+def _print_all(found: Sequence[Continuation], *, is_ids: bool) -> None:
+    for at, one in enumerate(found):
+        print(f"{at}: {','.join(map(str, one.tokens)) if is_ids else one.text}")
+
+
+def _print_json(found: Sequence[Continuation]) -> None:
+    print(json.dumps([asdict(one) for one in found], ensure_ascii=False))

@@ -1,0 +1,161 @@
+"""What a plan must have so that text can be generated with it: caches, ids, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensoropt.runtime.plan.dims import bound, dim_flags
+from tensoropt.runtime.plan.entries import TextEntry
+from tensoropt.runtime.plan.plan import Plan, Tensor
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["IDS", "MASK", "POSITIONS", "Cache", "Decoder", "decoder_of"]
+
+IDS, MASK, POSITIONS = "input_ids", "attention_mask", "position_ids"
+"""What exporters call the inputs beside caches: tokens, which of all tokens count, where new ones
+are."""
+
+_RANK = 4  # of a cache: b h s d; with keys and values in one, 2 is before them
+
+
+@dataclass(frozen=True)
+class Cache:
+    """An input that each step is given as the step before left an output; it grows in ``dim``.
+
+    ``in_place``: where there is room for more tokens, the output is written where the input lies.
+    """
+
+    past: Tensor
+    present: Tensor
+    dim: int
+    in_place: bool
+
+    def shape(self, batch: int, tokens: int, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the global shape for ``tokens`` of ``batch`` sequences.
+
+        ``dims`` are sizes that the model leaves open. Raises `UserError` where one is missing.
+        """
+        sequences = self.past.shape[len(self.past.shape) - _RANK]
+        sizes = {**dims, str(sequences): batch, str(self.past.shape[self.dim]): tokens}
+        return tuple(_known(self.past.name, size, sizes) for size in self.past.shape)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A plan's decoder; ``inputs`` are those beside its caches, by name."""
+
+    plan: Plan
+    inputs: Mapping[str, Tensor]
+    caches: tuple[Cache, ...]
+    scores: Tensor
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether a step takes a single token of each sequence."""
+        return self.inputs[IDS].shape[1] == 1
+
+    @property
+    def batch(self) -> int | None:
+        """How many sequences a step takes, None for any number."""
+        size = self.inputs[IDS].shape[0]
+        return size if isinstance(size, int) else None
+
+    @property
+    def pads(self) -> bool:
+        """Whether sequences of different lengths can be in one batch, padded on the left.
+
+        GroupQueryAttention takes the mask for a length, so it knows padding on the right alone.
+        """
+        return MASK in self.inputs and not self.in_place
+
+    @property
+    def in_place(self) -> bool:
+        """Whether all caches are written where they lie."""
+        return all(cache.in_place for cache in self.caches)
+
+    @property
+    def entry(self) -> TextEntry:
+        """What the files beside the model say: the longest context, and the tokens that end it."""
+        unknown: TextEntry = {"context": None, "end": []}
+        return self.plan.document.get("text", unknown)
+
+
+def decoder_of(plan: Plan, dims: Mapping[str, int] | None = None) -> Decoder:
+    """Return the decoder of a plan; ``dims`` are sizes that the model leaves open.
+
+    Raises `UserError` where it is none, or takes something that nobody would know.
+    """
+    inputs = {tensor.name: tensor for tensor in plan.inputs}
+    outputs = {tensor.name: tensor for tensor in plan.outputs}
+    caches = tuple(_caches(plan, inputs, outputs))
+    if not caches:
+        raise UserError(
+            f"{plan.folder}: has no caches of keys and values, expected the plan of a decoder that "
+            "was exported with them (past_key_values.* in, present.* out)"
+        )
+    pasts, presents = ({getattr(c, side).name for c in caches} for side in ("past", "present"))
+    others = {name: tensor for name, tensor in inputs.items() if name not in pasts}
+    scores = [tensor for name, tensor in outputs.items() if name not in presents]
+    decoder = Decoder(plan, others, caches, _scores(plan.folder, scores))
+    _check_inputs(decoder)
+    for cache in caches:
+        cache.shape(1, 1, dims or {})
+    return decoder
+
+
+def _caches(plan: Plan, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> list[Cache]:
+    found = []
+    for entry in plan.document.get("caches", []):
+        past, present = inputs[entry["past"]], outputs[entry["present"]]
+        if past.layout != present.layout:
+            raise UserError(
+                f"{plan.folder}: '{present.name}' lies otherwise than '{past.name}', whose place "
+                "it takes, expected the same layout"
+            )
+        dim = entry["dim"]
+        if dim is None or not isinstance(past.shape[dim], str):
+            size = past.shape[dim or 0]
+            raise UserError(
+                f"{plan.folder}: cache '{past.name}' cannot grow, expected a dimension of tokens "
+                f"that --dim leaves open, got: {size}"
+            )
+        found.append(Cache(past, present, dim, entry["in_place"]))
+    return found
+
+
+def _scores(folder: Path, found: list[Tensor]) -> Tensor:
+    scores = next((t for t in found if t.name == "logits"), found[0] if len(found) == 1 else None)
+    if scores is None or len(scores.shape) != 3 or scores.layout.is_partial:
+        raise UserError(
+            f"{folder}: expected an output 'logits' of batch, sequence and vocabulary, got: "
+            f"{', '.join(tensor.name for tensor in found) or 'none'}"
+        )
+    if scores.layout.parts(1) > 1:
+        raise UserError(f"{folder}: output '{scores.name}' is split by tokens, expected whole rows")
+    return scores
+
+
+def _check_inputs(decoder: Decoder) -> None:
+    folder = decoder.plan.folder
+    if IDS not in decoder.inputs or len(decoder.inputs[IDS].shape) != 2:
+        raise UserError(f"{folder}: expected an input '{IDS}' of batch and sequence")
+    for name in decoder.inputs:
+        if name not in (IDS, MASK, POSITIONS):
+            raise UserError(
+                f"{folder}: input '{name}' is not known to text generation, expected {IDS}, "
+                f"{MASK}, {POSITIONS} and caches"
+            )
+    length = decoder.inputs[IDS].shape[1]
+    if isinstance(length, int) and length != 1:
+        raise UserError(
+            f"{folder}: a step takes {length} tokens always, expected 1 or an open size"
+        )
+
+
+def _known(name: str, size: int | str, sizes: Mapping[str, int]) -> int:
+    found = bound(size, sizes) if isinstance(size, str) else size
+    if isinstance(found, str):
+        raise UserError(f"'{name}' is of an open size, expected {dim_flags([found], 'SIZE')}")
+    return found

@@ -1,0 +1,64 @@
+"""Which token comes next: the likeliest, or one that is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.runtime.support.errors import UserError
+
+__all__ = ["Sampler", "Sampling"]
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen.
+
+    ``temperature`` 0 takes the likeliest token; else one is drawn, where higher is more even, of
+    the ``top_k`` likeliest and of the fewest that have ``top_p`` of the probability together.
+    Sequence n of a batch draws by ``seed`` and n alone.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < np.inf:
+            raise UserError(f"temperature: expected at least 0, got: {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"top-k: expected at least 1, got: {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"top-p: expected above 0, at most 1, got: {self.top_p}")
+        if self.seed < 0:
+            raise UserError(f"seed: expected at least 0, got: {self.seed}")
+
+
+class Sampler:
+    """Chooses the tokens of the sequences with these ``numbers``."""
+
+    def __init__(self, sampling: Sampling, numbers: Sequence[int]) -> None:
+        self._how = sampling
+        self._random = [np.random.default_rng((sampling.seed, number)) for number in numbers]
+
+    def pick(self, scores: Floats) -> list[int]:
+        """Return a token for each sequence; ``scores`` are `[sequence, vocabulary]`."""
+        if self._how.temperature == 0:
+            return [int(token) for token in scores.argmax(axis=1)]
+        return [self._drawn(row, r) for row, r in zip(scores, self._random, strict=True)]
+
+    def _drawn(self, scores: Floats, random: np.random.Generator) -> int:
+        order = np.argsort(-scores, kind="stable")[: self._how.top_k]
+        scaled = scores[order].astype(np.float64) / self._how.temperature
+        likely = np.exp(scaled - scaled[0])
+        likely /= likely.sum()
+        if self._how.top_p is not None:  # the one that reaches it is in
+            likely = likely[: int(np.searchsorted(likely.cumsum(), self._how.top_p)) + 1]
+        return int(order[random.choice(len(likely), p=likely / likely.sum())])

@@ -1,0 +1,285 @@
+"""`TextSession`: a decoder's ranks, started once, that continue texts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.pool.pool import Pool, start
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.text.batch import Batch
+from tensoropt.runtime.text.decoder import decoder_of
+from tensoropt.runtime.text.sampling import Sampler, Sampling
+from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
+from tensoropt.runtime.text.tokens import TextOf, Vocabulary, find_tokenizer
+
+__all__ = ["Continuation", "Piece", "Prompt", "TextSession"]
+
+Prompt = str | Sequence[int]
+"""Text, or tokens."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One more token of the continuation of prompt ``number``.
+
+    ``text`` is what is new and sure: it may be empty, as several tokens may be one character.
+    ``finish`` is set with the last one: "stop" at a stop text or at a token that ends texts,
+    "length" at the limit.
+    """
+
+    number: int
+    token: int
+    text: str
+    finish: str | None = None
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What followed a prompt: ``text`` up to a stop text, all ``tokens``, and why it ended."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish: str
+
+
+class TextSession:
+    """The ranks of a decoder's plan, ready to continue texts; a context that ends them.
+
+    ``tokenizer`` is a file tokenizer.json: None takes the plan's, if it has one; without any,
+    prompts are tokens. ``dims`` gives sizes that the model leaves open, but for those of batch and
+    tokens. The rest is as for `Session`. Caches stay on the ranks.
+
+    One text after the other: other threads wait. Raises `UserError` where the plan has no caches.
+    """
+
+    def __init__(
+        self,
+        plan: Path | str,
+        *,
+        tokenizer: Path | str | None = None,
+        provider: str = "cpu",
+        threads: int | None = None,
+        dims: Mapping[str, int] | None = None,
+        share_gpus: bool = False,
+        custom_ops: Sequence[str] = (),
+        timeout_s: float | None = None,
+    ) -> None:
+        self.plan = Plan.load(plan)
+        self._decoder = decoder_of(self.plan, dims)
+        path = find_tokenizer(self.plan, tokenizer)
+        self._vocabulary = None if path is None else Vocabulary(path)
+        self._turn = threading.Lock()
+        self._holder: int | None = None
+        self._pool: Pool = start(
+            self.plan,
+            "text",
+            {"dims": dict(dims or {})},
+            threads=threads,
+            provider=provider,
+            share_gpus=share_gpus,
+            custom_ops=tuple(map(str, custom_ops)),
+            timeout_s=timeout_s,
+        )
+
+    def __enter__(self) -> TextSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all ranks are there."""
+        return self._pool.is_alive
+
+    def close(self) -> None:
+        """End the ranks; again is no error."""
+        self._pool.close()
+
+    def restart(self) -> None:
+        """Start the ranks anew, whether they are there or not. Raises `UserError`."""
+        self._pool.restart()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> list[Continuation]:
+        """Return the continuation of each prompt; of a single one, a list of one.
+
+        ``temperature``, ``top_k``, ``top_p`` and ``seed`` are those of `Sampling`: tokens are
+        drawn unless ``temperature`` is 0. Texts end at any of ``stop``, which is left out.
+        Raises `UserError` for a prompt that is empty or longer than the model's context.
+        """
+        many = _listed(prompts)
+        pieces: list[list[Piece]] = [[] for _ in many]
+        made = self.stream(
+            many,
+            max_tokens=max_tokens,
+            stop=stop,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        for piece in made:
+            pieces[piece.number].append(piece)
+        return [
+            Continuation(
+                "".join(piece.text for piece in own),
+                tuple(piece.token for piece in own),
+                own[-1].finish or "",
+            )
+            for own in pieces
+        ]
+
+    def stream(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> Iterator[Piece]:
+        """Return an iterator over the tokens of all continuations, as they are made.
+
+        What is wrong with the prompts is raised at once. Close an iterator that is not read to its
+        end: others wait for it.
+        """
+        if max_tokens < 1:
+            raise UserError(f"max-tokens: expected at least 1, got: {max_tokens}")
+        if stop and self._vocabulary is None:
+            raise UserError("stop: expected a tokenizer, as texts are looked for")
+        sampling = Sampling(temperature, top_k, top_p, seed)
+        tokens = [self._tokens(prompt) for prompt in _listed(prompts)]
+        return self._texts(tokens, max_tokens, stop, sampling)
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        if isinstance(prompt, str):
+            if self._vocabulary is None:
+                raise UserError(
+                    f"{self.plan.folder}: has no tokenizer.json, expected --tokenizer FILE, or "
+                    "tokens for a prompt"
+                )
+            tokens = self._vocabulary.tokens(prompt) if prompt else []
+        else:
+            tokens = [int(token) for token in prompt]
+        self._check(tokens)
+        return tokens
+
+    def _check(self, tokens: list[int]) -> None:
+        if not tokens:
+            raise UserError("prompt: is empty, expected at least one token")
+        context, size = self._decoder.entry["context"], self._decoder.scores.shape[2]
+        if context is not None and len(tokens) >= context:
+            raise UserError(
+                f"prompt: expected fewer tokens than the model's context of {context}, "
+                f"got: {len(tokens)}"
+            )
+        for token in tokens:
+            if token < 0 or (isinstance(size, int) and token >= size):
+                raise UserError(f"prompt: expected tokens from 0 to {size} - 1, got: {token}")
+
+    def _texts(
+        self, prompts: list[list[int]], max_tokens: int, stop: Sequence[str], sampling: Sampling
+    ) -> Iterator[Piece]:
+        if self._holder == threading.get_ident():
+            raise UserError("a stream of this session is not at its end, expected it to be closed")
+        with self._turn:
+            self._holder = threading.get_ident()
+            try:
+                for numbers in self._batches(prompts):
+                    batch = Batch(self._pool, self._decoder, [prompts[n] for n in numbers])
+                    writers = [self._writer(number, stop) for number in numbers]
+                    yield from self._continued(batch, writers, max_tokens, sampling)
+            finally:
+                self._holder = None
+
+    def _batches(self, prompts: list[list[int]]) -> list[list[int]]:
+        """Return the numbers of the prompts that go together: those of one length, or all that
+        there is room for."""
+        order = range(len(prompts))
+        if not self._decoder.pads:
+            together = groupby(
+                sorted(order, key=lambda n: len(prompts[n])), lambda n: len(prompts[n])
+            )
+            groups = [list(group) for _, group in together]
+        else:
+            groups = [list(order)]
+        most = self._decoder.batch or max(1, len(prompts))
+        return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
+
+    def _writer(self, number: int, stop: Sequence[str]) -> _Writer:
+        stream = None if self._vocabulary is None else self._vocabulary.stream()
+        return _Writer(number, stream, StopTexts(stop), self._decoder.entry["end"])
+
+    def _continued(
+        self, batch: Batch, writers: list[_Writer], max_tokens: int, sampling: Sampling
+    ) -> Iterator[Piece]:
+        """Yield the tokens of one batch until each sequence is at its end."""
+        sampler = Sampler(sampling, [writer.number for writer in writers])
+        limit = max_tokens
+        if self._decoder.entry["context"] is not None:
+            limit = min(limit, self._decoder.entry["context"] - batch.length)
+        scores = batch.begin(limit)
+        for count in range(1, limit + 1):
+            tokens = sampler.pick(scores[: len(writers)])
+            for writer, token in zip(writers, tokens, strict=True):
+                if not writer.is_done:
+                    yield writer.add(token, is_last=count == limit)
+            if all(writer.is_done for writer in writers):
+                return
+            scores = batch.step(tokens)
+
+
+@dataclass
+class _Writer:
+    """Makes the pieces of one continuation."""
+
+    number: int
+    stream: TextOf | None
+    until: StopTexts
+    end: Sequence[int]
+    is_done: bool = False
+
+    def add(self, token: int, *, is_last: bool) -> Piece:
+        """Return the piece of another token."""
+        ends = token in self.end
+        text = "" if ends or self.stream is None else self.until.add(self.stream.add(token))
+        finish = "stop" if ends or self.until.found else "length" if is_last else None
+        self.is_done = finish is not None
+        if self.is_done and not self.until.found:
+            text += self.until.rest()
+        return Piece(self.number, token, text, finish)
+
+
+def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """Return prompts as a list, also where it is a single one."""
+    if isinstance(prompts, str):
+        return [prompts]
+    listed = list(prompts)
+    if listed and all(isinstance(one, int | np.integer) for one in listed):
+        return [listed]  # type: ignore[list-item]
+    return listed or [[]]  # type: ignore[return-value]

@@ -1,0 +1,65 @@
+"""Tokens from text and text from tokens, by the library `tokenizers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError, one_line
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["FILE", "TextOf", "Vocabulary", "find_tokenizer"]
+
+FILE = "tokenizer.json"
+
+
+def find_tokenizer(plan: Plan, given: Path | str | None) -> Path | None:
+    """Return the file with a plan's tokenizer: the one that is given, or the plan's own."""
+    if given is not None:
+        return Path(given)
+    return plan.folder / FILE if FILE in plan.files else None
+
+
+class Vocabulary:
+    """The tokenizer in a file ``tokenizer.json``. Raises `UserError` where there is none."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise UserError(
+                "text needs the package tokenizers, expected pip install tensoropt[text]"
+            ) from None
+        if not path.is_file():
+            raise UserError(f"--tokenizer {path}: no such file")
+        try:
+            self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises that itself
+            raise UserError(
+                f"--tokenizer {path}: expected a tokenizer.json, got: {one_line(error)}"
+            ) from None
+
+    def tokens(self, text: str) -> list[int]:
+        """Return the tokens of a text, with those that begin one."""
+        return list(self._tokenizer.encode(text).ids)
+
+    def stream(self) -> TextOf:
+        """Return what makes text of tokens that come one by one."""
+        return TextOf(self._tokenizer)
+
+
+class TextOf:
+    """Makes text of tokens as they come: several may be one character."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._tokenizer = tokenizer
+        self._stream: Any = DecodeStream(skip_special_tokens=True)
+
+    def add(self, token: int) -> str:
+        """Return what is new of the text with another token; it may be nothing yet."""
+        return self._stream.step(self._tokenizer, token) or ""
