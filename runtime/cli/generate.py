@@ -28,7 +28,7 @@ def add_text_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of text generation."""
     add = parser.add_argument_group("text").add_argument
     add("--generate", action="append", metavar="PROMPT",
-        help="continue a text with a decoder's plan (repeatable); - reads it from stdin")  # fmt: skip
+        help="continue a text; - reads it from stdin (repeatable)")  # fmt: skip
     add("--max-tokens", type=integer(1), default=MAX_TOKENS, metavar="N",
         help=f"at most so many more tokens (default {MAX_TOKENS})")  # fmt: skip
     add("--temperature", type=number(0.0), default=0.0, metavar="T",

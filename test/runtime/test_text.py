@@ -1,0 +1,197 @@
+"""Texts that are continued on two ranks, against one device that keeps no caches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade_decoder import VOCABULARY, greedy, write_decoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.compiler.cli.opt import main as compile_model
+from tensoropt.runtime.cli.run import main as run_plan
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.text.sampling import Sampler, Sampling
+from tensoropt.runtime.text.session import TextSession
+from tensoropt.runtime.text.stopping import StopTexts
+
+PROMPTS = ([3, 7, 1], [5, 6, 7, 8, 9], [1])
+CONTEXT = 40
+
+
+def write_tokenizer(path: Path) -> None:
+    """Write a tokenizer of one token a word: `t5` is token 5."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    words = {f"t{token}": token for token in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="t0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.save(str(path))
+
+
+def compiled(folder: Path, *flags: str, **options: bool) -> tuple[Path, Path]:
+    """Return a decoder and its plan for two ranks."""
+    model, plan = write_decoder(folder / "m.onnx", layers=1, **options), folder / "plan"
+    assert compile_model([str(model), "--mesh", "2", *flags, "-o", str(plan)]) == 0
+    return model, plan
+
+
+@pytest.fixture(scope="module", params=["concat", "in place"])
+def started(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, TextSession]]:
+    folder = tmp_path_factory.mktemp("text")
+    write_tokenizer(folder / "tokenizer.json")
+    config = {"max_position_embeddings": CONTEXT, "eos_token_id": None}
+    (folder / "config.json").write_text(json.dumps(config))
+    model, plan = compiled(folder, "--pick", "memory", in_place=request.param == "in place")
+    with TextSession(plan, threads=1) as session:
+        assert all(cache.past.layout.parts(1) == 2 for cache in session._decoder.caches)
+        yield model, session
+
+
+def test_tokens_are_those_of_one_device(started: tuple[Path, TextSession]) -> None:
+    model, session = started
+    for _ in range(2):  # the second time, nothing of the first is left in the caches
+        (found,) = session.generate(PROMPTS[0], max_tokens=12)
+        assert list(found.tokens) == greedy(model, PROMPTS[0], 12)
+        assert found.finish == "length"
+
+
+def test_several_sequences_of_different_lengths(started: tuple[Path, TextSession]) -> None:
+    model, session = started
+    found = session.generate(list(PROMPTS), max_tokens=6)
+    assert [list(one.tokens) for one in found] == [greedy(model, p, 6) for p in PROMPTS]
+
+
+def test_texts_and_stops(started: tuple[Path, TextSession]) -> None:
+    model, session = started
+    tokens = greedy(model, PROMPTS[0], 6)
+    (found,) = session.generate("t3 t7 t1", max_tokens=6)
+    assert found.text.split() == [f"t{token}" for token in tokens]
+    last = f"t{tokens[3]}"
+    (found,) = session.generate("t3 t7 t1", max_tokens=6, stop=[last])
+    assert found.finish == "stop"
+    assert last not in found.text
+    assert len(found.tokens) <= 4
+
+
+def test_drawn_tokens_follow_the_seed(started: tuple[Path, TextSession]) -> None:
+    session = started[1]
+    one, same, other = (
+        session.generate([3, 7], max_tokens=12, temperature=2.0, top_k=40, seed=seed)[0].tokens
+        for seed in (5, 5, 6)
+    )
+    assert one == same
+    assert one != other
+
+
+def test_the_context_is_the_end(started: tuple[Path, TextSession]) -> None:
+    session = started[1]
+    (found,) = session.generate([1] * (CONTEXT - 2), max_tokens=10)
+    assert (len(found.tokens), found.finish) == (2, "length")
+
+
+def test_streams_come_one_after_the_other(started: tuple[Path, TextSession]) -> None:
+    session = started[1]
+    stream = session.stream([1, 2], max_tokens=5)
+    assert next(stream).number == 0
+    with pytest.raises(UserError, match="is not at its end"):
+        session.generate([1], max_tokens=1)
+    stream.close()
+    assert len(session.generate([1], max_tokens=1)[0].tokens) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "why"),
+    [
+        ("", "is empty"),
+        ([], "is empty"),
+        ([1] * CONTEXT, f"fewer tokens than the model's context of {CONTEXT}, got: {CONTEXT}"),
+        ([VOCABULARY], f"expected tokens from 0 to {VOCABULARY} - 1"),
+    ],
+)
+def test_prompts_that_are_refused(started: tuple[Path, TextSession], prompt, why: str) -> None:
+    session = started[1]
+    with pytest.raises(UserError, match=why):
+        session.stream(prompt)
+    assert session.is_alive
+
+
+def test_a_plan_of_single_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, plan = compiled(tmp_path, "--dim", "sequence=1", "--dim", "batch=1")
+    capsys.readouterr()
+    flags = ["--token-ids", "--max-tokens", "5", "--threads", "1"]
+    assert run_plan([str(plan), "--generate", "3,7,1", *flags]) == 0
+    assert capsys.readouterr().out.strip() == ",".join(map(str, greedy(model, [3, 7, 1], 5)))
+    assert run_plan([str(plan), "--generate", "hello"]) == 1
+    assert "has no tokenizer.json, expected --tokenizer FILE" in capsys.readouterr().err
+
+
+def test_a_plan_without_caches(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_plan([str(plan), "--generate", "hello"]) == 1
+    error = capsys.readouterr().err
+    assert "has no caches of keys and values" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--max-tokens", "5"], "--max-tokens: expected --generate"),
+        (["--generate", "a", "--check", "m"], "--check: not with --generate"),
+        (["other", "--generate", "a"], "--generate: expected one plan, got: 2"),
+    ],
+)
+def test_flags(flags: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_plan(["plan", *flags]) == 1
+    assert why in capsys.readouterr().err
+
+
+def test_sampling_keeps_to_the_likeliest() -> None:
+    scores = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 2000, np.float32))
+    for how, kept in (
+        (Sampling(1.0), {0, 1, 2, 3}),
+        (Sampling(1.0, top_k=2), {0, 1}),
+        (Sampling(1.0, top_p=0.79), {0, 1}),
+        (Sampling(1.0, top_p=0.81), {0, 1, 2}),
+        (Sampling(1e-3), {0}),
+        (Sampling(), {0}),
+    ):
+        assert set(Sampler(how, range(2000)).pick(scores)) == kept
+
+
+def test_sampling_draws_by_probability() -> None:
+    scores = np.log(np.array([[0.6, 0.4]] * 4000, np.float32))
+    drawn = Sampler(Sampling(1.0, seed=1), range(4000)).pick(scores)
+    assert 0.37 < np.mean(drawn) < 0.43
+    warm = Sampler(Sampling(0.5, seed=1), range(4000)).pick(scores)  # 0.36 to 0.16
+    assert 0.27 < np.mean(warm) < 0.35
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": -1.0}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}, {"seed": -1}]
+)
+def test_sampling_that_is_refused(wrong) -> None:
+    with pytest.raises(UserError, match="expected"):
+        Sampling(**wrong)
+
+
+@given(st.lists(st.text("ab", max_size=3)), st.lists(st.text("ab", min_size=1), max_size=2))
+def test_a_stop_is_found_however_the_text_comes(parts: list[str], stops: list[str]) -> None:
+    until, out = StopTexts(stops), ""
+    for part in parts:
+        out += until.add(part)
+        if until.found:
+            break
+    else:
+        out += until.rest()
+    whole = "".join(parts)
+    places = [at for stop in stops if (at := whole.find(stop)) >= 0]
+    assert until.found is bool(places)
+    assert out == whole[: min(places)] if len(stops) == 1 and places else whole.startswith(out)
