@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tensoropt.runtime.pool.session import Session
     from tensoropt.runtime.support.errors import RankFailedError, UserError
     from tensoropt.runtime.support.version import __version__
+    from tensoropt.runtime.text.session import TextSession
 
 __all__ = [
     "Frontier",
@@ -30,6 +31,7 @@ __all__ = [
     "RankFailedError",
     "Scaling",
     "Session",
+    "TextSession",
     "Training",
     "TrainingInterrupted",
     "TrainingRun",
@@ -52,6 +54,7 @@ _HOMES = {
     "tensoropt.runtime.pool.session": ("Session",),
     "tensoropt.runtime.support.errors": ("RankFailedError", "UserError"),
     "tensoropt.runtime.support.version": ("__version__",),
+    "tensoropt.runtime.text.session": ("TextSession",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
