@@ -5,12 +5,15 @@
 
 These are the commands of tensoropt-opt on the demo's ResNet-50, in the README and in docs/, that
 print a report or an error: their figures are predictions. What tensoropt-run measures is not run.
+The examples in Python, training included, are run as doctests; those are to be corrected by hand.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import doctest
 import functools
 import re
 import shlex
@@ -27,6 +30,7 @@ Output = Callable[[str], Sequence[str] | None]
 """What a command prints."""
 
 _ROOT = Path(__file__).parents[1]
+PYTHON = _ROOT / "docs" / "python.md"
 PAGES = (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")))
 _EXAMPLE = re.compile(
     r"^    \$ (tensoropt-opt demo/[^\n]*[^\\\n])\n((?:    (?!\$)[^\n]+\n)+)", re.MULTILINE
@@ -78,7 +82,9 @@ def main() -> int:
         randomise(cnn_path("resnet50"), Path(folder) / "demo" / "resnet50.onnx")
         output = functools.cache(in_folder(Path(folder)))
         old = [page for page in PAGES if rerun(page, output, write)]
-    return int(bool(old) and not write)
+        with contextlib.chdir(folder):
+            failed, _ = doctest.testfile(str(PYTHON), module_relative=False)
+    return int(bool(failed) or (bool(old) and not write))
 
 
 if __name__ == "__main__":

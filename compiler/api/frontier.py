@@ -62,8 +62,10 @@ class _Whole:
 class Point:
     """One trade-off: a mesh, a layout for every tensor, and what they cost per device.
 
-    ``index`` counts the points of the whole frontier from the fastest on. Times are seconds of one
-    step. ``recompute`` is what a training step computes again, None for inference.
+    ``index`` counts the points of the whole frontier from the fastest on. ``time_s`` is that of one
+    step, ``compute_s`` and ``communication_s`` its parts; ``memory_bytes`` is the sum of
+    ``static_bytes`` (weights and state) and ``transient_bytes``. ``recompute`` is what a training
+    step computes again, None for inference.
     """
 
     def __init__(self, whole: _Whole, found: FrontierPoint) -> None:

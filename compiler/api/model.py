@@ -77,7 +77,6 @@ class Model:
     """A model that is to be spread over devices; made by :func:`load`.
 
     A file is read once for inference, and once for training; searches share what was read.
-    ``tracing`` are options of :class:`Compilation` on what is printed while passes run.
     """
 
     def __init__(
@@ -87,6 +86,7 @@ class Model:
         weights: Path | None = None,
         tracing: Mapping[str, Any] | None = None,
     ) -> None:
+        """``tracing`` are options of :class:`Compilation`: what is printed while passes run."""
         self.path, self.dims = path, dict(dims)
         self._weights = path if weights is None and not is_text(path) else weights
         self._is_given = weights is not None

@@ -33,9 +33,11 @@ class Predicted:
 
 
 class Plan:
-    """The plan in a folder: a graph per rank, their weights, and what they are.
+    """The plan in a ``folder``: a graph per rank, their weights, and what they are.
 
-    Opening one checks all of it; raises :class:`UserError`.
+    It is for ``ranks`` devices in a ``mesh``, and was made from the file called ``model``.
+    ``inputs``, ``outputs`` and ``parameters`` have a name, a dtype, a shape (a name stands for a
+    size that is open) and a layout. Opening a plan checks all of it; raises :class:`UserError`.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -17,6 +17,8 @@ class UserError(Exception):
     The command line prints it as ``error: <text>`` and exits with status 1, without a traceback.
     """
 
+    __module__ = "tensoropt"  # where people find it
+
 
 class RankFailedError(UserError):
     """A rank has ended that others count on, so that all of them were ended."""
