@@ -84,6 +84,19 @@ def test_annotations_are_valid_and_leave_the_model_as_it_is(annotated: Path) -> 
     assert after == before
 
 
+def test_any_plan_without_partial_sums_that_are_read_comes_back(tmp_path: Path) -> None:
+    """Random ones on two axes, which no person would write."""
+    model = str(MODELS / "gpt2_tiny.onnx")
+    for seed in range(2):
+        path, first, again = (tmp_path / f"{name}{seed}" for name in ("a", "first", "again"))
+        path = path.with_suffix(".onnx")
+        flags = ["--mesh", "2x2", "--search", "random", "--seed", str(seed)]
+        flags += ["--forbid", "node:*=partial", "--annotations", str(path)]
+        assert main([model, *flags, "-o", str(first)]) == 0
+        assert main([model, "--search", "pase", "--pins", str(path), "-o", str(again)]) == 0
+        assert _layouts(again) == _layouts(first)
+
+
 def _mlp() -> onnx_ir.Model:
     """``y = Relu(x w1) w2`` of 8x16, batch 8."""
     nodes = [

@@ -129,7 +129,7 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
         for name, value, layout in zip(node.input, op.operands, operands, strict=False):
             if not name or onnx_ops.is_no_value(value):
                 continue
-            if layout.has_partial and value not in constants:
+            if _is_unsaid(layout, operands, value in constants):
                 raise UserError(
                     f"node '{node.name}': reads partial sums of '{name}', which annotations "
                     "cannot say, expected --forbid 'node:*=partial'"
@@ -138,6 +138,13 @@ def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -
     for name, value, layout in zip(node.output, op.results, results, strict=False):
         if name and not layout.has_partial:
             yield name, _shape(value), layout
+
+
+def _is_unsaid(layout: Layout, operands: Sequence[Layout], is_constant: bool) -> bool:
+    """Say whether an operand is partial, and does not follow from the others as a bias does."""
+    axes = [axis for axis, own in enumerate(layout.placements) if own.is_partial]
+    split = {a for other in operands for a, own in enumerate(other.placements) if own.is_split}
+    return bool(axes) and not (is_constant and split.issuperset(axes))
 
 
 def _stored(layout: Layout) -> Layout:

@@ -213,7 +213,8 @@ def _role(rule: NamedRule, word: str, factor: int | None) -> tuple[bool, AxisRol
         return True, None
     if word in rule.numbers:
         return True, rule.numbers[word]
-    return factor is not None, factor
+    own = None if factor is None else rule.rule.factors[factor]
+    return own is not None and own.can_split and own.size is not None, factor
 
 
 def _rule(node: Node) -> NamedRule:

@@ -87,12 +87,20 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Partial:
-    """Whether a node reads partial sums in any of these ``operands``."""
+    """Whether a node reads partial sums: of any of ``operands``, which are computed, or of weights.
+
+    A weight that is added to a sum over ranks, a bias, is none of those: there others are split.
+    """
 
     operands: tuple[int, ...]
 
     def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
-        return any(strategy.operands[n].placements[axis].is_partial for n in self.operands)
+        read = [layout.placements[axis] for layout in strategy.operands]
+        whole = not any(placement.is_split for placement in read)
+        return any(
+            placement.is_partial and (whole or number in self.operands)
+            for number, placement in enumerate(read)
+        )
 
     def offered(self, options: Iterable[Strategy]) -> list[str]:
         """Return what else a node can do."""
@@ -154,10 +162,11 @@ class Term:
 class Condition:
     """What must be so, or where it ``forbids`` must not: all of ``terms`` together.
 
-    ``source`` is what a person has written. With ``axes``, it is about meshes of so many alone.
+    ``source`` is what a person has written; conditions that ask for the same are equal. With
+    ``axes``, it is about meshes of so many alone.
     """
 
-    source: str
+    source: str = field(compare=False)
     terms: tuple[Term, ...]
     forbids: bool = False
     axes: int | None = None
