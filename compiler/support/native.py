@@ -12,6 +12,7 @@ import faulthandler
 import os
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Pipe
@@ -144,8 +145,9 @@ def _leave_parent(pipe: Connection) -> None:
         os.dup2(nothing, standard)
     os.closerange(3, pipe.fileno())
     os.closerange(pipe.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    limit = _held_bytes() + _MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    if sys.platform == "linux":  # macOS heeds no such limit
+        limit = _held_bytes() + _MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

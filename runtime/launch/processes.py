@@ -23,6 +23,7 @@ from types import TracebackType
 
 from tensoropt.runtime.launch import guardian
 from tensoropt.runtime.launch.link import CHANNEL
+from tensoropt.runtime.ops import library_path
 
 __all__ = ["Processes"]
 
@@ -38,6 +39,8 @@ class Processes:
     """
 
     def __init__(self) -> None:
+        """Make the folder and the guardian. Raises `UserError` where no rank can run."""
+        library_path()
         _remove_dead()
         self.folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{uuid.uuid4().hex}"
         self.count = 0

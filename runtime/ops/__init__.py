@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -13,7 +14,12 @@ _NAME = "libtensoropt_ops.so"
 
 
 def library_path() -> Path:
-    """Return the path of the library; raises `UserError` where it was not built."""
+    """Return the path of the library; raises `UserError` where it was not built.
+
+    Not everywhere can it be: ranks and their launcher need Linux, planning does not.
+    """
+    if sys.platform != "linux":
+        raise UserError(f"plans run on Linux alone, got: {sys.platform}; it can plan for others")
     beside = Path(__file__).with_name(_NAME)
     if beside.is_file():
         return beside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -310,7 +311,9 @@ def check_custom_ops(libraries: Sequence[str]) -> None:
 
 def cores() -> int:
     """Return how many cores this process may run on."""
-    return len(os.sched_getaffinity(0))
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _options(threads: int) -> SessionOptions:
