@@ -7,6 +7,7 @@ the nodes run in file order, each tensor from the node that makes it to the last
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +29,12 @@ class EmittedMemory:
         return self.static_bytes + self.transient_bytes
 
 
-def emitted_memory(path: Path) -> EmittedMemory:
+def emitted_memory(path: Path, staying: Set[str] = frozenset()) -> EmittedMemory:
     """Return the memory that the graph in ``path`` implies.
 
     What follows from initializers alone is folded by ONNX Runtime when it loads the model, and what
-    nothing reads then is freed: what a running node reads, or is returned, counts as static.
+    nothing reads then is freed: what a running node reads, or is returned, counts as static. So
+    do the inputs that are ``staying`` from run to run, such as a decoder's caches.
     """
     graph = onnx.load(path, load_external_data=False).graph
     sizes = {v.name: _bytes(v) for v in (*graph.input, *graph.value_info, *graph.output)}
@@ -42,7 +44,9 @@ def emitted_memory(path: Path) -> EmittedMemory:
     read = {name for node in running for name in node.input} | {v.name for v in graph.output}
     static = sum(size for name, size in weights.items() if name in read)
     static += sum({key: sizes[name] for name, key in folded.items() if name in read}.values())
-    return EmittedMemory(static, _peak(graph, running, sizes, folded.keys() | weights.keys()))
+    static += sum(sizes[name] for name in staying)
+    held = folded.keys() | weights.keys() | staying
+    return EmittedMemory(static, _peak(graph, running, sizes, held))
 
 
 def _folded(graph: onnx.GraphProto, known: set[str]) -> dict[str, str]:

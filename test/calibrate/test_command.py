@@ -22,8 +22,11 @@ SHORT = ["--quick", "--budget", "200"]
 
 @pytest.fixture(autouse=True)
 def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time for all graphs, and 5 ms for each: a few runs."""
+    """Time for all graphs, and 5 ms for each: a few runs of small operators."""
     monkeypatch.setattr(run, "_PART", 5e-3 / 200)
+    for name, sizes in (("_SIDES", (64, 128)), ("_ROWS", (16,)), ("_STREAM_ELEMENTS", 1 << 16)):
+        for provider in ("cpu", "cuda"):  # of which there are stand-ins, on the host
+            monkeypatch.setitem(getattr(basics, name), provider, sizes)
 
 
 def test_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,9 +104,6 @@ def test_gpus_are_measured(
     monkeypatch: pytest.MonkeyPatch,
     log: Path,
 ) -> None:
-    """On stand-ins, which run on the host: so in sizes for it."""
-    for name, sizes in (("_SIDES", (64, 128)), ("_ROWS", (16,)), ("_STREAM_ELEMENTS", 1 << 16)):
-        monkeypatch.setitem(getattr(basics, name), "cuda", sizes)
     monkeypatch.setitem(basics.DTYPES, "cuda", ("float32", "bfloat16"))
     path = tmp_path / "here.toml"
     flags = ["--provider", "cuda", "--ranks", "2", "--base", "h200", "-o", str(path)]

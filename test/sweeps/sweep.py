@@ -59,11 +59,14 @@ class Row:
 _BATCH, _BATCH_BYTES = 25, 4 << 30
 
 
-def sweep_model(path: Path, devices: int, plans: int, seed: int = 0) -> Row:
-    """Compile, run and check the plans of one model, in few launches."""
+def sweep_model(path: Path, devices: int, plans: int, seed: int = 0, epsilon: float = 0.0) -> Row:
+    """Compile, run and check the plans of one model, in few launches.
+
+    ``plans`` are random ones, beside three of the frontier within ``epsilon``.
+    """
     row = Row(path.stem, devices)
     started, busy = time.perf_counter(), _cpu_seconds()
-    chosen = list(_choices(path, devices, plans, seed, row))
+    chosen = list(_choices(path, devices, plans, seed, epsilon, row))
     size = sum(held.stat().st_size for held in path.parent.glob(f"{path.stem}.*"))
     batch = max(1, min(_BATCH, _BATCH_BYTES // (size * devices)))
     for first in range(0, len(chosen), batch):
@@ -80,10 +83,10 @@ def _cpu_seconds() -> float:
 
 
 def _choices(
-    path: Path, devices: int, plans: int, seed: int, row: Row
+    path: Path, devices: int, plans: int, seed: int, epsilon: float, row: Row
 ) -> Iterator[tuple[str, Request, FrontierResult, FrontierPoint]]:
     module = _prepared(path)
-    request = Request(devices, epsilon=0.0)
+    request = Request(devices, epsilon=epsilon)
     result = driver.frontier(module, request)
     row.points = len(result.points)
     for name, pick in (("fastest", fastest), ("leanest", leanest), ("knee", knee)):
@@ -127,8 +130,10 @@ def _run(
 
 def _compare_memory(directory: Path, name: str, point: FrontierPoint, row: Row) -> None:
     """Hold the plan's memory, and for points of the frontier the table's, against the graphs."""
-    implied = max(emitted_memory(p).memory_bytes for p in sorted(directory.glob("rank*.onnx")))
     plan = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
+    caches = {cache["past"] for cache in plan.get("caches", ())}
+    graphs = sorted(directory.glob("rank*.onnx"))
+    implied = max(emitted_memory(path, caches).memory_bytes for path in graphs)
     claims = [plan["predicted"]["memory_bytes"]]
     if not name.startswith("random"):
         claims.append(point.memory_bytes)
