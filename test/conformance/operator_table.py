@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -167,12 +167,12 @@ class Table:
         lines = ["| " + " | ".join(row.cells()) + " |" for row in self.rows.values()]
         return _HEAD.format(summary=self.summary()) + "\n".join(lines) + "\n"
 
-    def is_told_by(self, page: str) -> bool:
-        """Say whether ``page`` has these rows, whatever passed then."""
+    def differs_from(self, page: str, names: Set[str]) -> list[str]:
+        """Return the operators among ``names`` that ``page`` tells otherwise, whatever passed."""
         lines = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ")]
-        cells = lines[1:]  # after the titles
-        ours = [row.cells() for row in self.rows.values()]
-        return [_but_passed(row) for row in cells] == [_but_passed(row) for row in ours]
+        told = {cells[0]: _but_passed(cells) for cells in map(_stripped, lines)}
+        ours = {name: _but_passed(self.rows[name].cells()) for name in names}
+        return [name for name, cells in ours.items() if told.get(name) != cells]
 
     def text(self) -> str:
         """Return the operators that have tests, for a terminal."""
@@ -180,5 +180,9 @@ class Table:
         return render(self.summary(), _COLUMNS, rows, sys.stdout.isatty())
 
 
+def _stripped(cells: Sequence[str]) -> list[str]:
+    return [cell.strip() for cell in cells]
+
+
 def _but_passed(cells: Sequence[str]) -> list[str]:
-    return [cell.strip() for cell, name in zip(cells, _COLUMNS, strict=True) if name != "passed"]
+    return [cell for cell, name in zip(cells, _COLUMNS, strict=True) if name != "passed"]
