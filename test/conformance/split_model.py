@@ -96,7 +96,7 @@ class Model:
         """Return the strategies of every op, in program order."""
         if mesh not in self._strategies:
             self._strategies[mesh] = [
-                node_options(self.graph, node, mesh) for node in _ops(self.graph)
+                node_options(self.graph, node, mesh, whole=node.whole) for node in _ops(self.graph)
             ]
         return self._strategies[mesh]
 
