@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
@@ -129,7 +129,9 @@ class _Partition:
         self._check_read(op, [source])
         self.layouts[op.results[0]] = target
         value = self.local[op.operands[0]]
-        self.local[op.results[0]] = lower_path(value, info.shape, path, self.mesh, op.location)
+        made = lower_path(value, info.shape, path, self.mesh, op.location)
+        _name_steps(onnx.node_name(op), [made], [value])
+        self.local[op.results[0]] = made
 
     def _onnx(self, op: ir.Operation) -> None:
         info = describe(op, self.versions)
@@ -147,6 +149,7 @@ class _Partition:
             else:
                 local = LocalOp(op, info, rule, strategy, self.mesh, operands, types)
                 results = [self._sized(*pair) for pair in zip(local.build(), types, strict=True)]
+                _name_op(onnx.node_name(op), results, operands)
         self.local.update(zip(op.results, results, strict=True))
         self.layouts.update(zip(op.results, strategy.results, strict=True))
 
@@ -210,6 +213,42 @@ class _Partition:
         return tensor_type(
             layout.local_shape(info.shape, self.mesh), ir.RankedTensorType(type_).element_type
         )
+
+
+def _name_op(name: str | None, results: Sequence[ir.Value], operands: Sequence[ir.Value]) -> None:
+    """Let only what makes the results of an op have its name, and what comes before it the name of
+    a step: so a value of the model can be found in the graph of a rank."""
+    if name is None:
+        return
+    made = (_maker(value, name) for value in results if value not in operands)
+    ends = [end for end in made if end is not None]
+    _name_steps(name, [value for end in ends for value in end.operands], (*operands, *results))
+
+
+def _name_steps(name: str | None, values: Sequence[ir.Value], others: Sequence[ir.Value]) -> None:
+    """Name what makes ``values``, and what it reads itself, as steps of an op: ``fc.Mul``.
+
+    ``others`` are made elsewhere.
+    """
+    seen, left = set(others), list(values)
+    while left and name is not None:
+        value = left.pop()
+        step = None if value in seen else _maker(value, name)
+        seen.add(value)
+        if step is None:
+            continue
+        left.extend(step.operands)
+        if onnx.is_onnx(step) and step.name != onnx.CONSTANT:
+            named: Any = step  # the stubs know no setter
+            named.location = ir.Location.name(f"{name}.{onnx.split_name(step.name)[1]}")
+
+
+def _maker(value: ir.Value, name: str) -> ir.Operation | None:
+    """Return the op of that name that makes a value; ``None`` if it is another's."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    made: ir.Operation = value.owner.operation
+    return made if onnx.node_name(made) == name else None
 
 
 def _lowered(attributes: list[ir.DictAttr]) -> ir.ArrayAttr:

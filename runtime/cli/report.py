@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from tensoropt.runtime.support.errors import printable
-from tensoropt.runtime.support.job import CheckResult, OutputResult
+from tensoropt.runtime.support.job import CheckResult, FirstDifference, OutputResult
 from tensoropt.runtime.support.tables import columns, milliseconds, size_text
 
 __all__ = [
@@ -95,7 +95,25 @@ def _measured_lines(result: CheckResult) -> list[str]:
     if result.step_times_s and result.peak_bytes is not None:
         predicted = size_text(result.predicted_bytes)
         lines.append(f"peak memory: {size_text(result.peak_bytes)}, predicted {predicted}")
+    if result.first is not None:
+        lines += _first_lines(result.first)
     return lines + device_lines(result)
+
+
+def _first_lines(first: FirstDifference) -> list[str]:
+    """Return where a plan goes wrong, and what is there."""
+    if first.node is None:
+        return [f"{first.compared} of {first.values} values inside were compared: none differs"]
+    ranks = f"rank{'s' if len(first.ranks) > 1 else ''} {', '.join(map(str, first.ranks))}"
+    before = f"{first.compared - 1} values before it agree, of {first.values} inside"
+    lines = [
+        f"first difference: '{first.tensor}' of {first.op} node '{first.node}', on {ranks}",
+        f"  layout {', '.join(first.layout)} of {_shape(first.shape)}; {before}",
+    ]
+    if first.index is not None:
+        at = f"[{', '.join(map(str, first.index))}]"
+        lines.append(f"  furthest off at {at}: expected {first.expected}, got: {first.got}")
+    return [printable(line) for line in (*lines, *([f"  {first.note}"] if first.note else []))]
 
 
 def _times(times: Sequence[float]) -> str:

@@ -86,6 +86,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _job(arguments: argparse.Namespace) -> Job:
+    if arguments.debug and (arguments.check is None or len(arguments.plans) > 1):
+        raise UserError(
+            "--debug follows the check of one plan, expected --check MODEL and one PLAN"
+        )
     return Job(
         plans=tuple(arguments.plans),
         model=arguments.check,
@@ -97,6 +101,7 @@ def _job(arguments: argparse.Namespace) -> Job:
         runs=arguments.runs,
         rtol=arguments.rtol,
         atol=arguments.atol,
+        debug=arguments.debug,
         threads=arguments.threads,
         provider=arguments.provider,
         share_gpus=arguments.share_gpus,
@@ -122,6 +127,8 @@ def _parser() -> argparse.ArgumentParser:
     own = "(default: by its type and its output's spread)"
     add("--rtol", type=number(0.0), help=f"relative tolerance of an element {own}")
     add("--atol", type=number(0.0), help=f"absolute tolerance of an element {own}")
+    add("--debug", action="store_true",
+        help="with --check, say which value inside differs first, and time each layer")  # fmt: skip
     add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
         help="a library of operators that plans and MODEL use (repeatable)")  # fmt: skip
     add("--runs", type=integer(0), default=0, metavar="N", help="time N steps after a first one")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from tensoropt.runtime.check.compare import compare, describe
+from tensoropt.runtime.check.first_difference import first_difference
 from tensoropt.runtime.check.reference import Reference, drawn_text, one_device
 from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
@@ -125,9 +126,11 @@ def _run_plan(
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
     wait_idle(comm)
+    first = first_difference(job, plan, comm, provider, reference) if job.debug else None
+    wait_idle(comm)
     passed = all(output.passed for output in judged) if job.model else None
     graphs = refusal or "captured" if job.cuda_graphs else None
-    result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
+    result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed, first=first)
     return replace(result, cuda_graphs=graphs, **facts)
 
 

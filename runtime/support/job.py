@@ -12,6 +12,7 @@ __all__ = [
     "INT_RANGE",
     "PROVIDERS",
     "CheckResult",
+    "FirstDifference",
     "Job",
     "Launched",
     "OutputResult",
@@ -66,6 +67,7 @@ class Job(Launched):
     ``inputs`` or else from ``seed``: integers lie in ``int_range`` (low included, high excluded),
     floats are distributed as ``draw`` says, one of `DRAWS`, and ``dims`` sizes symbolic dimensions.
     ``runs`` steps are timed after one that is not.
+    ``debug`` looks for the first value that differs, and times every node.
     ``rtol`` and ``atol``: None takes those of the output's type, see `compare`.
     ``custom_ops`` are libraries of operators, for all sessions: who runs the job names them, as a
     plan must not make a machine load code.
@@ -83,6 +85,7 @@ class Job(Launched):
     runs: int = 0
     rtol: float | None = None
     atol: float | None = None
+    debug: bool = False
     custom_ops: tuple[str, ...] = ()
 
     @classmethod
@@ -114,12 +117,45 @@ class OutputResult:
 
 
 @dataclass(frozen=True)
+class FirstDifference:
+    """Where a plan goes wrong: the first value in program order that one device has otherwise.
+
+    ``node`` and ``op`` make ``tensor``, of the model, which lies in ``layout``; ``ranks`` are those
+    with a wrong part of it. At ``index`` it is furthest off: ``expected`` and ``got``, as text.
+    ``compared`` values were looked at, this one last, of ``values`` in the plan; ``node`` is
+    ``None`` where all of these agree.
+    """
+
+    node: str | None = None
+    op: str = ""
+    tensor: str = ""
+    layout: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    index: tuple[int, ...] | None = None
+    expected: str | None = None
+    got: str | None = None
+    absolute: float | None = None
+    note: str = ""
+    compared: int = 0
+    values: int = 0
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> FirstDifference:
+        """Return what JSON held."""
+        tuples = {name: tuple(values[name]) for name in ("layout", "ranks", "shape")}
+        index = None if values["index"] is None else tuple(values["index"])
+        return cls(**{**values, **tuples, "index": index})
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """One plan's run. ``step_times_s``: the slowest rank's time of each timed step.
 
     ``one_device_times_s``: the same for the one-device run, where both were asked for. ``error``:
     why the plan could not be run. ``passed`` is None without a comparison. ``drawn`` says from
-    what inputs were drawn where not as usual.
+    what inputs were drawn where not as usual. ``first`` is where the plan goes wrong, where that
+    was asked for.
 
     ``peak_bytes`` is the most memory that a rank took: resident memory beyond what it had before,
     on a device what ONNX Runtime's arenas took, since ranks started, and the inputs; None where
@@ -146,6 +182,7 @@ class CheckResult:
     nodes_on_cpu: int | None = None
     cuda_graphs: str | None = None
     drawn: str | None = None
+    first: FirstDifference | None = None
 
     @property
     def shows(self) -> bool:
@@ -163,4 +200,5 @@ def _result(entry: dict[str, Any]) -> CheckResult:
         OutputResult(**{**output, "shape": tuple(output["shape"])}) for output in entry["outputs"]
     )
     tuples = {name: tuple(entry[name]) for name in ("mesh", "step_times_s", "one_device_times_s")}
-    return CheckResult(**{**entry, **tuples, "outputs": outputs})
+    first = None if entry["first"] is None else FirstDifference.from_values(entry["first"])
+    return CheckResult(**{**entry, **tuples, "outputs": outputs, "first": first})

@@ -1,0 +1,259 @@
+"""Where a plan goes wrong: the first value inside it that is not what one device computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensoropt.runtime.check.compare import compare
+from tensoropt.runtime.check.reference import Reference
+from tensoropt.runtime.check.values import Inner, inner_values
+from tensoropt.runtime.device.provider import Provider
+from tensoropt.runtime.plan.layout import Layout, gather_global, parse_layout
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.inputs import Inputs, make_inputs, rounded_otherwise
+from tensoropt.runtime.session.ranks import made_on_all
+from tensoropt.runtime.session.session import (
+    RankSession,
+    every_value_session,
+    one_device_session,
+)
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.job import FirstDifference, Job, OutputResult
+
+if TYPE_CHECKING:
+    import onnx
+    from mpi4py import MPI
+
+__all__ = ["first_difference"]
+
+_RUNS = 8
+"""Values are looked at in so many runs, an eighth each, so as to take little memory."""
+
+
+def first_difference(
+    job: Job, plan: Plan, comm: MPI.Comm, provider: Provider, reference: Reference | None
+) -> FirstDifference | None:
+    """Return the first value in program order that differs, on rank 0; elsewhere ``None``.
+
+    Every rank calls this; ``reference`` is rank 0's. Both the plan and the model run again,
+    unoptimised, with the values inside them as outputs. On rank 0 the result says how many were
+    compared; its ``node`` is ``None`` where none of them differs. Raises `UserError` where a graph
+    does not run so.
+    """
+    values = comm.bcast(_values(plan, reference) if comm.rank == 0 else None)
+    inputs, size = make_inputs(job, plan.inputs), max(1, -(-len(values) // _RUNS))
+    found: FirstDifference | None = None
+    compared = 0
+    for start in range(0, len(values), size):
+        part = values[start : start + size]
+        run = _Run(plan, comm, inputs, part)
+        session, error = made_on_all(comm, partial(run.session, job, provider))
+        if session is None:
+            raise UserError(f"the values inside cannot be looked at: {error}")
+        parts = [comm.gather(array) for array in run.arrays(session)]
+        if reference is not None:
+            oracle = _Oracle(reference, [value.name for value in part])
+            found, agreeing = _judged(job, plan, part, parts, oracle)
+            compared += agreeing + (found is not None)
+        if comm.bcast(found is not None):
+            break
+    if reference is None:
+        return None
+    made = sum(len(r["results"]) for r in plan.document["strategies"] if r["op"] != "Constant")
+    blank = FirstDifference() if found is None else found
+    return replace(blank, compared=compared, values=made)
+
+
+def _values(plan: Plan, reference: Reference | None) -> list[Inner]:
+    import onnx
+
+    assert reference is not None
+    model = _model(reference)
+    graph = onnx.load(plan.graph(0), load_external_data=False).graph
+    return list(inner_values(graph, model.graph, plan.document["strategies"]))
+
+
+def _model(reference: Reference) -> onnx.ModelProto:
+    import onnx
+
+    if reference.seeded is not None:
+        return onnx.load_model_from_string(reference.seeded)
+    return onnx.load(str(reference.job.model), load_external_data=False)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a rank's graph that gives some of the values inside it."""
+
+    plan: Plan
+    comm: MPI.Comm
+    inputs: Inputs
+    part: Sequence[Inner]
+
+    def session(self, job: Job, provider: Provider) -> RankSession:
+        import onnx
+
+        graph = self.plan.graph(self.comm.rank)
+        model = onnx.load(graph, load_external_data=False)
+        _give(model, [value.local for value in self.part])
+        threads = job.threads or 1
+        return every_value_session(
+            model.SerializeToString(), graph.parent, threads, provider=provider
+        )
+
+    def arrays(self, session: RankSession) -> list[Array | None]:
+        """Run, and return this rank's part of each value, ``None`` where its graph has none."""
+        for name, tensor in self.inputs.tensors.items():
+            if name in session.inputs:
+                part = tensor.layout.local_slice(self.inputs.array(name), self.comm.rank)
+                session.feed(name, part)
+        session.run()
+        made = dict(session.results({value.local for value in self.part}))
+        return [made.get(value.local) for value in self.part]
+
+
+def _give(model: onnx.ModelProto, names: Sequence[str]) -> None:
+    """Let a graph return some of its values, beside what it returns anyhow."""
+    import onnx
+
+    held = {output.name for output in model.graph.output}
+    made = {name for node in model.graph.node for name in node.output}
+    wanted = (name for name in dict.fromkeys(names) if name in made and name not in held)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
+
+
+class _Oracle:
+    """What one device makes of some values, unoptimised."""
+
+    def __init__(self, reference: Reference, names: Sequence[str]) -> None:
+        self.reference, self.names = reference, names
+        self.outputs = self._run(False)
+        self._again: dict[str, Array] | None = None
+
+    def again(self, name: str) -> Array | None:
+        """Return a value of another run, rounded otherwise."""
+        if self._again is None:
+            self._again = self._run(True)
+        return self._again.get(name)
+
+    def _run(self, otherwise: bool) -> dict[str, Array]:
+        reference = self.reference
+        model = _model(reference)
+        _give(model, self.names)
+        path = Path(str(reference.job.model))
+        text = model.SerializeToString()
+        session = one_device_session(path, reference.provider, changed=text, optimised=False)
+        for name in reference.inputs.tensors:
+            array = reference.inputs.array(name)
+            session.feed(name, rounded_otherwise(array, name) if otherwise else array)
+        session.run()
+        return dict(session.results(set(self.names)))
+
+
+def _judged(
+    job: Job,
+    plan: Plan,
+    part: Sequence[Inner],
+    parts: Sequence[Sequence[Array | None] | None],
+    oracle: _Oracle,
+) -> tuple[FirstDifference | None, int]:
+    """Return the first of these values that differs on some rank, and how many agree before."""
+    for number, (value, arrays) in enumerate(zip(part, parts, strict=True)):
+        assert arrays is not None
+        expected = oracle.outputs[value.name]
+        layout = _layout(plan, value)
+        for copy in range(layout.copies):
+            result = _compared(job, plan, value, layout, copy, arrays, expected, oracle)
+            if result is not None and not result.passed:
+                found = _described(plan, value, layout, copy, arrays, expected, result, job)
+                return found, number
+    return None, len(part)
+
+
+def _layout(plan: Plan, value: Inner) -> Layout:
+    row = plan.document["strategies"][value.row]
+    return parse_layout(row["results"][value.result], plan.mesh)
+
+
+def _compared(
+    job: Job,
+    plan: Plan,
+    value: Inner,
+    layout: Layout,
+    copy: int,
+    arrays: Sequence[Array | None],
+    expected: Array,
+    oracle: _Oracle,
+) -> OutputResult | None:
+    """Compare one copy of a value; ``None`` where there is nothing to put together."""
+    own = {rank: arrays[rank] for rank in layout.sources(copy)}
+    held = {rank: array for rank, array in own.items() if array is not None}
+    if len(held) < len(own):
+        return None
+    if len({(array.shape, array.dtype) for array in held.values()}) > 1:
+        return OutputResult(value.name, "", (), passed=False, note="ranks have different shapes")
+    whole = gather_global(held, layout, copy)
+    again = lambda: oracle.again(value.name)  # noqa: E731
+    return compare(value.name, whole, expected, job, plan.is_quantised, again)
+
+
+def _described(
+    plan: Plan,
+    value: Inner,
+    layout: Layout,
+    copy: int,
+    arrays: Sequence[Array | None],
+    expected: Array,
+    result: OutputResult,
+    job: Job,
+) -> FirstDifference:
+    row = plan.document["strategies"][value.row]
+    ranks = layout.sources(copy)
+    wrong = [
+        r for r in ranks if not layout.is_partial and _is_wrong(arrays[r], layout, r, expected, job)
+    ]
+    texts = row["results"][value.result]
+    found = FirstDifference(
+        node=row["node"],
+        op=row["op"],
+        tensor=value.name,
+        layout=tuple(texts),
+        ranks=tuple(wrong or ranks),
+        shape=tuple(expected.shape),
+        absolute=result.absolute,
+        note=result.note,
+    )
+    held = {rank: array for rank in ranks if (array := arrays[rank]) is not None}
+    if len({(array.shape, array.dtype) for array in held.values()}) > 1:
+        return found
+    whole = gather_global(held, layout, copy)
+    return replace(found, **_worst(whole, expected)) if whole.shape == expected.shape else found
+
+
+def _is_wrong(array: Array | None, layout: Layout, rank: int, expected: Array, job: Job) -> bool:
+    """Say whether a rank's own part differs."""
+    try:
+        return (
+            array is None or not compare("", array, layout.local_slice(expected, rank), job).passed
+        )
+    except UserError:
+        return True
+
+
+def _worst(found: Array, expected: Array) -> dict[str, Any]:
+    """Return where two arrays differ most, and what is there."""
+    if not found.size or found.dtype.hasobject:
+        return {}
+    a, b = (np.asarray(one, dtype=np.float64) for one in (found, expected))
+    with np.errstate(invalid="ignore"):
+        distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    at = int(np.argmax(np.where(np.isnan(distance), np.inf, distance)))
+    index = tuple(int(i) for i in np.unravel_index(at, found.shape))
+    return {"index": index, "expected": str(expected[index]), "got": str(found[index])}
