@@ -295,10 +295,14 @@ def test_an_output_is_larger_than_the_plan_says(perceptron: Perceptron, tmp_path
     graph = model_of([node], [value_info("x", "float32", None)], [value_info("y", "float32", None)])
     ends = [tensor("x", ["n"], ["R"])], [tensor("y", ["n"], ["R"])]
     plan = write_plan(tmp_path / "larger", perceptron.model, (1,), [graph], *ends)
-    with Session(plan, threads=1) as session:
-        for size in (2, 3):
-            x = np.arange(size, dtype=np.float32)
-            np.testing.assert_array_equal(session.run({"x": x})["y"], [*x, *x])
+    session = Session(plan, threads=1)
+    for size in (2, 3):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(session.run({"x": x})["y"], [*x, *x])
+    pids = session.pids
+    assert all(map(is_there, pids))
+    del session  # nobody closes it
+    assert not any(map(is_there, pids))
 
 
 def test_plans_that_no_session_runs(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
