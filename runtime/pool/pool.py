@@ -89,9 +89,11 @@ class Pool:
                 ranks.end()
 
     def restart(self) -> None:
-        """Start the ranks anew, whether they are there or not. Raises `UserError`."""
+        """Start the ranks anew; what those are at that are there fails. Raises `UserError`."""
         with self._lock:
-            self.close()
+            if self._ranks is not None:
+                self._ranks.kill("the ranks were started anew")
+            self._ranks = None  # until there are others
             self._ranks = Ranks(self._job, self._plan.ranks)
 
     def call(

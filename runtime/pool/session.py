@@ -161,11 +161,11 @@ class Session:
         return self._pool.empty(wanted)
 
     def restart(self) -> None:
-        """Start the ranks anew, whether they are there or not. Raises `UserError`."""
+        """Start the ranks anew; what those are at that are there fails. Raises `UserError`."""
         self._pool.restart()
 
     def close(self) -> None:
-        """End the ranks; again is no error."""
+        """End the ranks, after what they are at; again is no error."""
         self._pool.close()
 
     def _checked(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, Array], dict[str, int]]:

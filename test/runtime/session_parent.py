@@ -1,7 +1,7 @@
 """A program with a session, whose run never ends: ``session_parent.py PLAN``.
 
-It prints its ranks, is interrupted while it runs, starts the ranks anew and prints those too; then
-it waits to be killed.
+It prints its ranks, is interrupted while it runs, starts the ranks anew, and once more while they
+run; then it prints those, runs and waits to be killed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 from tensoropt.runtime.pool.session import Session
+from tensoropt.runtime.support.errors import RankFailedError
 
 
 def pids(session: Session) -> str:
@@ -27,11 +28,20 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", session.is_alive, flush=True)
     session.restart()
-    running = threading.Thread(target=session.run, args=({"x": np.ones(2, np.float32)},))
+    running = threading.Thread(target=run, args=(session,))
     running.start()
     time.sleep(0.5)
-    print(pids(session), flush=True)
+    session.restart()
     running.join()
+    print(pids(session), flush=True)
+    run(session)
+
+
+def run(session: Session) -> None:
+    try:
+        session.run({"x": np.ones(2, np.float32)})
+    except RankFailedError as error:
+        print(error, flush=True)
 
 
 main()

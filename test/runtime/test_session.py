@@ -245,9 +245,11 @@ def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> N
         parent.send_signal(signal.SIGINT)
         assert parent.stdout.readline() == "interrupted False\n"
         assert not any(map(is_there, first))
+        assert parent.stdout.readline() == "the ranks were started anew\n"
         second = list(map(int, parent.stdout.readline().split()))
         job = next(tmp_path.glob("tensoropt-run-*"))
         assert Path("/dev/shm", job.name).exists()
+        time.sleep(0.5)  # it runs
         parent.kill()
     wait_for(lambda: not any(map(is_there, second)) and not job.exists())
     assert not Path("/dev/shm", job.name).exists()
