@@ -31,7 +31,7 @@ _MAX_AXES = MAX_DEVICES.bit_length() - 1
 def ask(
     *,
     devices: int | str | None = None,
-    mesh: str | Sequence[int] | None = None,
+    mesh: str | int | Sequence[int] | None = None,
     device: str | Path | None = None,
     memory: int | str | None = None,
     objective: str | None = None,
@@ -41,8 +41,8 @@ def ask(
     search_time: float | str | None = None,
     strategies: str | Path | None = None,
     pick: str | None = None,
-    pins: Sequence[str | Path] = (),
-    forbid: Sequence[str] = (),
+    pins: str | Path | Sequence[str | Path] = (),
+    forbid: str | Sequence[str] = (),
     model: str | Path | None = None,
     compared: Sequence[str] = (),
 ) -> Request:
@@ -55,7 +55,9 @@ def ask(
     searches = compared or [_or(search, "ft")]
     for name in searches:
         check_known(f"--{'compare' if compared else 'search'}: unknown search", name, SEARCHES)
-    mesh_text = mesh if mesh is None or isinstance(mesh, str) else mesh_name(tuple(mesh))
+    mesh_text = _mesh_text(mesh)
+    pins = [pins] if isinstance(pins, str | Path) else pins
+    forbid = [forbid] if isinstance(forbid, str) else forbid
     given: dict[str, object] = dict(
         devices=devices, mesh=mesh_text, search=search, seed=seed, epsilon=epsilon
     )
@@ -89,6 +91,12 @@ def ask(
     # what they refuse, they refuse now
     _ = request.description, request.memory_bytes, request.read_pins
     return request
+
+
+def _mesh_text(mesh: str | int | Sequence[int] | None) -> str | None:
+    if mesh is None:
+        return None
+    return str(mesh) if isinstance(mesh, str | int) else mesh_name(tuple(mesh))
 
 
 def _or(text: str | None, default: str) -> str:

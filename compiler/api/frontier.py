@@ -223,7 +223,8 @@ class Frontier(Sequence[Point]):
         try:
             return Point(self._whole, self._found[index])
         except IndexError:
-            raise IndexError(f"expected an index below {len(self)}, got: {index}") from None
+            held = f"one of {len(self)} points, from 0 on" if self else "a frontier with points"
+            raise IndexError(f"expected {held}, got: {index}") from None
 
     def __repr__(self) -> str:
         lines = [*frontier_table(self.facts()).splitlines(), *self.notes]

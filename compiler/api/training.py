@@ -97,6 +97,10 @@ class Training:
                 raise UserError(
                     f"{flag} belongs to --optimizer {listed}, got: --optimizer {made.name}"
                 )
+        if self.betas is not None and len(self.betas) != 2:
+            raise UserError(
+                f"--betas: expected two numbers such as 0.9,0.999, got: {len(self.betas)} of them"
+            )
         beta1, beta2 = (None, None) if self.betas is None else self.betas
         given = {
             "beta1": beta1,
@@ -126,6 +130,8 @@ def step_of(
     training: Training | None, request: Request | None, *, compared: bool = False
 ) -> BuildTrainingStepPass | None:
     """Return the pass that builds the step of ``training``, which ``request`` is to plan."""
+    if not isinstance(training, Training | None):
+        raise UserError(f"train: expected a Training, got: {training!r}")
     planned = None if request is None else request.given_plan
     if request is not None and planned is not None:
         if training is not None and "training" not in planned:

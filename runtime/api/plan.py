@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,8 @@ class Plan:
     size that is open) and a layout. Opening a plan checks all of it; raises :class:`UserError`.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self._of(Checked.load(folder))
+    def __init__(self, folder: str | PathLike[str]) -> None:
+        self._of(Checked.load(Path(folder)))
 
     @classmethod
     def written(cls, folder: str | Path, explained: Callable[[], Shown[Any]]) -> Plan:
@@ -58,6 +59,10 @@ class Plan:
         self.model = checked.model_name
         self.inputs, self.outputs = checked.inputs, checked.outputs
         self.parameters = checked.parameters
+
+    def __fspath__(self) -> str:
+        """Return the folder: a plan can be given wherever that is wanted."""
+        return str(self.folder)
 
     def __repr__(self) -> str:
         of = f"a training step of {self.model}" if self.trains else self.model
@@ -136,24 +141,24 @@ class Plan:
         summary = summarise(self._plan)
         return Shown(summary, summary_text(summary))
 
-    def diff(self, other: Plan | str | Path) -> Shown[Difference]:
-        """Return what ``other`` does otherwise."""
-        return diff(self.folder, other.folder if isinstance(other, Plan) else other)
+    def diff(self, other: str | PathLike[str]) -> Shown[Difference]:
+        """Return what ``other``, a plan or the folder of one, does otherwise."""
+        return diff(self, other)
 
-    def check(self, model: str | Path, **options: Any) -> CheckResult:
+    def check(self, model: str | PathLike[str], **options: Any) -> CheckResult:
         """Run it beside ``model`` on one device, and compare every output.
 
         ``options`` are those of :func:`tensoropt.check`.
         """
         from tensoropt.runtime.api.check import check
 
-        return check(self.folder, model, **options)
+        return check(self, model, **options)
 
 
-def diff(before: str | Path, after: str | Path) -> Shown[Difference]:
-    """Return what the plan in one folder does otherwise than that in another."""
+def diff(before: str | PathLike[str], after: str | PathLike[str]) -> Shown[Difference]:
+    """Return what one plan does otherwise than another; each may be a folder."""
     from tensoropt.runtime.inspection.differences import diff
     from tensoropt.runtime.inspection.text import difference_text
 
-    found = diff(Checked.described(before), Checked.described(after))
+    found = diff(Checked.described(Path(before)), Checked.described(Path(after)))
     return Shown(found, difference_text(found))

@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ class TrainingInterrupted(KeyboardInterrupt):  # like what it is one of
 
 
 def train(
-    plan: str | Path,
+    plan: str | PathLike[str],
     data: str | Path | Mapping[str, ArrayLike],
     steps: int,
     *,
@@ -99,7 +100,7 @@ def train(
     timeout_s: float | None = None,
     stall_s: float | None = None,
 ) -> TrainingRun:
-    """Take ``steps`` steps of the plan for training in a folder, on ranks of this machine.
+    """Take ``steps`` steps of a plan for training, or of the one in a folder, on this machine.
 
     ``data`` are arrays by the name of the input, with samples first, or a file or folder of them,
     or samples from Python as ``"module:factory"``. Other arguments are flags of `tensoropt-run
@@ -121,7 +122,7 @@ def train(
         raise UserError("--checkpoint-every: expected --checkpoint DIR too")
     with tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
         options = {**given, "log": log or Path(folder, "log.jsonl"), "data": _data(data, folder)}
-        job = TrainJob(str(plan), **{name: _plain(value) for name, value in options.items()})
+        job = TrainJob(str(Path(plan)), **{name: _plain(value) for name, value in options.items()})
         result = _named(job, data)
         run = _run_of(result, Path(str(job.log)))
     if result.interrupted:

@@ -22,7 +22,7 @@ def test_it_is_a_sequence(frontier: to.Frontier) -> None:
     assert frontier[-1].index == frontier[len(points) - 1].index == points[-1].index
     assert points[0].time_s < points[-1].time_s
     assert points[0].memory_bytes > points[-1].memory_bytes
-    with pytest.raises(IndexError, match=f"expected an index below {len(points)}, got: 99"):
+    with pytest.raises(IndexError, match=f"one of {len(points)} points, from 0 on, got: 99"):
         frontier[99]
 
 

@@ -78,7 +78,7 @@ def test_what_it_explains(frontier: to.Frontier, plan: to.Plan, tmp_path: Path) 
     assert str(opened).startswith(f"{plan.folder}: mlp.onnx on 2 x cpu, mesh 2")
     other = frontier.fastest.compile(tmp_path / "fastest")
     assert not plan.diff(other).data.is_empty
-    assert to.diff(plan.folder, plan.folder).data.is_empty
+    assert to.diff(plan, plan.folder).data.is_empty
 
 
 def test_a_session(plan: to.Plan) -> None:

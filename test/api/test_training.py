@@ -26,7 +26,7 @@ def data(rows: int = 8, width: int = 128) -> dict[str, np.ndarray]:
 
 def test_steps(planned: to.Plan, tmp_path: Path) -> None:
     assert planned.trains
-    first = to.train(planned.folder, data(), 3, learning_rate=0.5, checkpoint=tmp_path)
+    first = to.train(planned, data(), 3, learning_rate=0.5, checkpoint=tmp_path)
     assert len(first.losses) == len(first.step_times_s) == 3
     assert first.losses[-1] < first.losses[0]
     assert first.learning_rates == (0.5, 0.5, 0.5)
