@@ -19,7 +19,7 @@ from tensoropt.compiler.protos.annotation_checks import (
     known_shapes,
 )
 from tensoropt.compiler.protos.sharding_specs import layout_of, shard_counts
-from tensoropt.compiler.protos.signatures import signature
+from tensoropt.compiler.protos.signatures import Signature, signature
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["AnnotatedNode", "Annotations", "check_annotations", "read_annotations"]
@@ -39,7 +39,7 @@ class AnnotatedNode:
     """
 
     name: str
-    signature: str
+    signature: Signature
     operands: tuple[Texts | None, ...]
     results: tuple[Texts | None, ...]
 

@@ -11,7 +11,7 @@ from tensoropt.compiler.importer.model_file import normalise
 from tensoropt.compiler.layout.layout import REPLICATE, Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.protos.sharding_specs import IR_VERSION, spec_of
-from tensoropt.compiler.protos.signatures import signature, signature_of
+from tensoropt.compiler.protos.signatures import signature, signature_of, swapped, turned
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
 from tensoropt.dialects import onnx as onnx_ops
@@ -122,20 +122,33 @@ def _specs(
 def _sharded(op: ir.Operation, node: onnx.NodeProto, constants: set[ir.Value]) -> Iterator[Sharded]:
     """Yield the operands, unless a pass has changed what they are, and the whole results.
 
-    A result that is a partial sum follows from its operands, which are split along what is summed.
+    One that a pass has made the operation read transposed is given as the node has it. A result
+    that is a partial sum follows from its operands, which are split along what is summed.
     """
     operands, results = keys.STRATEGY.of(op.attributes)
-    if signature_of(op) == signature(node) and not len(op.regions):
-        for name, value, layout in zip(node.input, op.operands, operands, strict=False):
-            if not name or onnx_ops.is_no_value(value):
+    if not len(op.regions):
+        for number, (name, value, layout) in enumerate(
+            zip(node.input, op.operands, operands, strict=False)
+        ):
+            turn = turned(signature_of(op), signature(node), number)
+            if not name or onnx_ops.is_no_value(value) or turn is None:
                 continue
             if _is_unsaid(layout, operands, value in constants):
                 raise UserError(
                     f"node '{node.name}': reads partial sums of '{name}', which annotations "
                     "cannot say, expected --forbid 'node:*=partial'"
                 )
-            yield name, _shape(value), _stored(layout)
+            shape, lies = _shape(value), _stored(layout)
+            if turn:
+                shape, lies = (*shape[:-2], *shape[:-3:-1]), swapped(lies, len(shape))
+            yield name, shape, lies
+    is_same = turned(signature_of(op), signature(node), 0) is not None and not len(op.regions)
     for name, value, layout in zip(node.output, op.results, results, strict=False):
+        if name and layout.has_partial and not is_same:
+            raise UserError(
+                f"node '{node.name}': makes partial sums as another operator, {op.name}, "
+                "which annotations cannot say"
+            )
         if name and not layout.has_partial:
             yield name, _shape(value), layout
 

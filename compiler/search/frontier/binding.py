@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
-from tensoropt.compiler.layout.layout import PARTIAL_SUM, Placement
+from tensoropt.compiler.layout.layout import PARTIAL_SUM, Layout, Placement
 from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.layout.rule_text import NamedRule, named
-from tensoropt.compiler.protos.signatures import signature_of
+from tensoropt.compiler.protos.signatures import signature_of, swapped, turned
 from tensoropt.compiler.search.frontier.kinds import KINDS, PARTIAL, REPLICATE, factors_of_kind
 from tensoropt.compiler.search.frontier.pins import NODE, Pin
 from tensoropt.compiler.search.problem.graph import Graph, Node
@@ -18,9 +17,6 @@ from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects.topt import keys
 
 __all__ = ["Activations", "bind", "pinned", "unsplit_notes"]
-
-Layouts = Sequence[tuple[str, ...] | None]
-"""Of the operands or results of a node, as text; ``None`` for any."""
 
 Activations = Mapping[str, tuple[str, int]]
 """By the name of a tensor between nodes: the node that makes it, and which of its results."""
@@ -136,26 +132,32 @@ def _of_nodes(graph: Graph, pin: Pin) -> Iterator[tuple[int, Condition]]:
 def _annotated(graph: Graph, pin: Pin, ops: Mapping[str, int]) -> Iterator[tuple[int, Condition]]:
     """Yield what an annotation says of a node, if it is still there.
 
-    The operands of one that was changed are others: then only its results are as it says.
+    An operand that a pass has made it read transposed lies likewise; of one that has become another
+    operator, only the results are as they were.
     """
     index = ops.get(pin.pattern)
     if index is None:
         return
-    node = graph.nodes[index]
-    operands, results = pin.layouts[: pin.operands], pin.layouts[pin.operands :]
-    if node.op is None or signature_of(node.op) != pin.signature:
-        operands = ()
-    terms, axes = [], None
-    sides: list[tuple[Literal["operand", "result"], Sequence[int | None], Layouts]] = [
-        ("operand", node.operands, operands),
-        ("result", node.results, results),
-    ]
-    for side, values, layouts in sides:
-        for number, (value, layout) in enumerate(zip(values, layouts, strict=False)):
-            if value is not None and layout is not None:
-                is_weight = side == "operand" and graph.is_weight(value)
-                own, axes = _tensor_terms(pin, Tensor(side, number, is_stored=is_weight), layout)
-                terms += own
+    node, terms, axes = graph.nodes[index], list[Term](), None
+    assert node.op is not None
+    assert pin.signature is not None
+    own = signature_of(node.op)
+    for number, (value, layout) in enumerate(
+        zip(node.operands, pin.layouts[: pin.operands], strict=False)
+    ):
+        turn = turned(own, pin.signature, number)
+        if value is None or layout is None or turn is None:
+            continue
+        info = graph.values[value].info
+        if turn and info is not None:
+            layout = tuple(swapped(Layout.parse(layout), info.rank).texts)
+        subject = Tensor("operand", number, is_stored=graph.is_weight(value))
+        more, axes = _tensor_terms(pin, subject, layout)
+        terms += more
+    for number, layout in enumerate(pin.layouts[pin.operands :][: len(node.results)]):
+        if layout is not None:
+            more, axes = _tensor_terms(pin, Tensor("result", number), layout)
+            terms += more
     if terms:
         yield index, Condition(pin.source, tuple(terms), pin.forbids, axes)
 

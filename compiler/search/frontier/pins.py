@@ -12,10 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.layout import Placement
 from tensoropt.compiler.layout.mesh import AXIS_NAMES
 from tensoropt.compiler.support.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.protos.signatures import Signature
 
 __all__ = ["NODE", "Pin", "annotated_pins", "read_pin", "read_pins_file"]
 
@@ -45,7 +49,7 @@ class Pin:
     says: tuple[AxisText, ...] = ()
     layouts: tuple[tuple[str, ...] | None, ...] = ()
     operands: int = 0
-    signature: str | None = None
+    signature: Signature | None = None
 
     def matches(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that are meant: the one of that name, or by pattern."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.engine.ft import solve_min_time
+from tensoropt.compiler.search.methods.random_search import agreeing
 from tensoropt.compiler.search.methods.result import Assignment
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
@@ -22,8 +23,10 @@ Wish = Mapping[int, int]
 def fastest_with(problem: Problem, pins: Mapping[int, int]) -> Assignment:
     """Return the fastest assignment in which node ``i`` has option ``pins[i]``.
 
-    Raises :class:`UserError` when none is allowed.
+    A pin that others rule out, given before it or in the tables, is left out. Raises
+    :class:`UserError` when no assignment is allowed.
     """
+    pins = agreeing(problem, pins)
     assignment = solve_min_time(_pinned(problem, pins)).assignment.copy()
     assignment[list(pins)] = list(pins.values())
     return assignment

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.search.methods.result import Case, Found, Limits, found
 from tensoropt.compiler.search.problem.problem import EdgeTable, Problem, nothing_allowed
 
-__all__ = ["random_assignment", "search"]
+__all__ = ["agreeing", "random_assignment", "search"]
 
 Allowed = list[NDArray[np.bool_]]
 
@@ -35,6 +37,26 @@ def random_assignment(problem: Problem, seed: int) -> NDArray[np.int32]:
     if search.narrow(allowed, range(len(allowed))) is None or not search.decide(allowed):
         raise nothing_allowed()
     return np.array([int(np.flatnonzero(row)[0]) for row in search.result], dtype=np.int32)
+
+
+def agreeing(problem: Problem, wished: Mapping[int, int]) -> dict[int, int]:
+    """Return the ``wished`` options, by node, but for those that the ones before rule out.
+
+    A constant that is pinned rules out what its readers could wish for: it cannot be sent between
+    ranks. Checked is arc consistency, over pairs that are forbidden alone.
+    """
+    search = _Search(problem, np.random.default_rng(0))
+    allowed = [np.isfinite(node.time_s) for node in problem.nodes]
+    if search.narrow(allowed, range(len(allowed))) is None:
+        raise nothing_allowed()
+    kept = {}
+    for node, option in wished.items():
+        if not allowed[node][option]:
+            continue
+        after = search.fixed(allowed, node, option) if search.near[node] else allowed
+        if after is not None:
+            allowed, kept[node] = after, option
+    return kept
 
 
 class _Search:
@@ -75,7 +97,7 @@ class _Search:
             if not options:
                 stack.pop()
                 continue
-            after = self._fixed(before, int(self.order[depth - 1]), options.pop())
+            after = self.fixed(before, int(self.order[depth - 1]), options.pop())
             if after is None:
                 continue
             if depth == len(allowed):
@@ -87,7 +109,7 @@ class _Search:
     def _options(self, allowed: Allowed, depth: int) -> tuple[Allowed, list[int]]:
         return allowed, list(self.rng.permutation(np.flatnonzero(allowed[self.order[depth]])))
 
-    def _fixed(self, allowed: Allowed, node: int, entry: int) -> Allowed | None:
+    def fixed(self, allowed: Allowed, node: int, entry: int) -> Allowed | None:
         after = list(allowed)
         after[node] = np.arange(len(allowed[node])) == entry
         return self.narrow(after, [node])
