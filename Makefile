@@ -149,6 +149,7 @@ lint-workflows: build
 
 typecheck: build
 	$(BIN)/mypy --num-workers 2 -p tensoropt
+	$(BIN)/mypy --strict --config-file= --cache-dir=.mypy_cache/user test/api/user_script.py
 
 docs: reference site
 

@@ -59,11 +59,13 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'tensoropt' has no attribute '{name}'")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return value
+if not TYPE_CHECKING:  # to a type checker it would say that there is any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'tensoropt' has no attribute '{name}'")
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
