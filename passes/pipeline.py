@@ -73,6 +73,9 @@ class Pipeline:
     stream: TextIO | None = None
     seconds: list[tuple[str, float]] = field(default_factory=list)
     """The time of each pass that was run; pipelines in a row may add to one list."""
+    say: Callable[[str], None] = lambda text: None
+    """Is told what runs, as ``rules: add-rules, 1 of 2``, where ``phase`` is the text in front."""
+    phase: str = "passes"
 
     def run(self, module: ir.Module) -> None:
         """Run every pass and verify the module after each.
@@ -83,6 +86,8 @@ class Pipeline:
             self._run_one(module, index, one)
 
     def _run_one(self, module: ir.Module, index: int, one: Pass) -> None:
+        place = f", {index + 1} of {len(self.passes)}" if len(self.passes) > 1 else ""
+        self.say(f"{self.phase}: {one.name}{place}")
         start = time.perf_counter()
         try:
             self._checked(module, one, _where(self.passes, index))

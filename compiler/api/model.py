@@ -300,7 +300,7 @@ class Model:
         compilation = Compilation(
             step is not None, step or BuildTrainingStepPass(), **self._tracing
         )
-        module = self._prepared(compilation)
+        module = self._prepared(compilation, say)
         notes = _notes(module)
         if step is not None and not open_dims(module):
             module, trained = _trained(module, step, compilation, say)
@@ -308,10 +308,10 @@ class Model:
         compilation.advance(module, "rules", say)
         return Program(source, module, compilation, notes)
 
-    def _prepared(self, compilation: Compilation) -> ir.Module:
+    def _prepared(self, compilation: Compilation, say: Say) -> ir.Module:
         """Return the module for inference or training, prepared; it stays so, to be copied."""
         module = self.read(trains=compilation.trains)
-        compilation.advance(module, "prepare")
+        compilation.advance(module, "prepare", say)
         try:
             check_ends(module)
         except UserError as error:

@@ -14,6 +14,7 @@ from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.pipeline.text import said_of
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.progress import Progress
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -26,11 +27,13 @@ __all__ = ["run_emit", "run_model"]
 
 def run_model(args: argparse.Namespace) -> int:
     """Import a model, run ``--pass-pipeline`` and write the IR."""
+    say = Progress(asked=args.progress)
+    say(f"reading {args.input}")
     module = load(Path(args.input), parse_dims(args.dim))
     try:
         passes = parse_pipeline(args.pass_pipeline or "", module.context)
         with tracing(args) as options:
-            Pipeline(passes, **options).run(module)
+            Pipeline(passes, **options, say=say).run(module)
     except PassError as error:
         raise UserError(f"{args.input}: {error}") from error
     write_text(args.output, _text(module))
@@ -45,15 +48,16 @@ def run_emit(args: argparse.Namespace) -> int:
         raise UserError(f"--emit {args.emit} comes before the search, expected no planning flags")
     request = read_request(args) if needs_point else None
     step = read_step(args, request)
-    path = Path(args.input)
+    path, say = Path(args.input), Progress(asked=args.progress)
+    say(f"reading {path}")
     module, text = loaded(path, parse_dims(args.dim), training=args.train)
     _check_passed(module, args)
     try:
         with tracing(args) as options:
             if request is not None:
-                options["search"] = SearchStrategiesPass.of(request, SearchReport())
+                options["search"] = SearchStrategiesPass.of(request, SearchReport(say))
             compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
-            compilation.advance(module, args.emit)
+            compilation.advance(module, args.emit, say)
     except PassError as error:
         raise said_of(path, text, error) from error
     write_text(args.output, _text(module))

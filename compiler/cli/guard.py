@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import printable
+from tensoropt.runtime.support.status_line import clear_line
 
 __all__ = ["BROKEN_PIPE", "FAILURE", "INTERRUPTED", "guarded"]
 
@@ -39,9 +40,12 @@ def guarded(action: Callable[[], int]) -> int:
         return _refuse("out of memory")
     except OSError as error:
         return _refuse(_os_error(error))
+    finally:
+        clear_line()
 
 
 def _refuse(message: str) -> int:
+    clear_line()
     print(f"error: {printable(message)}", file=sys.stderr)
     return FAILURE
 

@@ -11,6 +11,7 @@ from tensoropt.compiler.cli.guard import guarded
 from tensoropt.compiler.cli.training_flags import check_training
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.installation import check_installation
+from tensoropt.runtime.support.status_line import show_line
 
 __all__ = ["main"]
 
@@ -26,6 +27,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.input is None:
         raise UserError("expected an .onnx model, an .mlir file, or - for stdin, got: no input")
     _check_combination(args)
+    show_line("starting")
     check_installation()
     _load_rules(args.rules)
     if args.check_rules:

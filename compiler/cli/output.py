@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tensoropt.compiler.support.files import replacing
+from tensoropt.runtime.support.status_line import clear_line
 
 __all__ = ["write_text"]
 
@@ -14,6 +15,7 @@ _PIECE = 1 << 14
 
 def write_text(path: Path | None, text: str) -> None:
     """Write ``text`` to ``path``, or to stdout for ``None`` and ``-``."""
+    clear_line()
     if path is None or str(path) == "-":
         # An unbuffered stdout drops the rest of a write whose reader leaves, without an error;
         # the next write then says so.

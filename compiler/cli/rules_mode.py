@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.pipeline.driver import advance, load
+from tensoropt.compiler.pipeline.driver import load
+from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.report.table import render
 from tensoropt.compiler.sharding.proof.onnx_node import Array, node_of, run_node
 from tensoropt.compiler.sharding.proof.proving import prove
@@ -19,6 +20,7 @@ from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.written import WrittenRules
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.progress import Progress
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
@@ -32,15 +34,18 @@ _HEADER = ["node", "mesh", "strategies", "largest difference", "operator"]
 
 def run_check_rules(args: argparse.Namespace) -> int:
     """Prove every rule that is not ours, and print by how much its strategies differ."""
+    say = Progress(asked=args.progress)
+    say(f"reading {args.input}")
     module = load(Path(args.input), parse_dims(args.dim))
     libraries = tuple(str(_library(path)) for path in args.custom_ops)
     try:
-        advance(module, "rules")
+        Compilation().advance(module, "rules", say)
     except PassError as error:
         raise UserError(f"{args.input}: {error}") from error
     rows: list[Sequence[str]] = []
     with module.context, ir.Location.unknown():
         for op, info, rule in _foreign(module):
+            say(f"proving the rules: {onnx.node_name(op) or op.name}")
             rows += _proved(f"{args.input}: ", op, info, rule, _runner(module, op, libraries))
     if not rows:
         raise UserError(f"{args.input}: has no rules but our own, expected some in it or --rules")

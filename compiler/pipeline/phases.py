@@ -63,14 +63,14 @@ class Compilation:
         """Run all phases that ``module`` has not passed yet, up to ``last``."""
         for phase in phases_after(passed(module), last):
             if phase != "train" or self.trains:
-                say(f"phase {phase}")
-                self.run(module, phase)
+                self.run(module, phase, say)
 
-    def run(self, module: ir.Module, phase: str) -> None:
+    def run(self, module: ir.Module, phase: str, say: Say = lambda text: None) -> None:
         """Run the passes of one phase; the module then says that it has passed it."""
         printing = (self.print_after_all, self.print_after, self.stream, self.seconds)
         try:
-            Pipeline(self._passes(phase, module.context), *printing).run(module)
+            passes = self._passes(phase, module.context)
+            Pipeline(passes, *printing, say, f"phase {phase}").run(module)
         except PassError as error:
             raise (_asked(error) if phase == "search" else error) from None
         set_passed(module, phase)

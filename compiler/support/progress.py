@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+
+from tensoropt.runtime.support.status_line import clear_line, show_line
 
 __all__ = ["Progress"]
 
@@ -29,16 +30,14 @@ class Progress:
         Up to a colon it says what is worked on, which is not shown twice in quick succession.
         """
         what, now = text.partition(":")[0], time.monotonic()
-        if what == self._what and now < self._next:
-            return
-        self._what, self._next = what, now + (_TERMINAL_S if self._terminal else _LINES_S)
+        soon = what == self._what and now < self._next
+        if not soon:
+            self._what, self._next = what, now + (_TERMINAL_S if self._terminal else _LINES_S)
         if self._terminal:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns
-            print(f"\r\033[K{text[: max(width - 1, 1)]}", end="", file=sys.stderr, flush=True)
-        elif self._asked:
+            show_line(text, quietly=soon)
+        elif self._asked and not soon:
             print(text, file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Take the line away."""
-        if self._terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        clear_line()

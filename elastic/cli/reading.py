@@ -17,7 +17,7 @@ from tensoropt.elastic.cli.report import (
 )
 from tensoropt.elastic.control import OVER, JobStatus
 from tensoropt.elastic.records import facts_of
-from tensoropt.runtime.launch.link import clear_line, show_line
+from tensoropt.runtime.support.status_line import clear_line, show_line
 
 __all__ = ["events", "log", "output", "profile", "status"]
 

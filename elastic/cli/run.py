@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from tensoropt.elastic.control import JobStatus
 from tensoropt.elastic.jobs import JobFolder, check_name, job_folder
 from tensoropt.runtime.cli.train import add_provider_flags, add_training_flags
-from tensoropt.runtime.launch.link import clear_line, show_line
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.training.data.python import factory_in
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _OWN = (
     *("shuffle", "learning_rate", "warmup", "schedule", "total_steps", "seed", "loss_scale"),
     *("checkpoint_every", "keep", "threads", "provider", "share_gpus", "cuda_graphs"),
 )
+
 _PATHS = ("log", "resume", "export", "model")
 _LOOK_S = 0.1
 

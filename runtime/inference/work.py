@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from tensoropt.runtime.check.first_difference import first_difference
 from tensoropt.runtime.check.reference import Reference, drawn_text, one_device
 from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
+from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs, make_inputs
 from tensoropt.runtime.session.opening import opened_session
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["check_job", "run_job"]
+
+_SHOW_S = 1.0  # between two lines of how far it is
 
 
 class _Facts(TypedDict):
@@ -85,26 +89,33 @@ def _check_outputs_path(job: Job) -> None:
         raise UserError(f"--outputs {path}: expected a file in an existing folder")
 
 
-def run_job(job: Job, comm: MPI.Comm) -> list[CheckResult]:
+def run_job(job: Job, comm: MPI.Comm, link: LauncherLink) -> list[CheckResult]:
     """Run the job's plans on the ranks of ``comm``; the results are whole on rank 0 only.
 
     A plan whose sessions cannot be made is an error of that plan. A failure while running raises
     `UserError`: the other ranks then wait for this one, so the job cannot go on.
     """
     use_custom_ops(job.custom_ops)
-    provider, asked = provider_of(job, comm), job
+    provider, asked, link = provider_of(job, comm), job, link.of_rank(comm.rank)
+    if job.model is not None:
+        link.show(f"running {job.model} on one device")
     reference = one_device(job, provider) if job.model is not None and comm.rank == 0 else None
     wait_idle(comm)
     if job.model is not None:  # the inputs that all ranks draw
         job = comm.bcast(None if reference is None else reference.job)
-    results = [_run_plan(job, Plan.read(p), comm, provider, reference) for p in job.plans]
+    results = [_run_plan(job, Plan.read(p), comm, provider, reference, link) for p in job.plans]
     times = () if reference is None else reference.times_s
     drawn = drawn_text(job, asked)
     return [replace(result, one_device_times_s=times, drawn=drawn) for result in results]
 
 
 def _run_plan(
-    job: Job, plan: Plan, comm: MPI.Comm, provider: Provider, reference: Reference | None
+    job: Job,
+    plan: Plan,
+    comm: MPI.Comm,
+    provider: Provider,
+    reference: Reference | None,
+    link: LauncherLink,
 ) -> CheckResult:
     predicted = plan.document["predicted"]
     result = CheckResult(
@@ -116,11 +127,13 @@ def _run_plan(
         predicted_bytes=predicted["memory_bytes"],
     )
     memory = provider.measure()
+    link.show(f"{plan.folder}: loading {plan.ranks} graphs")
     session, refusal, error = opened_session(job, plan, comm, provider)
     if session is None:
         return replace(result, error=error, passed=False if job.model else None)
     try:
-        times = _take_steps(job, session, make_inputs(job, plan.inputs), comm)
+        times = _take_steps(job, session, make_inputs(job, plan.inputs), comm, link)
+        link.show(f"{plan.folder}: {'comparing' if job.model else 'joining'} the outputs")
         facts = _facts(session, provider, memory, comm)
         judged = _outputs(job, plan, session, comm, reference)
     except UserError as failure:
@@ -134,11 +147,21 @@ def _run_plan(
     return replace(result, cuda_graphs=graphs, **facts)
 
 
-def _take_steps(job: Job, session: RankSession, inputs: Inputs, comm: MPI.Comm) -> list[float]:
+def _take_steps(
+    job: Job, session: RankSession, inputs: Inputs, comm: MPI.Comm, link: LauncherLink
+) -> list[float]:
     for name, tensor in inputs.tensors.items():
         session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
+    link.show("the first step, which is not timed")
     session.run()
-    return [slowest_s(comm, session.run) for _ in range(job.runs)]
+    times_s: list[float] = []
+    next_s = 0.0
+    for number in range(job.runs):
+        if time.monotonic() >= next_s:
+            link.show(f"step {number + 1} of {job.runs}")
+            next_s = time.monotonic() + _SHOW_S
+        times_s.append(slowest_s(comm, session.run))
+    return times_s
 
 
 def _facts(session: RankSession, provider: Provider, memory: MemoryMeter, comm: MPI.Comm) -> _Facts:

@@ -13,7 +13,7 @@ __all__ = ["WORKER"]
 WORKER = Worker(
     Job.from_values,
     lambda job: check_job(job)[0],
-    lambda job, comm, link: run_job(job, comm),
+    run_job,
     lambda results: [asdict(result) for result in results],
     results_from,
 )

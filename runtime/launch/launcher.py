@@ -16,12 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.launch.link import ask_to_stop, clear_line, show_line, shown
+from tensoropt.runtime.launch.link import ask_to_stop, shown
 from tensoropt.runtime.launch.oversight import ANSWER_S, PATIENCE_S
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import Launched
+from tensoropt.runtime.support.status_line import clear_line, show_line
 
 __all__ = ["handed_over", "launch", "launch_one", "ranks_present"]
 
@@ -58,6 +59,7 @@ def launch(
         job = handed_over(job, processes.folder)
         log = output or processes.folder / "log"
         begin = log.stat().st_size if log.exists() else 0
+        show_line(f"starting {ranks} rank{'' if ranks == 1 else 's'}")
         processes.start(ranks, log)
         _wait(processes, job.timeout_s, stoppable)
         return _results(processes, log, begin)
@@ -96,9 +98,8 @@ def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> Non
     """Wait for the ranks' end; the first Ctrl-C is handed on to them where they can stop."""
     # The ranks themselves know where they are; what they are late with, they never began.
     end = math.inf if timeout_s is None else time.monotonic() + timeout_s + _RANKS_END_S
-    wait = _wait_showing if stoppable else _wait_until
     try:
-        if wait(processes, end):
+        if _wait_showing(processes, end):
             return
     except KeyboardInterrupt:
         if not stoppable:
@@ -109,10 +110,6 @@ def _wait(processes: Processes, timeout_s: float | None, stoppable: bool) -> Non
     finally:
         clear_line()
     raise UserError(_too_late(processes, timeout_s))
-
-
-def _wait_until(processes: Processes, end: float) -> bool:
-    return processes.wait(end - time.monotonic())
 
 
 def _wait_showing(processes: Processes, end: float) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
 from tensoropt.runtime.launch.oversight import abort_and_exit
+from tensoropt.runtime.support.status_line import show_line
 
 __all__ = [
     "CHANNEL",
@@ -22,8 +22,6 @@ __all__ = [
     "TerminalLink",
     "ask_to_stop",
     "channel_to_launcher",
-    "clear_line",
-    "show_line",
     "shown",
     "write_aside",
 ]
@@ -31,8 +29,6 @@ __all__ = [
 
 CHANNEL = "TENSOROPT_CHANNEL"
 """The variable with the descriptor of a rank's channel to the process that started it."""
-
-_WIDTH = 80  # of a terminal that does not say
 
 
 class LauncherLink:
@@ -48,6 +44,10 @@ class LauncherLink:
     def end(self, why: str) -> NoReturn:
         """End the job from any thread, for a reason that whoever started it is to tell."""
         abort_and_exit()
+
+    def of_rank(self, rank: int) -> LauncherLink:
+        """Return what rank ``rank`` shows things with: rank 0 shows them for all."""
+        return self if rank == 0 else LauncherLink()
 
 
 class FolderLink(LauncherLink):
@@ -108,15 +108,3 @@ def shown(folder: Path) -> str:
         return (folder / "progress").read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
-
-
-def show_line(text: str) -> None:
-    """Write the one line of stderr that changes, if that is a terminal."""
-    if sys.stderr.isatty():
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
-        print(f"\r\033[K{text[: max(width - 1, 1)]}", end="", file=sys.stderr, flush=True)
-
-
-def clear_line() -> None:
-    """Take the line away."""
-    show_line("")

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tensoropt.runtime.launch.identity import identity
 from tensoropt.runtime.launch.launcher import launch, ranks_present
-from tensoropt.runtime.launch.link import LauncherLink, TerminalLink, clear_line
+from tensoropt.runtime.launch.link import LauncherLink, TerminalLink
 from tensoropt.runtime.launch.workers import Worker, worker_of
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.job import Launched
+from tensoropt.runtime.support.status_line import clear_line
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -45,15 +45,17 @@ def run_training(job: TrainJob, comm: MPI.Comm, link: LauncherLink) -> TrainResu
     import onnx  # noqa: F401  # the code of both is no part of what training takes
     import onnxruntime  # noqa: F401
 
-    provider = provider_of(job, comm)
+    provider, said = provider_of(job, comm), link.of_rank(comm.rank)
     memory = provider.measure()
     state = Held(plan, comm.rank, provider)
     threads = job.threads or share_of_cores(comm)
     place = job.checkpoint if comm.rank == 0 else None
     with alone_in(place), tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
+        said.show(f"{plan.folder}: loading the graphs of {comm.size} ranks")
         step, graphs, error = open_step(job, state, threads, Path(folder), comm)
         if step is None:
             return result_of(job, plan, progress, error=error)
+        said.show(f"reading {resume or 'the weights to start from'}")
         state.load(resume)
         trainer = Trainer(job, step, progress, threads, comm)
         return _trained(job, trainer, memory, link, comm, graphs)
@@ -87,8 +89,8 @@ def _trained(
         # Before a checkpoint is written, whose pages are the system's.
         **measured(trainer, memory, comm),
         cuda_graphs=graphs,
-        checkpoint=save_checkpoint(job, trainer, comm),
-        export=export_trained(job, trainer, comm) if is_complete else None,
+        checkpoint=_saved(job, trainer, comm, link),
+        export=_exported(job, trainer, comm, link) if is_complete else None,
         interrupted=bool(trainer.asked),
         error=error,
     )
@@ -103,8 +105,22 @@ def _take_steps(
         while trainer.progress.step < last and not trainer.asked:
             log.add(trainer.step(ask=int(link.stop_asked())))
             if is_due(job, trainer.progress.step):
-                save_checkpoint(job, trainer, comm)
+                _saved(job, trainer, comm, link)
     except StoppedError as stopped:
-        save_checkpoint(job, trainer, comm)  # before more memory is asked for
+        _saved(job, trainer, comm, link)  # before more memory is asked for
         return f"{stopped}, first not finite: {trainer.first_not_finite()}"
     return None
+
+
+def _saved(job: TrainJob, trainer: Trainer, comm: MPI.Comm, link: LauncherLink) -> str | None:
+    """Write a checkpoint if the job asks for one, and say so; returns its path."""
+    if job.checkpoint is not None:
+        link.of_rank(comm.rank).show(f"step {trainer.progress.step}: writing {job.checkpoint}")
+    return save_checkpoint(job, trainer, comm)
+
+
+def _exported(job: TrainJob, trainer: Trainer, comm: MPI.Comm, link: LauncherLink) -> str | None:
+    """Write the trained model if the job asks for it, and say so; returns its path."""
+    if job.export is not None:
+        link.of_rank(comm.rank).show(f"writing {job.export}")
+    return export_trained(job, trainer, comm)
