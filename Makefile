@@ -20,6 +20,7 @@
 #   make bench-train   time of a training step on 2 ranks, beside PyTorch's DistributedDataParallel
 #   make bench-elastic   stalls of elastic jobs, what a coordinator costs, and the curve of the loss (long;
 #                    ARGS: parts, --rounds, --write)
+#   make bench-serving   tensoropt-serve under load beside its ranks alone (minutes; ARGS: models, --grpc, --kill)
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
 #   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
 #                    ARGS: --trace FILE, --stall S, --write)
@@ -64,7 +65,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-profile bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-profile bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -203,6 +204,9 @@ bench-train: build
 
 bench-elastic: build
 	$(BIN)/python bench/elastic_jobs.py $(ARGS)
+
+bench-serving: build
+	$(BIN)/python bench/serving.py $(ARGS)
 
 bench-profile: build
 	$(BIN)/python bench/profile_accuracy.py

@@ -1,13 +1,13 @@
 """Ask tensoropt-serve under load, and its ranks alone, in turn: rates, latencies, processors.
 
-    python bench/serving.py                      ResNet-50 and a BERT on 2 ranks, 1,000 requests
+    python bench/serving.py                      ResNet-50 and a BERT on 2 ranks, 1,024 requests
     python bench/serving.py resnet50 --grpc      one of them, over gRPC
     python bench/serving.py bert --kill          a rank is killed while requests are under way
 
-A round is `tensoropt-run PLAN --runs N`, the rate of the ranks alone at full batches, and then a
-part of the requests, from 16 clients that send one sample at a time. They take turns so that what
-else the machine does hits both. Every answer is compared with that of a run of the plan. On one
-machine the server and the clients take processors from the ranks: printed is how much.
+A round is some steps of the plan's ranks alone, at full batches, and then some of the requests,
+from 16 clients that send one sample at a time. They take turns so that what else the machine does
+hits both; whoever does not have the turn sleeps. Every answer is compared with that of a run of the
+plan. On one machine the server and the clients take processors from the ranks: printed is how much.
 """
 
 from __future__ import annotations
@@ -101,26 +101,17 @@ def _planned(name: str, folder: Path, batch: int) -> Path:
     return plan
 
 
-def _reference(plan: Path, path: Path) -> None:
+def _reference(session: Session, path: Path) -> None:
     """Write a batch of inputs, and its outputs as the plan's ranks compute them by themselves."""
     random = np.random.default_rng(5)
-    with Session(plan) as session:
-        inputs = {
-            tensor.name: random.standard_normal(tensor.shape, np.float32)
-            if tensor.dtype == "float32"
-            else random.integers(0, 1000, tensor.shape).astype(tensor.dtype)
-            for tensor in session.inputs
-        }
-        outputs = session.run(inputs)
+    inputs = {
+        tensor.name: random.standard_normal(tensor.shape, np.float32)
+        if tensor.dtype == "float32"
+        else random.integers(0, 1000, tensor.shape).astype(tensor.dtype)
+        for tensor in session.inputs
+    }
+    outputs = session.run(inputs)
     np.savez(path, **inputs, **{f"out:{name}": array for name, array in outputs.items()})
-
-
-def _alone(plan: Path, runs: int) -> float:
-    """Return how many samples a second the ranks compute in full batches."""
-    command = [_BIN / "tensoropt-run", plan, "--runs", str(runs), "--format", "json"]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    batch: int = found["outputs"][0]["shape"][0]
-    return batch / float(found["step_time_s"]["median"])
 
 
 @contextmanager
@@ -153,24 +144,22 @@ def _load(served: _Served, inputs: Path, arguments: argparse.Namespace, requests
 def measure(name: str, folder: Path, arguments: argparse.Namespace) -> list[Round]:
     """Return the rounds of one model."""
     plan, inputs = _planned(name, folder, arguments.batch), folder / f"{name}.npz"
-    _reference(plan, inputs)
-    return [_round(plan, inputs, arguments) for _ in range(arguments.rounds)]
-
-
-def _round(plan: Path, inputs: Path, arguments: argparse.Namespace) -> Round:
-    alone = _alone(plan, arguments.runs)
-    with _serving(plan, arguments.flags.split()) as served:
+    with Session(plan) as session, _serving(plan, arguments.flags.split()) as served:
+        _reference(session, inputs)
         _loaded(served, inputs, arguments, 2 * arguments.batch)  # first runs are slower
-        server, ranks = served.process.pid, served.ranks()
-        before = [_cpu_s(process) for process in (server, *ranks)]
-        load = _loaded(served, inputs, arguments, arguments.requests // arguments.rounds)
-        used = [
-            _cpu_s(process) - was for process, was in zip((server, *ranks), before, strict=True)
-        ]
-        print(_batches(served), file=sys.stderr)
-    again = _alone(plan, arguments.runs)
+        rounds = [_round(session, served, inputs, arguments) for _ in range(arguments.rounds)]
+        print(f"{name}: {_batches(served)}", flush=True)
+    return rounds
+
+
+def _round(session: Session, served: _Served, inputs: Path, arguments: argparse.Namespace) -> Round:
+    step_s = statistics.fmean(session.step_times_s(arguments.runs))
+    processes = (served.process.pid, *served.ranks())
+    before = [_cpu_s(process) for process in processes]
+    load = _loaded(served, inputs, arguments, arguments.requests // arguments.rounds)
+    used = [_cpu_s(process) - was for process, was in zip(processes, before, strict=True)]
     return Round(
-        alone=(alone + again) / 2,
+        alone=arguments.batch / step_s,
         served=len(load.latencies_s) / load.seconds,
         server_share=used[0] / load.seconds,
         clients_share=load.cpu_s / load.seconds,
@@ -198,7 +187,8 @@ def _batches(served: _Served) -> str:
 def kill(name: str, folder: Path, arguments: argparse.Namespace) -> str:
     """Kill a rank while requests are under way; returns what came of it."""
     plan, inputs = _planned(name, folder, arguments.batch), folder / f"{name}.npz"
-    _reference(plan, inputs)
+    with Session(plan) as session:
+        _reference(session, inputs)
     with _serving(plan, arguments.flags.split()) as served:
         running = _load(served, inputs, arguments, arguments.requests)
         time.sleep(arguments.kill_after)
@@ -226,12 +216,16 @@ def _text(name: str, rounds: Sequence[Round]) -> str:
         f"  latency p50 {statistics.median(latencies) * 1e3:.0f} ms, "
         f"p99 {latencies[int(0.99 * len(latencies))] * 1e3:.0f} ms",
     ]
-    for one in rounds:
-        lines.append(
-            f"  {one.served:.2f} of {one.alone:.2f} samples/s: {one.ratio:.3f}; processors: ranks "
-            f"{one.ranks_share:.2f}, server {one.server_share:.2f}, clients {one.clients_share:.2f}"
-        )
-    lines.append(f"  median ratio {statistics.median(one.ratio for one in rounds):.3f}")
+    low, middle, high = statistics.quantiles((one.ratio for one in rounds), n=4)
+    served, alone, *shares = (
+        statistics.median(getattr(one, field) for one in rounds)
+        for field in ("served", "alone", "ranks_share", "server_share", "clients_share")
+    )
+    lines += [
+        f"  {served:.2f} samples/s, ranks alone {alone:.2f}; ratio, median of {len(rounds)} rounds "
+        f"{middle:.3f} ({low:.3f} to {high:.3f})",
+        "  processors: ranks {:.2f}, server {:.3f}, clients {:.3f}".format(*shares),
+    ]
     return "\n".join([*lines, *sorted(set(errors))])
 
 
@@ -240,10 +234,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     add = parser.add_argument
     add("models", nargs="*", default=[], metavar="MODEL", help="resnet50, bert (both)")
-    add("--requests", type=int, default=1000)
+    add("--requests", type=int, default=1024)
     add("--clients", type=int, default=16)
-    add("--rounds", type=int, default=4)
-    add("--runs", type=int, default=10, help="steps of the ranks alone, before and after a round")
+    add("--rounds", type=int, default=16, help="parts of the requests")
+    add("--runs", type=int, default=8, help="steps of the ranks alone in a round")
     add("--batch", type=int, default=8)
     add("--grpc", action="store_true")
     add("--flags", default="", help="more flags of tensoropt-serve")

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 import grpc
 import uvicorn
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.connection import Connection
-from tensoropt.serving.http.patience import Patience
 from tensoropt.serving.rpc.servicer import make_server
 from tensoropt.serving.service import Service
 
@@ -61,8 +60,7 @@ async def serve(
     A second signal ends at once what is under way. ``more`` are routes beside those of the
     protocol. Raises `UserError` where gRPC cannot listen.
     """
-    app = Patience(make_app(service, options.max_body, more))
-    http = _Http(_config(app, options))
+    http = _Http(_config(make_app(service, options.max_body, more), options))
     try:
         rpc = _Rpc(service, options)
         async with asyncio.TaskGroup() as tasks:
@@ -104,7 +102,7 @@ class _Http(uvicorn.Server):
         yield
 
 
-def _config(app: Patience, options: ServerOptions) -> uvicorn.Config:
+def _config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection,

@@ -1,4 +1,4 @@
-"""Connections that give up on clients who are slow to say what they want."""
+"""Connections that give up on clients who are slow to ask, or to take their answers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["HEADERS_S", "Connection"]
+__all__ = ["ANSWER_S", "HEADERS_S", "Connection"]
+
+ANSWER_S = 60.0
+"""How long a client may take for an answer."""
 
 HEADERS_S = 10.0
 """How long a client may take for the headers of a request."""
 
 _MOST_HEADERS = 1 << 16  # bytes
+_MOST_AHEAD = 1000  # requests that are sent before earlier ones are answered
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's, with limits on headers, of which it has none: their time, and their size.
+    """uvicorn's, with limits that it has not: for headers, answers, and requests sent ahead.
 
     Bodies are limited where they are read, see `body`.
     """
@@ -24,6 +28,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._deadline: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
         self._header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -34,6 +39,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._have_headers()
+        self._have_answer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -56,6 +62,23 @@ class Connection(HttpToolsProtocol):
         """Begin with the request."""
         self._have_headers()
         super().on_headers_complete()
+        if len(self.pipeline) > _MOST_AHEAD:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to take what was written."""
+        super().pause_writing()
+        self._reading = self.loop.call_later(ANSWER_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._have_answer()
+        super().resume_writing()
+
+    def _have_answer(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     def _count(self, size: int) -> None:
         self._header_bytes += size

@@ -67,6 +67,7 @@ def _main() -> None:
     arguments = parser.parse_args()
 
     from fake_sessions import INPUTS, OUTPUTS, FakeSession
+    from fastapi import APIRouter, Response
 
     from tensoropt.serving.http import body, connection
     from tensoropt.serving.metrics import Metrics
@@ -75,14 +76,20 @@ def _main() -> None:
     from tensoropt.serving.service import Service
 
     if arguments.patience is not None:
-        body.BODY_S = connection.HEADERS_S = arguments.patience
+        body.BODY_S = connection.HEADERS_S = connection.ANSWER_S = arguments.patience
+
+    more = APIRouter()
+
+    @more.get("/big")
+    async def big() -> Response:
+        return Response(bytes(32 << 20))
 
     metrics = Metrics()
     model = Model("double", INPUTS, OUTPUTS, FakeSession(), ServingOptions(), metrics)
     service = Service({"double": model}, metrics, arguments.timeout)
     options = ServerOptions(grpc_port=0, max_body=arguments.max_body)
     with listening("127.0.0.1", 0) as listener:
-        asyncio.run(serve(service, listener, options))
+        asyncio.run(serve(service, listener, options, [more]))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,31 @@ def test_slow_headers_of_a_second_request(client):
 def test_a_slow_body(client):
     client.sendall(_INFER + b"Content-Length: 100\r\n\r\n{")
     assert _status(_all(client)) == (408, "body: expected within 0.5 s")
+
+
+def test_answers_that_are_not_read(server, client):
+    client.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+    with_client = _sockets(server)
+    client.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+    while _sockets(server) >= with_client:
+        time.sleep(0.05)
+    assert len(_all(client)) < 32 << 20
+
+
+def _sockets(server):
+    """Return how many sockets the server has; those of earlier clients may be closed meanwhile."""
+    found = 0
+    for file in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += str(file.readlink()).startswith("socket:")
+    return found
+
+
+def test_requests_without_end(client):
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):
+        while True:
+            client.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
 
 
 def test_headers_without_end(client):
