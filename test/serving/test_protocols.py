@@ -164,7 +164,6 @@ def _asked(server, path, data=None, **headers):
             415,
             "Content-Encoding: expected none, got: 'gzip'",
         ),
-        ("/v2/models/double/infer", b" " * (2 << 20), {}, 413, "expected at most 1048576 bytes"),
     ],
 )
 def test_other_mistakes_of_http(server, path, data, headers, status, text):

@@ -7,7 +7,7 @@ import struct
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -26,6 +26,7 @@ from tensoropt.serving.protocol.tensors import (
 _NUMBERS = sorted(set(DATATYPES) - {"string", "bfloat16"})
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(_NUMBERS), st.data())
 def test_numbers_come_back_from_both_forms(name, data):
     array = data.draw(hnp.arrays(dtype_of(name), hnp.array_shapes(min_dims=0, min_side=0)))
