@@ -6,7 +6,8 @@
 A round is some runs of the session, one after the other, and as many steps of its ranks alone on
 the inputs that lie there. They take turns, so that what else the machine does hits both. Printed
 are the medians of the rounds, what a run costs beyond a step, the ratio of the two rates with its
-quartiles, and how many seconds of a processor the ranks took in a second with nothing to do.
+quartiles, what both take of processors, which other work prolongs less, and how many seconds of a
+processor the ranks took in a second with nothing to do.
 """
 
 from __future__ import annotations
@@ -33,16 +34,20 @@ __all__ = ["Row", "measure"]
 
 MODELS = ("resnet50", "bert_tiny", "lstm_small")
 _IDLE_S = 5.0
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds of a run and of a step, by round, and of a processor per second of doing nothing."""
+    """Seconds of a run and of a step, by round.
+
+    Of processors: of all processes for a run, of the ranks for a step and a second with nothing.
+    """
 
     model: str
     runs_s: Sequence[float]
     steps_s: Sequence[float]
+    run_cores_s: float
+    step_cores_s: float
     idle: float
 
     @property
@@ -54,7 +59,9 @@ class Row:
         run, step = statistics.median(self.runs_s), statistics.median(self.steps_s)
         low, middle, high = statistics.quantiles(self.ratios, n=4)
         times = [f"{run * 1e3:.3f} ms", f"{step * 1e3:.3f} ms", f"{(run - step) * 1e6:.0f} us"]
-        return [self.model, *times, f"{middle:.3f} ({low:.3f} to {high:.3f})", f"{self.idle:.3f}"]
+        cores = f"{self.run_cores_s * 1e3:.2f} ms", f"{self.step_cores_s * 1e3:.2f} ms"
+        ratio = f"{middle:.3f} ({low:.3f} to {high:.3f})"
+        return [self.model, *times, ratio, *cores, f"{self.idle:.3f}"]
 
 
 def measure(name: str, folder: Path, ranks: int, rounds: int, runs: int) -> Row:
@@ -62,14 +69,18 @@ def measure(name: str, folder: Path, ranks: int, rounds: int, runs: int) -> Row:
     with Session(_planned(name, folder, ranks)) as session:
         inputs = _drawn(session)
         session.run(inputs)
-        runs_s, steps_s = [], []
+        runs_s, steps_s, cores_s = [], [], [0.0, 0.0]
         for _ in range(rounds):
-            begin = time.perf_counter()
+            begin, before = time.perf_counter(), _cores_s(session) + time.process_time()
             for _ in range(runs):
                 session.run(inputs)
             runs_s.append((time.perf_counter() - begin) / runs)
+            middle = _cores_s(session)
+            cores_s[0] += middle + time.process_time() - before
             steps_s.append(statistics.fmean(session.step_times_s(runs)))
-        return Row(name, runs_s, steps_s, _idle(session))
+            cores_s[1] += _cores_s(session) - middle
+        each = [total / rounds / runs for total in cores_s]
+        return Row(name, runs_s, steps_s, *each, _idle(session))
 
 
 def _planned(name: str, folder: Path, ranks: int) -> Path:
@@ -93,9 +104,14 @@ def _array(random: np.random.Generator, shape: list[int], name: str) -> Array:
 
 
 def _idle(session: Session) -> float:
-    before = sum(map(_ticks, session.pids))
+    before = _cores_s(session)
     time.sleep(_IDLE_S)
-    return (sum(map(_ticks, session.pids)) - before) * _TICK_S / _IDLE_S
+    return (_cores_s(session) - before) / _IDLE_S
+
+
+def _cores_s(session: Session) -> float:
+    """Return the seconds of processors that the ranks have taken."""
+    return sum(map(_ticks, session.pids)) / os.sysconf("SC_CLK_TCK")
 
 
 def _ticks(pid: int) -> int:
@@ -114,7 +130,7 @@ def main() -> None:
         rows = [
             measure(name, Path(folder), args.ranks, args.rounds, args.runs) for name in args.models
         ]
-    head = ["model", "run", "step", "beyond it", "ratio of rates", "idle cores"]
+    head = ["model", "run", "step", "beyond it", "ratio of rates", "cores, run", "step", "idle"]
     print("\n".join(columns([head, *(row.cells() for row in rows)])))
 
 

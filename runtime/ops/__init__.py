@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from tensoropt.runtime.support.errors import UserError
@@ -24,7 +23,9 @@ def library_path() -> Path:
     if beside.is_file():
         return beside
     # An editable install keeps the sources in the checkout but puts what is built into
-    # site-packages: the list of installed files knows where.
+    # site-packages: the list of installed files knows where. What reads it is slow to import.
+    from importlib.metadata import PackageNotFoundError, files
+
     try:
         installed = [f for f in files("tensoropt") or () if f.name == _NAME]
     except PackageNotFoundError:
