@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, overload
 from tensoropt.compiler.api.program import Found, Program, Say
 from tensoropt.compiler.api.waiting import said_to
 from tensoropt.compiler.report.frontier import FrontierReport
-from tensoropt.compiler.report.notes import endings, omissions, pins_line
+from tensoropt.compiler.report.notes import endings, omissions, pins_line, unheeded
 from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.search.frontier import points as points_of
 from tensoropt.compiler.search.frontier.request import Request, nothing_fits
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
+from tensoropt.dialects.topt.keys import ANNOTATED
 from tensoropt.runtime.api.plan import Plan
 from tensoropt.runtime.api.shown import Shown
 
@@ -334,6 +335,9 @@ class Frontier(Sequence[Point]):
         """What was left out, how to search on, and what pins cost."""
         shown, told = self.facts(), self._whole.report
         lines = (*omissions(shown), *endings(shown, anytime=self.request.anytime), *told.notes)
+        annotated = ANNOTATED.get(self._whole.program.module.operation.attributes)
+        if annotated and self.request.annotations is None:
+            lines = (*lines, unheeded(self._whole.name, annotated))
         priced = told.prices_pins and self.request.read_pins and not self.is_interrupted
         return (*lines, pins_line(told.pins_cost)) if priced else lines
 

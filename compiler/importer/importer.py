@@ -297,6 +297,9 @@ def _set_header(module: ir.Module, model: Model) -> None:
     keys.MODEL.set(attributes, model.path.name)
     keys.OPSET.set(attributes, versions)
     keys.IR_VERSION.set(attributes, model.proto.ir_version)
+    if model.proto.configuration:
+        names = [one.name for one in model.proto.configuration]
+        keys.ANNOTATED.set(attributes, names)
     if model.declared.merged:
         keys.MERGED.set(attributes, list(model.declared.merged))
     if model.declared.lost is not None:

@@ -18,6 +18,7 @@ __all__ = [
     "open_turns",
     "pins_line",
     "undivided",
+    "unheeded",
     "unsplit",
 ]
 
@@ -65,6 +66,15 @@ def interruption(epsilon: float | None, *, left_out: bool = False) -> str:
         bound = f"within {epsilon:.2%} of the exact frontier"
         bound += " of the meshes searched" if left_out else ""
     return f"interrupted: this is what was found so far, {bound}"
+
+
+def unheeded(name: str, configurations: Sequence[str]) -> str:
+    """Return the line on a model that has annotations nobody has asked for."""
+    listed = ", ".join(f"'{one}'" for one in configurations)
+    return (
+        f"note: {name} has annotations for the configuration{'s'[: len(configurations) > 1]} "
+        f"{listed}, which are not heeded: --pins {name} takes them as pins"
+    )
 
 
 def open_sizes(names: Sequence[str]) -> str:

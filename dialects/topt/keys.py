@@ -23,6 +23,7 @@ from tensoropt.dialects.topt.layouts import (
 from tensoropt.dialects.topt.rules import rule_attr, rule_of_attr
 
 __all__ = [
+    "ANNOTATED",
     "ARGUMENT",
     "CACHE",
     "CLASSES",
@@ -224,6 +225,8 @@ OPSET = _key("opset", _VERSIONS, MODULE)
 """The version of each domain; the standard one is `ai.onnx`."""
 IR_VERSION = _key("ir_version", _INT, MODULE)
 """The IR version of the ONNX file."""
+ANNOTATED = _key("annotated", _TEXTS, MODULE)
+"""The configurations of the multi-device annotations in the ONNX file, where it has any."""
 DEVICE = _key("device", _TEXT, MODULE)
 """The device description of the search."""
 MERGED = _key("merged", _TEXTS, MODULE)

@@ -335,6 +335,16 @@ def test_where_annotations_cannot_go(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "is the model itself, expected another name" in capsys.readouterr().err
 
 
+def test_annotations_are_not_heeded_unasked(
+    annotated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(annotated), "--mesh", "2", "--pick", "memory"]) == 0
+    assert (
+        "note: gpt2.onnx has annotations for the configuration '2', which are not heeded: "
+        "--pins gpt2.onnx takes them as pins"
+    ) in capsys.readouterr().err
+
+
 def test_the_mesh_of_annotations_is_theirs(
     annotated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,6 +80,8 @@ def _tensors(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple
         nodes = [node.name for node in graph.nodes if _is_own_op(node)]
         near = did_you_mean(pin.pattern, [*ends, *inner])
         near = near or (f", did you mean '{NODE}{pin.pattern}'?" if pin.matches(nodes) else "")
+        if not near and not activations:
+            near = "; the .onnx file alone has the names of those between nodes"
         raise UserError(f"{pin.source}: matches no tensor of the model{near}")
 
 
