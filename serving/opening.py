@@ -8,10 +8,41 @@ from typing import Any
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.session import Session
+from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import Model, ServingOptions, specs_of
+from tensoropt.serving.text_model import TextModel
 
-__all__ = ["opened"]
+__all__ = ["opened", "opened_texts", "split"]
+
+
+def split(plans: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the plans that answer tensors, and those of decoders, which continue texts.
+
+    Raises `UserError` for one that cannot be read.
+    """
+    decoders = {name for name, path in plans.items() if "caches" in Plan.load(path).document}
+    texts = {name: path for name, path in plans.items() if name in decoders}
+    return {name: path for name, path in plans.items() if name not in decoders}, texts
+
+
+def opened_texts(
+    plans: Mapping[str, Path], session_options: Mapping[str, Any], queue: int, metrics: Metrics
+) -> dict[str, TextModel]:
+    """Return a model that continues texts for each plan folder, whose ranks have been started.
+
+    Raises `UserError`; then no ranks are left.
+    """
+    own = {key: value for key, value in session_options.items() if key != "cuda_graphs"}
+    sessions: dict[str, TextSession] = {}
+    try:
+        for name, folder in plans.items():
+            sessions[name] = TextSession(folder, **own)
+    except BaseException:
+        for session in sessions.values():
+            session.close()
+        raise
+    return {name: TextModel(name, one, queue, metrics) for name, one in sessions.items()}
 
 
 def opened(

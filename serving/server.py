@@ -64,12 +64,12 @@ async def serve(
     try:
         rpc = _Rpc(service, options)
         async with asyncio.TaskGroup() as tasks:
-            work = [tasks.create_task(model.work()) for model in service.models.values()]
+            work = [tasks.create_task(model.work()) for model in service.all_models]
             await _served(service, listener, http, rpc, options)
             for task in work:
                 task.cancel()
     finally:
-        for model in service.models.values():
+        for model in service.all_models:
             await model.close()
 
 
@@ -155,7 +155,7 @@ def _signals(work: Callable[[], None]) -> Iterator[None]:
 
 def _tell(service: Service, listener: socket.socket, rpc_port: int | None, host: str) -> None:
     """Say where models are served, and how."""
-    for model in service.models.values():
+    for model in service.all_models:
         print(f"model '{model.name}': {model.describe()}", file=sys.stderr)
     name = f"[{host}]" if ":" in host else host
     places = [f"http://{name}:{listener.getsockname()[1]}"]

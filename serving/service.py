@@ -14,6 +14,7 @@ from tensoropt.serving.model import VERSION, Model
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Answer, Infer
 from tensoropt.serving.protocol.tensors import TensorSpec
+from tensoropt.serving.text_model import TextModel
 
 __all__ = ["EXTENSIONS", "Service"]
 
@@ -22,17 +23,32 @@ EXTENSIONS = ("binary_tensor_data", "model_repository")
 
 
 class Service:
-    """The models of a server, by name; ``is_ending`` once it takes no new requests."""
+    """The models of a server, by name; ``is_ending`` once it takes no new requests.
 
-    def __init__(self, models: Mapping[str, Model], metrics: Metrics, timeout_s: float) -> None:
+    ``texts`` are those that continue texts, by a protocol of their own.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        metrics: Metrics,
+        timeout_s: float,
+        texts: Mapping[str, TextModel] | None = None,
+    ) -> None:
         self.models, self.metrics = models, metrics
+        self.texts = texts or {}
         self.is_ending = False
         self._timeout_s = timeout_s
 
     @property
     def is_ready(self) -> bool:
         """Whether all models can answer."""
-        return not self.is_ending and all(model.is_ready for model in self.models.values())
+        return not self.is_ending and all(model.is_ready for model in self.all_models)
+
+    @property
+    def all_models(self) -> list[Model | TextModel]:
+        """All that have ranks."""
+        return [*self.models.values(), *self.texts.values()]
 
     def is_model_ready(self, name: str, version: str) -> bool:
         """Say whether a model can answer; raises `RefusedError` where there is none."""

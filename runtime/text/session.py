@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -162,7 +162,7 @@ class TextSession:
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int = 0,
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece, None, None]:
         """Return an iterator over the tokens of all continuations, as they are made.
 
         What is wrong with the prompts is raised at once. Close an iterator that is not read to its
@@ -173,10 +173,11 @@ class TextSession:
         if stop and self._vocabulary is None:
             raise UserError("stop: expected a tokenizer, as texts are looked for")
         sampling = Sampling(temperature, top_k, top_p, seed)
-        tokens = [self._tokens(prompt) for prompt in _listed(prompts)]
+        tokens = [self.tokens_of(prompt) for prompt in _listed(prompts)]
         return self._texts(tokens, max_tokens, stop, sampling)
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
+    def tokens_of(self, prompt: Prompt) -> list[int]:
+        """Return the tokens of one prompt; raises `UserError` for one that cannot be continued."""
         if isinstance(prompt, str):
             if self._vocabulary is None:
                 raise UserError(
@@ -204,7 +205,7 @@ class TextSession:
 
     def _texts(
         self, prompts: list[list[int]], max_tokens: int, stop: Sequence[str], sampling: Sampling
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece, None, None]:
         if self._holder == threading.get_ident():
             raise UserError("a stream of this session is not at its end, expected it to be closed")
         with self._turn:
@@ -237,7 +238,7 @@ class TextSession:
 
     def _continued(
         self, batch: Batch, writers: list[_Writer], max_tokens: int, sampling: Sampling
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece, None, None]:
         """Yield the tokens of one batch until each sequence is at its end."""
         sampler = Sampler(sampling, [writer.number for writer in writers])
         limit = max_tokens

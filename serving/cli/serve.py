@@ -73,18 +73,23 @@ def _check_installation() -> None:
 
 
 def _serve(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
+    from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.metrics import Metrics
-    from tensoropt.serving.opening import opened
+    from tensoropt.serving.opening import opened, opened_texts, split
     from tensoropt.serving.server import listening, serve
     from tensoropt.serving.service import Service
 
+    plans, decoders = split(plans)
     listener = listening(arguments.host, arguments.port)
     with listener:
         metrics = Metrics()
         models = opened(plans, _session_options(arguments), _options(arguments), metrics)
-        service = Service(models, metrics, arguments.timeout)
+        texts = opened_texts(decoders, _session_options(arguments), arguments.queue, metrics)
+        service = Service(models, metrics, arguments.timeout, texts)
+        options = _server_options(arguments)
+        routes = completion_routes(texts, options.max_body, arguments.timeout)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(service, listener, _server_options(arguments)))
+            runner.run(serve(service, listener, options, [routes] if texts else []))
     return 0
 
 

@@ -1,0 +1,141 @@
+"""A decoder that is served: its ranks, and the texts that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line, printable
+from tensoropt.runtime.text.session import Piece, TextSession
+from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+
+__all__ = ["TextModel"]
+
+_LOOK_S = 1.0  # how often ranks are looked at
+_LONGEST_PAUSE_S = 30.0
+
+
+class TextModel:
+    """Continues texts by one plan, one request after the other, while `work` runs."""
+
+    def __init__(self, name: str, session: TextSession, queue: int, metrics: Metrics) -> None:
+        self.name = name
+        self._session, self._metrics = session, metrics
+        self._most, self._asked = queue, 0
+        # One thread: what is asked of ranks comes one after another, their restart too.
+        self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
+        metrics.watch(name, lambda: max(0, self._asked - 1), lambda: float(self.is_ready))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all ranks are there."""
+        return self._session.is_alive
+
+    def describe(self) -> str:
+        """Return how requests are answered, for a person."""
+        return "continues texts, one request after the other"
+
+    def tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
+        """Return the tokens of a prompt; raises `RefusedError`."""
+        try:
+            return self._session.tokens_of(prompt)
+        except UserError as error:
+            raise RefusedError(Reason.INVALID, one_line(error)) from None
+
+    async def pieces(
+        self, prompts: Sequence[Sequence[int]], **how: Any
+    ) -> AsyncGenerator[Piece, None]:
+        """Yield what follows the prompts, as it is made; raises `RefusedError`.
+
+        Whoever stops listening ends it.
+        """
+        if self._asked >= self._most:
+            raise RefusedError(Reason.UNAVAILABLE, f"{self._most} requests wait already (--queue)")
+        self._asked += 1
+        made, left = _Handed(), threading.Event()
+        work = self._thread.submit(self._make, prompts, how, made.put, left)
+        try:
+            while (piece := await made.next()) is not None:
+                yield piece
+        finally:
+            left.set()
+            work.cancel()
+            self._asked -= 1
+
+    def _make(
+        self,
+        prompts: Sequence[Sequence[int]],
+        how: dict[str, Any],
+        put: Callable[[Piece | RefusedError | None], None],
+        left: threading.Event,
+    ) -> None:
+        try:
+            with closing(self._session.stream(prompts, **how)) as stream:
+                for piece in stream:
+                    if left.is_set():
+                        return
+                    put(piece)
+            put(None)
+        except RankFailedError as error:
+            put(RefusedError(Reason.UNAVAILABLE, one_line(error)))
+        except UserError as error:
+            put(RefusedError(Reason.INVALID, one_line(error)))
+        except Exception as error:
+            put(RefusedError(Reason.FAILED, one_line(error)))
+
+    async def work(self) -> None:
+        """Keep ranks alive until cancelled; pauses grow while they keep failing."""
+        failures = 0
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if self._session.is_alive:
+                failures = 0
+                continue
+            pause = min(2.0 ** (failures - 1), _LONGEST_PAUSE_S) if failures else 0.0
+            failures += 1
+            self._tell(f"ranks have ended and are started again in {pause:g} s")
+            await asyncio.sleep(pause)
+            await self._restart()
+
+    async def _restart(self) -> None:
+        try:
+            await self._in_thread(self._session.restart)
+        except UserError as error:
+            self._tell(one_line(error))
+            return
+        self._metrics.restarts.labels(self.name).inc()
+        self._tell("ranks are there again")
+
+    async def close(self) -> None:
+        """End the ranks; `work` has been cancelled."""
+        await self._in_thread(self._session.close)
+        self._thread.shutdown()
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _tell(self, text: str) -> None:
+        print(f"model '{self.name}': {printable(text)}", file=sys.stderr, flush=True)
+
+
+class _Handed:
+    """Pieces that go from a thread to the event loop; None is the end, an error is raised."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Piece | RefusedError | None] = asyncio.Queue()
+
+    def put(self, piece: Piece | RefusedError | None) -> None:
+        self._loop.call_soon_threadsafe(self._queue.put_nowait, piece)
+
+    async def next(self) -> Piece | None:
+        piece = await self._queue.get()
+        if isinstance(piece, RefusedError):
+            raise piece
+        return piece

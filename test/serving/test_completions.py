@@ -1,0 +1,150 @@
+"""OpenAI's completions API, over a session that needs no ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.text.session import Piece
+from tensoropt.serving.http.completions import completion_routes
+from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.text_model import TextModel
+
+URL = "/v1/completions"
+
+
+class Counting:
+    """Continues by counting on from the length of the prompt; text is the same as tokens."""
+
+    def __init__(self) -> None:
+        self.is_alive, self.error = True, None
+        self.asked: list[dict[str, Any]] = []
+        self.closed = threading.Event()
+
+    def tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
+        if not prompt:
+            raise UserError("prompt: is empty")
+        return list(map(ord, prompt)) if isinstance(prompt, str) else list(prompt)
+
+    def stream(self, prompts: Sequence[Sequence[int]], **how: Any) -> Iterator[Piece]:
+        self.asked.append(how)
+        try:
+            for count in range(how["max_tokens"]):
+                for number, prompt in enumerate(prompts):
+                    if self.error is not None and count == 1:
+                        raise self.error
+                    token, last = len(prompt) + count, count + 1 == how["max_tokens"]
+                    yield Piece(number, token, f" {token}", "length" if last else None)
+        finally:
+            self.closed.set()
+
+    def restart(self) -> None:
+        self.is_alive = True
+
+    def close(self) -> None:
+        self.is_alive = False
+
+
+@pytest.fixture
+def session() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def client(session: Counting) -> Iterator[TestClient]:
+    app = FastAPI()
+    model = TextModel("m", session, 4, Metrics())
+    app.include_router(completion_routes({"m": model}, 1 << 16, 20.0))
+    with TestClient(app) as client:
+        yield client
+
+
+def asked(client: TestClient, **fields: Any) -> Any:
+    return client.post(URL, json={"model": "m", "prompt": "abc", "max_tokens": 3, **fields})
+
+
+def test_a_completion(client: TestClient, session: Counting) -> None:
+    answer = asked(client, stop="x", seed=4, temperature=0.5, top_p=0.9).json()
+    assert answer["object"] == "text_completion"
+    assert answer["model"] == "m"
+    (choice,) = answer["choices"]
+    assert choice == {"index": 0, "text": " 3 4 5", "logprobs": None, "finish_reason": "length"}
+    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
+    how = {"max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "top_k": None, "stop": ["x"]}
+    assert session.asked == [{**how, "seed": 4}]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "texts"),
+    [
+        (["ab", "a"], [" 2 3 4", " 1 2 3"]),
+        ([7, 8], [" 2 3 4"]),
+        ([[7], [8, 9]], [" 1 2 3", " 2 3 4"]),
+    ],
+)
+def test_prompts_of_all_kinds(client: TestClient, prompt: Any, texts: list[str]) -> None:
+    choices = asked(client, prompt=prompt).json()["choices"]
+    assert [choice["text"] for choice in choices] == texts
+
+
+def test_a_stream(client: TestClient) -> None:
+    answer = asked(client, stream=True)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    choices = [json.loads(line)["choices"][0] for line in lines[:-1]]
+    assert [choice["text"] for choice in choices] == [" 3", " 4", " 5"]
+    assert [choice["finish_reason"] for choice in choices] == [None, None, "length"]
+
+
+def test_seeds_differ_unless_they_are_given(client: TestClient, session: Counting) -> None:
+    asked(client), asked(client)
+    assert len({how["seed"] for how in session.asked}) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "why"),
+    [
+        ({"model": "n"}, 404, "model 'n': continues no texts here"),
+        ({"prompt": ""}, 400, "prompt: is empty"),
+        ({"prompt": 5}, 400, "prompt"),
+        ({"n": 2}, 400, "n: Input should be 1"),
+        ({"temperature": -1}, 400, "temperature"),
+        ({"max_tokens": "5"}, 400, "max_tokens"),
+        ({"other": 1}, 400, "other: Extra inputs are not permitted"),
+        ({"prompt": "a" * (1 << 17)}, 413, "expected at most 65536 bytes"),
+    ],
+)
+def test_refused(client: TestClient, fields: dict[str, Any], status: int, why: str) -> None:
+    answer = asked(client, **fields)
+    assert answer.status_code == status
+    assert why in answer.json()["error"]["message"]
+
+
+def test_ranks_that_end(client: TestClient, session: Counting) -> None:
+    session.error = RankFailedError("rank 1 of 2: was killed")
+    answer = asked(client)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "server_error")
+    lines = asked(client, stream=True).text.split("\n\n")
+    assert "was killed" in json.loads(lines[1].removeprefix("data: "))["error"]["message"]
+    session.error = None
+    assert asked(client).status_code == 200
+
+
+def test_whoever_leaves_ends_the_text() -> None:
+    async def leave() -> None:
+        session = Counting()
+        pieces = TextModel("m", session, 1, Metrics()).pieces([[1]], max_tokens=1 << 30)
+        await anext(pieces)
+        await pieces.aclose()
+        assert await asyncio.to_thread(session.closed.wait, 20)
+
+    asyncio.run(leave())
