@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.frontier.pinned import Layouts, chosen_frontier, number_of
 from tensoropt.compiler.search.frontier.request import PINNED
 from tensoropt.compiler.search.frontier.steps import as_step
@@ -23,7 +24,7 @@ from tensoropt.passes.points import fingerprint
 from tensoropt.passes.search_strategies import annotate, record
 from tensoropt.passes.strategies import signature_layouts, strategy_of
 
-__all__ = ["CheckStrategiesPass"]
+__all__ = ["CheckStrategiesPass", "settled"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,14 @@ class CheckStrategiesPass(Pass):
             _Edited(module).settle()
 
 
+def settled(module: ir.Module, mesh: Mesh, device: str) -> tuple[MeshTables, list[int]]:
+    """Return the tables of a module with strategies, and the number of each node's among them.
+
+    Reshards between its ops do not count. Raises PassError as the pass does.
+    """
+    return _Edited(module).choice(mesh, device)
+
+
 class _Edited:
     """A module whose strategies somebody wrote."""
 
@@ -66,10 +75,7 @@ class _Edited:
         if device is None:
             text = "has no topt.device beside it, expected search-strategies to be run first"
             raise Pass.fail(self.main, text)
-        graph = read_graph(self.bare)
-        wanted = [self._wanted(node) for node in graph.nodes]
-        tables = MeshTables(graph, mesh_of(self.module.operation), load_device(device))
-        choice = [self._number(tables, index, wanted[index]) for index in tables.variables]
+        tables, choice = self.choice(mesh_of(self.module.operation), device)
         result = chosen_frontier(tables, choice)
         training = TRAINING.get(self.module.operation.attributes)
         if training is not None:
@@ -77,6 +83,13 @@ class _Edited:
         if not _has_reshards(self.module):
             annotate(self.module, result.points[0], device)
         record(self.module, {"name": PINNED}, result.points, 0)
+
+    def choice(self, mesh: Mesh, device: str) -> tuple[MeshTables, list[int]]:
+        """Return the tables of the module, and the number of the option that each node has."""
+        graph = read_graph(self.bare)
+        wanted = [self._wanted(node) for node in graph.nodes]
+        tables = MeshTables(graph, mesh, load_device(device))
+        return tables, [self._number(tables, index, wanted[index]) for index in tables.variables]
 
     def _wanted(self, node: Node) -> Layouts:
         """Return what the module says of a node; arguments and results are asked for in order."""

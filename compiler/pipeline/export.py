@@ -10,9 +10,10 @@ from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.exporter.plan.decoder_files import copy_tokenizer, text_entry
 from tensoropt.compiler.exporter.plan.describe import describe_caches, describe_module
 from tensoropt.compiler.exporter.plan.training import describe_step
-from tensoropt.compiler.exporter.plan.writer import plan_folder, write_plan
+from tensoropt.compiler.exporter.plan.writer import plan_folder, write_document, write_plan
 from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
+from tensoropt.compiler.pipeline.costs import COSTS, node_costs
 from tensoropt.compiler.pipeline.document import plan_document, predicted
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of, cut_step
@@ -48,6 +49,7 @@ def export_plan(
             fill_training_plan(module, weights, folder, say)
         else:
             entries = _export_model(module, _program(module), folder, weights, say, target)
+            write_document(folder / COSTS, node_costs(module, whole_of(module)))
             own = {} if target == RUNTIME else {"target": target}
             write_plan(folder, {**plan_document(module, weights), **own, **entries})
 

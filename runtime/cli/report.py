@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from tensoropt.runtime.support.errors import printable
-from tensoropt.runtime.support.job import CheckResult, FirstDifference, OutputResult
+from tensoropt.runtime.support.job import CheckResult, FirstDifference, LayerTime, OutputResult
 from tensoropt.runtime.support.tables import columns, milliseconds, size_text
 
 __all__ = [
@@ -97,6 +97,7 @@ def _measured_lines(result: CheckResult) -> list[str]:
         lines.append(f"peak memory: {size_text(result.peak_bytes)}, predicted {predicted}")
     if result.first is not None:
         lines += _first_lines(result.first)
+    lines += _layer_lines(result.layers)
     return lines + device_lines(result)
 
 
@@ -114,6 +115,21 @@ def _first_lines(first: FirstDifference) -> list[str]:
         at = f"[{', '.join(map(str, first.index))}]"
         lines.append(f"  furthest off at {at}: expected {first.expected}, got: {first.got}")
     return [printable(line) for line in (*lines, *([f"  {first.note}"] if first.note else []))]
+
+
+def _layer_lines(layers: Sequence[LayerTime]) -> list[str]:
+    """Return what each layer took beside what was predicted."""
+    if not layers:
+        return []
+    rows = [
+        [
+            printable(f"  {row.layer}"),
+            milliseconds(row.measured_s),
+            "-" if row.predicted_s is None else milliseconds(row.predicted_s),
+        ]
+        for row in layers
+    ]
+    return columns([["  layer", "measured", "predicted"], *rows])
 
 
 def _times(times: Sequence[float]) -> str:

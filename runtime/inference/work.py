@@ -16,6 +16,7 @@ import numpy as np
 
 from tensoropt.runtime.check.compare import compare, describe
 from tensoropt.runtime.check.first_difference import first_difference
+from tensoropt.runtime.check.layer_times import layer_times
 from tensoropt.runtime.check.reference import Reference, drawn_text, one_device
 from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import check_provider, provider_of
@@ -33,7 +34,13 @@ from tensoropt.runtime.session.session import RankSession, check_custom_ops, use
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.files import file_mode
-from tensoropt.runtime.support.job import CheckResult, Job, OutputResult
+from tensoropt.runtime.support.job import (
+    CheckResult,
+    FirstDifference,
+    Job,
+    LayerTime,
+    OutputResult,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -139,12 +146,27 @@ def _run_plan(
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
     wait_idle(comm)
-    first = first_difference(job, plan, comm, provider, reference) if job.debug else None
-    wait_idle(comm)
+    first, layers = _followed(job, plan, comm, provider, reference)
     passed = all(output.passed for output in judged) if job.model else None
     graphs = refusal or "captured" if job.cuda_graphs else None
-    result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed, first=first)
+    result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
+    result = replace(result, first=first, layers=layers)
     return replace(result, cuda_graphs=graphs, **facts)
+
+
+def _followed(
+    job: Job, plan: Plan, comm: MPI.Comm, provider: Provider, reference: Reference | None
+) -> tuple[FirstDifference | None, tuple[LayerTime, ...]]:
+    """Return where the plan goes wrong and how long its layers take, where that is asked for."""
+    if not job.debug:
+        return None, ()
+    try:
+        first = first_difference(job, plan, comm, provider, reference)
+        layers = layer_times(job, plan, make_inputs(job, plan.inputs), comm, provider)
+    except UserError as failure:
+        raise UserError(f"{plan.folder}: {failure}") from None
+    wait_idle(comm)
+    return first, layers
 
 
 def _take_steps(

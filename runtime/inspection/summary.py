@@ -10,14 +10,13 @@ from typing import Any
 
 from tensoropt.runtime.inspection.graphs import Collective, read_graph
 from tensoropt.runtime.plan.entries import StrategyEntry, TensorEntry
-from tensoropt.runtime.plan.layers import numbered_scopes, repeats
+from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Folded", "Sent", "Summary", "Way", "layout_text", "summarise"]
 
-_ENOUGH = 0.5  # of the ops: the part whose names must say a layer
 _LATER = re.compile(r"\.(grad|update|again)(\.|_|$)")
 """In the names that a training step gives to what comes after its forward pass."""
 _PRODUCTS = "MatMul Gemm FusedMatMul FusedGemm Einsum MatMulNBits MatMulInteger QLinearMatMul"
@@ -171,7 +170,7 @@ def _layers(rows: Sequence[StrategyEntry]) -> list[Folded]:
     later = [row for row in rows if _LATER.search(row["node"])]
     forward = [row for row in rows if not _LATER.search(row["node"])]
     members: dict[str, list[StrategyEntry]] = {}
-    for name, row in zip(_names(forward), forward, strict=True):
+    for name, row in zip(row_layers(forward), forward, strict=True):
         members.setdefault(name, []).append(row)
     groups: dict[object, list[str]] = {}
     for name, own in members.items():
@@ -179,28 +178,6 @@ def _layers(rows: Sequence[StrategyEntry]) -> list[Folded]:
         groups.setdefault(alike, []).append(name)
     folded = [Folded(tuple(names), _ways(members[names[0]])) for names in groups.values()]
     return [*folded, Folded(("backward and update",), _ways(later))] if later else folded
-
-
-def _names(rows: Sequence[StrategyEntry]) -> list[str]:
-    """Return the layer of each node: start and end are what lies around the numbered ones."""
-    scopes = numbered_scopes([row["node"] for row in rows])
-    if sum(scope is not None for scope in scopes) < _ENOUGH * len(rows):
-        scopes = [None] * len(rows)
-        kinds = [(r["op"], str(r["operands"]), str(r["results"])) for r in rows]
-        number = 0
-        for start, period, count in repeats(kinds):
-            for turn in range(count):
-                first = start + turn * period
-                scopes[first : first + period] = [f"block {number}"] * period
-                number += 1
-    named = [at for at, scope in enumerate(scopes) if scope is not None]
-    if not named:
-        return ["model"] * len(rows)
-    found, last = [], "start"
-    for at, scope in enumerate(scopes):
-        last = scope or ("end" if at > named[-1] else last)
-        found.append(last)
-    return found
 
 
 def _ways(rows: Sequence[StrategyEntry]) -> tuple[Way, ...]:

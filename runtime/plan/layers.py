@@ -8,10 +8,36 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["numbered_scopes", "repeats"]
+from tensoropt.runtime.plan.entries import StrategyEntry
 
+__all__ = ["numbered_scopes", "repeats", "row_layers"]
+
+_ENOUGH = 0.5
+"""Of the ops: the part whose names must say a layer."""
 _SHORTEST, _LONGEST = 4, 5000
 """Of a layer, in ops; of a program in which layers are looked for."""
+
+
+def row_layers(rows: Sequence[StrategyEntry]) -> list[str]:
+    """Return the layer of each row of a plan: start and end are what lies around the numbered."""
+    scopes = numbered_scopes([row["node"] for row in rows])
+    if sum(scope is not None for scope in scopes) < _ENOUGH * len(rows):
+        scopes = [None] * len(rows)
+        kinds = [(r["op"], str(r["operands"]), str(r["results"])) for r in rows]
+        number = 0
+        for start, period, count in repeats(kinds):
+            for turn in range(count):
+                first = start + turn * period
+                scopes[first : first + period] = [f"block {number}"] * period
+                number += 1
+    named = [at for at, scope in enumerate(scopes) if scope is not None]
+    if not named:
+        return ["model"] * len(rows)
+    found, last = [], "start"
+    for at, scope in enumerate(scopes):
+        last = scope or ("end" if at > named[-1] else last)
+        found.append(last)
+    return found
 
 
 def numbered_scopes(names: Sequence[str]) -> list[str | None]:

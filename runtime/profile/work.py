@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tensoropt.runtime.check.trace import kernel_times_s, merged
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.device.providers import provider_of
 from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
-from tensoropt.runtime.profile.trace import kernel_times_s, merged
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores, slowest_s
 from tensoropt.runtime.session.session import RankSession, rank_session
 

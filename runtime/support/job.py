@@ -15,6 +15,7 @@ __all__ = [
     "FirstDifference",
     "Job",
     "Launched",
+    "LayerTime",
     "OutputResult",
     "results_from",
 ]
@@ -149,13 +150,22 @@ class FirstDifference:
 
 
 @dataclass(frozen=True)
+class LayerTime:
+    """How long the nodes of one layer took in a step, and what was predicted, if that is known."""
+
+    layer: str
+    measured_s: float
+    predicted_s: float | None
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """One plan's run. ``step_times_s``: the slowest rank's time of each timed step.
 
     ``one_device_times_s``: the same for the one-device run, where both were asked for. ``error``:
     why the plan could not be run. ``passed`` is None without a comparison. ``drawn`` says from
-    what inputs were drawn where not as usual. ``first`` is where the plan goes wrong, where that
-    was asked for.
+    what inputs were drawn where not as usual. ``first`` is where the plan goes wrong, and
+    ``layers`` how long each of them took, where that was asked for.
 
     ``peak_bytes`` is the most memory that a rank took: resident memory beyond what it had before,
     on a device what ONNX Runtime's arenas took, since ranks started, and the inputs; None where
@@ -183,6 +193,7 @@ class CheckResult:
     cuda_graphs: str | None = None
     drawn: str | None = None
     first: FirstDifference | None = None
+    layers: tuple[LayerTime, ...] = ()
 
     @property
     def shows(self) -> bool:
@@ -201,4 +212,5 @@ def _result(entry: dict[str, Any]) -> CheckResult:
     )
     tuples = {name: tuple(entry[name]) for name in ("mesh", "step_times_s", "one_device_times_s")}
     first = None if entry["first"] is None else FirstDifference.from_values(entry["first"])
-    return CheckResult(**{**entry, **tuples, "outputs": outputs, "first": first})
+    layers = tuple(LayerTime(**layer) for layer in entry["layers"])
+    return CheckResult(**{**entry, **tuples, "outputs": outputs, "first": first, "layers": layers})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tensoropt.runtime.profile.trace import kernel_times_s, merged
+from tensoropt.runtime.check.trace import kernel_times_s, merged
 
 
 def kernel(name: str, start: int, duration: int, operator: str = "Add") -> dict[str, Any]:

@@ -41,6 +41,10 @@ def test_the_json_has_the_figures_of_the_plan_that_is_written(
     assert found["time_s"] == predicted["time_s"]
     assert sum(e["time_s"] for e in found["timeline"]) == pytest.approx(predicted["time_s"])
     assert found["memory"]["static_bytes"] == predicted["static_bytes"]
+    costs = json.loads((plan / "costs.json").read_text())
+    assert sum(sum(times) for _, *times in costs["nodes"].values()) == pytest.approx(
+        predicted["time_s"]
+    )
     assert found["leaner"] is None
     assert found["faster"]["time_s"] < found["time_s"]
 

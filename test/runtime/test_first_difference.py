@@ -14,6 +14,9 @@ from onnx import numpy_helper
 
 from tensoropt.runtime.check.values import inner_values, row_of
 from tensoropt.runtime.cli.run import main
+from tensoropt.runtime.plan.costs import read_costs
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError
 
 S0, S1, P = ["R", "S(0)"], ["R", "S(1)"], ["R", "P(sum)"]
 ROWS = [
@@ -21,6 +24,8 @@ ROWS = [
     {"node": "act", "op": "Relu", "operands": [S1], "results": [S1]},
     {"node": "fc2", "op": "MatMul", "operands": [S1, S0], "results": [P]},
 ]
+
+COSTS = {"schema": 1, "layers": ["a", "b"], "nodes": {"fc1": [0, 2e-3, 1e-3], "fc2": [1, 4e-3, 0]}}
 
 Spoil = Callable[[onnx.GraphProto], None]
 
@@ -46,8 +51,11 @@ def checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Spo
         for rank in range(2):
             named(plan / f"rank{rank}.onnx", spoil if rank else None)
 
+        (plan / "costs.json").write_text(json.dumps(COSTS))
+
         def change(content: dict[str, Any]) -> None:
             content["strategies"] = ROWS
+            content["files"]["costs.json"] = ""
             content["model"]["sha256"] = sha256(perceptron.model)
             content["files"] = {name: sha256(plan / name) for name in content["files"]}
 
@@ -62,7 +70,15 @@ def checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Spo
 def test_a_right_plan_differs_nowhere(checked) -> None:
     status, text = checked(None)
     assert status == 0
-    assert "3 of 3 values inside were compared: none differs" in text.splitlines()
+    lines = text.splitlines()
+    at = lines.index("3 of 3 values inside were compared: none differs")
+    assert lines[at + 1].split() == ["layer", "measured", "predicted"]
+    rows = [line.split() for line in lines[at + 2 : at + 4]]
+    assert [(name, predicted) for name, _, _, predicted, _ in rows] == [
+        ("a", "3.000"),
+        ("b", "4.000"),
+    ]
+    assert float(rows[0][1]) > 0
 
 
 def weight(graph: onnx.GraphProto) -> None:
@@ -117,6 +133,17 @@ def test_steps_belong_to_the_op_they_are_steps_of() -> None:
         ("other", None),
     ):
         assert row_of(name, rows) == row
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"schema": 2}', '{"schema": 1, "layers": [], "nodes": {"a": [0, 1, 1]}}', "{"]
+)
+def test_costs_that_are_none(plan: Path, text: str) -> None:
+    assert read_costs(Plan.load(plan)) is None
+    (plan / "costs.json").write_text(text)
+    edit(plan, lambda content: content["files"].update({"costs.json": sha256(plan / "costs.json")}))
+    with pytest.raises(UserError, match=r"costs.json: "):
+        read_costs(Plan.load(plan))
 
 
 def test_without_a_check_there_is_nothing_to_follow(plan: Path, capsys) -> None:

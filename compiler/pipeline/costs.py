@@ -1,0 +1,50 @@
+"""What each node of a plan is predicted to cost: costs.json, which a run holds against its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.compiler.report.explain.layers import layers_of
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.timeline import timeline_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import mesh_of
+from tensoropt.dialects.topt.keys import DEVICE
+from tensoropt.passes.check_strategies import settled
+
+__all__ = ["COSTS", "SCHEMA", "node_costs"]
+
+COSTS = "costs.json"
+SCHEMA = 1
+
+
+def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
+    """Return the times that the nodes of ``whole``, the program of a partitioned ``module``, take.
+
+    By the name of a node its layer, its own seconds, and those of what brings it what it reads, is
+    sent inside it or returns what it makes. The rest of the plan's time is the overhead of a run.
+    ``whole`` is given the attributes of ``module``.
+    """
+    for name, attribute in module.operation.attributes.items():
+        whole.operation.attributes[name] = attribute
+    device = DEVICE.of(module.operation.attributes)
+    tables, choice = settled(whole, mesh_of(module.operation), device)
+    graph = tables.graph
+    layers, names = layers_of(graph), dict[str, int]()
+    nodes: dict[str, list[float]] = {}
+    for step in timeline_of(Evaluator(tables), choice).steps:
+        if step.node is None:
+            continue
+        at = _charged(graph, step.node)
+        layer = names.setdefault(layers[at], len(names))
+        row = nodes.setdefault(graph.nodes[at].name, [layer, 0.0, 0.0])
+        row[1 if step.kind == "op" else 2] += step.time_s
+    return {"schema": SCHEMA, "layers": list(names), "nodes": nodes}
+
+
+def _charged(graph: Graph, index: int) -> int:
+    """Return the node that a step counts for: of what is returned, that which makes it."""
+    node = graph.nodes[index]
+    value = node.operands[0] if node.kind == "result" else None
+    return index if value is None else graph.values[value].producer

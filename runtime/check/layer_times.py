@@ -1,0 +1,85 @@
+"""How long each layer of a plan takes on the ranks, beside what was predicted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.runtime.check.trace import kernel_times_s, merged
+from tensoropt.runtime.check.values import row_of
+from tensoropt.runtime.device.provider import Provider
+from tensoropt.runtime.plan.costs import NodeCost, read_costs
+from tensoropt.runtime.plan.layers import row_layers
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.inputs import Inputs
+from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
+from tensoropt.runtime.session.session import RankSession, rank_session
+from tensoropt.runtime.support.job import Job, LayerTime
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["layer_times"]
+
+_WARM_UP, _RUNS = 3, 20
+OTHERS = "(not of one node)"
+"""What ONNX Runtime adds, or makes of nodes of several layers."""
+
+
+def layer_times(
+    job: Job, plan: Plan, inputs: Inputs, comm: MPI.Comm, provider: Provider
+) -> tuple[LayerTime, ...]:
+    """Return the times of the layers on rank 0, nothing elsewhere or where ranks are on devices.
+
+    Every rank calls this and runs the graph a few times, as ONNX Runtime optimises it, while it
+    writes down how long each node takes. A collective counts as on the rank that waits least.
+    """
+    if provider.name != "cpu":
+        return ()  # kernels of a device end after what ONNX Runtime writes down
+    with tempfile.TemporaryDirectory(prefix="tensoropt-trace-") as folder:
+        session, _ = made_on_all(comm, partial(_opened, job, plan, comm, Path(folder)))
+        if session is None:
+            return ()
+        for name, tensor in inputs.tensors.items():
+            session.feed(name, tensor.layout.local_slice(inputs.array(name), comm.rank))
+        for _ in range(_WARM_UP + _RUNS):
+            comm.Barrier()
+            session.run()
+        ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP))
+    return () if ranks is None else tuple(_by_layer(plan, merged(ranks)))
+
+
+def _opened(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
+    threads = job.threads or share_of_cores(comm)
+    return rank_session(plan.graph(comm.rank), threads, folder / f"rank{comm.rank}")
+
+
+def _by_layer(plan: Plan, times: Mapping[str, float]) -> list[LayerTime]:
+    costs = read_costs(plan)
+    layers = _layers(plan, costs)
+    names = frozenset(layers)
+    measured: dict[str, float] = {}
+    for name, time_s in times.items():
+        row = row_of(name, names)
+        layer = OTHERS if row is None else layers[row]
+        measured[layer] = measured.get(layer, 0.0) + time_s
+    predicted: dict[str, float] = {}
+    for cost in (costs or {}).values():
+        predicted[cost.layer] = predicted.get(cost.layer, 0.0) + cost.time_s
+    order = dict.fromkeys((*layers.values(), OTHERS))
+    return [
+        LayerTime(layer, measured.get(layer, 0.0), predicted.get(layer) if costs else None)
+        for layer in order
+        if layer in measured or layer in predicted
+    ]
+
+
+def _layers(plan: Plan, costs: Mapping[str, NodeCost] | None) -> dict[str, str]:
+    """Return the layer of each node of the model."""
+    if costs is not None:
+        return {name: cost.layer for name, cost in costs.items()}
+    rows = [row for row in plan.document["strategies"] if row["op"] != "Constant"]
+    return dict(zip((row["node"] for row in rows), row_layers(rows), strict=True))

@@ -1,0 +1,48 @@
+"""What the nodes of a plan were predicted to cost: costs.json, where a plan has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.runtime.plan.document import read_json
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError, one_line
+
+__all__ = ["COSTS", "NodeCost", "read_costs"]
+
+COSTS = "costs.json"
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """Predicted seconds of a node of the model, and of what is sent for it; and its layer."""
+
+    layer: str
+    compute_s: float
+    communication_s: float
+
+    @property
+    def time_s(self) -> float:
+        return self.compute_s + self.communication_s
+
+
+def read_costs(plan: Plan) -> Mapping[str, NodeCost] | None:
+    """Return the costs by node, ``None`` for a plan without; raises `UserError` for others."""
+    if COSTS not in plan.files:
+        return None
+    path = plan.inside(COSTS)
+    try:
+        document = read_json(path)
+        if document["schema"] != _SCHEMA:
+            raise ValueError(f"expected schema {_SCHEMA}, got: {document['schema']}")
+        return {name: _cost(row, document["layers"]) for name, row in document["nodes"].items()}
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise UserError(f"{path}: is no list of costs: {one_line(error)}") from None
+
+
+def _cost(row: Any, layers: Any) -> NodeCost:
+    at, compute_s, communication_s = row
+    return NodeCost(str(layers[at]), float(compute_s), float(communication_s))
