@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, overload
 from tensoropt.compiler.api.program import Found, Program, Say
 from tensoropt.compiler.api.waiting import said_to
 from tensoropt.compiler.report.frontier import FrontierReport
-from tensoropt.compiler.report.notes import endings, omissions, pins_line, unheeded
+from tensoropt.compiler.report.notes import (
+    endings,
+    interruption,
+    omissions,
+    pins_line,
+    unheeded,
+)
 from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.search.frontier import points as points_of
@@ -344,7 +350,11 @@ class Frontier(Sequence[Point]):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know beside the points."""
-        return (*self.search_notes, *self._whole.program.notes)
+        lines = (*self.search_notes, *self._whole.program.notes)
+        if not self.is_interrupted:
+            return lines
+        left_out = bool(self._whole.result.left_out)
+        return (interruption(self.epsilon, left_out=left_out), *lines)
 
     def facts(self, chosen: Point | None = None, *, narrowed: bool = False) -> FrontierReport:
         """Return what tables and pictures are made of; with ``narrowed``, of one point alone."""

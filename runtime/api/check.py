@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
+from numpy.typing import ArrayLike
+
+from tensoropt.runtime.api.given import arrays_folder, check_given, file_of
 from tensoropt.runtime.inference.jobs import check_plan
+from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import CheckResult
 
-__all__ = ["check"]
+__all__ = ["CheckOptions", "check"]
 
 
-def check(plan: str | PathLike[str], model: str | PathLike[str], **options: Any) -> CheckResult:
-    """Run a plan, or the one in a folder, and ``model`` on one device, and compare every output.
+class CheckOptions(TypedDict, total=False):
+    """How to run and compare; each is the flag of `tensoropt-run` of that name.
 
-    ``options`` are fields of :class:`Job`: inputs (an .npz file), seed, int_range, dims, runs,
-    rtol, atol, threads, provider, share_gpus, cuda_graphs, timeout_s, stall_s, custom_ops.
-    The result says of each output how far it is off. Raises :class:`UserError` where the plan
-    cannot be run.
+    ``inputs`` are arrays by name, or an .npz file of them; without, they are drawn from ``seed``.
     """
-    result = check_plan(Path(plan), Path(model), **options)
+
+    inputs: str | Path | Mapping[str, ArrayLike]
+    seed: int
+    int_range: tuple[int, int]
+    dims: Mapping[str, int]
+    runs: int
+    rtol: float
+    atol: float
+    threads: int
+    provider: str
+    share_gpus: bool
+    cuda_graphs: bool
+    timeout_s: float
+    stall_s: float
+    custom_ops: Sequence[str | Path]
+
+
+def check(
+    plan: str | PathLike[str], model: str | PathLike[str], **options: Unpack[CheckOptions]
+) -> CheckResult:
+    """Run a plan, or the one in a folder, and ``model`` on one device; compare every output.
+
+    ``options`` are inputs (arrays by name, or an .npz file), seed, int_range, dims, runs, rtol,
+    atol, threads, provider, share_gpus, cuda_graphs, timeout_s, stall_s and custom_ops, each the
+    flag of `tensoropt-run` of that name. The result says whether it ``passed``, and of each of its
+    ``outputs`` how far that is off. Raises :class:`UserError` where the plan cannot be run.
+    """
+    given: dict[str, Any] = dict(options)
+    check_given(given)
+    with arrays_folder() as folder:
+        if "inputs" in given:
+            given["inputs"] = file_of(given["inputs"], folder, "inputs")
+        if "dims" in given:
+            given["dims"] = parse_dims([f"{name}={size}" for name, size in given["dims"].items()])
+        if "custom_ops" in given:
+            given["custom_ops"] = tuple(str(Path(one).resolve()) for one in given["custom_ops"])
+        result = check_plan(Path(plan), Path(model), **given)
     if result.error is not None:
         raise UserError(f"{result.plan}: {result.error}")
     return result

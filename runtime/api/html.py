@@ -13,8 +13,7 @@ def table_html(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
     return (
-        f"<table><caption>{escape(title)}</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<p>{escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 

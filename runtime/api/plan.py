@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tensoropt.runtime.api.html import facts_html, table_html
 from tensoropt.runtime.api.shown import Shown
@@ -15,10 +15,11 @@ from tensoropt.runtime.support.job import CheckResult
 from tensoropt.runtime.support.tables import milliseconds, size_text
 
 if TYPE_CHECKING:
+    from tensoropt.runtime.api.check import CheckOptions
     from tensoropt.runtime.inspection.differences import Difference
     from tensoropt.runtime.pool.session import Session
 
-__all__ = ["Plan", "Predicted", "diff"]
+__all__ = ["Plan", "Predicted", "SessionOptions", "diff"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,18 @@ class Predicted:
     memory_bytes: int
     static_bytes: int
     transient_bytes: int
+
+
+class SessionOptions(TypedDict, total=False):
+    """The arguments of :class:`Session` but for its plan."""
+
+    provider: str
+    threads: int | None
+    dims: Mapping[str, int] | None
+    share_gpus: bool
+    cuda_graphs: bool
+    custom_ops: Sequence[str]
+    timeout_s: float | None
 
 
 class Plan:
@@ -121,7 +134,7 @@ class Plan:
         rows += document["training"]["state"] if "training" in document else []
         return {row["name"]: tuple(row["layout"]) for row in rows}
 
-    def session(self, **options: Any) -> Session:
+    def session(self, **options: Unpack[SessionOptions]) -> Session:
         """Start its ranks, and return what feeds them; ``options`` are those of `Session`."""
         from tensoropt.runtime.pool.session import Session
 
@@ -145,7 +158,7 @@ class Plan:
         """Return what ``other``, a plan or the folder of one, does otherwise."""
         return diff(self, other)
 
-    def check(self, model: str | PathLike[str], **options: Any) -> CheckResult:
+    def check(self, model: str | PathLike[str], **options: Unpack[CheckOptions]) -> CheckResult:
         """Run it beside ``model`` on one device, and compare every output.
 
         ``options`` are those of :func:`tensoropt.check`.

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
+from tensoropt.runtime.api.given import arrays_folder, check_given, file_of
 from tensoropt.runtime.launch.start import start
-from tensoropt.runtime.support.errors import UserError, did_you_mean
-from tensoropt.runtime.support.flags import integer, number
-from tensoropt.runtime.support.job import PROVIDERS
-from tensoropt.runtime.training.job import SCHEDULES, TrainJob, TrainResult
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.training.job import TrainJob, TrainResult
 
 __all__ = ["TrainingInterrupted", "TrainingRun", "run_job", "train"]
-
-_BOUNDS: Mapping[str, Callable[[str], float]] = {
-    "steps": integer(1),
-    "shuffle": integer(0),
-    "learning_rate": number(0.0),
-    "warmup": integer(0),
-    "total_steps": integer(1),
-    "seed": integer(0),
-    "loss_scale": number(2.0**-24),
-    "checkpoint_every": integer(1),
-    "keep": integer(1),
-    "threads": integer(1),
-    "timeout_s": number(1e-3),
-    "stall_s": number(1e-3),
-}
-_CHOICES = {"schedule": SCHEDULES, "provider": PROVIDERS}
 
 
 @dataclass(frozen=True)
@@ -114,16 +94,20 @@ def train(
     :class:`TrainingInterrupted`.
     """
     given = {name: value for name, value in locals().items() if name not in ("plan", "data")}
-    _check(given)
+    check_given(given)
     _check_folder(Path(plan))
     if export is not None and model is None:
         raise UserError("--export: expected --model too")
     if checkpoint_every is not None and checkpoint is None:
         raise UserError("--checkpoint-every: expected --checkpoint DIR too")
-    with tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
-        options = {**given, "log": log or Path(folder, "log.jsonl"), "data": _data(data, folder)}
+    with arrays_folder() as folder:
+        options = {
+            **given,
+            "log": log or Path(folder, "log.jsonl"),
+            "data": file_of(data, folder, "data"),
+        }
         job = TrainJob(str(Path(plan)), **{name: _plain(value) for name, value in options.items()})
-        result = _named(job, data)
+        result = run_job(job)
         run = _run_of(result, Path(str(job.log)))
     if result.interrupted:
         raise TrainingInterrupted(run)
@@ -139,56 +123,12 @@ def run_job(job: TrainJob) -> TrainResult:
     return result
 
 
-def _check(given: Mapping[str, Any]) -> None:
-    """Refuse what the command line refuses, in its words."""
-    for name, read in _BOUNDS.items():
-        if given[name] is not None:
-            try:
-                read(str(given[name]))
-            except argparse.ArgumentTypeError as error:
-                raise UserError(f"argument {_flag(name)}: {error}") from None
-            except ValueError:
-                kind = getattr(read, "__name__", "number")
-                text = f"argument {_flag(name)}: invalid {kind} value: '{given[name]}'"
-                raise UserError(text) from None
-    for name, choices in _CHOICES.items():
-        if given[name] not in choices:
-            near = did_you_mean(str(given[name]), choices)
-            listed = ", ".join(map(repr, choices))
-            raise UserError(
-                f"argument {_flag(name)}: invalid choice: '{given[name]}' "
-                f"(choose from {listed}){near}"
-            )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.removesuffix('_s').replace('_', '-')}"
-
-
 def _check_folder(folder: Path) -> None:
     if (folder / "family.json").is_file():
         raise UserError(
             f"{folder}: is a family of plans, expected one of them, such as {folder / '2'}, "
             f"and resume='{folder / 'initial.safetensors'}'"
         )
-
-
-def _data(data: str | Path | Mapping[str, ArrayLike], folder: str) -> str | Path:
-    if not isinstance(data, Mapping):
-        return data
-    path = Path(folder, "data.npz")
-    np.savez(path, **{name: np.asarray(array) for name, array in data.items()})  # type: ignore[arg-type]
-    return path
-
-
-def _named(job: TrainJob, data: object) -> TrainResult:
-    """Train; what is wrong with arrays is not said of the file that they went through."""
-    try:
-        return run_job(job)
-    except UserError as error:
-        if not isinstance(data, Mapping):
-            raise
-        raise UserError(str(error).replace(str(job.data), "data")) from None
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import tensoropt as to
+from tensoropt.runtime.api.plan import SessionOptions
 
 
 def test_a_plan_of_each_point(frontier: to.Frontier, tmp_path: Path) -> None:
@@ -28,7 +30,8 @@ def test_what_a_plan_is(plan: to.Plan, mlp: Path) -> None:
     shown = plan._repr_html_()
     assert "inputs and outputs" in shown
     assert "<script" not in shown
-    assert plan.check(mlp).passed
+    found = plan.check(mlp, inputs={"x": np.ones((8, 128), np.float32)}, runs=1)
+    assert (found.passed, len(found.step_times_s)) == (True, 1)
 
 
 def test_a_folder_that_is_no_plan(tmp_path: Path, frontier: to.Frontier) -> None:
@@ -85,3 +88,23 @@ def test_a_session(plan: to.Plan) -> None:
     with plan.session() as session:
         found = session.run({"x": np.ones((8, 128), np.float32)})
     assert found["y"].shape == (8, 128)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"runs": -1}, "argument --runs: expected at least 0, got: -1"),
+        ({"rtol": "much"}, "argument --rtol: invalid number value: 'much'"),
+        ({"provider": "gpu"}, "argument --provider: invalid choice: 'gpu' (choose from 'cpu', "),
+        ({"inputs": {"y": [1.0]}}, "inputs: array 'y' is not an input of the plan"),
+        ({"dims": {"n": -1}}, "--dim n: expected a whole number from 0 to"),
+    ],
+)
+def test_what_a_check_refuses(plan: to.Plan, mlp: Path, options, message: str) -> None:
+    with pytest.raises(to.UserError, match=re.escape(message)):
+        plan.check(mlp, **options)
+
+
+def test_options_of_a_session_are_its_arguments() -> None:
+    given = list(inspect.signature(to.Session).parameters)
+    assert given == ["plan", *SessionOptions.__annotations__]
