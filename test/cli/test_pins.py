@@ -9,9 +9,13 @@ from typing import Any
 
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from tensoropt.compiler.search.frontier.pins import read_pin
 from tensoropt.compiler.search.methods.registry import METHODS
+from tensoropt.compiler.support.errors import UserError
 
 
 @pytest.fixture(scope="session")
@@ -146,7 +150,7 @@ def test_a_parameter_that_is_trained_is_pinned(planned, mlp: Path) -> None:
         ("node:frist=row", "matches no node of the model, did you mean 'first'?"),
         ("node:relu=row", "the node has no row, expected batch, "),
         ("node:first=bath", "the node has no bath, expected batch, "),
-        ("w1=S(2)@x", "no strategy of 'first' is like that, expected "),
+        ("w1=S(2)@x", "--pin 'w1=S(2)@x': expected a dimension below 2, got: S(2)"),
         ("w1=P(sum)@x", "no strategy of 'first' is like that, expected "),
         ("w1=S(0)@q", "unknown mesh axis, expected x, y, z or a number from 0, got: 'q'"),
         ("w1=Q", "placement: expected R, S(<dim>) or P(sum|max|min), got: 'Q'"),
@@ -161,6 +165,22 @@ def test_a_parameter_that_is_trained_is_pinned(planned, mlp: Path) -> None:
 )
 def test_a_pin_that_cannot_be_is_refused(refused, mlp: Path, pin: str, message: str) -> None:
     assert message in refused(mlp, "--mesh", "2", "--pin", pin)
+
+
+def test_a_size_that_does_not_divide_is_named(refused, mlp: Path) -> None:
+    message = refused(mlp, "--devices", "3", "--pin", "w1=S(0)@x")
+    assert message == "--pin 'w1=S(0)@x': expected dimension 0 to divide by 3, got: 16"
+
+
+@given(st.text(alphabet="wSRP*()[]@,xy01=: ->node|sum\n\\é", max_size=30), st.booleans())
+def test_any_text_is_a_pin_or_is_refused(text: str, forbids: bool) -> None:
+    try:
+        pin = read_pin(text, forbids=forbids)
+    except UserError as error:
+        assert str(error).startswith("--forbid '" if forbids else "--pin '")
+    else:
+        assert pin.pattern
+        assert bool(pin.says) != bool(pin.layouts)
 
 
 def test_pins_that_contradict_each_other_are_named(refused, mlp: Path) -> None:

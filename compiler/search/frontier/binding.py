@@ -41,7 +41,15 @@ def bind(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple[int
         yield from _of_nodes(graph, pin)
         return
     for index, subject in _tensors(graph, pin, activations):
-        yield index, _condition(pin, subject)
+        yield index, _condition(pin, replace(subject, shape=_shape(graph, index, subject)))
+
+
+def _shape(graph: Graph, index: int, subject: Tensor) -> tuple[int | None, ...] | None:
+    node = graph.nodes[index]
+    values = node.operands if subject.side == "operand" else node.results
+    value = values[subject.number]
+    info = None if value is None else graph.values[value].info
+    return None if info is None else tuple(info.shape)
 
 
 def _condition(pin: Pin, subject: Tensor) -> Condition:

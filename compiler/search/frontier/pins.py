@@ -63,7 +63,7 @@ def read_pin(text: str, *, forbids: bool = False) -> Pin:
     """Return the pin that a person has written, as ``NAME=S(0)@x``; raises UserError."""
     source = f"{'--forbid' if forbids else '--pin'} '{text}'"
     left, equals, right = text.rpartition("=")
-    if not equals or not left or not right.strip():
+    if not equals or not left.removeprefix(NODE).strip() or not right.strip():
         raise UserError(f"{source}: expected TENSOR=PLACEMENT or node:NODE=KIND, got: '{text}'")
     is_node = left.startswith(NODE)
     pin = Pin(source, left.removeprefix(NODE).strip(), is_node, forbids)

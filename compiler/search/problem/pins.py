@@ -7,11 +7,12 @@ out of the tables (``options.py``), and every search goes on among those that ar
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from tensoropt.compiler.layout.layout import REPLICATE, Placement
+from tensoropt.compiler.layout.layout import REPLICATE, Layout, Placement
 from tensoropt.compiler.layout.mesh import Mesh, axis_name
 from tensoropt.compiler.layout.rule import AxisRole, Strategy
 from tensoropt.compiler.layout.rule_text import NamedRule
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 _SHOWN = 4
+_PATIENCE_S = 20.0
+"""How long pins that contradict each other are looked for."""
 
 _T = TypeVar("_T")
 
@@ -62,11 +65,22 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Tensor:
-    """An operand or a result of a node; where it ``is_stored``, as it lies between steps."""
+    """An operand or a result of a node; where it ``is_stored``, as it lies between steps.
+
+    ``shape`` is for messages alone: nodes of other shapes have other tables anyway.
+    """
 
     side: Literal["operand", "result"]
     number: int
     is_stored: bool = False
+    shape: tuple[int | None, ...] | None = field(default=None, compare=False, repr=False)
+
+    def misfit(self, done: Done, axis: int | None, mesh: Mesh) -> str | None:
+        """Return what keeps one axis, or without one all of them, from doing ``done``."""
+        if not isinstance(done, Placement) or not done.is_split or self.shape is None:
+            return None
+        axes = mesh.axes if axis is None else (axis,)
+        return Layout.replicated(mesh).replace(axes, done).misfit(self.shape, mesh)
 
     def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
         return self._placement(strategy, axis) == done
@@ -193,6 +207,10 @@ class Condition:
             if term.axis is not None and term.axis >= len(mesh.shape) and not term.is_whole:
                 axis = axis_name(term.axis)
                 return f"{self.source}: expected a mesh with an axis {axis}, got: {mesh}"
+            if isinstance(term.subject, Tensor):
+                misfit = term.subject.misfit(term.done, term.axis, mesh)
+                if misfit is not None:
+                    return f"{self.source}: {misfit}"
         return f"{self.source}: no strategy of '{name}' is like that, {self._offered(options)}"
 
     def _offered(self, options: Sequence[Strategy]) -> str:
@@ -237,23 +255,36 @@ def _is_empty(rows: Sequence[tuple[Case, Sequence[bool]]], count: int) -> bool:
 def culprits(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
     """Return a part of ``items`` that ``fails``, and would not without any one of its own.
 
-    Takes one trial per item: each is dropped, for good where the others still fail.
+    Parts are dropped, for good where the others still fail: halves first, at last single items.
+    So k of n that are to blame take some k log n trials, and one for each in the end.
     """
-    kept = list(items)
-    for item in items:
-        others = [one for one in kept if one is not item]
-        if others and fails(others):
-            kept = others
-    return kept
+    kept, size = list(items), max(1, len(items) // 2)
+    while True:
+        at = 0
+        while at < len(kept):
+            others = kept[:at] + kept[at + size :]
+            if others and fails(others):
+                kept = others
+            else:
+                at += size
+        if size == 1:
+            return kept
+        size //= 2
 
 
 def least_culprits(sources: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> str:
-    """Return the line that says which of ``sources`` together leave no plan."""
-    found = culprits(sources, fails)
+    """Return the line that says which of ``sources`` together leave no plan.
+
+    After some seconds those are left that may have to do with it, however many.
+    """
+    end = time.monotonic() + _PATIENCE_S
+    found = culprits(sources, lambda kept: time.monotonic() < end and fails(kept))
     if len(found) == 1:
         return f"{found[0]}: leaves no plan"
     return f"{_listed(found)} contradict each other: together they leave no plan"
 
 
 def _listed(sources: Sequence[str]) -> str:
+    if len(sources) > _SHOWN:
+        return f"{', '.join(sources[:_SHOWN])} and {len(sources) - _SHOWN} more"
     return ", ".join(sources[:-1]) + f" and {sources[-1]}"
