@@ -79,12 +79,13 @@ def _serve(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
     from tensoropt.serving.server import listening, serve
     from tensoropt.serving.service import Service
 
-    plans, decoders = split(plans)
     listener = listening(arguments.host, arguments.port)
     with listener:
         metrics = Metrics()
-        models = opened(plans, _session_options(arguments), _options(arguments), metrics)
-        texts = opened_texts(decoders, _session_options(arguments), arguments.queue, metrics)
+        session = _session_options(arguments)
+        tensors, decoders = split(plans)
+        models = opened(tensors, session, _options(arguments), metrics)
+        texts = opened_texts(decoders, session, arguments.queue, metrics)
         service = Service(models, metrics, arguments.timeout, texts)
         options = _server_options(arguments)
         routes = completion_routes(texts, options.max_body, arguments.timeout)
