@@ -113,6 +113,7 @@ class Blocks:
             if block is None:
                 arena = Arena("pool", size)
                 block = _Numbered(next(self._numbers), arena, replace(arena.block, sparse=True))
+                weakref.finalize(block, arena.close).atexit = False
                 self._blocks[block.number] = block
             else:
                 self._free.remove(block)
@@ -121,13 +122,17 @@ class Blocks:
         weakref.finalize(raw, self._back.append, block).atexit = False
         return block, raw
 
-    def _take_back(self) -> None:
+    def clear(self) -> None:
+        """Let go of the blocks that nobody uses."""
+        with self._lock:
+            self._take_back(most=0)
+
+    def _take_back(self, most: int = _MOST_FREE) -> None:
         while self._back:
             self._free.append(self._back.popleft())
         self._owners = {key: own for key, own in self._owners.items() if own[0]() is not None}
-        while len(self._free) > _MOST_FREE:
+        while len(self._free) > most:
             oldest = self._free.pop(0)
-            oldest.arena.close()
             del self._blocks[oldest.number]
             self._gone.append(oldest.number)
 

@@ -87,6 +87,7 @@ class Pool:
             ranks, self._ranks = self._ranks, None
             if ranks is not None:
                 ranks.end()
+        self._blocks.clear()
 
     def restart(self) -> None:
         """Start the ranks anew; what those are at that are there fails. Raises `UserError`."""
