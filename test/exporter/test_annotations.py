@@ -335,6 +335,20 @@ def test_where_annotations_cannot_go(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "is the model itself, expected another name" in capsys.readouterr().err
 
 
+def _renamed(model: onnx.ModelProto) -> None:
+    for node in model.graph.node:
+        node.name += " of another model"
+
+
+def test_annotations_of_another_model_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx_ir.save(_mlp(), tmp_path / "model.onnx")
+    assert main([str(tmp_path / "model.onnx"), "--pins", str(_of(_renamed, tmp_path))]) == 1
+    told = capsys.readouterr().err
+    assert told == "error: --pins: none of the 1 annotated nodes is in the model\n"
+
+
 def test_annotations_are_not_heeded_unasked(
     annotated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

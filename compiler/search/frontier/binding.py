@@ -27,12 +27,21 @@ def pinned(graph: Graph, pins: Sequence[Pin], activations: Activations) -> Graph
 
     Raises UserError for a pin that matches nothing, or that says what nothing it matches has.
     """
+    annotated, there = _annotated_count(graph, pins)
+    if annotated and not there:
+        raise UserError(f"--pins: none of the {annotated} annotated nodes is in the model")
     found: dict[int, list[Condition]] = {}
     for pin in pins:
         for index, condition in bind(graph, pin, activations):
             found.setdefault(index, []).append(condition)
     conditions = {index: tuple(own) for index, own in found.items()}
     return replace(graph, conditions=conditions, released=_released(graph, conditions))
+
+
+def _annotated_count(graph: Graph, pins: Sequence[Pin]) -> tuple[int, int]:
+    """Return how many annotated nodes there are, and of how many of them the graph has one."""
+    names = [pin.pattern for pin in pins if pin.signature is not None]
+    return len(names), len(set(names) & {node.name for node in graph.nodes if _is_own_op(node)})
 
 
 def bind(graph: Graph, pin: Pin, activations: Activations) -> Iterator[tuple[int, Condition]]:
@@ -251,6 +260,9 @@ def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
 
 def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
     """Yield a line for each pin of which some nodes have not what it names: they stay free."""
+    annotated, there = _annotated_count(graph, pins)
+    if there < annotated:
+        yield f"note: {annotated - there} of the {annotated} annotated nodes are not in the model"
     for pin in pins:
         if pin.is_node and not pin.layouts:
             ops = [n for n in graph.nodes if _is_own_op(n) and not n.constant]
