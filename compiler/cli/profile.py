@@ -96,6 +96,7 @@ def _run(args: argparse.Namespace) -> int:
     check_installation()
     _check_started()
     say = Progress()
+    say("starting")
     try:
         request = _request(args, say)
         from tensoropt.compiler.calibrate.run import run

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import integer, number
+from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.text.stopping import MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def generate(arguments: argparse.Namespace) -> int:
     """Continue the prompts, printing what is made as it is made; returns the exit status."""
     from tensoropt.runtime.text.session import TextSession
 
+    clear_line()  # a prompt may be typed
     prompts = [_prompt(text, is_ids=arguments.token_ids) for text in arguments.generate]
+    show_line(f"loading {arguments.plans[0]}")
     with TextSession(
         arguments.plans[0],
         tokenizer=arguments.tokenizer,
@@ -69,6 +72,7 @@ def generate(arguments: argparse.Namespace) -> int:
         custom_ops=[str(path.resolve()) for path in arguments.custom_ops],
         timeout_s=arguments.timeout,
     ) as session:
+        show_line("generating")
         if arguments.format == "json":
             _print_json(session.generate(prompts, **_how(arguments)))
         elif len(prompts) == 1:
@@ -97,6 +101,7 @@ def _how(arguments: argparse.Namespace) -> dict[str, Any]:
 def _print_stream(session: TextSession, prompt: Prompt, arguments: argparse.Namespace) -> None:
     before = ""
     for piece in session.stream(prompt, **_how(arguments)):
+        clear_line()
         sys.stdout.write(f"{before}{piece.token}" if arguments.token_ids else piece.text)
         sys.stdout.flush()
         before = ","
@@ -104,9 +109,11 @@ def _print_stream(session: TextSession, prompt: Prompt, arguments: argparse.Name
 
 
 def _print_all(found: Sequence[Continuation], *, is_ids: bool) -> None:
+    clear_line()
     for at, one in enumerate(found):
         print(f"{at}: {','.join(map(str, one.tokens)) if is_ids else one.text}")
 
 
 def _print_json(found: Sequence[Continuation]) -> None:
+    clear_line()
     print(json.dumps([asdict(one) for one in found], ensure_ascii=False))

@@ -21,6 +21,7 @@ from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, answered, integer, number
 from tensoropt.runtime.support.job import Job
+from tensoropt.runtime.support.status_line import show_line
 from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["main"]
@@ -48,6 +49,7 @@ def _main(argv: Sequence[str] | None) -> int:
     check_text_flags(arguments, parser)
     if arguments.generate is None:
         check_modes(arguments, parser)
+    show_line("starting")
     _check_installation()
     return _run(arguments)
 

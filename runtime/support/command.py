@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+from tensoropt.runtime.support.status_line import clear_line, show_line
+
 __all__ = ["INTERRUPTED", "run_main"]
 
 INTERRUPTED = 130
@@ -13,7 +15,10 @@ INTERRUPTED = 130
 def run_main(module: str) -> int:
     """Import ``module`` and return the exit status of its `main`, which reads the arguments."""
     try:
-        status: int = importlib.import_module(module).main()
+        show_line("starting", quietly=True)
+        command = importlib.import_module(module)
+        clear_line()
+        status: int = command.main()
     except KeyboardInterrupt:
         return INTERRUPTED
     return status

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line, printable
+from tensoropt.runtime.support.status_line import clear_line
 
 __all__ = ["Parser", "answered", "integer", "number"]
 
@@ -46,9 +47,12 @@ def answered(work: Callable[[], int]) -> int:
     except OSError as error:  # a full disk, a reader of stdout that went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
         return 141 if isinstance(error, BrokenPipeError) else _refuse(one_line(error))
+    finally:
+        clear_line()
 
 
 def _refuse(message: str) -> int:
+    clear_line()
     print(f"error: {printable(message)}", file=sys.stderr)
     return 1
 

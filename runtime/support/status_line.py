@@ -37,14 +37,15 @@ class _Line:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._text, self._since = "", 0.0
-        self._ticks = False
+        self._is_drawn = self._ticks = False
 
     def show(self, text: str, quietly: bool) -> None:
         with self._lock:
             if text != self._text:
                 self._text, self._since = text, time.monotonic()
-            if not quietly:
-                _draw(text)
+            # What others have written is not to be wiped away.
+            if not quietly and (text or self._is_drawn):
+                self._draw(text)
             if text and not self._ticks:
                 self._ticks = True
                 threading.Thread(target=self._tick, name="status line", daemon=True).start()
@@ -58,9 +59,13 @@ class _Line:
         with self._lock:
             lasted_s = time.monotonic() - self._since
             if self._text and lasted_s >= _LONG_S:
-                _draw(f"{self._text} ({lasted_s:.0f} s)")
+                self._draw(f"{self._text} ({lasted_s:.0f} s)")
             self._ticks = bool(self._text)
             return self._ticks
+
+    def _draw(self, text: str) -> None:
+        _draw(text)
+        self._is_drawn = bool(text)
 
 
 _LINE = _Line()

@@ -50,6 +50,17 @@ def test_what_takes_long_says_for_how_long(monkeypatch: pytest.MonkeyPatch) -> N
         assert "(0 s)\r\x1b[K\r\x1b[Kdone" in read("done")
 
 
+def test_what_others_write_is_not_wiped_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_line, "_LONG_S", 1000.0)
+    with terminal(monkeypatch) as read:
+        clear_line()
+        show_line("shown")
+        clear_line()
+        clear_line()
+        show_line("last")
+        assert read("last") == "\r\x1b[Kshown\r\x1b[K\r\x1b[Klast"
+
+
 def test_what_soon_changes_is_shown_if_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as read:
         show_line("first")
