@@ -61,6 +61,7 @@ class Metrics:
             "tensoropt_queue_requests", "Requests that wait for a run.",
             ["model"], registry=registry,
         )  # fmt: skip
+        self._ended: dict[str, float] = {}
         self._ready = Gauge(
             "tensoropt_ready", "1 while ranks answer.", ["model"], registry=registry
         )
@@ -73,11 +74,16 @@ class Metrics:
 
     @contextmanager
     def step(self, model: str, samples: int) -> Iterator[None]:
-        """Count a run for so many samples, and its time if it comes to its end."""
+        """Count a run for so many samples, and its time if it comes to its end.
+
+        The time begins when the run before it has ended, for which it may have waited.
+        """
         begun = perf_counter()
         yield
-        self.steps.labels(model).observe(perf_counter() - begun)
+        ended = perf_counter()
+        self.steps.labels(model).observe(ended - max(begun, self._ended.get(model, 0.0)))
         self.samples.labels(model).observe(samples)
+        self._ended[model] = ended
 
     def text(self) -> bytes:
         """Return all of them in Prometheus's text format."""

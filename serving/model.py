@@ -101,8 +101,8 @@ class Model:
         found = batching_of(inputs, outputs, options.max_batch)
         self.batching: Batching | None = found if options.is_batching else None
         self._batcher = Batcher(self._run, self.batching, options.batch_delay_s, options.queue)
-        # One thread: what is asked of ranks comes one after another, their restart too.
-        self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
+        # Two wait for runs, one starts ranks.
+        self._threads = ThreadPoolExecutor(3, f"ranks-{name}")
         self._up, self._failed = asyncio.Event(), asyncio.Event()
         self._up.set()
         self._failures = 0
@@ -143,7 +143,7 @@ class Model:
         """End the ranks; `work` has been cancelled."""
         self._batcher.refuse_all(RefusedError(Reason.UNAVAILABLE, "the server is ending"))
         await self._in_thread(self._session.close)
-        self._thread.shutdown()
+        self._threads.shutdown()
 
     async def _run(self, make: Callable[[Empty], Tensors], samples: int) -> Tensors:
         await self._up.wait()
@@ -187,7 +187,7 @@ class Model:
         self._tell("ranks are there again")
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _tell(self, text: str) -> None:
         print(f"model '{self.name}': {printable(text)}", file=sys.stderr, flush=True)

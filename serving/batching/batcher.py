@@ -1,4 +1,7 @@
-"""Collects requests into runs: one waits a small delay for others, or until ranks are free."""
+"""Collects requests into runs: one waits a small delay for others, or until ranks are free.
+
+A full run is handed on while another is under way, so that ranks find it there when they are done.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tensoropt.runtime.support.errors import UserError, one_line
@@ -15,6 +19,8 @@ from tensoropt.serving.batching.sizes import Batching
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 
 __all__ = ["Batcher", "Run"]
+
+_MOST_RUNS = 2  # one that ranks are at, and the next one
 
 Run = Callable[[Callable[[Empty], Tensors], int], Awaitable[Tensors]]
 """Runs the inputs that it is given the making of, of so many samples, and returns the outputs."""
@@ -28,7 +34,7 @@ class _Request:
 
 
 class Batcher:
-    """Answers requests by runs, one after another, of ``run``.
+    """Answers requests by runs of ``run``, of which two are under way at most.
 
     ``batching`` None makes a run of each request. At most ``queue`` requests wait. A run that fails
     fails for the requests that are in it, and for no other.
@@ -38,6 +44,7 @@ class Batcher:
         self._run, self._batching, self._queue = run, batching, queue
         size, delay = (batching.size, delay_s) if batching else (1, 0.0)
         self._pending = Pending[_Request](size, delay)
+        self._under_way = 0
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -87,18 +94,31 @@ class Batcher:
 
     async def work(self) -> None:
         """Answer requests until cancelled."""
-        while True:
-            await self._due()
-            await self._answer(self._pending.take())
+        async with asyncio.TaskGroup() as runs:
+            while True:
+                await self._due()
+                self._under_way += 1
+                runs.create_task(self._work_on(self._pending.take()))
 
     async def _due(self) -> None:
-        while (wait := self._pending.due_in(time.monotonic())) > 0:
+        while (wait := self._due_in()) > 0:
             self._changed.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(None if wait == math.inf else wait):
                     await self._changed.wait()
-            except TimeoutError:
-                pass
+
+    def _due_in(self) -> float:
+        """Return after how many seconds the next run is due, infinite if something must happen."""
+        if not self._under_way:
+            return self._pending.due_in(time.monotonic())
+        return 0.0 if self._under_way < _MOST_RUNS and self._pending.is_full else math.inf
+
+    async def _work_on(self, requests: Sequence[_Request]) -> None:
+        try:
+            await self._answer(requests)
+        finally:
+            self._under_way -= 1
+            self._changed.set()
 
     async def _answer(self, requests: Sequence[_Request]) -> None:
         samples = sum(request.samples for request in requests)

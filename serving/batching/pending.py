@@ -52,6 +52,11 @@ class Pending(Generic[T]):
         _, is_full = self._next()
         return 0.0 if is_full else max(0.0, self._entries[0].since + self._delay - now)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more items would fit into the next run."""
+        return self._next()[1]
+
     def take(self) -> list[T]:
         """Take out the items of the next run, due or not; an empty list where none waits."""
         chosen, _ = self._next()

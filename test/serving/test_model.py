@@ -78,7 +78,7 @@ def test_ranks_that_end_take_only_their_run_with_them():
         async with served(session, queue=50) as service:
             deadly = [asyncio.create_task(_ask(service, _request(DEADLY))) for _ in range(4)]
             await asyncio.sleep(0.01)  # they are under way
-            later = [asyncio.create_task(_ask(service, _request(3.0))) for _ in range(6)]
+            later = [asyncio.create_task(_ask(service, _request(3.0))) for _ in range(3)]
             await asyncio.sleep(0)
             session.gate.set()
             for error in await asyncio.gather(*deadly, return_exceptions=True):
@@ -91,6 +91,25 @@ def test_ranks_that_end_take_only_their_run_with_them():
             assert service.is_ready
             assert session.restarts == 1
             assert b'rank_restarts_total{model="double"} 1.0' in service.metrics.text()
+
+    asyncio.run(check())
+
+
+def test_a_full_run_is_handed_on_ahead_and_falls_with_the_one_before():
+    async def check():
+        session = FakeSession()
+        session.gate.clear()
+        async with served(session) as service:
+            values = (DEADLY, 3.0, 4.0)
+            asked = []
+            for value in values:
+                asked.append(asyncio.create_task(_ask(service, _request(value, samples=4))))
+                await asyncio.sleep(0.01)
+            session.gate.set()
+            first, ahead, last = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(first, RefusedError)
+            assert isinstance(ahead, RefusedError)
+            assert last.outputs[0][1][0, 0] == 8.0
 
     asyncio.run(check())
 
@@ -149,7 +168,7 @@ def test_a_full_queue_refuses_before_anything_is_read():
         session.gate.clear()
         async with served(session, queue=1) as service:
             running = []
-            for _ in range(2):  # one in a run, one that waits
+            for _ in range(3):  # two runs, one that waits
                 running.append(asyncio.create_task(_ask(service, _request(samples=4))))
                 await asyncio.sleep(0.01)
 
@@ -162,7 +181,7 @@ def test_a_full_queue_refuses_before_anything_is_read():
             await asyncio.gather(*running)
             text = service.metrics.text()
             assert b'{model="double",protocol="http",status="UNAVAILABLE"} 1.0' in text
-            assert b'{model="double",protocol="http",status="OK"} 2.0' in text
+            assert b'{model="double",protocol="http",status="OK"} 3.0' in text
 
     asyncio.run(check())
 

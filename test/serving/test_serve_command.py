@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from pathlib import Path
 
 import pytest
 
 from tensoropt.serving.cli.serve import main
+
+
+def test_every_flag_is_on_the_page(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    flags = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help", "--version"}
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    table = page.partition("\n## Flags\n")[2].partition("\n## ")[0]
+    assert {*re.findall(r"`(--[a-z-]+)", table)} == flags
 
 
 @pytest.mark.parametrize(
