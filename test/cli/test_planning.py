@@ -191,7 +191,7 @@ def test_a_folder_of_somebody_is_refused_before_the_search(refused, mlp, tmp_pat
 
 
 def test_a_full_disk_leaves_nothing(refused, mlp: Path, tmp_path: Path, monkeypatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "rank0.onnx")
 
     monkeypatch.setattr("tensoropt.compiler.pipeline.export.export_rank", full)
