@@ -91,7 +91,7 @@ def find_caches(module: ir.Module) -> tuple[list[Cache], list[tuple[str, str]]]:
 
 
 def _end(kind: ir.Type, attributes: ir.DictAttr) -> End:
-    name = keys.NAME.of(attributes)
+    name = keys.NAME.get(attributes) or ""  # none in text that somebody wrote
     if not isinstance(kind, ir.RankedTensorType):
         return End(name, str(kind), None)
     shape = (None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank))
