@@ -77,6 +77,11 @@ def _check_places(args: argparse.Namespace) -> None:
     if args.netron is not None:
         from tensoropt.compiler.report.netron import check_netron_path
 
+        if not args.input.endswith(".onnx") and args.weights is None:
+            raise UserError(
+                f"--netron {args.netron}: expected an .onnx input or --weights MODEL.onnx, "
+                f"got: '{args.input}'"
+            )
         check_netron_path(args.netron, args.weights or Path(args.input))
     if args.output is not None:
         if not args.input.endswith(".onnx"):

@@ -96,6 +96,11 @@ def test_dims_of_a_text(refused: Refused, tmp_path: Path) -> None:
     assert message.startswith("--dim needs an .onnx model")
 
 
+def test_netron_of_a_text(refused: Refused, tmp_path: Path) -> None:
+    message = refused(tmp_path / "a.mlir", "--devices", "2", "--netron", tmp_path / "a.onnx")
+    assert "expected an .onnx input or --weights MODEL.onnx, got: " in message
+
+
 def test_plan_of_a_text(refused: Refused, tmp_path: Path) -> None:
     message = refused(tmp_path / "a.mlir", "--devices", "2", "-o", tmp_path / "plan")
     assert "a plan holds the weights of the model, expected an .onnx input" in message

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tensoropt.compiler.report.explanation import Explanation, Neighbour, Tensor, TimelineEntry
+from tensoropt.compiler.report.explanation import (
+    Change,
+    Explanation,
+    Neighbour,
+    Tensor,
+    TimelineEntry,
+)
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.html.blocks import graph_data
 from tensoropt.compiler.report.html.layouts import layout_words
@@ -18,7 +24,7 @@ from tensoropt.compiler.support.version import TOOL
 
 __all__ = ["report_data"]
 
-_CHANGES = 12  # of one point
+_CHANGES, _LAYERS = 12, 3  # of one point, and named for each of them
 _ENTRIES = 12_000  # of the timeline
 _ROWS = 60  # of a table
 _KINDS = ("overhead", "op", "collective", "copy")
@@ -109,12 +115,25 @@ def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _changed(neighbour: Neighbour) -> dict[str, Any]:
-    listed = neighbour.changes[:_CHANGES]
-    left_out = sum(change.count for change in neighbour.changes[_CHANGES:])
+    """Return what a point does otherwise; what is the same in several layers is one row."""
+    alike: dict[tuple[str, str, str], list[Change]] = {}
+    for change in neighbour.changes:
+        alike.setdefault((change.op, change.before, change.after), []).append(change)
+    rows = sorted((_change(group) for group in alike.values()), key=lambda row: -row["count"])
+    left_out = sum(row["count"] for row in rows[_CHANGES:])
+    return {"changes": rows[:_CHANGES], "left_out": left_out, "others": neighbour.others}
+
+
+def _change(group: Sequence[Change]) -> dict[str, Any]:
+    first, layers = group[0], list(dict.fromkeys(change.layer for change in group))
+    listed = ", ".join(layers[:_LAYERS])
+    more = len(layers) - len(layers[:_LAYERS])
     return {
-        "changes": [vars(change) for change in listed],
-        "left_out": left_out,
-        "others": neighbour.others,
+        "layer": f"{listed} and {more} more" if more else listed,
+        "count": sum(change.count for change in group),
+        "op": first.op,
+        "before": first.before,
+        "after": first.after,
     }
 
 

@@ -134,10 +134,10 @@ function changes(point) {
   const found = [make("h3", `Instead of what point ${DATA.frontier.picked} does`)];
   if (!point.changes.length && !point.others) return [...found, make("p", "Every operation is split as there; how tensors lie between them, or the mesh, differs.", "soft")];
   const table = make("table");
-  fill(table, [["layers", "name"], ["operation", "name"], ["", "words"]], point.changes.map((change) =>
-    [change.count > 1 ? `${change.layer} (${change.count})` : change.layer, change.op, `${change.after}, not ${change.before}`]));
+  fill(table, [["operations", ""], ["layers", "name"], ["", "words"]], point.changes.map((change) =>
+    [change.count > 1 ? `${change.count} ${change.op}` : change.op, change.layer, `${change.after}, not ${change.before}`]));
   const rest = (point.left_out ?? 0) + point.others;
-  return [...found, make("div", table, "wide low"), ...(rest ? [make("p", `and ${some(rest, "smaller operation")}`, "soft")] : [])];
+  return [...found, make("div", table, "wide low"), ...(rest ? [make("p", `and ${count(rest)} more operation${rest === 1 ? "" : "s"}`, "soft")] : [])];
 }
 
 let rowsOfPoints = [];
