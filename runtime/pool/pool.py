@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -54,7 +55,7 @@ class Pool:
         check_provider(job)
         check_custom_ops(job.custom_ops)
         self._plan, self._job = plan, job
-        self._lock = threading.RLock()
+        self._lock, self._owner = threading.RLock(), os.getpid()
         self._blocks = Blocks()
         self._ranks: Ranks | None = Ranks(job, plan.ranks)
 
@@ -134,6 +135,11 @@ class Pool:
         ranks = self._ranks
         if ranks is None:
             raise UserError(f"{self._plan.folder}: the session is closed")
+        if os.getpid() != self._owner:
+            raise UserError(
+                f"{self._plan.folder}: the session is that of process {self._owner}, expected one "
+                "that was started after the fork"
+            )
         return ranks
 
     def _parts(self, ranks: Ranks, answers: Sequence[Message]) -> dict[str, Array]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.connection import Connection
 
 from tensoropt.runtime.launch.launcher import handed_over
@@ -48,7 +49,7 @@ class Ranks:
         try:
             handed_over(job, self._processes.folder)
             _start(self._processes, count, over)
-            self._refuse(self._answers())
+            self._answers()
         except BaseException:
             self.kill("they did not get ready")
             raise
@@ -63,11 +64,9 @@ class Ranks:
         """Say whether no rank has ended."""
         return self._end.alive and not any(map(_is_hung_up, self._processes.channels))
 
-    @contextmanager
-    def slot(self) -> Iterator[None]:
+    def slot(self) -> AbstractContextManager[bool]:
         """Return a context for what belongs to one request: there are few at a time."""
-        with self._slots:
-            yield
+        return self._slots
 
     def ask(self, message: Message, news: Callable[[set[int]], Message]) -> list[Message]:
         """Send a message to all ranks and return their answers.
@@ -77,10 +76,8 @@ class Ranks:
         asked again, or else `RankFailedError`; then none is left.
         """
         try:
-            number = self._send(message, news)
-            with self._turn(number):
-                answers = self._answers()
-            return self._refuse(answers)
+            with self._turn(self._send(message, news)):
+                return self._answers()
         except UserError:
             raise
         except BaseException:  # an interrupt: nobody will be there for the answers
@@ -132,33 +129,25 @@ class Ranks:
                 self._turns.notify_all()
 
     def _answers(self) -> list[Message]:
-        """Return the next answer of each rank. Raises `RankFailedError`."""
-        channels = self._processes.channels
-        poll, ranks = select.poll(), {}
-        for rank, channel in enumerate(channels):
-            poll.register(channel, select.POLLIN)
-            ranks[channel.fileno()] = rank
+        """Return the next answer of each rank. Raises `RankFailedError`, or as `_refuse` does."""
+        waiting = {c.fileno(): rank for rank, c in enumerate(self._processes.channels)}
+        answers: dict[int, Message] = {}
         begin = time.monotonic()
         # The ranks themselves know where they are; what they are late with, they never began.
-        end = None if self._answer_s is None else begin + self._answer_s + RANKS_END_S
-        answers: dict[int, Message] = {}
-        while len(answers) < len(channels):
-            left_ms = None if end is None else max(end - time.monotonic(), 0.0) * 1000
-            ready = poll.poll(left_ms)
+        end = math.inf if self._answer_s is None else begin + self._answer_s + RANKS_END_S
+        while waiting:
+            ready = _readable(waiting, end)
             if not ready:
                 raise self._failed(self._why_late(answers))
-            for descriptor, _ in ready:
-                rank = ranks[descriptor]
-                poll.unregister(descriptor)
-                answers[rank] = self._received(channels[rank])
+            for rank in map(waiting.pop, ready):
+                answers[rank] = self._received(self._processes.channels[rank])
                 if "error" in answers[rank]:
-                    soon = 2 * time.monotonic() - begin + _ALIKE_S
-                    end = soon if end is None else min(end, soon)
-        return [answers[rank] for rank in range(len(channels))]
+                    end = min(end, 2 * time.monotonic() - begin + _ALIKE_S)
+        return self._refuse([answers[rank] for rank in range(len(answers))])
 
     def _received(self, channel: Connection) -> Message:
         try:
-            return receive(channel)
+            return receive(channel, None)
         except (EOFError, OSError):
             raise self._failed() from None
 
@@ -177,7 +166,7 @@ class Ranks:
         if not errors:
             return answers
         rank, first = errors[0]
-        if len({answer["collectives"] for answer in answers}) == 1:
+        if len({answer.get("collectives") for answer in answers}) == 1:
             raise UserError(first["error"])
         raise self._failed(f"rank {rank} of {len(answers)}: {first['error']}")
 
@@ -188,6 +177,15 @@ class Ranks:
                 log = self._processes.folder / "log"
                 self._kill(why or reason(self._processes, log))
             return RankFailedError(self._why)
+
+
+def _readable(descriptors: Iterable[int], end: float) -> list[int]:
+    """Wait for something to be read, or the end of a connection; no longer than until ``end``."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    left_s = max(end - time.monotonic(), 0.0)
+    return [found for found, _ in poll.poll(None if left_s == math.inf else left_s * 1000)]
 
 
 def _is_hung_up(channel: Connection) -> bool:

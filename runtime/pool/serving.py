@@ -67,7 +67,7 @@ class _Server:
     def run(self) -> None:
         """Answer until the channel is closed. Raises EOFError then, `UserError` on a failure."""
         while True:
-            asked = receive(self._channel)
+            asked = receive(self._channel, None)  # strings may be many
             self._blocks.update(asked["blocks"], asked["gone"])
             send(self._channel, self._put(asked) if "put" in asked else self._answer(asked))
 

@@ -19,7 +19,10 @@ def send(connection: Connection, message: Message) -> None:
     connection.send_bytes(json.dumps(message).encode())
 
 
-def receive(connection: Connection) -> Message:
-    """Return the next message. Raises EOFError or OSError at the end of the connection."""
-    message: Message = json.loads(connection.recv_bytes(_LARGEST))
+def receive(connection: Connection, largest: int | None = _LARGEST) -> Message:
+    """Return the next message. Raises EOFError or OSError at the end of the connection.
+
+    One of more than ``largest`` bytes ends it too; None: those at the other end are trusted.
+    """
+    message: Message = json.loads(connection.recv_bytes(largest))
     return message

@@ -179,6 +179,13 @@ def test_what_all_ranks_refuse(session: Session) -> None:
     check(session.run(feeds()), feeds())
 
 
+def test_a_fork_has_no_session(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: own + 1)
+    with pytest.raises(UserError, match=f"that of process {own}, expected one that was started"):
+        session.run(feeds())
+
+
 def test_threads_queue(session: Session) -> None:
     with ThreadPoolExecutor(4) as threads:
         for batch, out in threads.map(lambda b: (b, session.run(feeds(b))), range(2, 42, 2)):
