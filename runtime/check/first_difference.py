@@ -44,31 +44,45 @@ def first_difference(
 
     Every rank calls this; ``reference`` is rank 0's. Both the plan and the model run again,
     unoptimised, with the values inside them as outputs. On rank 0 the result says how many were
-    compared; its ``node`` is ``None`` where none of them differs. Raises `UserError` where a graph
-    does not run so.
+    compared; its ``node`` is ``None`` where none of them differs, and its ``note`` says so where a
+    graph cannot be run like that.
     """
     values = comm.bcast(_values(plan, reference) if comm.rank == 0 else None)
     inputs, size = make_inputs(job, plan.inputs), max(1, -(-len(values) // _RUNS))
-    found: FirstDifference | None = None
-    compared = 0
+    found, compared = FirstDifference(), 0
     for start in range(0, len(values), size):
         part = values[start : start + size]
         run = _Run(plan, comm, inputs, part)
         session, error = made_on_all(comm, partial(run.session, job, provider))
         if session is None:
-            raise UserError(f"the values inside cannot be looked at: {error}")
+            found = FirstDifference(note=str(error))
+            break
         parts = [comm.gather(array) for array in run.arrays(session)]
         if reference is not None:
-            oracle = _Oracle(reference, [value.name for value in part])
-            found, agreeing = _judged(job, plan, part, parts, oracle)
-            compared += agreeing + (found is not None)
-        if comm.bcast(found is not None):
+            found, agreeing = _looked_at(job, plan, part, parts, reference)
+            compared += agreeing + (found.node is not None)
+        if comm.bcast(found != FirstDifference()):
             break
     if reference is None:
         return None
     made = sum(len(r["results"]) for r in plan.document["strategies"] if r["op"] != "Constant")
-    blank = FirstDifference() if found is None else found
-    return replace(blank, compared=compared, values=made)
+    return replace(found, compared=compared, values=made)
+
+
+def _looked_at(
+    job: Job,
+    plan: Plan,
+    part: Sequence[Inner],
+    parts: Sequence[Sequence[Array | None] | None],
+    reference: Reference,
+) -> tuple[FirstDifference, int]:
+    """Return what differs among some values, and how many agree before; a note where the model
+    does not run so on one device."""
+    try:
+        oracle = _Oracle(reference, [value.name for value in part])
+    except UserError as error:  # there are models that run only as they are optimised
+        return FirstDifference(note=f"one device: {error}"), 0
+    return _judged(job, plan, part, parts, oracle)
 
 
 def _values(plan: Plan, reference: Reference | None) -> list[Inner]:
@@ -163,7 +177,7 @@ def _judged(
     part: Sequence[Inner],
     parts: Sequence[Sequence[Array | None] | None],
     oracle: _Oracle,
-) -> tuple[FirstDifference | None, int]:
+) -> tuple[FirstDifference, int]:
     """Return the first of these values that differs on some rank, and how many agree before."""
     for number, (value, arrays) in enumerate(zip(part, parts, strict=True)):
         assert arrays is not None
@@ -174,7 +188,7 @@ def _judged(
             if result is not None and not result.passed:
                 found = _described(plan, value, layout, copy, arrays, expected, result, job)
                 return found, number
-    return None, len(part)
+    return FirstDifference(), len(part)
 
 
 def _layout(plan: Plan, value: Inner) -> Layout:

@@ -104,7 +104,9 @@ def _measured_lines(result: CheckResult) -> list[str]:
 def _first_lines(first: FirstDifference) -> list[str]:
     """Return where a plan goes wrong, and what is there."""
     if first.node is None:
-        return [f"{first.compared} of {first.values} values inside were compared: none differs"]
+        rest = f"; the others cannot be looked at: {first.note}" if first.note else ""
+        seen = f"{first.compared} of {first.values} values inside were compared: none differs"
+        return [printable(f"{seen}{rest}")]
     ranks = f"rank{'s' if len(first.ranks) > 1 else ''} {', '.join(map(str, first.ranks))}"
     before = f"{first.compared - 1} values before it agree, of {first.values} inside"
     lines = [

@@ -146,6 +146,8 @@ def _run_plan(
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
     wait_idle(comm)
+    if job.debug:
+        link.show(f"{plan.folder}: looking at the values inside")
     first, layers = _followed(job, plan, comm, provider, reference)
     passed = all(output.passed for output in judged) if job.model else None
     graphs = refusal or "captured" if job.cuda_graphs else None
