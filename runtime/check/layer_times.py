@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["layer_times"]
 
 _WARM_UP, _RUNS = 3, 20
+_BLOCKED = re.compile(r"(.*)_nchwc(_token_\d+)?")
+"""A node for the blocked layout of images, called after the value that it makes."""
 OTHERS = "(not of one node)"
 """What ONNX Runtime adds, or makes of nodes of several layers."""
 
@@ -49,7 +52,8 @@ def layer_times(
             comm.Barrier()
             session.run()
         ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP))
-    return () if ranks is None else tuple(_by_layer(plan, merged(ranks)))
+        ran = Path(folder, "rank0.onnx")  # what ONNX Runtime made of the graph
+        return () if ranks is None else tuple(_by_layer(plan, merged(ranks), ran))
 
 
 def _opened(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
@@ -57,13 +61,13 @@ def _opened(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
     return rank_session(plan.graph(comm.rank), threads, folder / f"rank{comm.rank}")
 
 
-def _by_layer(plan: Plan, times: Mapping[str, float]) -> list[LayerTime]:
+def _by_layer(plan: Plan, times: Mapping[str, float], ran: Path) -> list[LayerTime]:
     costs = read_costs(plan)
     layers = _layers(plan, costs)
-    names = frozenset(layers)
+    names, made = frozenset(layers), _made_by(plan, ran)
     measured: dict[str, float] = {}
     for name, time_s in times.items():
-        row = row_of(name, names)
+        row = row_of(name, names) or row_of(made.get(name, ""), names)
         layer = OTHERS if row is None else layers[row]
         measured[layer] = measured.get(layer, 0.0) + time_s
     predicted: dict[str, float] = {}
@@ -75,6 +79,24 @@ def _by_layer(plan: Plan, times: Mapping[str, float]) -> list[LayerTime]:
         for layer in order
         if layer in measured or layer in predicted
     ]
+
+
+def _made_by(plan: Plan, ran: Path) -> dict[str, str]:
+    """Return for each node that ONNX Runtime ran the one of the plan whose result it gives.
+
+    Of several that were made one, that is the last.
+    """
+    import onnx
+
+    given, fused = (onnx.load(path, load_external_data=False) for path in (plan.graph(0), ran))
+    makers = {name: node.name for node in given.graph.node for name in node.output if name}
+    found = {}
+    for node in fused.graph.node:
+        blocked = _BLOCKED.fullmatch(node.name)
+        for name in [blocked[1]] if blocked else node.output:
+            if name in makers:
+                found[node.name] = makers[name]
+    return found
 
 
 def _layers(plan: Plan, costs: Mapping[str, NodeCost] | None) -> dict[str, str]:

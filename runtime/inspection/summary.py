@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tensoropt.runtime.inspection.graphs import Collective, read_graph
+from tensoropt.runtime.plan.costs import NodeCost, read_costs
 from tensoropt.runtime.plan.entries import StrategyEntry, TensorEntry
 from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan
@@ -41,10 +42,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Folded:
-    """Layers whose ops do the same, described once: ``names``, and what their ops do."""
+    """Layers whose ops do the same, described once: ``names``, and what their ops do.
+
+    ``time_s`` is what they were predicted to take together, where the plan says.
+    """
 
     names: tuple[str, ...]
     ways: tuple[Way, ...]
+    time_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ def summarise(plan: Plan) -> Summary:
         tuple(document["inputs"]),
         tuple(document["outputs"]),
         tuple([*document["parameters"], *_state(training)]),
-        tuple(_layers(document["strategies"])),
+        tuple(_layers(document["strategies"], read_costs(plan))),
         tuple(_sent(collectives_of(plan))),
         len(paths),
         sum(path.stat().st_size for path in paths if path.is_file()),
@@ -164,20 +169,40 @@ def _sent(collectives: Sequence[Collective]) -> list[Sent]:
     return [Sent(*key, count, first[key]) for key, count in counts.items()]
 
 
-def _layers(rows: Sequence[StrategyEntry]) -> list[Folded]:
+def _layers(rows: Sequence[StrategyEntry], costs: Mapping[str, NodeCost] | None) -> list[Folded]:
     """Return the layers of the forward pass, those alike once; the rest of a step comes last."""
     rows = [row for row in rows if row["op"] != "Constant"]
     later = [row for row in rows if _LATER.search(row["node"])]
     forward = [row for row in rows if not _LATER.search(row["node"])]
     members: dict[str, list[StrategyEntry]] = {}
-    for name, row in zip(row_layers(forward), forward, strict=True):
+    for name, row in zip(_named(forward, costs), forward, strict=True):
         members.setdefault(name, []).append(row)
     groups: dict[object, list[str]] = {}
     for name, own in members.items():
         alike = tuple((row["op"], str(row["operands"]), str(row["results"])) for row in own)
         groups.setdefault(alike, []).append(name)
-    folded = [Folded(tuple(names), _ways(members[names[0]])) for names in groups.values()]
+    folded = [
+        Folded(tuple(names), _ways(members[names[0]]), _time_s(names, costs))
+        for names in groups.values()
+    ]
     return [*folded, Folded(("backward and update",), _ways(later))] if later else folded
+
+
+def _named(rows: Sequence[StrategyEntry], costs: Mapping[str, NodeCost] | None) -> Sequence[str]:
+    """Return the layer of each row, as the costs name it; what has none belongs to that before."""
+    if not costs:
+        return row_layers(rows)
+    found, last = [], "start"
+    for row in rows:
+        last = costs[row["node"]].layer if row["node"] in costs else last
+        found.append(last)
+    return found
+
+
+def _time_s(names: Sequence[str], costs: Mapping[str, NodeCost] | None) -> float | None:
+    if not costs:
+        return None
+    return sum(cost.time_s for cost in costs.values() if cost.layer in names)
 
 
 def _ways(rows: Sequence[StrategyEntry]) -> tuple[Way, ...]:

@@ -93,7 +93,9 @@ def _layer(layer: Folded) -> Iterator[str]:
     title = " and ".join(names) if count <= 2 else f"{names[0]} to {names[-1]}"
     alike = f", {count} alike" if count > 1 else ""
     ops = sum(way.count for way in layer.ways)
-    yield f"  {title}{alike}: {ops} op{'s' if ops != 1 else ''}"
+    time = "" if layer.time_s is None else f", {_time(layer.time_s / count)}"
+    each = " each" if time and count > 1 else ""
+    yield f"  {title}{alike}: {ops} op{'s' if ops != 1 else ''}{time}{each}"
     yield from (f"    {_way(way)}" for way in layer.ways if way.main)
     others = sum(way.count for way in layer.ways if not way.main)
     if others and others < ops:

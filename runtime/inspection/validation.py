@@ -13,6 +13,7 @@ from typing import Any
 
 from tensoropt.runtime.inspection.graphs import RankGraph, Shape, leads_out, read_graph
 from tensoropt.runtime.inspection.matching import mismatches
+from tensoropt.runtime.plan.costs import COSTS, read_costs
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_errors
 from tensoropt.runtime.plan.plan import SCHEMA, Plan, Tensor, tensor_of
 from tensoropt.runtime.support.errors import UserError, one_line, printable
@@ -46,7 +47,8 @@ def validate(folder: Path) -> list[Problem]:
     found = [Problem("plan.json", text) for text in schema_errors(document)]
     if found:
         return found
-    return [*_entries(folder, document), *_files(folder, document), *_graphs(folder, document)]
+    parts = (_entries, _files, _costs, _graphs)
+    return [problem for part in parts for problem in part(folder, document)]
 
 
 def _document(folder: Path) -> dict[str, Any]:
@@ -133,6 +135,15 @@ def _files(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
         elif (found := sha256_of(path)) != expected:
             text = f"was changed after the plan was written, expected sha256 {expected}"
             yield Problem(name, f"{text}, got: {found}")
+
+
+def _costs(folder: Path, document: Any) -> Iterator[Problem]:
+    """Yield what is wrong in costs.json, which a plan may have."""
+    try:
+        if not leads_out(folder, COSTS) and (folder / COSTS).is_file():
+            read_costs(Plan.of(folder, document))
+    except UserError as error:
+        yield Problem(COSTS, str(error).removeprefix(f"{folder / COSTS}: "))
 
 
 def _graphs(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
