@@ -126,7 +126,29 @@ def read_graph(path: Path, rank: int) -> RankGraph:
         raise UserError(f"{path.name}: is no ONNX graph: {one_line(error)}") from None
     if not model.HasField("graph"):
         raise UserError(f"{path.name}: is no ONNX graph: it is empty")
-    return RankGraph(path, rank, model)
+    if not all(isinstance(text, str) for text in _texts(model.graph)):
+        raise UserError(f"{path.name}: is no ONNX graph: a name is not UTF-8")  # protobuf lets them
+    found = RankGraph(path, rank, model)
+    try:
+        _ = found.types, found.collectives
+    except (TypeError, ValueError) as error:  # attributes of no kind
+        raise UserError(f"{path.name}: is no ONNX graph: {one_line(error)}") from None
+    return found
+
+
+def _texts(graph: onnx.GraphProto) -> Iterator[object]:
+    """Yield all names in a graph that are looked at here."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    for tensor in graph.initializer:
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for body in _bodies(node):
+            yield from (text for own in body.node for text in (own.name, own.op_type, own.domain))
 
 
 def leads_out(folder: Path, name: str) -> bool:

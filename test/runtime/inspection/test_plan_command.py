@@ -197,6 +197,14 @@ def test_a_pipe_in_the_place_of_a_graph_is_not_waited_for(plan: Path, command) -
     assert command("show", plan)[0] == 1
 
 
+def test_names_that_are_no_text(plan: Path, command) -> None:
+    graph = plan / "rank1.onnx"
+    graph.write_bytes(graph.read_bytes().replace(b"fc2_reduce", b"fc2_reduc\xff"))
+    relist(plan)
+    expected = f"rank1.onnx: is no ONNX graph: a name is not UTF-8\n{plan}: 1 problem\n"
+    assert command("validate", plan) == (1, expected)
+
+
 def test_an_input_that_the_graph_has_otherwise(perceptron: Perceptron, tmp_path, command) -> None:
     ends = [value_info("x", "float32", [3])], [value_info("z", "float32", [2])]
     graph = model_of([helper.make_node("Identity", ["x"], ["z"])], *ends)
