@@ -110,7 +110,7 @@ class Pool:
         those that are known. Raises `UserError` where the program refuses, `RankFailedError`
         where ranks ended.
         """
-        arrays = arrays or {}
+        ranks, arrays = self._running(), arrays or {}
         texts = {name: packed_texts(a) for name, a in arrays.items() if a.dtype.hasobject}
         staged = self._blocks.staged({n: a for n, a in arrays.items() if n not in texts})
         answer = self._blocks.room(room or {})
@@ -120,7 +120,6 @@ class Pool:
             "room": {name: place.facts() for name, place in answer.places.items()},
             "texts": texts,
         }
-        ranks = self._running()
         with ranks.slot():
             answers = ranks.ask(asked, partial(self._blocks.news, (staged, answer)))
             parts = self._parts(ranks, answers)
