@@ -14,7 +14,7 @@ from tensoropt.compiler.api.scaling import Scaling
 from tensoropt.compiler.api.training import Training, step_of
 from tensoropt.compiler.api.waiting import said_to
 from tensoropt.compiler.cost import bodies
-from tensoropt.compiler.exporter.plan.describe import check_ends
+from tensoropt.compiler.exporter.plan.describe import End, check_ends, ends_of
 from tensoropt.compiler.importer.dimensions import open_dims
 from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
 from tensoropt.compiler.pipeline.family import check_family_replaceable
@@ -102,6 +102,16 @@ class Model:
     def name(self) -> str:
         """The name of the file."""
         return self.path.name
+
+    @property
+    def inputs(self) -> tuple[End, ...]:
+        """What the model is given: of each a name, a dtype and a shape of sizes and names."""
+        return tuple(ends_of(self.program().module, "arg_attrs"))
+
+    @property
+    def outputs(self) -> tuple[End, ...]:
+        """What the model gives, as `inputs`."""
+        return tuple(ends_of(self.program().module, "res_attrs"))
 
     def frontier(
         self,

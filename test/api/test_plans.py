@@ -69,6 +69,13 @@ def test_sizes_that_are_open_are_noted(mlp: Path) -> None:
     assert any(note.startswith("note: without a size 'batch' counts as 1") for note in notes)
 
 
+def test_inputs_and_outputs(mlp: Path, model: to.Model) -> None:
+    (fed,), (given,) = model.inputs, model.outputs
+    assert (fed.name, fed.dtype, fed.shape) == ("x", "float32", (8, 128))
+    assert (given.name, given.shape) == ("y", (8, 128))
+    assert to.load(mlp).inputs[0].shape == ("batch", 128)
+
+
 def test_plan_of_a_plan(plan: to.Plan, model: to.Model, tmp_path: Path) -> None:
     same = model.frontier(strategies=plan.folder)
     assert len(same) == 1

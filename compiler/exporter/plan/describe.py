@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 from tensoropt.compiler.layout.layout import Layout
@@ -17,12 +18,14 @@ from tensoropt.runtime.plan.dims import unnamed
 from tensoropt.runtime.plan.entries import CacheEntry, StrategyEntry, TensorEntry
 
 __all__ = [
+    "End",
     "ModuleRows",
     "check_ends",
     "describe_caches",
     "describe_module",
     "described_tensors",
     "dtype_of",
+    "ends_of",
 ]
 
 
@@ -111,6 +114,30 @@ def described_tensors(module: ir.Module, side: str) -> Iterator[tuple[TensorEntr
             "layout": keys.LAYOUT.of(attributes).texts,
         }
         yield tensor, attributes
+
+
+@dataclass(frozen=True)
+class End:
+    """An input or output of a model; in ``shape`` a name stands for a size that is open."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+def ends_of(module: ir.Module, side: str) -> Iterator[End]:
+    """Yield the inputs of a model, for ``arg_attrs``, or its outputs, for ``res_attrs``.
+
+    Raises :class:`UserError` for one that ranks cannot be given or give back.
+    """
+    main = onnx_ops.function(module)
+    kind = onnx_ops.signature(main)
+    types = kind.inputs if side == "arg_attrs" else kind.results
+    for attributes, type_ in zip(onnx_ops.carried(main, side), types, strict=True):
+        if not keys.PARAM.on(attributes):
+            name = keys.NAME.of(attributes)
+            dtype = dtype_of(type_, name)
+            yield End(name, dtype, tuple(_shape(ir.RankedTensorType(type_), attributes)))
 
 
 def dtype_of(type_: ir.Type, name: str, *, is_parameter: bool = False) -> str:
