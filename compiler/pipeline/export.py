@@ -126,7 +126,7 @@ def _export_model(
     """Write the graphs and weights of all ranks; return what plan.json says of them."""
     source, mesh = _source(module, weights), mesh_of(module.operation)
     for rank in range(mesh.size):
-        say(f"writing rank {rank}")
+        say(f"writing ranks: {rank + 1} of {mesh.size}")
         export_rank(program, rank, mesh.shape, folder, source, target=target)
     caches = describe_caches(whole_of(module))
     if caches:
@@ -151,7 +151,7 @@ def _export_step(
     parts = cut_step(program)
     source, mesh = _source(module, weights), mesh_of(module.operation)
     for rank in range(mesh.size):
-        say(f"writing rank {rank}")
+        say(f"writing ranks: {rank + 1} of {mesh.size}")
         export_rank(parts.gradients, rank, mesh.shape, folder, source)
         export_rank(parts.update, rank, mesh.shape, folder, source, ".update")
         if with_state:

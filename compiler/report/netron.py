@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.layout import REPLICATE, Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import Explanation, TimelineEntry
-from tensoropt.compiler.report.html.layouts import layout_words
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.support.errors import UserError
@@ -68,13 +69,14 @@ class _Texts:
     def __init__(self, explanation: Explanation, point: FrontierPoint) -> None:
         self.explanation = explanation
         self.graph, self.strategies = point.tables.graph, point.strategies
+        self.words = Words(self.graph, Mesh(point.mesh))
         self.ops = {entry.name: entry for entry in explanation.timeline if entry.kind == "op"}
         self.moves: dict[str, list[TimelineEntry]] = {}
         for entry in explanation.timeline:
             if entry.kind in ("collective", "copy"):
                 self.moves.setdefault(entry.reader, []).append(entry)
         self.nodes = {n.name: i for i, n in enumerate(self.graph.nodes) if n.kind == "op"}
-        self.tensors = dict(self._lying())
+        self.tensors = dict(self._stored_tensors())
 
     def node(self, name: str) -> Iterator[tuple[str, str]]:
         """Yield what to say of the node called ``name``; nothing if the plan has none."""
@@ -83,8 +85,9 @@ class _Texts:
             return
         strategy = self.strategies[index]
         yield "split", entry.text
-        yield "reads", "; ".join(self._words(layout.texts) for layout in strategy.operands)
-        yield "leaves", "; ".join(self._words(layout.texts) for layout in strategy.results)
+        node = self.graph.nodes[index]
+        yield "reads", self._lying(node.operands, strategy.operands)
+        yield "leaves", self._lying(node.results, strategy.results)
         share = entry.time_s / self.explanation.time_s if self.explanation.time_s else 0.0
         yield "time", f"{format_seconds(entry.time_s)} ({share:.1%} of the step)"
         yield "result", f"{format_bytes(entry.bytes)} on each device"
@@ -97,19 +100,23 @@ class _Texts:
                 f"{move.text}",
             )
 
+    def _lying(self, values: Sequence[int | None], layouts: Sequence[Layout]) -> str:
+        pairs = zip(values, layouts, strict=False)
+        return "; ".join(self.words.lies(v, layout) for v, layout in pairs if v is not None)
+
     def tensor(self, name: str) -> Mapping[str, str]:
         """Return what to say of the input or weight called ``name``."""
         return {"lies": self.tensors[name]} if name in self.tensors else {}
 
-    def _lying(self) -> Iterator[tuple[str, str]]:
+    def _stored_tensors(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each input and weight, and how it lies: as its only use wants it."""
         for index, node in enumerate(self.graph.nodes):
             for value, layout in self._read(index):
                 maker = self.graph.producer(value)
                 if maker.kind == "argument" and maker.private:
-                    yield maker.name, self._stored(layout)
+                    yield maker.name, self._stored(value, layout)
             if node.kind == "argument" and index in self.strategies:
-                yield node.name, self._stored(self.strategies[index].results[0])
+                yield node.name, self._stored(node.results[0], self.strategies[index].results[0])
 
     def _read(self, index: int) -> Iterator[tuple[int, Layout]]:
         if index in self.strategies:
@@ -118,12 +125,10 @@ class _Texts:
                 if value is not None:
                     yield value, layout
 
-    def _stored(self, layout: Layout) -> str:
+    def _stored(self, value: int, layout: Layout) -> str:
         """Return how what is read in ``layout`` is stored: never as a partial sum."""
-        return self._words(["R" if text.startswith("P") else text for text in layout.texts])
-
-    def _words(self, layout: list[str]) -> str:
-        return layout_words(layout, self.explanation.axes, self.explanation.mesh)
+        partial = [axis for axis, own in enumerate(layout.placements) if own.is_partial]
+        return self.words.lies(value, layout.replace(partial, REPLICATE))
 
 
 def _of_plan(explanation: Explanation) -> Mapping[str, str]:

@@ -39,7 +39,7 @@ def test_nodes_and_weights_say_what_the_plan_does(gpt2: Path) -> None:
     sent = [row["tensoropt.before.0"] for row in rows.values() if "tensoropt.before.0" in row]
     assert any(text.startswith("all_reduce of 32.0 KiB over x, ") for text in sent)
     weights = {tensor.name: said(tensor) for tensor in model.graph.initializer}
-    assert weights["m.transformer.h.0.mlp.c_fc.weight"]["tensoropt.lies"].startswith("split in")
+    assert weights["m.transformer.h.0.mlp.c_fc.weight"]["tensoropt.lies"].startswith("split by")
     assert gpt2.read_bytes() == before
     assert target.stat().st_size < gpt2.stat().st_size / 2
     assert [tensor.dims for tensor in model.graph.initializer] == [

@@ -243,7 +243,7 @@ class TestInABrowser:
         assert seen.run("document.querySelectorAll('.block.many .pill').length") > 0
         click(seen, ".block.many .node")
         seen.until("document.querySelector('#node h3').textContent.includes('LayerNorm')")
-        assert "replicated" in text(seen, "#node") or "split" in text(seen, "#node")
+        assert "whole" in text(seen, "#node") or "split by batch" in text(seen, "#node")
         drawn = "[...document.querySelectorAll('.block.many .node rect:first-child')]"
         boxes = seen.run(f"{drawn}.map((r) => [+r.getAttribute('x'), +r.getAttribute('y')])")
         assert len({tuple(box) for box in boxes}) == 37

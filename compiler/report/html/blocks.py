@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.report.explain.splits import Words
 from tensoropt.compiler.report.explanation import Explanation, TimelineEntry
-from tensoropt.compiler.report.html.layouts import Layouts, layout_words
+from tensoropt.compiler.report.html.layouts import Layouts
 from tensoropt.compiler.report.html.strings import Strings, rounded
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.graph import Graph, Node
@@ -46,6 +49,7 @@ class _Drawer:
     def __init__(self, explanation: Explanation, point: FrontierPoint, strings: Strings) -> None:
         self.explanation, self.point, self.strings = explanation, point, strings
         self.graph: Graph = point.tables.graph
+        self.words = Words(self.graph, Mesh(point.mesh))
         self.layouts = Layouts(explanation.axes, explanation.mesh)
         self.entries = {e.name: e for e in explanation.timeline if e.kind == "op"}
         self.moves = _moves(explanation.timeline)
@@ -170,8 +174,9 @@ class _Drawer:
             rounded(entry.time_s),
             strings(entry.text),
             strings(", ".join(self._weights(node))),
-            strings(self._operands(index)),
+            strings(self._lying(node.operands, self.point.strategies[index].operands)),
             inputs,
+            strings(self._lying(node.results, self.point.strategies[index].results)),
         ]
 
     def _weights(self, node: Node) -> Iterator[str]:
@@ -179,11 +184,10 @@ class _Drawer:
             if value is not None and self.graph.is_weight(value):
                 yield self.graph.producer(value).name
 
-    def _operands(self, index: int) -> str:
-        about = self.explanation.axes, self.explanation.mesh
-        return "; ".join(
-            layout_words(layout.texts, *about) for layout in self.point.strategies[index].operands
-        )
+    def _lying(self, values: Sequence[int | None], layouts: Sequence[Layout]) -> str:
+        """Return how tensors lie, in words."""
+        pairs = zip(values, layouts, strict=False)
+        return "; ".join(self.words.lies(v, layout) for v, layout in pairs if v is not None)
 
     def _moves_into(self, index: int) -> Iterable[TimelineEntry]:
         return self.moves.get(self.graph.nodes[index].name, ())

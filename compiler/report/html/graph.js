@@ -3,7 +3,7 @@
 const { layouts: LAYOUTS, blocks: BLOCKS } = DATA.graph;
 const TEXT = (index) => DATA.strings[index];
 const BOX = { width: 138, height: 36, across: 14, down: 24, dummy: 10 };
-const NODE = { name: 0, op: 1, layout: 2, time: 3, split: 4, weights: 5, operands: 6, inputs: 7 };
+const NODE = { name: 0, op: 1, layout: 2, time: 3, split: 4, weights: 5, operands: 6, inputs: 7, results: 8 };
 const MOVE = { from: 0, to: 1, kind: 2, axes: 3, bytes: 4, time: 5, why: 6 };
 
 const looks = (layout) => LAYOUTS[layout].of;
@@ -195,7 +195,7 @@ function showNode(group, node, block) {
   group.classList.add("shown");
   at("node").replaceChildren(make("h3", `${TEXT(node[NODE.op])} ${TEXT(node[NODE.name])}`), factsOf([
     ["layer", block.name + (block.count > 1 ? `, and ${block.count - 1} alike` : "")], ["phase", block.phase],
-    ["split", TEXT(node[NODE.split])], ["reads", TEXT(node[NODE.operands])], ["leaves", LAYOUTS[node[NODE.layout]].text],
+    ["split", TEXT(node[NODE.split])], ["reads", TEXT(node[NODE.operands])], ["leaves", TEXT(node[NODE.results])],
     ["weights", TEXT(node[NODE.weights])], ["time", seconds(node[NODE.time])]]));
 }
 
