@@ -166,6 +166,7 @@ class Point:
             write_annotated,
         )
 
+        self._check_inference("annotations")
         model, target = self._whole.program.source.weights_for(Path(path)), Path(path)
         check_annotatable(model, target)
         return write_annotated(self._settled(), model, target)
@@ -174,7 +175,12 @@ class Point:
         """Return the mesh and the placements of parameters, for PyTorch's DTensor."""
         from tensoropt.compiler.exporter.standard.dtensor import dtensor_document
 
+        self._check_inference("dtensor")
         return dtensor_document(self._settled())
+
+    def _check_inference(self, flag: str) -> None:
+        if self.recompute is not None:
+            raise UserError(f"--{flag} is about a model, expected no training step")
 
     def _settled(self) -> ir.Module:
         """Return the module with the strategies of the point, to be read alone."""
