@@ -13,6 +13,7 @@ from tensoropt.compiler.search.frontier.objectives import frontier
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.frontier.steps import read_graphs
+from tensoropt.runtime.plan.layers import numbered_scopes, repeats
 
 MODELS = Path(__file__).parents[1] / "models"
 
@@ -34,10 +35,10 @@ def megatron() -> Explanation:
 
 @pytest.fixture(scope="module")
 def free() -> list[FrontierPoint]:
-    return planned("gpt2_tiny.onnx", devices=4)
+    return planned("gpt2_tiny.onnx", devices=4, mesh="2x2", epsilon=0.1)
 
 
-@pytest.mark.parametrize("index", [0, 5, -1])
+@pytest.mark.parametrize("index", [0, 1, -1])
 def test_the_parts_add_up_to_what_was_predicted(free: list[FrontierPoint], index: int) -> None:
     point, found = free[index], explained(free, index)
     times = [entry.time_s for entry in found.timeline]
@@ -76,3 +77,32 @@ def test_megatron_has_columns_then_rows_and_two_sums_per_layer(megatron: Explana
     sums = [c.producer for c in block.communication if c.kind == "all_reduce"]
     assert sums == ["node_Gemm_281", "node_Gemm_283"]
     assert all("partial sums" in c.why for c in block.communication if c.kind == "all_reduce")
+
+
+def test_a_neighbour_says_what_it_does_otherwise(free: list[FrontierPoint]) -> None:
+    first, last = explained(free, 0), explained(free, len(free) - 1)
+    assert first.faster is None
+    assert last.leaner is None
+    assert first.leaner is not None
+    assert first.leaner.index == 1
+    assert first.leaner.time_s > first.time_s
+    assert first.leaner.memory_bytes < first.memory_bytes
+    changes = [(change.before, change.after) for change in first.leaner.changes]
+    assert changes or first.leaner.others
+    assert all(before != after for before, after in changes)
+
+
+def test_layers_are_found_by_names_or_by_what_repeats() -> None:
+    assert numbered_scopes(["/m/h.0/a/Mul", "/m/h.1/a/Mul", "/m/Add", "x", "/n/h.0/Add"]) == [
+        "m/h.0",
+        "m/h.1",
+        None,
+        None,
+        None,
+    ]
+    assert numbered_scopes(["/layer1/layer1.0/Conv", "/layer1/layer1.1/Conv"]) == [
+        "layer1/layer1.0",
+        "layer1/layer1.1",
+    ]
+    assert repeats("xxabcdabcdabcdyefghefgh") == [(2, 4, 3), (15, 4, 2)]
+    assert repeats("abcdefgh") == []
