@@ -84,6 +84,14 @@ class Point:
         self.transient_bytes = found.transient_bytes
         self.recompute = points_of.recompute_of(found)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Point):
+            return NotImplemented
+        return other._whole is self._whole and other.index == self.index
+
+    def __hash__(self) -> int:
+        return hash((id(self._whole), self.index))
+
     def __repr__(self) -> str:
         marks = "".join(f", {mark}" for mark in self.marks)
         return (

@@ -26,6 +26,13 @@ def test_it_is_a_sequence(frontier: to.Frontier) -> None:
         frontier[99]
 
 
+def test_points_are_the_same_wherever_they_come_from(frontier: to.Frontier) -> None:
+    assert frontier.leanest == frontier[-1] != frontier[0]
+    assert frontier.index(frontier.leanest) == len(frontier) - 1
+    assert frontier[0] not in frontier[1:]
+    assert len({*frontier, *frontier}) == len(frontier)
+
+
 def test_picks(frontier: to.Frontier) -> None:
     assert frontier.fastest.index == frontier.pick("time").index == 0
     assert frontier.leanest.index == frontier.pick("memory").index == frontier[-1].index
