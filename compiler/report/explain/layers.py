@@ -2,7 +2,8 @@
 
 Exporters that keep the modules of a model number its layers in the names of nodes
 (``/model/layers.3/mlp/MatMul``). Where names say nothing (``node_linear_3``), the longest run of
-equal ops is found, and named after the weights that each turn reads.
+equal ops is found, and named after the weights that each turn reads. Where little repeats, layers
+are numbered in the names of weights.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
+from tensoropt.compiler.report.explain.meaning import matrix_of
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.runtime.plan.layers import numbered_scopes, repeats
 
@@ -31,6 +33,8 @@ def layers_of(graph: Graph) -> list[str]:
     named = {index: scope for index, scope in zip(forward, scopes, strict=True) if scope}
     if len(named) < _ENOUGH * len(forward):
         named = _by_structure(graph, forward)
+    if len(named) < _ENOUGH * len(forward):
+        named = _by_weights(graph, forward) or named
     layer = _inherited(graph, forward, named)
     return _spread(graph, layer)
 
@@ -50,6 +54,21 @@ def _by_structure(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
         for name, member in zip(names, members, strict=True):
             layers.update(dict.fromkeys(member, name))
     return layers
+
+
+def _by_weights(graph: Graph, forward: Sequence[int]) -> dict[int, str]:
+    """Return the layers that the names of matrices number, by the op that reads one; none where
+    most of them have no such names."""
+    reading = {index: matrix_of(graph, graph.nodes[index]) for index in forward}
+    matrices = {index: operand for index, operand in reading.items() if operand is not None}
+    layers: dict[int, str] = {}
+    for index, operand in matrices.items():
+        value = graph.nodes[index].operands[operand]
+        numbered = None if value is None else _NUMBERED.match(graph.producer(value).name)
+        if numbered:
+            layers[index] = f"{numbered[1]}{numbered[2]}"
+    enough = len(layers) >= _ENOUGH * len(matrices) and len(set(layers.values())) > 1
+    return layers if enough else {}
 
 
 def _kind(graph: Graph, index: int) -> tuple[Hashable, ...]:
