@@ -38,6 +38,11 @@ _FOLDABLE = """
     ReduceSum Reshape Round ScatterElements ScatterND Shape Sign Size Slice Split Sqrt Squeeze Sub
     Sum Tile TopK Transpose Trilu Unsqueeze Where Xor
 """
+_SIZES = frozenset(
+    f"onnx.{name}"
+    for name in ("Concat", "Gather", "Reshape", "Shape", "Slice", "Squeeze", "Unsqueeze")
+)
+"""Operators whose results are sizes if their first operands are, those of `Concat` all."""
 _FOLDABLE_NAMES = frozenset(f"onnx.{name}" for name in _FOLDABLE.split())
 
 Array = npt.NDArray[Any]
@@ -48,9 +53,11 @@ class FoldConstantsPass(Pass):
     """Replaces the arithmetic of shapes, indices and masks by literals, and refines shapes after.
 
     Folds an operation whose operands are literals, `Shape` and `Size` of a static tensor, and what
-    picks known sizes of a `Shape`, where every result has at
-    most ``limit`` elements and is of an integer type, or is a single number. Weights are never
-    folded. Repeats until nothing changes; each round infers all shapes again if any is unknown.
+    picks known sizes of a `Shape`, where every result has at most ``limit`` elements and is of an
+    integer type, or is a single number. Weights are never folded. What only passes an operand on
+    goes: a `Where` that never takes the other one, as no size is negative, and a `Reshape` of a
+    list to one as long. Repeats until nothing changes; each round infers all shapes again if any is
+    unknown.
     Values come from ONNX Runtime in a child process; what it refuses, or what ends it as a
     division by zero does, stays. Refuses a partitioned module.
     """
@@ -83,6 +90,7 @@ class _Round:
         self.known: dict[ir.Value, Array | None] = {}  # None: evaluated at the end of the walk
         self.pending: list[ir.Operation] = []
         self.folded: dict[ir.Value, Array] = {}
+        self.replaced: dict[ir.Value, ir.Value] = {}  # what only passes an operand on
         self.resized = False
         """Whether a value has another shape than its type says."""
 
@@ -93,25 +101,33 @@ class _Round:
         if self.pending:
             literals = {value: array for value, array in self.known.items() if array is not None}
             self.folded.update(evaluate(self.module, self.pending, literals))
+        for value, same in self.replaced.items():
+            value.replace_all_uses_with(same)
         done = {ir.OpResult(value).owner for value in self.folded}
         namer = OpNamer(self.module)
         for value, array in self.folded.items():
             _replace(value, array, namer)
         for folded in done:
             folded.erase()
-        return bool(done)
+        for value in reversed(self.replaced):
+            ir.OpResult(value).owner.erase()
+        return bool(done or self.replaced)
 
     def _visit(self, op: ir.Operation) -> None:
         if op.name == CONSTANT:
             self.known[op.results[0]] = constant_value(op.results[0])
         elif (array := self._of_sizes(op)) is not None:
             self.known[op.results[0]] = self.folded[op.results[0]] = array
+        elif (same := self._same(op)) is not None:
+            self.replaced[op.results[0]] = same
         elif self._is_foldable(op):
             self.pending.append(op)
             self.known.update((value, None) for value in op.results)
 
     def _of_sizes(self, op: ir.Operation) -> Array | None:
-        """Return the value of `Shape` or `Size`, or of what picks known sizes of a `Shape`."""
+        """Return the value of `Shape` or `Size`, or of what known sizes of a `Shape` tell."""
+        if op.name == "onnx.Equal":
+            return self._never(op)
         if op.name not in ("onnx.Gather", "onnx.Slice"):
             return _of_shape(op)
         literals = [self.known.get(value) for value in [*op.operands][1:]]
@@ -124,6 +140,41 @@ class _Round:
         ):
             return None
         return _picked(op, shape, literals)
+
+    def _never(self, op: ir.Operation) -> Array | None:
+        """Return the value of `Equal` of sizes and a literal that is negative: false."""
+        shape, (one, other) = static_shape(op.results[0].type), op.operands
+        for sizes, literal in ((one, other), (other, one)):
+            held = self.known.get(literal)
+            if shape is None or held is None or held.dtype.kind != "i":
+                continue
+            if (held < 0).all() and self._counts(sizes):
+                return np.zeros(shape, bool)
+        return None
+
+    def _counts(self, value: ir.Value) -> bool:
+        """Say whether a value is made of sizes alone, which are not negative."""
+        held, op = self.known.get(value), owner(value)
+        if held is not None:
+            return held.dtype.kind == "i" and bool((held >= 0).all())
+        if op is None or op.name not in _SIZES:
+            return False
+        read = op.operands if op.name == "onnx.Concat" else [*op.operands][:1]
+        return op.name == "onnx.Shape" or all(self._counts(operand) for operand in read)
+
+    def _same(self, op: ir.Operation) -> ir.Value | None:
+        """Return the operand that a `Where` never to take the other, or a `Reshape` of a list of
+        sizes to one as long, passes on."""
+        number = 2 if op.name == "onnx.Where" else 0
+        if op.name == "onnx.Where":
+            held = self.known.get(op.operands[0])
+            passes = held is not None and not held.any()
+        else:
+            passes = op.name == "onnx.Reshape" and len(static_shape(op.results[0].type) or ()) == 1
+        same = op.operands[number] if passes else None
+        if same is None or same.type != op.results[0].type:
+            return None
+        return self.replaced.get(same, same)
 
     def _is_foldable(self, op: ir.Operation) -> bool:
         return (

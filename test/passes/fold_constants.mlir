@@ -21,6 +21,48 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // -----
 
+// Exporters write 1 in the place of each -1 in a list of sizes, of which none is negative.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<?x4x1xf32> {topt.name = "x"}) -> (tensor<?x?x?xf32> {topt.name = "y"}) {
+    // CHECK: %[[SHAPE:.*]] = "onnx.Shape"
+    %0 = "onnx.Shape"(%x) {end = 1 : i64} : (tensor<?x4x1xf32>) -> tensor<1xi64>
+    %c = "onnx.Constant"() {value = dense<[4, 2]> : tensor<2xi64>} : () -> tensor<2xi64>
+    // CHECK: %[[SIZES:.*]] = "onnx.Concat"(%[[SHAPE]]
+    %1 = "onnx.Concat"(%0, %c) {axis = 0 : i64} : (tensor<1xi64>, tensor<2xi64>) -> tensor<3xi64>
+    %m = "onnx.Constant"() {value = dense<-1> : tensor<1xi64>} : () -> tensor<1xi64>
+    // CHECK-NOT: "onnx.Reshape"
+    %2 = "onnx.Reshape"(%1, %m) : (tensor<3xi64>, tensor<1xi64>) -> tensor<3xi64>
+    %o = "onnx.Constant"() {value = dense<1> : tensor<3xi64>} : () -> tensor<3xi64>
+    %n = "onnx.Constant"() {value = dense<-1> : tensor<3xi64>} : () -> tensor<3xi64>
+    %3 = "onnx.Equal"(%2, %n) : (tensor<3xi64>, tensor<3xi64>) -> tensor<3xi1>
+    // CHECK-NOT: "onnx.Where"
+    %4 = "onnx.Where"(%3, %o, %2) : (tensor<3xi1>, tensor<3xi64>, tensor<3xi64>) -> tensor<3xi64>
+    // CHECK: "onnx.Expand"([[ARG0:%\w+]], %[[SIZES]]) : (tensor<?x4x1xf32>, tensor<3xi64>) -> tensor<?x4x2xf32>
+    %5 = "onnx.Expand"(%x, %4) : (tensor<?x4x1xf32>, tensor<3xi64>) -> tensor<?x?x?xf32>
+    return %5 : tensor<?x?x?xf32>
+  }
+}
+
+// -----
+
+// A 0 stays a possible size, and so does what the operand of a Where is.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<?x4xf32> {topt.name = "x"}) -> (tensor<1xi64> {topt.name = "y"}) {
+    %0 = "onnx.Shape"(%x) {end = 1 : i64} : (tensor<?x4xf32>) -> tensor<1xi64>
+    %z = "onnx.Constant"() {value = dense<0> : tensor<1xi64>} : () -> tensor<1xi64>
+    %o = "onnx.Constant"() {value = dense<1> : tensor<1xi64>} : () -> tensor<1xi64>
+    // CHECK: "onnx.Equal"
+    %1 = "onnx.Equal"(%0, %z) : (tensor<1xi64>, tensor<1xi64>) -> tensor<1xi1>
+    // CHECK: "onnx.Where"
+    %2 = "onnx.Where"(%1, %o, %0) : (tensor<1xi1>, tensor<1xi64>, tensor<1xi64>) -> tensor<1xi64>
+    return %2 : tensor<1xi64>
+  }
+}
+
+// -----
+
 // Of a shape that is not known whole, what takes known sizes alone.
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
