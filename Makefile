@@ -21,6 +21,8 @@
 #   make bench-elastic   stalls of elastic jobs, what a coordinator costs, and the curve of the loss (long;
 #                    ARGS: parts, --rounds, --write)
 #   make bench-serving   tensoropt-serve under load beside its ranks alone (minutes; ARGS: models, --grpc, --kill)
+#   make bench-text   texts of decoders beside transformers and onnxruntime-genai (ARGS: the folder that
+#                    bench/decoders.py made, --torch PYTHON, --genai PYTHON)
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
 #   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
 #                    ARGS: --trace FILE, --stall S, --write)
@@ -65,7 +67,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-profile bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-text bench-profile bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -207,6 +209,9 @@ bench-elastic: build
 
 bench-serving: build
 	$(BIN)/python bench/serving.py $(ARGS)
+
+bench-text: build
+	$(BIN)/python bench/text.py $(ARGS)
 
 bench-profile: build
 	$(BIN)/python bench/profile_accuracy.py

@@ -37,7 +37,7 @@ def _mark(main: ir.Operation, pasts: dict[str, str]) -> None:
     marked = []
     for own in carried(main, "res_attrs"):
         attributes = {one.name: one.attr for one in own}
-        name = keys.NAME.of(own)
+        name = keys.NAME.get(own, "")
         if name in pasts:
             attributes.update(keys.CACHE.item(pasts[name]))
         marked.append(ir.DictAttr.get(attributes))

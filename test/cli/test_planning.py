@@ -227,7 +227,7 @@ def _wide(path: Path) -> Path:
 
 
 def test_a_full_disk_at_the_last_file(refused, mlp: Path, tmp_path: Path, monkeypatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "_swap", full)
