@@ -76,7 +76,7 @@ def _rates(axes: Axes, rows: Sequence[_Row]) -> None:
     axes.plot(places, ideal, linestyle="--", color="0.6", label="in proportion to devices")
     axes.plot(places, rates, marker="o", color=COLOURS[2], label="predicted")
     for place, rate in zip(places, rates, strict=True):
-        _over(axes, place, rate, f"{rate * point.time_s:.2f}x", up=-12)
+        _over(axes, place, rate, f"{rate * point.time_s:.2f}x", right=16, up=-11)
     axes.legend(fontsize=8, loc="upper left")
 
 
@@ -95,11 +95,13 @@ def _sizes(axes: Axes, rows: Sequence[_Row]) -> None:
         axes.legend(fontsize=8)
 
 
-def _over(axes: Axes, place: float, value: float, text: str, up: float = 3) -> None:
+def _over(
+    axes: Axes, place: float, value: float, text: str, right: float = 0, up: float = 3
+) -> None:
     axes.annotate(
         text,
         (place, value),
-        xytext=(0, up),
+        xytext=(right, up),
         textcoords="offset points",
         ha="center",
         fontsize=7.5,
