@@ -142,8 +142,9 @@ def main() -> None:
     arguments = parser.parse_args()
     names = arguments.names or sorted(p.parent.name for p in arguments.folder.glob("*/model.onnx"))
     head = ["model", "way", "tokens", "prompt tok/s", "tok/s", "a token"]
-    rows = [row for name in names for row in compared(arguments, arguments.folder / name)]
-    print("\n".join(columns([head, *rows])))
+    for name in names:
+        rows = compared(arguments, arguments.folder / name)
+        print("\n".join(columns([head, *rows])), flush=True)
 
 
 if __name__ == "__main__":
