@@ -226,14 +226,12 @@ class _Explainer:
             return f"{self._name(step.node)} works on all of its parts at once"
         assert movement.src is not None and movement.dst is not None
         value, maker = movement.value, self.graph.producer(movement.value)
-        axes = [axis for axis in self.mesh.axes if self.mesh.shape[axis] > 1]
         reader = self._name(step.node)
         src = self.words.lies(value, movement.src)
         dst = self.words.lies(value, movement.dst)
         verb = "lies" if maker.kind == "argument" else "leaves it"
-        if movement.kind in ("all_reduce", "reduce_scatter"):
+        if src.startswith("as "):
             return f"{maker.name} leaves {src.removeprefix('as ')}, {reader} reads it {dst}"
-        assert axes
         return f"{maker.name} {verb} {src}, {reader} reads it {dst}"
 
     def _tensor(self, value: int) -> str:
