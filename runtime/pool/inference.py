@@ -37,6 +37,7 @@ class Inference:
         self._is_on_host, self._has_graphs = rank.provider.name == "cpu", rank.job.cuda_graphs
         self._inputs = {tensor.name: tensor for tensor in rank.plan.inputs}
         self._outputs = {tensor.name: tensor for tensor in rank.plan.outputs}
+        self._has_run = False
         self._bound: dict[str, PlacedArray] = {}
         self._own: dict[str, PlacedArray] = {}
         self._gives = {t.name for t in rank.plan.outputs if self._rank in t.layout.sources()}
@@ -55,6 +56,7 @@ class Inference:
         }
         self._bind(places)
         self._session.run()
+        self._has_run = True
         for name in self._gives & places.keys():
             if not self._is_shared(places[name]):
                 self._own[name].give(places[name])
@@ -63,7 +65,7 @@ class Inference:
         return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
 
     def _timed(self, steps: int) -> Reply:
-        if not self._bound:
+        if not self._has_run:
             raise UserError("nothing has run yet, expected a run before its steps are timed")
         self._bind({})  # the last outputs are the caller's
         times = [slowest_s(self._comm, self._session.run) for _ in range(steps)]

@@ -192,6 +192,16 @@ def test_threads_queue(session: Session) -> None:
             check(out, feeds(batch))
 
 
+def test_steps_of_the_ranks_alone(session: Session) -> None:
+    fed = feeds(10_000)
+    out = session.run(fed)
+    out["taken"][:] = -1
+    times = session.step_times_s(3)
+    assert (len(times), min(times) > 0) == (3, True)
+    assert (out["taken"] == -1).all()  # they write elsewhere
+    check(session.run(fed), fed)
+
+
 def test_idle_ranks_sleep(session: Session) -> None:
     session.run(feeds())
     before = [ticks(pid) for pid in session.pids]
@@ -301,6 +311,8 @@ def test_strings(perceptron: Perceptron, tmp_path: Path) -> None:
     words = np.array([["a", "ö", "", "dd"], ["e", "ff", "g\n", "h"]], object)
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     with Session(plan, threads=1) as session:
+        with pytest.raises(UserError, match="nothing has run yet"):
+            session.step_times_s(3)
         for given in (words, words.astype(str)):
             out = session.run({"words": given, "x": x})
             np.testing.assert_array_equal(out["same"], words)
