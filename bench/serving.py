@@ -44,7 +44,7 @@ _SERVING = re.compile(r"serving at http://127\.0\.0\.1:(\d+) and grpc://127\.0\.
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _MODELS: dict[str, Model] = {
     "resnet50": ResNet(layers=50),
-    "bert": Bert(layers=6, width=512, heads=8, sequence=128),
+    "bert": Bert(layers=6, width=512, heads=8, sequence=128, vocabulary=2048),
 }
 
 
