@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +19,19 @@ from tensoropt.runtime.support.errors import RankFailedError
 
 def pids(session: Session) -> str:
     return " ".join(map(str, session.pids))
+
+
+def ticks(pid: int) -> int:
+    """The hundredths of a second of a processor that a process took."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def wait_until_busy(pid: int) -> None:
+    """Wait until a rank that was asleep is in a collective, where it waits awake."""
+    before = ticks(pid)
+    while ticks(pid) < before + 5:
+        time.sleep(0.02)
 
 
 def main() -> None:
@@ -30,7 +44,7 @@ def main() -> None:
     session.restart()
     running = threading.Thread(target=run, args=(session,))
     running.start()
-    time.sleep(0.5)
+    wait_until_busy(session.pids[0])
     session.restart()
     running.join()
     print(pids(session), flush=True)
@@ -44,4 +58,5 @@ def run(session: Session) -> None:
         print(error, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

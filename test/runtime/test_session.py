@@ -28,6 +28,7 @@ from handmade import (
 )
 from handmade_mixed import SAME, TABLE, mixed_plan
 from onnx import helper
+from session_parent import ticks, wait_until_busy
 
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.errors import RankFailedError, UserError
@@ -206,13 +207,8 @@ def test_idle_ranks_sleep(session: Session) -> None:
     session.run(feeds())
     before = [ticks(pid) for pid in session.pids]
     time.sleep(0.5)
-    assert [ticks(pid) for pid in session.pids] == before
-
-
-def ticks(pid: int) -> int:
-    """The hundredths of a second of a processor that a process took."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    taken = [ticks(pid) - old for pid, old in zip(session.pids, before, strict=True)]
+    assert max(taken) <= 2  # as they fell asleep
 
 
 def test_a_rank_fails_alone(perceptron: Perceptron, tmp_path: Path) -> None:
@@ -232,7 +228,7 @@ def test_a_rank_fails_alone(perceptron: Perceptron, tmp_path: Path) -> None:
 def test_a_run_takes_too_long(hanging: Path) -> None:
     """The ranks themselves say which one is where."""
     where = "rank 1 of 2 is before its first collective; rank 0 is in AllReduce node 'AllReduce_0'"
-    limits = (2, 8, 32)  # the next one where the machine is too busy to come to a run by then
+    limits = (1, 8, 64)  # the next one where the machine is too busy to come to a run by then
     assert any(
         late(hanging, limit) == f"no answer within {limit} s: {where} (collective 1)"
         for limit in limits
@@ -267,7 +263,7 @@ def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> N
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         assert parent.stdout is not None
         first = list(map(int, parent.stdout.readline().split()))
-        time.sleep(0.5)  # it runs
+        wait_until_busy(first[0])
         parent.send_signal(signal.SIGINT)
         assert parent.stdout.readline() == "interrupted False\n"
         assert not any(map(is_there, first))
@@ -275,7 +271,7 @@ def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> N
         second = list(map(int, parent.stdout.readline().split()))
         job = next(tmp_path.glob("tensoropt-run-*"))
         assert Path("/dev/shm", job.name).exists()
-        time.sleep(0.5)  # it runs
+        wait_until_busy(second[0])
         parent.kill()
     wait_for(lambda: not any(map(is_there, second)) and not job.exists())
     assert not Path("/dev/shm", job.name).exists()
