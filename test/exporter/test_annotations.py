@@ -85,16 +85,14 @@ def test_annotations_are_valid_and_leave_the_model_as_it_is(annotated: Path) -> 
 
 
 def test_any_plan_without_partial_sums_that_are_read_comes_back(tmp_path: Path) -> None:
-    """Random ones on two axes, which no person would write."""
+    """A random one on two axes, which no person would write."""
     model = str(MODELS / "gpt2_tiny.onnx")
-    for seed in range(2):
-        path, first, again = (tmp_path / f"{name}{seed}" for name in ("a", "first", "again"))
-        path = path.with_suffix(".onnx")
-        flags = ["--mesh", "2x2", "--search", "random", "--seed", str(seed)]
-        flags += ["--forbid", "node:*=partial", "--annotations", str(path)]
-        assert main([model, *flags, "-o", str(first)]) == 0
-        assert main([model, "--search", "pase", "--pins", str(path), "-o", str(again)]) == 0
-        assert _layouts(again) == _layouts(first)
+    path, first, again = tmp_path / "a.onnx", tmp_path / "first", tmp_path / "again"
+    flags = ["--mesh", "2x2", "--search", "random", "--seed", "0"]
+    flags += ["--forbid", "node:*=partial", "--annotations", str(path)]
+    assert main([model, *flags, "-o", str(first)]) == 0
+    assert main([model, "--search", "pase", "--pins", str(path), "-o", str(again)]) == 0
+    assert _layouts(again) == _layouts(first)
 
 
 def _mlp() -> onnx_ir.Model:

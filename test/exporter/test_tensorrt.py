@@ -78,9 +78,9 @@ def _runnable(plan: Path) -> None:
 
 
 def test_graphs_compute_what_the_model_does(tmp_path: Path) -> None:
-    """Of a random plan on 2x2, which has every collective along many dimensions."""
+    """Of a random plan, which has every collective along many dimensions."""
     plan = tmp_path / "plan"
-    flags = ["--mesh", "2x2", "--search", "random", "--seed", "3", "--target", "tensorrt"]
+    flags = ["--mesh", "2", "--search", "random", "--seed", "3", "--target", "tensorrt"]
     assert main([str(MODEL), *flags, "-o", str(plan)]) == 0
     graph = onnx.load(plan / "rank1.onnx", load_external_data=False).graph
     kinds = {
@@ -92,10 +92,46 @@ def test_graphs_compute_what_the_model_does(tmp_path: Path) -> None:
     assert check_plan(plan, MODEL).passed
 
 
+def test_groups_are_listed_where_they_are_not_all(tmp_path: Path) -> None:
+    plan = tmp_path / "plan"
+    flags = [
+        "--mesh",
+        "2x2",
+        "--search",
+        "pase",
+        "--pin",
+        "m.transformer.h.*.mlp.c_proj.weight=S(0)@y,R@x",
+    ]
+    assert main([str(MODEL), *flags, "--target", "tensorrt", "-o", str(plan)]) == 0
+    graph = onnx.load(plan / "rank2.onnx", load_external_data=False).graph
+    listed = {
+        tuple(said["groups"]): (said["group_size"], said["nb_rank"])
+        for said in (_attributes(n) for n in graph.node if n.op_type == "DistCollective")
+        if "groups" in said
+    }
+    assert listed[2, 3] == (2, 2)
+    assert set(listed) <= {(2, 3), (0, 2)}
+
+
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tensorrt") / "plan"
-    assert main([str(MODEL), "--mesh", "2", "--target", "tensorrt", "-o", str(folder)]) == 0
+    assert (
+        main(
+            [
+                str(MODEL),
+                "--search",
+                "pase",
+                "--mesh",
+                "2",
+                "--target",
+                "tensorrt",
+                "-o",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     return folder
 
 
