@@ -36,9 +36,9 @@ def named(*names: str) -> list[NodeTest]:
 
 
 def test_a_sample_passes() -> None:
-    sample = [test for test in passing() if len(test.operators) == 1][::72]
+    sample = [test for test in passing() if len(test.operators) == 1][::144]
     verdicts = prove([*sample, *named("test_softmax_example_expanded", "test_loop13_seq")])
-    assert len({operator for test in sample for operator in test.operators}) >= 15
+    assert len({operator for test in sample for operator in test.operators}) >= 8
     assert {v.test: v.failures for v in verdicts if v.failures} == {}
     assert len(verdicts) == 2 * (len(sample) + 2)
     table = Table.of(sample, verdicts)

@@ -59,6 +59,6 @@ def test_it_follows_the_embedding_along_every_loop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mesh", [Mesh((2,)), Mesh((2, 2))], ids=str)
 def test_random_plans_compute_the_same_step(tmp_path: Path, mesh: Mesh) -> None:
-    for seed in range(4):
+    for seed in range(2):
         (point,) = points(step(tmp_path), mesh, name="random", seed=seed)
         assert relative_error(lambda: step(tmp_path), point) < 1e-4

@@ -66,9 +66,8 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, mesh: Mesh, options:
     def make() -> ir.Module:
         return build(path, spec_of("output:l", "momentum" if more else "adamw", **more))
 
-    for seed in range(3):
-        (point,) = points(make(), mesh, name="random", seed=seed)
-        assert relative_error(make, point) < 1e-4
+    (point,) = points(make(), mesh, name="random", seed=len(options))
+    assert relative_error(make, point) < 1e-4
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)

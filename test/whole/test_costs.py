@@ -74,8 +74,8 @@ def _reshard_time_s(module: ir.Module, mesh: Mesh) -> float:
     return total
 
 
-@pytest.mark.parametrize("mesh", [Mesh((2,)), Mesh((2, 2)), Mesh((2, 4))], ids=str)
-@pytest.mark.parametrize("name", [*zoo.TRANSFORMERS, *zoo.CNNS])
+@pytest.mark.parametrize("mesh", [Mesh((2,)), Mesh((2, 4))], ids=str)
+@pytest.mark.parametrize("name", [*zoo.TRANSFORMERS, *zoo.CNNS[::2]])
 def test_the_search_charges_what_the_program_costs(name: str, mesh: Mesh) -> None:
     path = zoo.cnn_path(name) if name in zoo.CNNS else zoo.transformer_path(name)
     module = driver.load(path, zoo.DIMS.get(name, {}))
@@ -88,7 +88,7 @@ def test_the_search_charges_what_the_program_costs(name: str, mesh: Mesh) -> Non
         assert point.time <= cost.time_s * (1 + SLACK.get((name, mesh), 1e-9))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", ["gpt2_tiny", "vit_tiny"])
 def test_communication_is_that_of_the_reshards(name: str, seed: int) -> None:
     (point,) = _search(name, name="random", seed=seed).points

@@ -47,6 +47,8 @@ def _split_rows(plan: Path, axes: int) -> Path:
             whole = [["R"] * axes for _ in row["operands"][1:]]
             row["operands"] = [["S(2)"] * axes, *whole]
             row["results"] = [["S(2)"] * axes]
+    for tensor in document["parameters"]:  # all of them weights of what is split
+        tensor["layout"] = ["R"] * axes
     edited = plan.parent / "edited.json"
     edited.write_text(json.dumps(document), encoding="utf-8")
     return edited
