@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from tensoropt.runtime.plan.dims import bound
-from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line, printable
+from tensoropt.runtime.support.errors import RankFailedError, one_line
 from tensoropt.serving.batching.batcher import Batcher
 from tensoropt.serving.batching.merging import Empty, Tensors
 from tensoropt.serving.batching.sizes import Batching, batching_of
@@ -20,14 +20,12 @@ from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Answer, Infer
 from tensoropt.serving.protocol.tensors import TensorSpec
+from tensoropt.serving.ranks import LOOK_S, Restarts
 
 __all__ = ["VERSION", "Model", "RanksSession", "ServingOptions", "specs_of"]
 
 VERSION = "1"
 """The only version of a model: its plan."""
-
-_LOOK_S = 1.0  # how often ranks that do nothing are looked at
-_LONGEST_PAUSE_S = 30.0
 
 
 class RanksSession(Protocol):
@@ -105,7 +103,8 @@ class Model:
         self._threads = ThreadPoolExecutor(3, f"ranks-{name}")
         self._up, self._failed = asyncio.Event(), asyncio.Event()
         self._up.set()
-        self._failures = 0
+        restart = partial(self._in_thread, session.restart)
+        self._restarts = Restarts(name, restart, metrics)
         metrics.watch(name, lambda: len(self._batcher), lambda: float(self.is_ready))
 
     @property
@@ -153,7 +152,7 @@ class Model:
             self._up.clear()
             self._failed.set()
             raise RefusedError(Reason.UNAVAILABLE, one_line(error)) from None
-        self._failures = 0
+        self._restarts.forget()
         return outputs
 
     def _step(self, make: Callable[[Empty], Tensors], samples: int) -> Tensors:
@@ -164,30 +163,13 @@ class Model:
         """Start ranks again whenever they are not all there."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(LOOK_S):
                     await self._failed.wait()
             self._failed.clear()
             while not self._session.is_alive:
                 self._up.clear()
-                await self._restart()
+                await self._restarts.start()
             self._up.set()
-
-    async def _restart(self) -> None:
-        """Start ranks once, after a pause that grows while they keep failing."""
-        pause = min(2.0 ** (self._failures - 1), _LONGEST_PAUSE_S) if self._failures else 0.0
-        self._failures += 1
-        self._tell(f"ranks have ended and are started again in {pause:g} s")
-        await asyncio.sleep(pause)
-        try:
-            await self._in_thread(self._session.restart)
-        except UserError as error:
-            self._tell(one_line(error))
-            return
-        self._metrics.restarts.labels(self.name).inc()
-        self._tell("ranks are there again")
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-    def _tell(self, text: str) -> None:
-        print(f"model '{self.name}': {printable(text)}", file=sys.stderr, flush=True)

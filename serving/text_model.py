@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any
 
-from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line, printable
+from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line
 from tensoropt.runtime.text.session import Piece, TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.ranks import LOOK_S, Restarts
 
 __all__ = ["TextModel"]
-
-_LOOK_S = 1.0  # how often ranks are looked at
-_LONGEST_PAUSE_S = 30.0
 
 
 class TextModel:
@@ -26,10 +24,12 @@ class TextModel:
 
     def __init__(self, name: str, session: TextSession, queue: int, metrics: Metrics) -> None:
         self.name = name
-        self._session, self._metrics = session, metrics
+        self._session = session
         self._most, self._asked = queue, 0
         # One thread: what is asked of ranks comes one after another, their restart too.
         self._thread = ThreadPoolExecutor(1, f"ranks-{name}")
+        restart = partial(self._in_thread, session.restart)
+        self._restarts = Restarts(name, restart, metrics)
         metrics.watch(name, lambda: max(0, self._asked - 1), lambda: float(self.is_ready))
 
     @property
@@ -91,26 +91,12 @@ class TextModel:
 
     async def work(self) -> None:
         """Keep ranks alive until cancelled; pauses grow while they keep failing."""
-        failures = 0
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)
             if self._session.is_alive:
-                failures = 0
-                continue
-            pause = min(2.0 ** (failures - 1), _LONGEST_PAUSE_S) if failures else 0.0
-            failures += 1
-            self._tell(f"ranks have ended and are started again in {pause:g} s")
-            await asyncio.sleep(pause)
-            await self._restart()
-
-    async def _restart(self) -> None:
-        try:
-            await self._in_thread(self._session.restart)
-        except UserError as error:
-            self._tell(one_line(error))
-            return
-        self._metrics.restarts.labels(self.name).inc()
-        self._tell("ranks are there again")
+                self._restarts.forget()
+            else:
+                await self._restarts.start()
 
     async def close(self) -> None:
         """End the ranks; `work` has been cancelled."""
@@ -119,9 +105,6 @@ class TextModel:
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    def _tell(self, text: str) -> None:
-        print(f"model '{self.name}': {printable(text)}", file=sys.stderr, flush=True)
 
 
 class _Handed:

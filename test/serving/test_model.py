@@ -115,7 +115,7 @@ def test_a_full_run_is_handed_on_ahead_and_may_fall_with_the_one_before():
 
 
 def test_ranks_that_end_while_idle_come_back(monkeypatch):
-    monkeypatch.setattr("tensoropt.serving.model._LOOK_S", 0.01)
+    monkeypatch.setattr("tensoropt.serving.model.LOOK_S", 0.01)
 
     async def check():
         session = FakeSession()

@@ -1,0 +1,48 @@
+"""Ranks of a served model that have ended: they are started again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+from tensoropt.runtime.support.errors import UserError, one_line, printable
+from tensoropt.serving.metrics import Metrics
+
+__all__ = ["LOOK_S", "Restarts"]
+
+LOOK_S = 1.0
+"""How often ranks that do nothing are looked at."""
+
+_LONGEST_PAUSE_S = 30.0
+
+
+class Restarts:
+    """Starts a model's ranks by ``restart``, after pauses that grow from try to try."""
+
+    def __init__(
+        self, name: str, restart: Callable[[], Awaitable[object]], metrics: Metrics
+    ) -> None:
+        self._name, self._restart, self._metrics = name, restart, metrics
+        self._tries = 0
+
+    def forget(self) -> None:
+        """Make no pause before the next start: the ranks have worked."""
+        self._tries = 0
+
+    async def start(self) -> None:
+        """Try once; what fails is told on stderr."""
+        pause = min(2.0 ** (self._tries - 1), _LONGEST_PAUSE_S) if self._tries else 0.0
+        self._tries += 1
+        self._tell(f"ranks have ended and are started again in {pause:g} s")
+        await asyncio.sleep(pause)
+        try:
+            await self._restart()
+        except UserError as error:
+            self._tell(one_line(error))
+            return
+        self._metrics.restarts.labels(self._name).inc()
+        self._tell("ranks are there again")
+
+    def _tell(self, text: str) -> None:
+        print(f"model '{self._name}': {printable(text)}", file=sys.stderr, flush=True)
