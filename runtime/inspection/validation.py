@@ -14,9 +14,10 @@ from typing import Any
 from tensoropt.runtime.inspection.graphs import RankGraph, Shape, leads_out, read_graph
 from tensoropt.runtime.inspection.matching import mismatches
 from tensoropt.runtime.plan.costs import COSTS, read_costs
-from tensoropt.runtime.plan.document import document_sha256, read_json, schema_errors
-from tensoropt.runtime.plan.plan import SCHEMA, Plan, Tensor, tensor_of
-from tensoropt.runtime.support.errors import UserError, one_line, printable
+from tensoropt.runtime.plan.document import document_sha256, schema_errors
+from tensoropt.runtime.plan.entries import Entries
+from tensoropt.runtime.plan.plan import Plan, Tensor, read_document, tensor_of
+from tensoropt.runtime.support.errors import UserError, printable
 from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.training.plan import TrainingPlan
 
@@ -51,28 +52,12 @@ def validate(folder: Path) -> list[Problem]:
     return [problem for part in parts for problem in part(folder, document)]
 
 
-def _document(folder: Path) -> dict[str, Any]:
+def _document(folder: Path) -> Entries:
     """Return what plan.json holds, which must be a file of the folder itself."""
-    path = folder / "plan.json"
-    if not folder.is_dir():
-        what = "a file" if folder.exists() else "no such folder"
-        raise UserError(f"{folder}: expected a plan directory, got: {what}")
-    if leads_out(folder, "plan.json"):
+    if folder.is_dir() and leads_out(folder, "plan.json"):
+        path = folder / "plan.json"
         raise UserError(f"{path}: leads out of the folder, expected a file inside")
-    if not path.is_file():
-        raise UserError(f"{folder}: not a plan directory, it has no plan.json")
-    try:
-        document = read_json(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
-    if not isinstance(document, dict):
-        raise UserError(f"{path}: expected a JSON object")
-    if document.get("schema") != SCHEMA:
-        raise UserError(
-            f"{path}: schema version is not known to this tensoropt, "
-            f"expected {SCHEMA}, got: {document.get('schema')}"
-        )
-    return document
+    return read_document(folder)
 
 
 def _entries(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:

@@ -21,7 +21,7 @@ from tensoropt.runtime.plan.layout import Layout, parse_layout
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["SCHEMA", "Plan", "Tensor", "tensor_of"]
+__all__ = ["SCHEMA", "Plan", "Tensor", "read_document", "tensor_of"]
 
 SCHEMA = 1
 
@@ -75,7 +75,7 @@ class Plan:
     def described(cls, folder: Path | str) -> Plan:
         """Return the plan in ``folder`` after checking plan.json alone; raises `UserError`."""
         folder = Path(folder)
-        document = _read_document(folder)
+        document = read_document(folder)
         _check_schema(folder, document)
         plan = cls.of(folder, document)
         _check_counts(plan)
@@ -94,7 +94,7 @@ class Plan:
     def read(cls, folder: Path | str) -> Plan:
         """Return a plan that `load` has accepted before, without checking it again."""
         folder = Path(folder)
-        return _build(folder, _read_document(folder))
+        return _build(folder, read_document(folder))
 
     def graph(self, rank: int) -> Path:
         """Return the path of the rank's ONNX graph."""
@@ -133,14 +133,15 @@ class Plan:
             )
 
 
-def _read_document(folder: Path) -> Entries:
+def read_document(folder: Path) -> Entries:
+    """Return what plan.json holds, of a version that is known here; raises `UserError`."""
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
     path = folder / "plan.json"
+    if not path.is_file():  # a pipe would be waited for
+        raise UserError(f"{folder}: not a plan directory, it has no plan.json")
     try:
         document: Entries = read_json(path)
-    except FileNotFoundError:
-        raise UserError(f"{folder}: not a plan directory, it has no plan.json") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as JSON: {one_line(error)}") from None
     if not isinstance(document, dict):
