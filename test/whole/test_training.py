@@ -10,10 +10,10 @@ from sweep_train import TOLERANCE, Case, sweep_case
 from train_plans import plans, write_plan
 from train_runs import difference, run_plan
 
-STEPS = 20
+STEPS = 8
 # Each kind of plan at least once: `make sweep-train` has all of all.
 SAMPLE = {
-    "cnn": (4, ["random 0"]),
+    "cnn": (2, ["random 0"]),
     "gpt2": (2, ["leanest", "zero 3"]),
     "llama": (2, ["fastest"]),
     "vit": (2, ["zero 3"]),
