@@ -40,11 +40,17 @@ class RequestLimit:
         if self._seconds is None:
             yield
             return
-        self._set(time.monotonic() + self._seconds + (PATIENCE_S if self._comm.rank else 0.0))
+        self.count_anew()
         try:
             yield
         finally:
             self._set(None)
+
+    def count_anew(self) -> None:
+        """Let a request whose time is counted have the whole of it once more."""
+        if self._seconds is not None:
+            patience_s = PATIENCE_S if self._comm.rank else 0.0
+            self._set(time.monotonic() + self._seconds + patience_s)
 
     def _set(self, ends_at: float | None) -> None:
         with self._changed:

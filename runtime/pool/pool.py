@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -17,7 +17,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.blocks import Blocks, Wanted
 from tensoropt.runtime.pool.job import PoolJob
 from tensoropt.runtime.pool.places import packed_texts, unpacked_texts
-from tensoropt.runtime.pool.ranks import Ranks
+from tensoropt.runtime.pool.ranks import Ranks, last
 from tensoropt.runtime.session.session import check_custom_ops
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
@@ -110,6 +110,18 @@ class Pool:
         those that are known. Raises `UserError` where the program refuses, `RankFailedError`
         where ranks ended.
         """
+        return last(self.heard(message, arrays, room))
+
+    def heard(
+        self,
+        message: Message,
+        arrays: Mapping[str, Array] | None = None,
+        room: Mapping[str, Wanted] | None = None,
+    ) -> Generator[Message, None, tuple[Message, dict[str, Array]]]:
+        """Return a generator of what rank 0 tells while the program answers, which `call` returns.
+
+        It is to be run to its end: others wait for that, and ranks are ended where it is closed.
+        """
         ranks, arrays = self._running(), arrays or {}
         texts = {name: packed_texts(a) for name, a in arrays.items() if a.dtype.hasobject}
         staged = self._blocks.staged({n: a for n, a in arrays.items() if n not in texts})
@@ -121,7 +133,7 @@ class Pool:
             "texts": texts,
         }
         with ranks.slot():
-            answers = ranks.ask(asked, partial(self._blocks.news, (staged, answer)))
+            answers = yield from ranks.ask(asked, partial(self._blocks.news, (staged, answer)))
             parts = self._parts(ranks, answers)
         found: Message = answers[0]["message"]
         return found, {**self._blocks.given(answer), **parts}
@@ -150,7 +162,7 @@ class Pool:
         room = self._blocks.room(wanted)
         places = {name: place.facts() for name, place in room.places.items()}
         asked = {"put": places, "of": answers[0]["number"]}
-        ranks.ask(asked, partial(self._blocks.news, (room,)))
+        last(ranks.ask(asked, partial(self._blocks.news, (room,))))
         return {**texts, **self._blocks.given(room)}
 
 

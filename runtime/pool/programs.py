@@ -48,11 +48,15 @@ class Request:
     ``arrays`` are whole, the same on all ranks, in memory that all share: to be read, and only
     until the request is answered. ``room`` has the whole arrays that the caller wants, of all whose
     shape it knows, in such memory too: each rank writes its part.
+
+    ``tell`` tells the caller something ahead of the answer, as often as there is something: rank
+    0's message goes there, and all ranks call it alike, as the time limit counts from there anew.
     """
 
     message: Message
     arrays: Mapping[str, Array]
     room: Mapping[str, Array]
+    tell: Callable[[Message], None]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.connection import Connection
+from typing import TypeVar
 
 from tensoropt.runtime.launch.launcher import handed_over
 from tensoropt.runtime.launch.processes import Processes
@@ -23,7 +24,12 @@ from tensoropt.runtime.pool.limit import RANKS_END_S
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message, receive
 
-__all__ = ["Ranks"]
+__all__ = ["Answers", "Ranks", "last"]
+
+T = TypeVar("T")
+
+Answers = Generator[Message, None, list[Message]]
+"""What rank 0 tells while ranks are at work, and at last the answer of each."""
 
 _ALIKE_S = 1.0  # beyond the time that it took one rank to fail, for the others to do alike
 _LEAVE_S = 2.0  # for ranks to end in order
@@ -49,7 +55,7 @@ class Ranks:
         try:
             handed_over(job, self._processes.folder)
             _start(self._processes, count, over)
-            self._answers()
+            last(self._answers())
         except BaseException:
             self.kill("they did not get ready")
             raise
@@ -68,8 +74,8 @@ class Ranks:
         """Return a context for what belongs to one request: there are few at a time."""
         return self._slots
 
-    def ask(self, message: Message, news: Callable[[set[int]], Message]) -> list[Message]:
-        """Send a message to all ranks and return their answers.
+    def ask(self, message: Message, news: Callable[[set[int]], Message]) -> Answers:
+        """Send a message to all ranks and return their answers, as a generator to be run to its end.
 
         ``news`` gives more of the message, when its turn has come, and takes the numbers of all
         blocks that ranks were told of. Raises `UserError` where all ranks failed alike, and may be
@@ -77,7 +83,7 @@ class Ranks:
         """
         try:
             with self._turn(self._send(message, news)):
-                return self._answers()
+                return (yield from self._answers())
         except UserError:
             raise
         except BaseException:  # an interrupt: nobody will be there for the answers
@@ -128,22 +134,35 @@ class Ranks:
                 self._answered += 1
                 self._turns.notify_all()
 
-    def _answers(self) -> list[Message]:
+    def _answers(self) -> Answers:
         """Return the next answer of each rank. Raises `RankFailedError`, or as `_refuse` does."""
-        waiting = {c.fileno(): rank for rank, c in enumerate(self._processes.channels)}
+        channels = self._processes.channels
+        waiting = {channel.fileno(): rank for rank, channel in enumerate(channels)}
         answers: dict[int, Message] = {}
         begin = time.monotonic()
-        # The ranks themselves know where they are; what they are late with, they never began.
-        end = math.inf if self._answer_s is None else begin + self._answer_s + RANKS_END_S
+        end = self._end_of(begin)
         while waiting:
             ready = _readable(waiting, end)
             if not ready:
                 raise self._failed(self._why_late(answers))
-            for rank in map(waiting.pop, ready):
-                answers[rank] = self._received(self._processes.channels[rank])
-                if "error" in answers[rank]:
+            for descriptor in ready:
+                message = self._received(channels[waiting[descriptor]])
+                if "told" in message:
+                    yield message["told"]
+                    begin = begin if answers else time.monotonic()
+                    end = end if answers else self._end_of(begin)
+                    continue
+                answers[waiting.pop(descriptor)] = message
+                if "error" in message:
                     end = min(end, 2 * time.monotonic() - begin + _ALIKE_S)
         return self._refuse([answers[rank] for rank in range(len(answers))])
+
+    def _end_of(self, begin: float) -> float:
+        """Return when an answer is late that ranks have been at since ``begin``.
+
+        The ranks themselves know where they are; what they are late with, they never began.
+        """
+        return math.inf if self._answer_s is None else begin + self._answer_s + RANKS_END_S
 
     def _received(self, channel: Connection) -> Message:
         try:
@@ -177,6 +196,16 @@ class Ranks:
                 log = self._processes.folder / "log"
                 self._kill(why or reason(self._processes, log))
             return RankFailedError(self._why)
+
+
+def last(generator: Generator[object, None, T]) -> T:
+    """Run a generator to its end; returns what it returns."""
+    while True:
+        try:
+            next(generator)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 def _readable(descriptors: Iterable[int], end: float) -> list[int]:

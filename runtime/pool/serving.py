@@ -102,7 +102,12 @@ class _Server:
         arrays = self._blocks.arrays(asked["arrays"], writable=False)
         texts = {name: unpacked_texts(packed) for name, packed in asked["texts"].items()}
         room = self._blocks.arrays(asked["room"], writable=True)
-        return Request(asked["message"], {**arrays, **texts}, room)
+        return Request(asked["message"], {**arrays, **texts}, room, self._tell)
+
+    def _tell(self, message: Message) -> None:
+        self._limit.count_anew()
+        if self._rank == 0:
+            send(self._channel, {"told": message})
 
     def _put(self, asked: Message) -> Message:
         """Write this rank's parts of an answer where the whole arrays are to be."""

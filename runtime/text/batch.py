@@ -1,66 +1,58 @@
-"""Sequences that go through a decoder together, one step after the other."""
+"""What sequences that go through a decoder together give its inputs, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from tensoropt.runtime.pool.pool import Pool
-from tensoropt.runtime.support.dtypes import dtype_of
-from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.text.decoder import IDS, MASK, POSITIONS, Decoder
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "Fed"]
 
-Array = npt.NDArray[Any]
+Fed = Mapping[str, Array]
+"""Whole inputs of a step, beside caches, by name."""
 
 
 class Batch:
-    """Prompts of a decoder on the ranks of a pool; shorter ones are padded on their left.
+    """Prompts of a decoder, ``limit`` tokens to follow; shorter ones are padded on their left.
 
     Where the plan has a fixed number of sequences, the last prompt stands in for those that lack:
     scores come with a row for each of these too, at the end.
     """
 
-    def __init__(self, pool: Pool, decoder: Decoder, prompts: Sequence[Sequence[int]]) -> None:
-        self._pool, self._decoder = pool, decoder
+    def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], limit: int) -> None:
+        self._decoder = decoder
         filled = [*prompts, *[prompts[-1]] * ((decoder.batch or 0) - len(prompts))]
-        self._count, self.length = len(filled), max(map(len, filled))
-        shape = self._count, self.length
-        self._ids, self._mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self.count, self._length = len(filled), max(map(len, filled))
+        self.room = self._length + limit  # tokens of a sequence at its end
+        self._ids = np.zeros((self.count, self._length), np.int64)
+        self._mask = np.ones((self.count, self.room), np.int64)
         for row, prompt in enumerate(filled):
-            self._ids[row, self.length - len(prompt) :] = prompt
-            self._mask[row, self.length - len(prompt) :] = 1
+            start = self._length - len(prompt)
+            self._ids[row, start:] = prompt
+            self._mask[row, :start] = 0
 
-    def begin(self, count: int) -> Array:
-        """Read the prompts, for ``count`` tokens to follow; returns scores of what comes next."""
-        message: Message = {"tokens": self.length + count}
-        if not self._decoder.one_by_one:
-            return self._run(self._ids, self._mask, message)
-        for at in range(self.length):
-            mask = self._mask[:, : at + 1]
-            scores = self._run(self._ids[:, at : at + 1], mask, message if at == 0 else {})
-        return scores
+    def prompts(self) -> Iterator[Fed]:
+        """Yield what each step is given that reads the prompts."""
+        positions = np.maximum(self._mask[:, : self._length].cumsum(axis=1) - 1, 0)
+        self._read, self._last = 0, positions[:, -1:]
+        size = 1 if self._decoder.one_by_one else self._length
+        for start in range(0, self._length, size):
+            end = start + size
+            self._read = end
+            yield self._fed(self._ids[:, start:end], positions[:, start:end])
 
-    def step(self, tokens: Sequence[int]) -> Array:
-        """Read one more token of each sequence; returns scores `[sequence, vocabulary]`."""
-        filled = [*tokens, *[tokens[-1]] * (self._count - len(tokens))]
-        self._mask = np.pad(self._mask, ((0, 0), (0, 1)), constant_values=1)
-        return self._run(np.array(filled, np.int64)[:, None], self._mask, {})
+    def step(self, tokens: Sequence[int]) -> Fed:
+        """Return what the next step is given, that reads one more token of each sequence."""
+        filled = [*tokens, *[tokens[-1]] * (self.count - len(tokens))]
+        self._read, self._last = self._read + 1, self._last + 1
+        return self._fed(np.array(filled, np.int64)[:, None], self._last)
 
-    def _run(self, ids: Array, mask: Array, message: Message) -> Array:
-        scores = self._decoder.scores
-        vocabulary = scores.shape[2]
-        positions = np.maximum(mask.cumsum(axis=1) - 1, 0)[:, -ids.shape[1] :]
-        known = {IDS: ids, MASK: mask, POSITIONS: positions}
-        arrays = {
-            name: known[name].astype(dtype_of(tensor.dtype))
+    def _fed(self, ids: Array, positions: Array) -> Fed:
+        known = {IDS: ids, MASK: self._mask[:, : self._read], POSITIONS: positions}
+        return {
+            name: known[name].astype(dtype_of(tensor.dtype), copy=False)
             for name, tensor in self._decoder.inputs.items()
         }
-        room = {scores.name: (dtype_of(scores.dtype), (self._count, 1, int(vocabulary)))}
-        _, found = self._pool.call(message, arrays, room)
-        made: Array = found[scores.name][:, 0]
-        return made

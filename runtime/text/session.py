@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
@@ -13,17 +14,21 @@ import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.pool import Pool, start
+from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.text.batch import Batch
+from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.decoder import decoder_of
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
 from tensoropt.runtime.text.tokens import TextOf, Vocabulary, find_tokenizer
 
-__all__ = ["Continuation", "Piece", "Prompt", "TextSession"]
+__all__ = ["AHEAD", "Continuation", "Piece", "Prompt", "TextSession"]
 
 Prompt = str | Sequence[int]
 """Text, or tokens."""
+
+AHEAD = 32
+"""Steps that ranks take for one request: so far they may be ahead of who reads."""
 
 
 @dataclass(frozen=True)
@@ -212,9 +217,8 @@ class TextSession:
             self._holder = threading.get_ident()
             try:
                 for numbers in self._batches(prompts):
-                    batch = Batch(self._pool, self._decoder, [prompts[n] for n in numbers])
-                    writers = [self._writer(number, stop) for number in numbers]
-                    yield from self._continued(batch, writers, max_tokens, sampling)
+                    batch = {number: prompts[number] for number in numbers}
+                    yield from self._continued(batch, max_tokens, stop, sampling)
             finally:
                 self._holder = None
 
@@ -237,22 +241,51 @@ class TextSession:
         return _Writer(number, stream, StopTexts(stop), self._decoder.entry["end"])
 
     def _continued(
-        self, batch: Batch, writers: list[_Writer], max_tokens: int, sampling: Sampling
+        self,
+        prompts: Mapping[int, list[int]],
+        max_tokens: int,
+        stop: Sequence[str],
+        sampling: Sampling,
     ) -> Generator[Piece, None, None]:
-        """Yield the tokens of one batch until each sequence is at its end."""
-        sampler = Sampler(sampling, [writer.number for writer in writers])
-        limit = max_tokens
-        if self._decoder.entry["context"] is not None:
-            limit = min(limit, self._decoder.entry["context"] - batch.length)
-        scores = batch.begin(limit)
-        for count in range(1, limit + 1):
-            tokens = sampler.pick(scores[: len(writers)])
-            for writer, token in zip(writers, tokens, strict=True):
-                if not writer.is_done:
-                    yield writer.add(token, is_last=count == limit)
-            if all(writer.is_done for writer in writers):
-                return
-            scores = batch.step(tokens)
+        """Yield the tokens of prompts that go together until each sequence is at its end."""
+        writers = [self._writer(number, stop) for number in prompts]
+        limit, context = max_tokens, self._decoder.entry["context"]
+        if context is not None:
+            limit = min(limit, context - max(map(len, prompts.values())))
+        asked = {
+            "prompts": list(prompts.values()),
+            "tokens": limit,
+            "end": self._decoder.entry["end"],
+            "numbers": list(prompts),
+            "sampling": asdict(sampling),
+        }
+        with closing(self._steps(asked)) as steps:
+            for count, tokens in enumerate(steps, 1):
+                for writer, token in zip(writers, tokens, strict=True):
+                    if not writer.is_done:
+                        yield writer.add(token, is_last=count == limit)
+                if all(writer.is_done for writer in writers):
+                    return
+
+    def _steps(self, asked: Message) -> Generator[list[int], None, None]:
+        """Yield the tokens of each step as ranks choose them; they are no further than a request.
+
+        So they sleep while nobody takes what they made, and one message does for many tokens.
+        """
+        shared = self._pool.empty({"stop": (np.dtype(np.int64), (1,))})
+        left = asked["tokens"]
+        while left:
+            shared["stop"][0] = 0
+            told = self._pool.heard({**asked, "steps": AHEAD}, shared)
+            try:
+                for tokens in (message["tokens"] for message in told):
+                    if tokens:
+                        left -= 1
+                        yield tokens
+            finally:  # also when nobody wants more
+                shared["stop"][0] = 1
+                last(told)
+            asked = {}
 
 
 @dataclass
