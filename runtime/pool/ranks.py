@@ -75,7 +75,7 @@ class Ranks:
         return self._slots
 
     def ask(self, message: Message, news: Callable[[set[int]], Message]) -> Answers:
-        """Send a message to all ranks and return their answers, as a generator to be run to its end.
+        """Send a message to all ranks; returns their answers, of a generator to be run to its end.
 
         ``news`` gives more of the message, when its turn has come, and takes the numbers of all
         blocks that ranks were told of. Raises `UserError` where all ranks failed alike, and may be

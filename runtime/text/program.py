@@ -1,4 +1,4 @@
-"""The program "text": a decoder that goes on by itself, its caches on the ranks from step to step."""
+"""The program "text": a decoder that goes on by itself, its caches on the ranks between steps."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Text:
             scores = self._step(batch.step(tokens))
 
     def _step(self, fed: Fed) -> Array | None:
-        """Run once; returns the scores of the last token, or None where the caller wants no more."""
+        """Run once; returns scores of the last token, or None where the caller wants no more."""
         for name, array in fed.items():
             self._feed(name, self._decoder.inputs[name].layout.part_of(array, self._comm.rank))
         self._bind_scores(fed[IDS].shape)

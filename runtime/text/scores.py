@@ -22,8 +22,8 @@ _HEAD = 64  # bytes before the scores of a turn: whether to stop
 class SharedScores:
     """Memory of all ranks for ``shape`` scores, `[batch, 1, vocabulary]`; made by all together.
 
-    ``has_part``: this rank's part counts, and is not another one's, too. There are two turns of it: while some ranks read one, others may be at the next already, but
-    not beyond, as each waits for all.
+    ``has_part``: this rank's part counts, and is not another one's, too. There are two turns: while
+    some ranks read one, others may be at the next, but not beyond, as each waits for all.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.decoder import decoder_of
-from tensoropt.runtime.text.sampling import Sampler, Sampling
+from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
 from tensoropt.runtime.text.tokens import TextOf, Vocabulary, find_tokenizer
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +18,11 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.cli.run import main as run_plan
-from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import RankFailedError, UserError
+from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.sampling import Sampler, Sampling
-from tensoropt.runtime.text.session import TextSession
+from tensoropt.runtime.text.session import AHEAD, TextSession
 from tensoropt.runtime.text.stopping import StopTexts
 
 PROMPTS = ([3, 7, 1], [5, 6, 7, 8, 9], [1])
@@ -105,6 +111,51 @@ def test_streams_come_one_after_the_other(started: tuple[Path, TextSession]) -> 
         session.generate([1], max_tokens=1)
     stream.close()
     assert len(session.generate([1], max_tokens=1)[0].tokens) == 1
+
+
+def test_one_message_does_for_many_tokens(started: tuple[Path, TextSession]) -> None:
+    session = started[1]
+    ranks = session._pool._ranks
+    assert ranks is not None
+    before = ranks._sent
+    (found,) = session.generate([3], max_tokens=AHEAD - 1)  # and the step that reads the prompt
+    assert (len(found.tokens), ranks._sent - before) == (AHEAD - 1, 1)
+    session.generate([3], max_tokens=AHEAD + 5)
+    assert ranks._sent - before == 3
+
+
+def test_who_wants_no_more_ends_the_steps(
+    started: tuple[Path, TextSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = started[1]
+    pool, flags = session._pool, []
+    heard, asked = pool.heard, []
+
+    def listening(message: Message, shared: dict[str, Array]) -> Any:
+        asked.append(message), flags.append(shared["stop"])
+        return heard(message, shared)
+
+    monkeypatch.setattr(pool, "heard", listening)
+    with closing(session.stream([1, 2], max_tokens=20)) as stream:
+        next(stream)
+        assert flags[0][0] == 0
+    assert flags[0][0] == 1
+    # As it is set before the first step, that one is the last.
+    told = heard({**asked[0], "steps": AHEAD}, {"stop": np.ones(1, np.int64)})
+    assert list(told) == [{"tokens": []}]
+
+
+def test_a_rank_is_killed_at_a_text(started: tuple[Path, TextSession]) -> None:
+    model, session = started
+    with closing(session.stream([1], max_tokens=AHEAD + 4)) as stream:
+        next(stream)
+        os.kill(session._pool.pids[1], signal.SIGKILL)
+        with pytest.raises(RankFailedError, match=r"^rank 1 of 2 was killed by signal 9"):
+            list(stream)
+    assert not session.is_alive
+    session.restart()
+    (found,) = session.generate(PROMPTS[0], max_tokens=3)
+    assert list(found.tokens) == greedy(model, PROMPTS[0], 3)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,40 @@
+"""The time limit of a request, as a rank watches it."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tensoropt.runtime.ops import library
+from tensoropt.runtime.pool.limit import RequestLimit
+
+SECONDS = 2.0
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> tuple[RequestLimit, list[str]]:
+    monkeypatch.setattr(library, "watch", lambda: None)
+    monkeypatch.setattr(library, "ask", lambda seconds: {})
+    found: list[str] = []
+    comm = SimpleNamespace(rank=0, size=1)
+    return RequestLimit(SECONDS, comm, found.append), found  # type: ignore[arg-type]
+
+
+def test_it_counts_anew(ended: tuple[RequestLimit, list[str]]) -> None:
+    limit, found = ended
+    with limit.counting():
+        for _ in range(5):
+            time.sleep(SECONDS / 4)
+            limit.count_anew()
+    assert found == []
+    time.sleep(1.2 * SECONDS)  # nothing counts any more
+    assert found == []
+
+
+def test_it_passes(ended: tuple[RequestLimit, list[str]]) -> None:
+    limit, found = ended
+    with limit.counting():
+        time.sleep(2 * SECONDS)
+    assert found == ["no answer within 2 s: rank 0 of 1 does not answer"]
