@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.points import pick_point, recompute_of
 from tensoropt.compiler.search.frontier.request import Request, fitting
 from tensoropt.compiler.search.problem.graph import Graph, Node
@@ -20,11 +21,12 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys, set_mesh
 from tensoropt.dialects.topt.keys import Setting
 from tensoropt.passes.base import Pass
+from tensoropt.passes.pins import pins_entry, write_pins
 from tensoropt.passes.points import fingerprint, write_points
+from tensoropt.runtime.plan.entries import PinsEntry
 
 if TYPE_CHECKING:
     from tensoropt.compiler.layout.rule import Strategy
-    from tensoropt.compiler.search.frontier.pinned_search import PinsCost
     from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
     from tensoropt.compiler.search.frontier.steps import Graphs
     from tensoropt.compiler.search.problem.tables import MeshTables
@@ -104,7 +106,7 @@ class SearchStrategiesPass(Request, Pass):
             told.point = self._search(module)
         assert told.request is not None
         assert told.result is not None
-        settle(module, told.point, told.request, told.result)
+        settle(module, told.point, told.request, told.result, told.pins_cost)
 
     def _search(self, module: ir.Module) -> FrontierPoint:
         from tensoropt.compiler.search.frontier.objectives import search
@@ -121,16 +123,20 @@ class SearchStrategiesPass(Request, Pass):
 
 
 def settle(
-    module: ir.Module, point: FrontierPoint, request: Request, result: FrontierResult
+    module: ir.Module,
+    point: FrontierPoint,
+    request: Request,
+    result: FrontierResult,
+    pins_cost: PinsCost | None = None,
 ) -> None:
     """Write ``point``, one of ``result``, into the ``module`` that was searched as ``request``.
 
-    The module has then passed the search.
+    ``pins_cost`` is what its pins cost, where that is known. The module has then passed the search.
     """
     keep_alternative(module, recompute_of(point) or "")
     annotate(module, point, request.device)
     said = {"name": request.found_by, "seed": request.used_seed, "epsilon": result.epsilon}
-    record(module, said, result.points, point.index)
+    record(module, said, result.points, point.index, pins_entry(request, pins_cost))
     with module.context:
         keys.PASSED.set(module.operation.attributes, "search")
 
@@ -140,12 +146,17 @@ def record(
     said: Mapping[str, Setting | None],
     points: Sequence[FrontierPoint],
     chosen: int,
+    pins: PinsEntry | None = None,
 ) -> None:
-    """Write what found the strategies of ``module``, and the frontier that they are a point of."""
+    """Write what found the strategies of ``module``, and the frontier that they are a point of.
+
+    ``pins`` is what the search had to heed.
+    """
     with module.context, ir.Location.unknown():
         settings = {name: value for name, value in said.items() if value is not None}
         settings["strategies"] = fingerprint(module)
         keys.SEARCH.set(module.operation.attributes, settings)
+        write_pins(module, pins)
         write_points(module, points, chosen)
 
 

@@ -24,8 +24,10 @@ from tensoropt.compiler.search.frontier.request import Request, nothing_fits
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
 from tensoropt.dialects.topt.keys import ANNOTATED
+from tensoropt.passes.pins import pins_entry
 from tensoropt.runtime.api.plan import Plan
 from tensoropt.runtime.api.shown import Shown
+from tensoropt.runtime.plan.entries import PinsEntry
 
 if TYPE_CHECKING:
     import pandas
@@ -57,12 +59,17 @@ class _Whole:
         assert self.report.result is not None
         return self.report.result
 
+    @property
+    def pins(self) -> PinsEntry | None:
+        """The pins of the search and what they cost."""
+        return pins_entry(self.request, self.report.pins_cost)
+
     def take(self, point: FrontierPoint) -> Found:
         """Return what was found with ``point`` settled in a module of its own."""
         held, self.settled = self.settled, None
         if held is not None and held.point.index == point.index:
             return held
-        found = Found(self.request, self.result, point, self.program.module)
+        found = Found(self.request, self.result, point, self.program.module, self.report.pins_cost)
         return self.program.take(found, point)
 
 
@@ -126,7 +133,9 @@ class Point:
         from tensoropt.compiler.report.explain.text import explanation_text
 
         device = self._whole.request.description.name
-        explanation = explain(self.found, self._whole.result.points, self.model, device)
+        explanation = explain(
+            self.found, self._whole.result.points, self.model, device, self._whole.pins
+        )
         return Shown(explanation, explanation_text(explanation))
 
     def netron(self, path: str | Path) -> tuple[int, int]:
@@ -309,8 +318,9 @@ class Frontier(Sequence[Point]):
         """Write a page about the whole frontier and ``point`` (the fastest) into a .html file."""
         from tensoropt.compiler.report.html.report import write_report
 
-        picked, every = point or self.fastest, self._whole.result.points
-        write_report(self.whole.facts(), every, picked.found, Path(path), picked.notes)
+        picked, whole = point or self.fastest, self._whole
+        facts = self.whole.facts()
+        write_report(facts, whole.result.points, picked.found, Path(path), picked.notes, whole.pins)
 
     @property
     def request(self) -> Request:

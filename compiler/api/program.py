@@ -23,6 +23,7 @@ from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPas
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier.compare import Compared
     from tensoropt.compiler.search.frontier.objectives import Row
+    from tensoropt.compiler.search.frontier.pinned_search import PinsCost
     from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 
 __all__ = ["Found", "Program", "Say", "Source", "silent"]
@@ -62,12 +63,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found for ``request``, and the ``module`` in which ``point`` is settled."""
+    """What a search found for ``request``, and the ``module`` in which ``point`` is settled.
+
+    ``pins_cost`` is what the pins cost, where that is known.
+    """
 
     request: Request
     result: FrontierResult
     point: FrontierPoint
     module: ir.Module
+    pins_cost: PinsCost | None = None
 
 
 class Program:
@@ -97,11 +102,13 @@ class Program:
         assert report.request is not None
         assert report.result is not None
         assert report.point is not None
-        return Found(report.request, report.result, report.point, module)
+        return Found(report.request, report.result, report.point, module, report.pins_cost)
 
     def take(self, found: Found, point: FrontierPoint) -> Found:
         """Return what was found with another of its points settled."""
-        answered = SearchReport(request=found.request, result=found.result, point=point)
+        answered = SearchReport(
+            request=found.request, result=found.result, point=point, pins_cost=found.pins_cost
+        )
         return replace(found, point=point, module=self._settled(found.request, answered))
 
     def compile(self, found: Found, directory: Path, say: Say = silent) -> None:

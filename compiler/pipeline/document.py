@@ -14,6 +14,7 @@ from tensoropt.compiler.training.memory import StaticParts
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 from tensoropt.dialects.topt.keys import DEVICE, SEARCH
+from tensoropt.passes.pins import read_pins
 from tensoropt.passes.points import WrittenPoint, read_points
 from tensoropt.runtime.support.files import sha256_of
 
@@ -31,6 +32,7 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
     mesh, found = mesh_of(module.operation), SEARCH.get(attributes)
     if found is None:
         raise UserError("the module has no topt.search, expected check-strategies to be run")
+    pins = read_pins(module)
     return {
         "schema": SCHEMA,
         "tool": TOOL,
@@ -41,6 +43,7 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
         "search": {name: found.get(name) for name in ("name", "seed", "epsilon")},
         "frontier": listed(read_points(module)),
         "chosen": _chosen(module).index,
+        **({} if pins is None else {"pins": pins}),
     }
 
 

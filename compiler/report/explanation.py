@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from tensoropt.runtime.plan.entries import PinsEntry
+
 __all__ = [
     "SCHEMA",
     "Change",
@@ -265,7 +267,8 @@ class Explanation:
     """What a plan does. ``axes`` names the mesh axes; ``marks`` are those of the point.
 
     ``faster`` and ``leaner`` are the neighbours on the frontier; ``update_s`` is the part of a
-    training step that is spent once per step, however many micro-batches there are.
+    training step that is spent once per step, however many micro-batches there are. ``pins`` are
+    those that it was searched with, and what they cost.
     """
 
     model: str
@@ -286,6 +289,7 @@ class Explanation:
     memory: Memory
     faster: Neighbour | None
     leaner: Neighbour | None
+    pins: PinsEntry | None = None
 
     @property
     def devices(self) -> int:

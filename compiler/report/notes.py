@@ -9,6 +9,7 @@ from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.search.frontier.pinned_search import PinsCost
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
 from tensoropt.runtime.plan.dims import dim_flags
+from tensoropt.runtime.plan.pins import pins_cost_text
 
 __all__ = [
     "endings",
@@ -23,8 +24,6 @@ __all__ = [
 ]
 
 _SHOWN = 8
-_NOTHING = 5e-4
-"""What is written as 0.0%."""
 
 
 def omissions(frontier: FrontierReport) -> Iterator[str]:
@@ -48,15 +47,7 @@ def pins_line(cost: PinsCost | None) -> str:
     """Return what the pins cost against the points without them."""
     if cost is None:
         return "pins cost: not known, the search without them ran out of time"
-    parts = [
-        f"{more:.1%} {what}"
-        for more, what in (
-            (cost.time, "time at the fastest point"),
-            (cost.memory, "memory at the leanest"),
-        )
-        if more >= _NOTHING
-    ]
-    return f"pins cost: {', '.join(parts) or 'nothing, the ends of the frontier are as without'}"
+    return f"pins cost: {pins_cost_text({'time': cost.time, 'memory': cost.memory})}"
 
 
 def interruption(epsilon: float | None, *, left_out: bool = False) -> str:

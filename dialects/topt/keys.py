@@ -51,6 +51,8 @@ __all__ = [
     "PASSED",
     "PHASE",
     "PHASES",
+    "PINS",
+    "PINS_COST",
     "PIPELINE",
     "PREFIX",
     "RECOMPUTE",
@@ -145,6 +147,10 @@ def _int(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
+def _values(attribute: ir.DictAttr) -> list[ir.Attribute]:
+    return [one.attr for one in attribute]
+
+
 def _are_versions(attribute: ir.Attribute) -> bool:
     return isinstance(attribute, ir.DictAttr) and all(_is_int(one.attr) for one in attribute)
 
@@ -176,6 +182,12 @@ _TEXTS: Kind[list[str]] = Kind(
     lambda held: _is_list_of(held, ir.StringAttr),
     lambda held: [str(one.value) for one in held],
     lambda texts: ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts]),
+)
+_TEXT_LISTS: Kind[Mapping[str, list[str]]] = Kind(
+    "a list of strings per name",
+    lambda held: isinstance(held, ir.DictAttr) and all(map(_TEXTS.matches, _values(held))),
+    lambda held: {one.name: _TEXTS.read(one.attr) for one in held},
+    lambda lists: ir.DictAttr.get({name: _TEXTS.write(own) for name, own in lists.items()}),
 )
 _INT: Kind[int] = Kind("an i64", _is_int, lambda held: int(held.value), _int)
 _INTS: Kind[list[int]] = Kind(
@@ -243,6 +255,10 @@ TRAINING = _key("training", _SETTINGS, MODULE)
 SEARCH = _key("search", _SETTINGS, MODULE)
 """What found the strategies: `name`, and where it has them `seed` and `epsilon`. `strategies` is
 the fingerprint of what it found: strategies of another one were edited."""
+PINS = _key("pins", _TEXT_LISTS, MODULE)
+"""What the search had to heed, as it was written: `pin`, `forbid`, `annotations` (a file)."""
+PINS_COST = _key("pins_cost", _SETTINGS, MODULE)
+"""What that cost, relatively: `time` at the fastest point, `memory` at the leanest."""
 
 NAME = _key("name", _TEXT, ARGUMENT, RESULT)
 """The name that the ONNX graph gives the tensor."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from tensoropt.runtime.inspection.graphs import Collective
 from tensoropt.runtime.inspection.summary import collectives_of, layout_text
+from tensoropt.runtime.plan.pins import pins_cost_text, pins_text
 from tensoropt.runtime.plan.plan import Plan
 
 __all__ = ["Changed", "Count", "Difference", "diff"]
@@ -41,8 +42,8 @@ class Difference:
     """All that differs between two plans; empty lists where they are the same.
 
     ``model`` is set where they are of different models, ``mesh`` where their meshes differ: layouts
-    then have placements for other axes. ``settings`` are the device, the search, the tool, and what
-    is asked of training. ``strategies`` are by node, with layouts as text.
+    then have placements for other axes. ``settings`` are the device, the search and its pins, the
+    tool, and what is asked of training. ``strategies`` are by node, with layouts as text.
     """
 
     before: str
@@ -114,6 +115,10 @@ def _settings(a: Any, b: Any) -> tuple[Changed, ...]:
     own = [(row.get("training") or {}) for row in (a, b)]
     asked = ("loss", "optimizer", "micro_batches", "clip_norm", "precision", "recompute", "start")
     found += [_changed(f"training.{n}", own[0].get(n), own[1].get(n)) for n in asked]
+    pins = [row.get("pins") for row in (a, b)]
+    found.append(_changed("pins", *(None if one is None else pins_text(one) for one in pins)))
+    costs = (None if one is None else pins_cost_text(one["cost"]) for one in pins)
+    found.append(_changed("pins cost", *costs))
     return tuple(one for one in found if one is not None)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensoropt.runtime.inspection.graphs import Collective, read_graph
 from tensoropt.runtime.plan.costs import NodeCost, read_costs
-from tensoropt.runtime.plan.entries import StrategyEntry, TensorEntry
+from tensoropt.runtime.plan.entries import PinsEntry, StrategyEntry, TensorEntry
 from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import dtype_of
@@ -89,6 +89,7 @@ class Summary:
     collectives: tuple[Sent, ...]
     files: int
     files_bytes: int
+    pins: PinsEntry | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it for the JSON encoder."""
@@ -120,6 +121,7 @@ def summarise(plan: Plan) -> Summary:
         tuple(_sent(collectives_of(plan))),
         len(paths),
         sum(path.stat().st_size for path in paths if path.is_file()),
+        document.get("pins"),
     )
 
 

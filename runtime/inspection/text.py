@@ -8,6 +8,7 @@ from typing import Any
 from tensoropt.runtime.inspection.differences import Changed, Count, Difference
 from tensoropt.runtime.inspection.summary import Folded, Sent, Summary, Way, layout_text, part_bytes
 from tensoropt.runtime.plan.entries import TensorEntry
+from tensoropt.runtime.plan.pins import pins_lines
 from tensoropt.runtime.support.tables import columns, size_text
 
 __all__ = ["difference_text", "summary_text"]
@@ -27,6 +28,7 @@ def _summary(plan: Summary) -> Iterator[str]:
     point = f", point {plan.chosen} of {plan.points}" if plan.chosen is not None else ""
     yield f"made by {plan.tool}, search {plan.search}{point}"
     yield f"model sha256 {plan.model_sha256}"
+    yield from pins_lines(plan.pins)
     yield from _predicted(plan.predicted)
     if plan.training is not None:
         yield _training(plan.training)

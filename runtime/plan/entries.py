@@ -11,6 +11,8 @@ __all__ = [
     "HyperEntry",
     "LossEntry",
     "OptimizerEntry",
+    "PinsCostEntry",
+    "PinsEntry",
     "StateEntry",
     "StrategyEntry",
     "TensorEntry",
@@ -54,6 +56,25 @@ class TextEntry(TypedDict):
 
     context: int | None
     end: list[int]
+
+
+class PinsCostEntry(TypedDict):
+    """By how much more, relatively, the fastest point takes and the leanest needs with pins."""
+
+    time: float
+    memory: float
+
+
+class PinsEntry(TypedDict):
+    """What a search had to heed, as it was written; ``cost`` is None where nobody has priced it.
+
+    ``annotations`` is the name of the model whose annotations were pins.
+    """
+
+    pin: list[str]
+    forbid: list[str]
+    annotations: str | None
+    cost: PinsCostEntry | None
 
 
 class LossEntry(TypedDict):
@@ -141,6 +162,7 @@ class Entries(TypedDict):
     mesh: _Mesh
     ranks: int
     predicted: _Predicted
+    pins: NotRequired[PinsEntry]
     inputs: list[TensorEntry]
     outputs: list[TensorEntry]
     parameters: list[TensorEntry]

@@ -105,6 +105,40 @@ def test_pins_say_what_they_cost(opt, mlp: Path) -> None:
     assert "memory at the leanest" in nothing.err
 
 
+def test_a_plan_keeps_its_pins_and_what_they_cost(planned, opt, mlp: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.toml"
+    rows.write_text('[forbid]\n"w2" = "R"\n')
+    flags = (mlp, "--mesh", "2", "--pin", "node:first=replicate@x", "--pins", rows)
+    pins = planned(*flags)["pins"]
+    cost = pins.pop("cost")
+    assert pins == {"pin": ["node:first=replicate@x"], "forbid": ["w2=R"], "annotations": None}
+    assert cost["memory"] > 0 <= cost["time"]
+    explained = opt(*flags, "--explain")
+    assert "pins: --pin 'node:first=replicate@x' --forbid 'w2=R'\n" in explained.out
+    said = next(row for row in explained.err.splitlines() if row.startswith("pins cost: "))
+    assert said in explained.out.splitlines()
+
+
+def test_a_free_plan_and_one_of_edited_strategies_have_no_pins(
+    planned, mlp: Path, tmp_path: Path
+) -> None:
+    assert "pins" not in planned(mlp, "--mesh", "2")
+    document = planned(mlp, "--mesh", "2", "--pin", "w1=S(0)@x")
+    kept = tmp_path / "kept.json"
+    kept.write_text(
+        json.dumps({k: v for k, v in document.items() if k not in ("layouts", "nodes")})
+    )
+    assert "pins" not in planned(mlp, "--strategies", kept)
+
+
+def test_pins_go_through_the_text_of_a_search(opt, mlp: Path, tmp_path: Path) -> None:
+    text, plan = tmp_path / "searched.mlir", tmp_path / "plan"
+    flags = ("--mesh", "2", "--pin", "w1=S(0)@x")
+    assert opt(mlp, *flags, "--emit", "search", "-o", text).status == 0
+    assert opt(text, "--weights", mlp, "-o", plan).status == 0
+    assert json.loads((plan / "plan.json").read_text())["pins"]["pin"] == ["w1=S(0)@x"]
+
+
 def test_pins_that_the_free_optimum_has_cost_nothing(opt, mlp: Path, planned) -> None:
     free = planned(mlp, "--mesh", "2")["nodes"]["first"]
     sides = (" ".join(f"[{', '.join(x)}]" for x in free[side]) for side in ("operands", "results"))

@@ -32,3 +32,9 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     return %x : tensor<4xf32>
   }
 }
+
+// -----
+
+// expected-error@+1 {{'builtin.module' op has the wrong kind of topt.pins, expected a list of strings per name, got: {pin = "w=R"}}}
+module attributes {topt.pins = {pin = "w=R"}} {
+}

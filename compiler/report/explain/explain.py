@@ -30,6 +30,7 @@ from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.graph import Node
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 from tensoropt.compiler.search.problem.timeline import Movement, Step, Timeline, timeline_of
+from tensoropt.runtime.plan.entries import PinsEntry
 
 __all__ = ["differences", "explain"]
 
@@ -37,14 +38,19 @@ _COSTLY = 10
 
 
 def explain(
-    point: FrontierPoint, points: Sequence[FrontierPoint], model: str, device: str
+    point: FrontierPoint,
+    points: Sequence[FrontierPoint],
+    model: str,
+    device: str,
+    pins: PinsEntry | None = None,
 ) -> Explanation:
     """Return what ``point`` does, one of ``points``, the frontier sorted by time.
 
+    ``pins`` are those that it was searched with.
     The figures are those that the search gave the point: times and bytes of the parts add up to
     them. Linear in the operands of the program.
     """
-    return _Explainer(point).explanation(points, model, device)
+    return replace(_Explainer(point).explanation(points, model, device), pins=pins)
 
 
 def differences(point: FrontierPoint, others: Sequence[FrontierPoint]) -> dict[int, Neighbour]:

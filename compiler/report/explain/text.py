@@ -17,6 +17,7 @@ from tensoropt.compiler.report.explanation import (
 )
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.support.units import format_bytes, format_seconds
+from tensoropt.runtime.plan.pins import pins_lines
 
 __all__ = ["explanation_text"]
 
@@ -51,6 +52,7 @@ def _head(plan: Explanation) -> Iterator[str]:
     if plan.recompute is not None:
         update = format_seconds(plan.update_s)
         yield f"training: recomputes {plan.recompute}; the update takes {update} of the step"
+    yield from pins_lines(plan.pins)
 
 
 def _layers(plan: Explanation) -> Iterator[str]:

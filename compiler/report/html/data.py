@@ -21,6 +21,7 @@ from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, r
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.timeline import COPIES
 from tensoropt.compiler.support.version import TOOL
+from tensoropt.runtime.plan.pins import pins_lines
 
 __all__ = ["report_data"]
 
@@ -76,7 +77,7 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
             *(["B", size, kind] for kind, size in explanation.memory.static_parts.items()),
             ["B", explanation.memory.transient_bytes, "comes and goes"],
         ],
-        "notes": list(notes),
+        "notes": [*pins_lines(explanation.pins), *notes],
         "foot": f"{TOOL}. This file loads nothing from anywhere.",
     }
 

@@ -14,6 +14,7 @@ from tensoropt.compiler.search.frontier.points import marks
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
+from tensoropt.runtime.plan.entries import PinsEntry
 
 __all__ = ["check_report_path", "report_page", "write_report"]
 
@@ -36,10 +37,11 @@ def write_report(
     picked: FrontierPoint,
     path: Path,
     notes: Sequence[str] = (),
+    pins: PinsEntry | None = None,
 ) -> None:
     """Write :func:`report_page` to ``path``, whole or not at all."""
     check_report_path(path)
-    page = report_page(frontier, points, picked, notes)
+    page = report_page(frontier, points, picked, notes, pins)
     with replacing(path) as aside:
         aside.write_text(page, encoding="utf-8")
 
@@ -49,12 +51,13 @@ def report_page(
     points: Sequence[FrontierPoint],
     picked: FrontierPoint,
     notes: Sequence[str] = (),
+    pins: PinsEntry | None = None,
 ) -> str:
     """Return the page about ``points``, which are those of ``frontier``, and the ``picked`` one.
 
-    The same frontier gives the same text.
+    ``pins`` are those that they were searched with. The same frontier gives the same text.
     """
-    explanation = explain(picked, points, frontier.model, frontier.device)
+    explanation = explain(picked, points, frontier.model, frontier.device, pins)
     changes = differences(picked, _compared(points, picked))
     whole = replace(frontier, points=points, chosen=picked, narrowed=False)
     said = [note.removeprefix("note: ") for note in notes]

@@ -73,6 +73,22 @@ def test_plans_that_do_the_same_and_others(plan: Path, perceptron: Perceptron, c
     assert found["mesh"] == {"name": "mesh", "before": [1, 2], "after": [2, 2]}
 
 
+def test_pins_are_shown_and_compared(plan: Path, perceptron: Perceptron, command, tmp_path) -> None:
+    def pinned(content: dict[str, Any]) -> None:
+        cost = {"time": 0.031, "memory": 0.0}
+        content["pins"] = {"pin": ["w=S(0)@x"], "forbid": [], "annotations": None, "cost": cost}
+
+    assert "pins:" not in command("show", plan)[1]
+    other = perceptron.plan(tmp_path / "other")
+    edit(other, pinned)
+    shown = command("show", other)[1]
+    assert "pins: --pin 'w=S(0)@x'\npins cost: 3.1% time at the fastest point\n" in shown
+    status, text = command("diff", plan, other)
+    assert status == 1
+    assert "pins: none -> --pin 'w=S(0)@x'\n" in text
+    assert "pins cost: none -> 3.1% time at the fastest point\n" in text
+
+
 def test_plans_of_different_models(plan: Path, tmp_path: Path, command) -> None:
     other = LeastSquares(tmp_path).plan(tmp_path / "other")
     status, text = command("diff", plan, other)

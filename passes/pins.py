@@ -1,0 +1,60 @@
+"""The pins of a search in a module: what it had to heed, and what that cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tensoropt.compiler.search.frontier.pinned_search import PinsCost
+from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.keys import PINS, PINS_COST
+from tensoropt.runtime.plan.entries import PinsCostEntry, PinsEntry
+
+__all__ = ["pins_entry", "read_pins", "write_pins"]
+
+
+def pins_entry(request: Request, cost: PinsCost | None) -> PinsEntry | None:
+    """Return the pins of ``request`` and their ``cost``, as plan.json has them; None without."""
+    if not (request.pins or request.forbid or request.annotations):
+        return None
+    return {
+        "pin": list(request.pins),
+        "forbid": list(request.forbid),
+        "annotations": None if request.annotations is None else Path(request.annotations).name,
+        "cost": None if cost is None else {"time": cost.time, "memory": cost.memory},
+    }
+
+
+def write_pins(module: ir.Module, pins: PinsEntry | None) -> None:
+    """Write ``pins`` into ``module``, in place of those there."""
+    attributes = module.operation.attributes
+    PINS.remove(attributes)
+    PINS_COST.remove(attributes)
+    if pins is None:
+        return
+    annotations = [] if pins["annotations"] is None else [pins["annotations"]]
+    lists = {"pin": pins["pin"], "forbid": pins["forbid"], "annotations": annotations}
+    PINS.set(attributes, {name: own for name, own in lists.items() if own})
+    if pins["cost"] is not None:
+        PINS_COST.set(attributes, {**pins["cost"]})
+
+
+def read_pins(module: ir.Module) -> PinsEntry | None:
+    """Return the pins that the strategies of ``module`` were searched with."""
+    attributes = module.operation.attributes
+    lists = PINS.get(attributes)
+    if lists is None:
+        return None
+    return {
+        "pin": lists.get("pin", []),
+        "forbid": lists.get("forbid", []),
+        "annotations": next(iter(lists.get("annotations", ())), None),
+        "cost": _cost(module),
+    }
+
+
+def _cost(module: ir.Module) -> PinsCostEntry | None:
+    said = PINS_COST.get(module.operation.attributes)
+    if said is None:
+        return None
+    return {"time": float(said["time"]), "memory": float(said["memory"])}
