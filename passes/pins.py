@@ -35,8 +35,9 @@ def write_pins(module: ir.Module, pins: PinsEntry | None) -> None:
     annotations = [] if pins["annotations"] is None else [pins["annotations"]]
     lists = {"pin": pins["pin"], "forbid": pins["forbid"], "annotations": annotations}
     PINS.set(attributes, {name: own for name, own in lists.items() if own})
-    if pins["cost"] is not None:
-        PINS_COST.set(attributes, {**pins["cost"]})
+    cost = pins["cost"]
+    if cost is not None:
+        PINS_COST.set(attributes, {"time": cost["time"], "memory": cost["memory"]})
 
 
 def read_pins(module: ir.Module) -> PinsEntry | None:
