@@ -14,7 +14,7 @@ from elasticity.source import HOLD, Read, reads_of
 from elasticity.subjects import Subject
 from tensoropt.elastic.api.client import Client
 from tensoropt.elastic.control import Event, StepRow, SwitchResult
-from tensoropt.elastic.family.family import Family, FamilyPlan
+from tensoropt.runtime.family.family import Family, FamilyPlan
 
 __all__ = ["Curve", "drawn", "reads_differ", "run_curve"]
 

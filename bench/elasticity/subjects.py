@@ -15,7 +15,7 @@ from graphs.residual import Residual
 from graphs.trained import LOSS
 from training_data import draw
 
-from tensoropt.elastic.family.family import Family
+from tensoropt.runtime.family.family import Family
 
 __all__ = ["CURVES", "LARGE", "SWITCHED", "Recipe", "Subject", "prepare"]
 

@@ -18,7 +18,7 @@ from tensoropt.compiler.report.table import profile_table
 from tensoropt.compiler.search.frontier.objectives import Row
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.progress import Progress
-from tensoropt.elastic.family.family import Family
+from tensoropt.runtime.family.family import Family
 
 __all__ = ["run_profile"]
 

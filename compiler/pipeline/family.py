@@ -22,7 +22,8 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.elastic.family.document import (
+from tensoropt.passes.search_strategies import settle
+from tensoropt.runtime.family.document import (
     FAMILY_FILE,
     FAMILY_SCHEMA,
     INITIAL_FILE,
@@ -31,8 +32,7 @@ from tensoropt.elastic.family.document import (
     PlanEntry,
     plan_file,
 )
-from tensoropt.elastic.family.members import check_alike
-from tensoropt.passes.search_strategies import settle
+from tensoropt.runtime.family.members import check_alike
 from tensoropt.runtime.plan.document import document_sha256, schema_error
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.files import sha256_of

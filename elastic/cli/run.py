@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tensoropt.elastic.coordinator.coordinator import Coordinator
     from tensoropt.elastic.coordinator.settings import JobSettings
     from tensoropt.elastic.engines.engine import Engine
-    from tensoropt.elastic.family.family import Family, FamilyPlan
+    from tensoropt.runtime.family.family import Family, FamilyPlan
 
 __all__ = ["add_run"]
 
@@ -97,7 +97,7 @@ def _add_api(add: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from tensoropt.elastic.family.family import Family
+    from tensoropt.runtime.family.family import Family
 
     for name in ("data", "steps"):
         if getattr(arguments, name) is None:

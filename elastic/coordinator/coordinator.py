@@ -30,10 +30,10 @@ from tensoropt.elastic.coordinator.settings import JobSettings
 from tensoropt.elastic.coordinator.snapshots import Snapshot
 from tensoropt.elastic.coordinator.stragglers import Stragglers
 from tensoropt.elastic.engines.engine import Engine, Outcome
-from tensoropt.elastic.family.family import Family
 from tensoropt.elastic.generation.messages import STOP
 from tensoropt.elastic.generation.parts import Parts
 from tensoropt.elastic.jobs import JobFolder
+from tensoropt.runtime.family.family import Family
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.training.data.source import Facts

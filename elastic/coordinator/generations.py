@@ -13,10 +13,10 @@ from typing import Any, get_args
 
 from tensoropt.elastic.control import RankStatus
 from tensoropt.elastic.engines.engine import Carrier, Engine, Host
-from tensoropt.elastic.family.family import FamilyPlan
 from tensoropt.elastic.generation.clock import seconds_ahead
 from tensoropt.elastic.generation.memory import Way
 from tensoropt.elastic.generation.parts import Part, Parts
+from tensoropt.runtime.family.family import FamilyPlan
 from tensoropt.runtime.support.arena import Block
 from tensoropt.runtime.support.messages import Message, send
 

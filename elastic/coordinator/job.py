@@ -20,10 +20,10 @@ from tensoropt.elastic.coordinator.snapshots import SnapshotBook
 from tensoropt.elastic.coordinator.switch import Switch
 from tensoropt.elastic.coordinator.throughput import Throughput
 from tensoropt.elastic.engines.engine import Engine, Outcome
-from tensoropt.elastic.family.family import Family, FamilyPlan
 from tensoropt.elastic.generation.job import GenerationJob
 from tensoropt.elastic.jobs import JobFolder
 from tensoropt.elastic.rows import Rows
+from tensoropt.runtime.family.family import Family, FamilyPlan
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.checkpoint import checkpoints_in
 

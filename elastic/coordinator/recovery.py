@@ -8,7 +8,7 @@ from tensoropt.elastic.control import OVER, RefusedError
 from tensoropt.elastic.coordinator.generations import Generation
 from tensoropt.elastic.coordinator.handover import HandOver
 from tensoropt.elastic.coordinator.job import Job
-from tensoropt.elastic.family.family import FamilyPlan
+from tensoropt.runtime.family.family import FamilyPlan
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Recovery"]

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from tensoropt.elastic.control import METHODS, RefusedError, SwitchResult
 from tensoropt.elastic.coordinator.job import Job
 from tensoropt.elastic.coordinator.switch import Switch
-from tensoropt.elastic.family.family import FamilyPlan
 from tensoropt.elastic.generation.messages import STOP
+from tensoropt.runtime.family.family import FamilyPlan
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["begin_switch"]

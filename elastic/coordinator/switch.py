@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensoropt.elastic.control import SwitchResult
-from tensoropt.elastic.family.family import FamilyPlan
+from tensoropt.runtime.family.family import FamilyPlan
 
 __all__ = ["Switch", "advice"]
 

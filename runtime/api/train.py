@@ -12,6 +12,8 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from tensoropt.runtime.api.given import arrays_folder, check_given, file_of
+from tensoropt.runtime.family.document import FAMILY_FILE
+from tensoropt.runtime.family.family import Family
 from tensoropt.runtime.launch.start import start
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.job import TrainJob, TrainResult
@@ -59,6 +61,7 @@ def train(
     data: str | Path | Mapping[str, ArrayLike],
     steps: int,
     *,
+    devices: int | None = None,
     learning_rate: float = 1e-3,
     warmup: int = 0,
     schedule: str = "constant",
@@ -82,6 +85,8 @@ def train(
 ) -> TrainingRun:
     """Take ``steps`` steps of a plan for training, or of the one in a folder, on this machine.
 
+    Of a family of plans it is the fastest for so many ``devices``; it starts where they all do,
+    unless it is to ``resume``. To change them while it trains is for `tensoropt-job`.
     ``data`` are arrays by the name of the input, with samples first, or a file or folder of them,
     or samples from Python as ``"module:factory"``. Other arguments are flags of `tensoropt-run
     --train`: the rate rises to ``learning_rate`` in ``warmup`` steps and then follows ``schedule``
@@ -93,20 +98,23 @@ def train(
     Raises :class:`UserError`, also where a loss is not finite; Ctrl-C ends the step and raises
     :class:`TrainingInterrupted`.
     """
-    given = {name: value for name, value in locals().items() if name not in ("plan", "data")}
+    given = dict(locals())
+    for name in ("plan", "data", "devices"):
+        del given[name]
     check_given(given)
-    _check_folder(Path(plan))
+    folder, initial = _taken(Path(plan), devices)
+    given["resume"] = resume or initial
     if export is not None and model is None:
         raise UserError("--export: expected --model too")
     if checkpoint_every is not None and checkpoint is None:
         raise UserError("--checkpoint-every: expected --checkpoint DIR too")
-    with arrays_folder() as folder:
+    with arrays_folder() as arrays:
         options = {
             **given,
-            "log": log or Path(folder, "log.jsonl"),
-            "data": file_of(data, folder, "data"),
+            "log": log or Path(arrays, "log.jsonl"),
+            "data": file_of(data, arrays, "data"),
         }
-        job = TrainJob(str(Path(plan)), **{name: _plain(value) for name, value in options.items()})
+        job = TrainJob(str(folder), **{name: _plain(value) for name, value in options.items()})
         result = run_job(job)
         run = _run_of(result, Path(str(job.log)))
     if result.interrupted:
@@ -123,12 +131,17 @@ def run_job(job: TrainJob) -> TrainResult:
     return result
 
 
-def _check_folder(folder: Path) -> None:
-    if (folder / "family.json").is_file():
-        raise UserError(
-            f"{folder}: is a family of plans, expected one of them, such as {folder / '2'}, "
-            f"and resume='{folder / 'initial.safetensors'}'"
-        )
+def _taken(folder: Path, devices: int | None) -> tuple[Path, Path | None]:
+    """Return the plan to train, and the checkpoint that it starts from if it is one of a family."""
+    if not (folder / FAMILY_FILE).is_file():
+        if devices is not None:
+            raise UserError(f"{folder}: is one plan, expected no devices={devices}")
+        return folder, None
+    family = Family.read(folder)
+    if devices is None:
+        counts = ", ".join(map(str, family.counts))
+        raise UserError(f"{folder}: is a family of plans for {counts} devices, expected devices=")
+    return family.for_devices(devices).path, family.initial
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.elastic.family.document import (
+from tensoropt.runtime.family.document import (
     FAMILY_FILE,
     INITIAL_FILE,
     Entries,
@@ -103,7 +103,7 @@ class Family:
     def check(self) -> None:
         """Read and hash every file of the family; raises `UserError`, also where two plans differ
         in what they must share."""
-        from tensoropt.elastic.family.members import check_alike
+        from tensoropt.runtime.family.members import check_alike
         from tensoropt.runtime.plan.plan import Plan
         from tensoropt.runtime.training.checkpoint import check_checkpoint
         from tensoropt.runtime.training.plan import TrainingPlan

@@ -139,7 +139,7 @@ def read_document(folder: Path) -> Entries:
         raise UserError(f"{folder}: expected a plan directory, got: {_what_is(folder)}")
     path = folder / "plan.json"
     if not path.is_file():  # a pipe would be waited for
-        raise UserError(f"{folder}: not a plan directory, it has no plan.json")
+        raise UserError(f"{folder}: {_plans_in(folder)}")
     try:
         document: Entries = read_json(path)
     except (OSError, ValueError) as error:
@@ -152,6 +152,15 @@ def read_document(folder: Path) -> Entries:
             f"expected {SCHEMA}, got: {document.get('schema')}"
         )
     return document
+
+
+def _plans_in(folder: Path) -> str:
+    """Return what to say of a folder without plan.json: it may have plans of its own."""
+    plans = sorted(path.parent.name for path in folder.glob("*/plan.json"))
+    if not (folder / "family.json").is_file() or not plans:
+        return "not a plan directory, it has no plan.json"
+    listed = ", ".join(str(folder / name) for name in plans)
+    return f"is a family of plans, expected one of them: {listed}"
 
 
 def _what_is(path: Path) -> str:

@@ -90,8 +90,25 @@ def test_a_family(model: to.Model, tmp_path: Path) -> None:
     found = model.family(tmp_path / "family", TRAIN, devices=2)
     assert [frontier.devices for frontier in found] == [1, 2]
     assert to.Plan(tmp_path / "family/2").ranks == 2
-    with pytest.raises(to.UserError, match="is a family of plans, expected one of them, such as"):
+    with pytest.raises(
+        to.UserError, match=r"is a family of plans, expected one of them: .*family/1,"
+    ):
+        to.Plan(tmp_path / "family")
+    with pytest.raises(to.UserError, match=r"family: no plan .* expected one of 1, 2, got: 3"):
+        to.train(tmp_path / "family", data(), 1, devices=3)
+    with pytest.raises(to.UserError, match="is a family of plans for 1, 2 devices, expected dev"):
         to.train(tmp_path / "family", data(), 1)
+    with pytest.raises(to.UserError, match="is one plan, expected no devices=2"):
+        to.train(tmp_path / "family/2", data(), 1, devices=2)
+    options = {"learning_rate": 1e-2, "checkpoint": tmp_path / "saved"}
+    first = to.train(tmp_path / "family", data(), 2, devices=2, **options)
+    assert first.result.ranks == 2
+    again = to.train(tmp_path / "family", data(), 2, devices=1, resume=first.checkpoint)
+    alone = to.train(
+        tmp_path / "family/1", data(), 3, resume=tmp_path / "family/initial.safetensors"
+    )
+    assert again.step == 4
+    assert first.losses[0] == pytest.approx(alone.losses[0])
 
 
 def test_a_profile(model: to.Model) -> None:

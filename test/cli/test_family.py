@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tensoropt.compiler.search.frontier import objectives
-from tensoropt.elastic.family.family import Family
+from tensoropt.runtime.family.family import Family
 
 TRAIN = ("--train", "--loss", "mse:y,t", "--recompute", "none")
 PROFILE = (*TRAIN, "--objective", "profile")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from made_families import FLAGS, write
 
-from tensoropt.elastic.family.document import FAMILY_SCHEMA
-from tensoropt.elastic.family.family import Family
+from tensoropt.runtime.family.document import FAMILY_SCHEMA
+from tensoropt.runtime.family.family import Family
 from tensoropt.runtime.plan.document import document_sha256
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.files import sha256_of
@@ -43,7 +43,7 @@ def test_what_a_family_says(written: Path) -> None:
 
 def test_reading_imports_nothing_heavy(written: Path) -> None:
     code = (
-        "import sys; from tensoropt.elastic.family.family import Family; "
+        "import sys; from tensoropt.runtime.family.family import Family; "
         f"Family.read({str(written)!r}).for_devices(2); "
         "print({'numpy', 'onnx', 'onnxruntime', 'mpi4py', 'safetensors'} & sys.modules.keys())"
     )

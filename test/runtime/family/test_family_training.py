@@ -11,7 +11,7 @@ from made_families import small_family, write
 from safetensors import safe_open
 from train_runs import difference, run_plan
 
-from tensoropt.elastic.family.family import Family
+from tensoropt.runtime.family.family import Family
 from tensoropt.runtime.support.errors import UserError
 
 STEPS, RATE = 3, 0.01
