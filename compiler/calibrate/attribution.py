@@ -17,7 +17,7 @@ import onnx
 
 from tensoropt.compiler.calibrate.features import NodeFacts
 
-__all__ = ["Sample", "attribute"]
+__all__ = ["TracedNode", "attribute"]
 
 _BLOCKED = re.compile(r"(.*)_nchwc(_token_\d+)?")  # a node for the blocked layout of images
 
@@ -25,14 +25,16 @@ _INTENSE = 4.0  # FLOPs per element of the result from which on an op is the wor
 
 
 @dataclass(frozen=True)
-class Sample:
+class TracedNode:
     """A node of a rank's graph and the time that it took; none if it is part of another."""
 
     facts: NodeFacts
     time_s: float
 
 
-def attribute(facts: Sequence[NodeFacts], ran: Path, nodes: Mapping[str, float]) -> list[Sample]:
+def attribute(
+    facts: Sequence[NodeFacts], ran: Path, nodes: Mapping[str, float]
+) -> list[TracedNode]:
     """Return a sample per node of ``facts``.
 
     ``nodes`` has the times of what ran, by the name of a node in the graph ``ran``.
@@ -42,7 +44,7 @@ def attribute(facts: Sequence[NodeFacts], ran: Path, nodes: Mapping[str, float])
     claimed, rest = _claims(facts, proto, times)
     _hand_on(proto, rest, claimed)
     shares = _shares(facts, claimed)
-    return [Sample(node, shares.get(node.name, 0.0)) for node in facts]
+    return [TracedNode(node, shares.get(node.name, 0.0)) for node in facts]
 
 
 def _by_position(proto: onnx.GraphProto, nodes: Mapping[str, float]) -> list[float]:
@@ -137,7 +139,7 @@ def _group(
 
 def _split(group: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, float]]:
     """Yield who takes which part of the time of a group: those that compute, or else the last."""
-    intense = [node for node in group if node.work.intensity > _INTENSE]
+    intense = [node for node in group if node.intensity > _INTENSE]
     if not intense:
         yield from [(group[0], 1.0)] if group else []
         return

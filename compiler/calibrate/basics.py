@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tensoropt.compiler.calibrate.attribution import Sample
-from tensoropt.compiler.calibrate.fit import errors, fit_lines, greatest
+from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.graphs import chain, collective_graph, operators, products, stream
-from tensoropt.compiler.calibrate.ranks import Floor, MeasuredGraph, Ranks
-from tensoropt.compiler.cost.measured import KINDS, Lines
+from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
+from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, Peak
+from tensoropt.compiler.cost.measured import KINDS
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
-    "FittedCollective",
-    "Peak",
     "capacity_bytes",
     "groups_of",
     "measure_bandwidth",
@@ -37,26 +34,6 @@ _SKINNY = {"cpu": (1, 32), "cuda": (1, 32, 256)}
 _ROWS = {"cpu": (16, 128, 1024, 4096), "cuda": (128, 1024, 8192, 32768)}
 DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
 """The types in which matrices are multiplied: of the others the provider has no such kernels."""
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The fastest product of a type, and the part of its rate that large products reach."""
-
-    flop_per_s: float
-    efficiency: float
-
-
-@dataclass(frozen=True)
-class FittedCollective:
-    """A collective in groups of so many ranks: sizes, times, and the lines through them."""
-
-    kind: str
-    ranks: int
-    lines: Lines
-    samples: int
-    median: float
-    worst: float
 
 
 def measure_floor(ranks: Ranks, count: int, folder: Path, seconds: float) -> Floor:
@@ -113,7 +90,7 @@ def measure_peaks(
 
 def measure_operators(
     ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor
-) -> list[Sample]:
+) -> list[OpSample]:
     """Return samples of common operators over a range of sizes."""
     graphs = [
         MeasuredGraph(path.stem, str(path))
@@ -138,8 +115,8 @@ def groups_of(ranks: int) -> list[int]:
 
 def measure_collectives(
     ranks: Ranks, count: int, folder: Path, seconds: float, floor: Floor, most_bytes: int
-) -> list[FittedCollective]:
-    """Return the collectives of every size of group, all groups of a size at once.
+) -> list[CollectiveSample]:
+    """Return collectives in groups of every size, all groups of a size at once.
 
     Tensors have from 1 KiB to ``most_bytes``, four times as many from one to the next.
     """
@@ -151,14 +128,11 @@ def measure_collectives(
     keys.sort(key=lambda key: _turn(elements.index(key[2]), len(elements)))
     graphs = [_collective(folder, count, *key) for key in keys]
     times = dict(zip(keys, ranks.times_s(graphs, count, seconds), strict=True))
-    found = []
-    for kind in KINDS:
-        for size in groups_of(count):
-            pairs = [(4.0 * element, times[kind, size, element]) for element in elements]
-            ran = [(size_bytes, t) for size_bytes, t in pairs if t is not None]
-            if len(ran) > 1:
-                found.append(_fitted(kind, size, ran, floor))
-    return found
+    ran = {key: time_s for key, time_s in times.items() if time_s is not None}
+    return [
+        CollectiveSample(kind, size, 4 * element, max(time_s - floor.graph_s, 0.0) / _TIMES)
+        for (kind, size, element), time_s in ran.items()
+    ]
 
 
 def _turn(index: int, count: int) -> int:
@@ -178,13 +152,6 @@ def _collective(folder: Path, count: int, kind: str, size: int, elements: int) -
     return MeasuredGraph(
         f"{kind} of {size} ranks", str(folder / f"{name}_{{rank}}.onnx"), alone=False
     )
-
-
-def _fitted(kind: str, size: int, ran: list[tuple[float, float]], floor: Floor) -> FittedCollective:
-    sizes = np.array([sample for sample, _ in ran])
-    times = np.array([max(t - floor.graph_s, 0.0) / _TIMES for _, t in ran])
-    lines = fit_lines(sizes, times)
-    return FittedCollective(kind, size, lines, len(ran), *errors(greatest(lines, sizes), times))
 
 
 def capacity_bytes(ranks: Ranks, count: int) -> int:

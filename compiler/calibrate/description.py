@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from tensoropt.compiler.calibrate.basics import FittedCollective, Peak
-from tensoropt.compiler.calibrate.fit import FittedOperator
-from tensoropt.compiler.calibrate.ranks import Floor
-from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.calibrate.fit import FittedCollective, FittedOperator
+from tensoropt.compiler.calibrate.samples import Basics
+from tensoropt.compiler.cost.device import Device, device_of
+from tensoropt.compiler.cost.expected import ExpectedError, FigureError, MeasuredModel
 from tensoropt.compiler.cost.measured import Operator
 
 __all__ = ["Description"]
@@ -20,51 +21,55 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True)
 class Description:
-    """What was measured of one device among ``ranks`` of a machine.
+    """What was measured of one device among the ranks of a machine.
 
     What was not is that of ``base``: other types, the network, and where there is one rank only
-    the link between ranks.
+    the link between ranks. ``expected`` is how far predictions from it were off, on ``models``.
     """
 
     name: str
     base: Device
     source: str
-    ranks: int
-    floor: Floor
-    peaks: Mapping[str, Peak]
-    bandwidth_bytes_per_s: float
-    capacity_bytes: int
+    basics: Basics
     operators: Sequence[FittedOperator] = ()
-    collectives: Sequence[FittedCollective] = field(default_factory=list)
+    collectives: Sequence[FittedCollective] = ()
+    expected: ExpectedError = field(default_factory=ExpectedError)
+    models: Sequence[MeasuredModel] = ()
 
     def toml(self) -> str:
         """Return the text of the file; the same measurements give the same text."""
-        return "\n".join([*self._general(), *self._operators(), *self._collectives()]) + "\n"
+        parts = self._general(), self._expected(), self._operators(), self._collectives()
+        return "\n".join(line for part in parts for line in part) + "\n"
+
+    @cached_property
+    def device(self) -> Device:
+        """What ``--device`` makes of the file."""
+        return device_of(self.toml(), self.name)
 
     def _general(self) -> Iterable[str]:
         yield f"# {self.source}"
         yield f"name = {json.dumps(self.name)}"
-        yield f"launch_overhead_s = {_number(self.floor.node_s)}"
-        yield f"step_overhead_s = {_number(self.floor.graph_s)}"
-        yield f"devices_per_node = {self.ranks}"
+        yield f"launch_overhead_s = {_number(self.basics.floor.node_s)}"
+        yield f"step_overhead_s = {_number(self.basics.floor.graph_s)}"
+        yield f"devices_per_node = {self.basics.ranks}"
         yield "\n[peak_flop_per_s]"
         yield from self._peaks()
         yield "\n[efficiency]"
-        measured = self.peaks.get("float32")
+        measured = self.basics.peaks.get("float32")
         part = measured.efficiency if measured else self.base.contraction_efficiency
         yield f"contraction = {_number(part)}"
         yield "\n[memory]"
-        yield f"bandwidth_bytes_per_s = {_number(self.bandwidth_bytes_per_s)}"
-        yield f"capacity_bytes = {self.capacity_bytes}"
+        yield f"bandwidth_bytes_per_s = {_number(self.basics.bandwidth_bytes_per_s)}"
+        yield f"capacity_bytes = {self.basics.capacity_bytes}"
         yield from self._links()
 
     def _peaks(self) -> Iterable[str]:
         """Yield the rates: those of types that were not measured keep their ratio to float32."""
-        known = dict(self.base.peaks)
-        ratio = self.peaks["float32"].flop_per_s / known["float32"] if self.peaks else 1.0
-        for dtype in sorted({*known, *self.peaks}):
-            if dtype in self.peaks:
-                yield f"{dtype} = {_number(self.peaks[dtype].flop_per_s)}"
+        known, own = dict(self.base.peaks), self.basics.peaks
+        ratio = own["float32"].flop_per_s / known["float32"] if own else 1.0
+        for dtype in sorted({*known, *own}):
+            if dtype in own:
+                yield f"{dtype} = {_number(own[dtype].flop_per_s)}"
             else:
                 rate = _number(known[dtype] * ratio)
                 yield f"{dtype} = {rate} # not measured: {self.base.name}'s ratio to float32"
@@ -86,8 +91,25 @@ class Description:
             return self.base.intra_node.latency_s, self.base.intra_node.bandwidth_bytes_per_s
         widest = max(gathers, key=lambda collective: collective.ranks)
         p, (fixed, slope) = widest.ranks, (widest.lines[0][0], widest.lines[-1][1])
-        latency_s = max(fixed - self.floor.node_s, 1e-9) / (p - 1).bit_length()
+        latency_s = max(fixed - self.basics.floor.node_s, 1e-9) / (p - 1).bit_length()
         return latency_s, (p - 1) / max(slope, 1e-15)
+
+    def _expected(self) -> Iterable[str]:
+        """Yield how far predictions were off; nothing where no plan was measured."""
+        figures = {
+            "time": (self.expected.time, "other plans of the models below"),
+            "other_models": (self.expected.other_models, "the time of plans of models left out"),
+            "memory": (self.expected.memory, "memory of a rank"),
+        }
+        for name, (figure, what) in figures.items():
+            if figure is not None:
+                yield f"\n[expected_error.{name}] # |predicted / measured - 1|: {what}"
+                yield from _figure(figure)
+        for model in self.models:
+            yield "\n[[measured_model]]"
+            yield f"name = {json.dumps(model.name)}"
+            yield f"sha256 = {json.dumps(model.sha256)}"
+            yield f"training = {json.dumps(model.training)}"
 
     def _operators(self) -> Iterable[str]:
         for fitted in sorted(self.operators, key=lambda fitted: (fitted.name, fitted.dtype)):
@@ -103,6 +125,13 @@ class Description:
                 if collective.kind == kind:
                     lines = ", ".join(f"[{_number(a)}, {_number(b)}]" for a, b in collective.lines)
                     yield f"{collective.ranks} = [{lines}] # median error {collective.median:.0%}"
+
+
+def _figure(figure: FigureError) -> Iterable[str]:
+    if figure.mean is not None and figure.p90 is not None:
+        yield f"mean = {figure.mean:.4f}"
+        yield f"p90 = {figure.p90:.4f}"
+    yield f"samples = {figure.samples}"
 
 
 def _operator(operator: Operator) -> Iterable[str]:

@@ -9,13 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from tensoropt.compiler.cost.compute import (
-    FREE,
-    computed_in,
-    measured_as,
-    op_bytes,
-    op_flops,
-)
+from tensoropt.compiler.cost.compute import FREE, Work, work_of
 from tensoropt.compiler.cost.measured import Context, context_of
 from tensoropt.compiler.exporter.collectives import DOMAIN
 from tensoropt.compiler.layout.mesh import Mesh
@@ -26,21 +20,9 @@ from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.dialects import onnx as ops
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["NodeFacts", "Work", "read_facts"]
+__all__ = ["NodeFacts", "read_facts"]
 
 _ALONE = Mesh((1,))
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a node does: ``operator`` is the name that measurements go by, ``dtype`` the type it
-    computes in, ``intensity`` FLOPs per element of the results."""
-
-    operator: str
-    dtype: str
-    flops: float
-    bytes: float
-    intensity: float
 
 
 @dataclass(frozen=True)
@@ -48,7 +30,7 @@ class NodeFacts:
     """A node of a rank's graph and what the cost model says of it.
 
     ``results`` has every name of a result; ``context`` names the operators that made the operands,
-    empty for an input or a constant.
+    empty for an input or a constant. ``elements`` are those of the results.
     """
 
     name: str
@@ -56,6 +38,12 @@ class NodeFacts:
     operands: tuple[str, ...]
     results: tuple[str, ...]
     context: Context
+    elements: int = 1
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per element of the results."""
+        return self.work.flops / max(self.elements, 1)
 
 
 def read_facts(path: Path) -> list[NodeFacts]:
@@ -79,10 +67,11 @@ def read_facts(path: Path) -> list[NodeFacts]:
     return [
         NodeFacts(
             node.name,
-            known,
+            known.work,
             tuple(node.input),
             (*node.output, *(alias for value in node.output for alias in aliases[value])),
             context_of(makers.get(value, "") for value in node.input),
+            known.elements,
         )
         for node, known in running
     ]
@@ -118,7 +107,15 @@ def _without_collectives(proto: onnx.ModelProto) -> onnx.ModelProto:
     return cut
 
 
-def _numbers(module: ir.Module) -> Iterator[Work | None]:
+@dataclass(frozen=True)
+class _Known:
+    """What an op does, and the elements of its results."""
+
+    work: Work
+    elements: int
+
+
+def _numbers(module: ir.Module) -> Iterator[_Known | None]:
     """Yield what each op does, or None if it does not run."""
     function, versions = ops.function(module), ops.opsets(module)
     folded, infos = ops.folded_values(function), TypeInfos()
@@ -132,8 +129,5 @@ def _numbers(module: ir.Module) -> Iterator[Work | None]:
             continue
         rule = rule_for(info)
         whole = strategies(rule, _ALONE)[0]
-        flops, size = op_flops(rule, whole, _ALONE), op_bytes(info, whole, _ALONE)
         elements = sum(result.elements for result in info.results if result is not None)
-        yield Work(
-            measured_as(info), computed_in(info), flops, float(size), flops / max(elements, 1)
-        )
+        yield _Known(work_of(info, rule, whole, _ALONE), elements)

@@ -10,17 +10,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.calibrate.attribution import Sample
+from tensoropt.compiler.calibrate.samples import CollectiveSample, OpSample, alike
 from tensoropt.compiler.cost.compute import VIEWS
-from tensoropt.compiler.cost.measured import Context, Operator
+from tensoropt.compiler.cost.measured import KINDS, Context, Lines, Operator
 
-__all__ = ["FittedOperator", "errors", "fit_lines", "fit_operators", "greatest", "non_negative"]
+__all__ = [
+    "FittedCollective",
+    "FittedOperator",
+    "errors",
+    "fit_collectives",
+    "fit_lines",
+    "fit_operators",
+    "greatest",
+    "non_negative",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,13 +59,16 @@ def non_negative(terms: Floats, times: Floats, weights: Floats) -> Floats:
     return best
 
 
-def fit(terms: Floats, times: Floats) -> Floats:
-    """Return the factors >= 0 of the columns of ``terms``; their sum of times is the measured."""
+def fit(terms: Floats, times: Floats, counts: npt.NDArray[np.int_]) -> Floats:
+    """Return the factors >= 0 of the columns of ``terms``; their sum of times is the measured.
+
+    ``counts`` says how many samples each row is.
+    """
     floor = max(_LEAST_PART * float(times.mean()), 1e-12)
     fitted = np.maximum(times, floor)
     factors = np.zeros(terms.shape[1])
     for _ in range(_ROUNDS):
-        factors = non_negative(terms, times, 1.0 / fitted)
+        factors = non_negative(terms, times, counts / fitted)
         fitted = np.maximum(terms @ factors, floor)
     return factors
 
@@ -79,53 +91,43 @@ class FittedOperator:
     worst: float
 
 
-def fit_operators(samples: Iterable[Sample]) -> list[FittedOperator]:
+def fit_operators(samples: Iterable[OpSample]) -> list[FittedOperator]:
     """Return the operators of ``samples``, each type apart, those that took longest first."""
-    groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
-    for sample in _agreed(samples):
-        groups[sample.facts.work.operator, sample.facts.work.dtype].append(sample)
+    groups: dict[tuple[str, str], list[OpSample]] = defaultdict(list)
+    for sample in alike(samples):
+        groups[sample.work.operator, sample.work.dtype].append(sample)
     fitted = [_operator(*key, group) for key, group in groups.items()]
     return sorted(fitted, key=lambda group: (-group.time_s, group.name, group.dtype))
 
 
-def _agreed(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the samples with the median time of all that do the same in the same context.
-
-    So a node that other work on the machine disturbed counts for no more than one of them.
-    """
-    alike: dict[object, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        alike[sample.facts.work, sample.facts.context].append(sample)
-    for held in alike.values():
-        middle = float(np.median([sample.time_s for sample in held]))
-        yield from (replace(sample, time_s=middle) for sample in held)
-
-
-def _operator(name: str, dtype: str, samples: Sequence[Sample]) -> FittedOperator:
+def _operator(name: str, dtype: str, samples: Sequence[OpSample]) -> FittedOperator:
     fused = _fused(samples)
-    ran = [sample for sample in samples if sample.facts.context not in fused]
-    times = np.array([sample.time_s for sample in ran], dtype=np.float64)
+    ran = [sample for sample in samples if sample.context not in fused]
+    counts = sum(s.count for s in ran), sum(s.count for s in samples if s.context in fused)
     if not ran:
-        return FittedOperator(name, dtype, Operator(0.0, 0, 0, fused), 0, len(samples), 0.0, 0, 0)
+        return FittedOperator(name, dtype, Operator(0.0, 0, 0, fused), *counts, 0.0, 0, 0)
+    times = np.array([sample.time_s for sample in ran], dtype=np.float64)
+    each = np.array([sample.count for sample in ran])
     terms = np.array([_terms(name, sample) for sample in ran], dtype=np.float64)
-    launch_s, s_per_flop, s_per_byte = (float(x) for x in fit(terms, times))
-    middle, worst = errors(terms @ np.array([launch_s, s_per_flop, s_per_byte]), times)
+    launch_s, s_per_flop, s_per_byte = (float(x) for x in fit(terms, times, each))
+    fitted = terms @ np.array([launch_s, s_per_flop, s_per_byte])
+    middle, worst = errors(np.repeat(fitted, each), np.repeat(times, each))
     operator = Operator(launch_s, s_per_flop, s_per_byte, fused)
-    counts = len(ran), len(samples) - len(ran)
-    return FittedOperator(name, dtype, operator, *counts, float(times.sum()), middle, worst)
+    total_s = float((times * each).sum())
+    return FittedOperator(name, dtype, operator, *counts, total_s, middle, worst)
 
 
-def _terms(name: str, sample: Sample) -> tuple[float, float, float]:
+def _terms(name: str, sample: OpSample) -> tuple[float, float, float]:
     if name in VIEWS:
         return 1.0, 0.0, 0.0
-    return 1.0, sample.facts.work.flops, sample.facts.work.bytes
+    return 1.0, sample.work.flops, sample.work.bytes
 
 
-def _fused(samples: Sequence[Sample]) -> frozenset[Context]:
+def _fused(samples: Sequence[OpSample]) -> frozenset[Context]:
     """Return the contexts in which most samples took no time of their own."""
     counts: Mapping[Context, list[int]] = defaultdict(lambda: [0, 0])
     for sample in samples:
-        counts[sample.facts.context][sample.time_s > 0] += 1
+        counts[sample.context][sample.time_s > 0] += sample.count
     return frozenset(context for context, (none, some) in counts.items() if none > some)
 
 
@@ -136,6 +138,35 @@ def errors(fitted: Floats, times: Floats) -> tuple[float, float]:
         return 0.0, 0.0
     relative = np.abs(fitted[ran] / times[ran] - 1.0)
     return float(np.median(relative)), float(np.percentile(relative, 90))
+
+
+@dataclass(frozen=True)
+class FittedCollective:
+    """A collective in groups of so many ranks: the lines through its samples, and their errors."""
+
+    kind: str
+    ranks: int
+    lines: Lines
+    samples: int
+    median: float
+    worst: float
+
+
+def fit_collectives(samples: Iterable[CollectiveSample]) -> list[FittedCollective]:
+    """Return the lines of each kind in groups of each size; of equal samples the fastest counts."""
+    groups: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
+    for sample in samples:
+        times = groups[sample.kind, sample.ranks]
+        times[sample.bytes] = min(sample.time_s, times.get(sample.bytes, np.inf))
+    found = sorted(groups.items(), key=lambda group: (KINDS.index(group[0][0]), group[0][1]))
+    return [_collective(*key, times) for key, times in found if len(times) > 1]
+
+
+def _collective(kind: str, ranks: int, ran: Mapping[int, float]) -> FittedCollective:
+    sizes = np.array(sorted(ran), dtype=np.float64)
+    times = np.array([ran[size] for size in sorted(ran)])
+    lines = fit_lines(sizes, times)
+    return FittedCollective(kind, ranks, lines, len(ran), *errors(greatest(lines, sizes), times))
 
 
 def fit_lines(sizes: Floats, times: Floats) -> tuple[tuple[float, float], ...]:

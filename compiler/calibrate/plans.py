@@ -6,9 +6,13 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
-from tensoropt.compiler.calibrate.ranks import MeasuredGraph
+from tensoropt.compiler.calibrate.planned import PlannedStep, planned_step
+from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Samples
+from tensoropt.compiler.calibrate.samples import PlanSample
+from tensoropt.compiler.cost.expected import MeasuredModel
 from tensoropt.compiler.exporter.plan.writer import PLAN_FILE
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.given_plan import read_given_plan
@@ -20,8 +24,9 @@ from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["MeasuredPlan", "Model", "PlanFiles", "predicted_s", "prepared", "written_plans"]
+__all__ = ["MeasuredPlan", "Model", "PlanFiles", "prepared", "written_plans"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,31 @@ class Model:
     module: ir.Module
     training: BuildTrainingStepPass | None = None
 
+    @property
+    def batches(self) -> int:
+        """How often the first graph runs in a step."""
+        return 1 if self.training is None else self.training.micro_batches
+
+    @cached_property
+    def key(self) -> MeasuredModel:
+        """What tells it apart in a description."""
+        return MeasuredModel(self.path.name, sha256_of(self.path), self.training is not None)
+
 
 @dataclass(frozen=True)
 class PlanFiles:
-    """A plan directory: which plan of which model it is."""
+    """A plan directory: which plan of which model it is, and what its prediction is made of."""
 
     model: Model
     name: str
-    ranks: int
     folder: Path
+    step: PlannedStep
+    predicted_bytes: int
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks run it."""
+        return self.step.ranks
 
     @property
     def graphs(self) -> list[MeasuredGraph]:
@@ -52,8 +73,18 @@ class PlanFiles:
 
     def step_s(self, times_s: Sequence[float]) -> float:
         """Return the time of a step from those of ``graphs``: gradients once per micro-batch."""
-        batches = 1 if self.model.training is None else self.model.training.micro_batches
-        return batches * times_s[0] + sum(times_s[1:])
+        return self.model.batches * times_s[0] + sum(times_s[1:])
+
+    def sample(self, measured: Sequence[Samples]) -> PlanSample:
+        """Return what was measured of it: of each of its ``graphs``.
+
+        Of a step of training the memory is not that of its graphs one by one.
+        """
+        nodes = [node for graph in measured for node in graph.nodes]
+        peak_bytes = measured[0].peak_bytes if self.model.training is None else None
+        time_s = self.step_s([graph.step_s for graph in measured])
+        sizes = self.predicted_bytes, peak_bytes
+        return PlanSample(self.model.key, self.name, self.step, time_s, nodes, *sizes)
 
     def drop_graphs(self) -> None:
         """Remove all but plan.json: weights of many plans would fill a disk."""
@@ -118,9 +149,11 @@ def written_plans(
         module = copy_of(model.module)
         driver.settle(module, point, own, result)
         driver.compile_plan(module, model.path, directory)
-        pins = read_given_plan(directory / "plan.json")
-        key = json.dumps([str(model.path), *(pins[k] for k in ("mesh", "strategies"))])
-        files = PlanFiles(model, name, ranks, directory)
+        document = read_given_plan(directory / PLAN_FILE)
+        key = json.dumps([str(model.path), *(document[k] for k in ("mesh", "strategies"))])
+        memory_bytes = document["predicted"]["memory_bytes"]
+        step = planned_step(point, model.batches)
+        files = PlanFiles(model, name, directory, step, memory_bytes)
         if key in known:
             files.drop_graphs()
             continue
@@ -139,15 +172,3 @@ def _points(
     own = replace(request, search="data-parallel", search_time=None)
     result = driver.frontier(model.module, own)
     yield "data-parallel", own, result, result.points[0]
-
-
-def predicted_s(plans: Sequence[PlanFiles], device: Path) -> list[float]:
-    """Return the time of a step of each plan as ``device``, a description, has it."""
-    return [_predicted_s(plan, device) for plan in plans]
-
-
-def _predicted_s(plan: PlanFiles, device: Path) -> float:
-    pins = plan.folder / "plan.json"
-    request = Request(plan.ranks, device=str(device), strategies=str(pins))
-    [point] = driver.frontier(plan.model.module, request).points
-    return point.time_s

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tensoropt.compiler.calibrate.attribution import Sample, attribute
+from tensoropt.compiler.calibrate.attribution import attribute
 from tensoropt.compiler.calibrate.features import read_facts
+from tensoropt.compiler.calibrate.floor import Floor
+from tensoropt.compiler.calibrate.samples import OpSample, alike
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
 
-__all__ = ["Floor", "MeasuredGraph", "Ranks", "Samples"]
+__all__ = ["MeasuredGraph", "Ranks", "Samples"]
 
 _PATH = re.compile(r"\S*/\S+\.onnx:? ?")  # in a folder that is gone by then
-_HALVINGS = 40
 _SHOWN = 6
-_MOST_TRACED = 4.0  # times what tracing a tiny node costs: more is no tracing but other work
 _TRACE_PART = 0.5  # of the time that timing takes
 
 
@@ -42,41 +42,16 @@ class MeasuredGraph:
 
 
 @dataclass(frozen=True)
-class Floor:
-    """What running costs apart from the work: of a graph, of a node in it, of tracing a node."""
-
-    graph_s: float
-    node_s: float
-    traced_s: float
-
-    def agreeing(self, kernels_s: Iterable[float], step_s: float) -> Floor:
-        """Return the floor with which nodes traced so long add up to a step that took ``step_s``.
-
-        What tracing costs depends on the operands of a node, and so on the model; it is found
-        between nothing and the most that leaves a time to every node.
-        """
-        names = list(kernels_s)
-        low, high = 0.0, max(names, default=0.0)
-        for _ in range(_HALVINGS):
-            middle = replace(self, traced_s=(low + high) / 2)
-            if sum(map(middle.untraced_s, names)) > step_s - self.graph_s:
-                low = middle.traced_s
-            else:
-                high = middle.traced_s
-        return replace(self, traced_s=min(low, _MOST_TRACED * self.traced_s))
-
-    def untraced_s(self, kernel_s: float) -> float:
-        """Return what a node takes whose kernel took so long while it was traced."""
-        return max(kernel_s - self.traced_s, 0.0) + self.node_s
-
-
-@dataclass(frozen=True)
 class Samples:
-    """A graph as measured: the time of one run, its nodes, and the floor that they agree with."""
+    """A graph as measured: the time of one run, its nodes, and the floor that they agree with.
+
+    ``peak_bytes`` is the memory of the rank that took most, ``None`` where nothing says.
+    """
 
     step_s: float
-    nodes: list[Sample]
+    nodes: list[OpSample]
     floor: Floor
+    peak_bytes: int | None = None
 
 
 @dataclass
@@ -175,4 +150,5 @@ def _samples(graph: MeasuredGraph, whole: Measured, traced: Measured, floor: Flo
     own = floor.agreeing(traced.nodes.values(), whole.step_s) if graph.alone else floor
     times = {name: own.untraced_s(time_s) for name, time_s in traced.nodes.items()}
     found = attribute(read_facts(graph.first), Path(traced.graph), times)
-    return Samples(whole.step_s, found, own)
+    nodes = alike(OpSample(one.facts.work, one.facts.context, one.time_s) for one in found)
+    return Samples(whole.step_s, nodes, own, whole.peak_bytes)

@@ -39,13 +39,13 @@ def profile_text(profile: Calibration, *, colour: bool = False) -> str:
 
 
 def _device(profile: Calibration) -> str:
-    description = profile.description
+    basics = profile.description.basics
     rates = ", ".join(
-        f"{p.flop_per_s / 1e9:.4g} GFLOP/s {dtype}" for dtype, p in description.peaks.items()
+        f"{p.flop_per_s / 1e9:.4g} GFLOP/s {dtype}" for dtype, p in basics.peaks.items()
     )
-    memory = f"{description.bandwidth_bytes_per_s / 1e9:.3g} GB/s memory"
-    floors = f"{format_seconds(description.floor.node_s)} a node"
-    return f"{rates}, {memory}, {floors}, {format_seconds(description.floor.graph_s)} a graph"
+    memory = f"{basics.bandwidth_bytes_per_s / 1e9:.3g} GB/s memory"
+    floors = f"{format_seconds(basics.floor.node_s)} a node"
+    return f"{rates}, {memory}, {floors}, {format_seconds(basics.floor.graph_s)} a graph"
 
 
 def _operator_rows(profile: Calibration) -> Iterator[list[str]]:
@@ -93,14 +93,14 @@ def _percent(value: float | None) -> str:
 
 def profile_json(profile: Calibration) -> str:
     """Return the same as one JSON object; times in seconds, rates per second."""
-    description = profile.description
+    description, basics = profile.description, profile.description.basics
     whole: dict[str, Any] = {
         "name": description.name,
-        "ranks": description.ranks,
-        "step_overhead_s": description.floor.graph_s,
-        "launch_overhead_s": description.floor.node_s,
-        "memory_bytes_per_s": description.bandwidth_bytes_per_s,
-        "peak_flop_per_s": {dtype: peak.flop_per_s for dtype, peak in description.peaks.items()},
+        "ranks": basics.ranks,
+        "step_overhead_s": basics.floor.graph_s,
+        "launch_overhead_s": basics.floor.node_s,
+        "memory_bytes_per_s": basics.bandwidth_bytes_per_s,
+        "peak_flop_per_s": {dtype: peak.flop_per_s for dtype, peak in basics.peaks.items()},
         "operators": [
             {
                 "name": own.name,

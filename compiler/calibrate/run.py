@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from tensoropt.compiler.calibrate import basics
-from tensoropt.compiler.calibrate.attribution import Sample
 from tensoropt.compiler.calibrate.busy import busy_part
+from tensoropt.compiler.calibrate.described import Identity, described
 from tensoropt.compiler.calibrate.description import Description
-from tensoropt.compiler.calibrate.fit import FittedOperator, fit_operators
-from tensoropt.compiler.calibrate.plans import (
-    MeasuredPlan,
-    Model,
-    PlanFiles,
-    predicted_s,
-    written_plans,
-)
-from tensoropt.compiler.calibrate.ranks import Floor, Ranks
+from tensoropt.compiler.calibrate.floor import Floor
+from tensoropt.compiler.calibrate.plans import MeasuredPlan, Model, PlanFiles, written_plans
+from tensoropt.compiler.calibrate.ranks import Ranks
+from tensoropt.compiler.calibrate.samples import Basics, Measurements
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.search.frontier.request import device_counts
 from tensoropt.compiler.support.errors import UserError
@@ -87,19 +82,17 @@ class _Run:
     request: ProfileRequest
     folder: Path
     say: Callable[[str], None]
-    common: list[Sample] = field(default_factory=list)
-    own: list[Sample] = field(default_factory=list)
-    plans: list[tuple[PlanFiles, float]] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
     floors: dict[Path, Floor] = field(default_factory=dict)
 
     def run(self) -> Calibration:
         request, busy = self.request, busy_part(_LOOK_S)
         self.ranks = Ranks(request.provider, request.threads, self.say, request.share_gpus)
-        description, floor = self._basics()
+        self.measured = self._basics()
         if request.models:
-            self._rounds(description, floor)
-        description = self._fitted(description)
+            self._rounds()
+        self.say("fitting")
+        description = self._described(checked=True)
         left_out = list(dict.fromkeys(self.ranks.left_out))
         return Calibration(description, self._predictions(description), left_out, busy)
 
@@ -108,58 +101,55 @@ class _Run:
         """What the runs of one graph may take."""
         return self.request.budget_s * _PART
 
-    def _basics(self) -> tuple[Description, Floor]:
+    def _basics(self) -> Measurements:
+        """Measure what is there without models; common operators as far as there is time."""
         request, seconds = self.request, self.seconds
         where = self.ranks, request.ranks, self.folder
         floor = basics.measure_floor(*where, seconds)
         peaks = basics.measure_peaks(*where, seconds, floor)
         bandwidth = basics.measure_bandwidth(*where, seconds)
         self._allow(_OPERATORS if request.models else 0.5)
-        self.common = basics.measure_operators(*where, seconds, floor)
+        common = basics.measure_operators(*where, seconds, floor)
         most = _QUICK_BYTES if request.quick else _MOST_BYTES
         self._allow(_COLLECTIVES if request.models else 1.0)
-        return Description(
-            request.name,
-            load_device(request.base),
-            _source(request),
-            request.ranks,
-            floor,
-            peaks,
-            bandwidth,
-            basics.capacity_bytes(self.ranks, request.ranks),
-            collectives=basics.measure_collectives(*where, seconds, floor, most),
-        ), floor
+        collectives = basics.measure_collectives(*where, seconds, floor, most)
+        memory = basics.capacity_bytes(self.ranks, request.ranks)
+        found = Basics(request.ranks, floor, peaks, bandwidth, memory)
+        return Measurements(found, common, collectives)
 
     def _allow(self, part: float) -> None:
         """Let ranks measure for ``part`` of the time that is left."""
         now = time.monotonic()
         self.ranks.until = now + part * max(self.request.end_s - now, 0.0)
 
-    def _fitted(self, description: Description) -> Description:
-        """Return the description with all operators measured so far: a model's own come first."""
-        return replace(description, operators=_united(self.own, self.common))
+    def _described(self, *, checked: bool = False) -> Description:
+        """Return the description of what was measured so far, and how far off it is if asked."""
+        request = self.request
+        identity = Identity(request.name, load_device(request.base), _source(request))
+        return described(identity, self.measured, checked=checked)
 
-    def _rounds(self, description: Description, floor: Floor) -> None:
+    def _rounds(self) -> None:
         """Plan and measure: each round, model and number of ranks has an equal part of the time.
 
         Where that is too little to begin with, the first ones have what they need.
         """
         request = self.request
         rounds, counts = range(1 if request.quick else 2), device_counts(request.ranks)
-        steps = [(number, m, n) for number in rounds for m in request.models for n in counts]
+        steps = [(m, n) for _ in rounds for m in request.models for n in counts]
         late: dict[str, None] = {}
-        for done, (number, model, count) in enumerate(steps):
+        for done, (model, count) in enumerate(steps):
             left_s = request.end_s - _LAST * request.budget_s - time.monotonic()
             if left_s <= 0:
                 late[f"{model.path.name}, plans of {count} ranks"] = None
                 continue
-            device = self._written(f"round{number}", self._fitted(description))
+            device = self.folder / f"step{done}.toml"  # files are read once
+            device.write_text(self._described().toml(), encoding="utf-8")
             part_s = max(left_s / (len(steps) - done), 4 * self.ranks.start_s + 50 * self.seconds)
-            self._step(model, count, device, floor, min(part_s, left_s))
+            self._step(model, count, device, min(part_s, left_s))
         if late:
             self.ranks.left_out.append(self.ranks.late(list(late)))
 
-    def _step(self, model: Model, count: int, device: Path, floor: Floor, seconds: float) -> None:
+    def _step(self, model: Model, count: int, device: Path, seconds: float) -> None:
         """Spend about ``seconds`` on the plans of a model on ``count`` ranks, half to find them."""
         self.say(f"planning {model.path.name} for {count} ranks")
         begun_s = time.monotonic()
@@ -170,44 +160,31 @@ class _Run:
             self.ranks.left_out.append(f"{model.path.name}, plans of {count} ranks: {error}")
             return
         self.ranks.until = begun_s + seconds
-        self._measure(written, count, floor)
+        self._measure(written, count)
 
-    def _measure(self, written: Sequence[PlanFiles], count: int, floor: Floor) -> None:
+    def _measure(self, written: Sequence[PlanFiles], count: int) -> None:
         graphs = [graph for plan in written for graph in plan.graphs]
+        floor = self.measured.basics.floor
         own = self.floors.get(written[0].model.path, floor) if written else floor
         measured = iter(self.ranks.samples(graphs, count, 4 * self.seconds, own))
         for plan in written:
             found = [result for result in islice(measured, len(plan.graphs)) if result is not None]
             if len(found) == len(plan.graphs):
-                self.plans.append((plan, plan.step_s([result.step_s for result in found])))
-            self.own += [sample for result in found for sample in result.nodes]
+                self.measured.plans.append(plan.sample(found))
             self.floors.update((plan.model.path, result.floor) for result in found[:1])
             plan.drop_graphs()
 
-    def _written(self, name: str, description: Description) -> Path:
-        path = self.folder / f"{name}.toml"
-        path.write_text(description.toml(), encoding="utf-8")
-        return path
-
     def _predictions(self, description: Description) -> list[MeasuredPlan]:
-        device = self._written("last", description)
-        predicted = predicted_s([plan for plan, _ in self.plans], device)
         return [
-            MeasuredPlan(plan.model.path.name, plan.name, plan.ranks, measured, own)
-            for (plan, measured), own in zip(self.plans, predicted, strict=True)
+            MeasuredPlan(
+                plan.model.name,
+                plan.name,
+                plan.step.ranks,
+                plan.measured_s,
+                plan.step.time_s(description.device),
+            )
+            for plan in self.measured.plans
         ]
-
-
-def _united(own: Sequence[Sample], common: Sequence[Sample]) -> list[FittedOperator]:
-    """Return the operators of ``own``, and of ``common`` those that are not among them."""
-    first = fit_operators(own)
-    known = {(operator.name, operator.dtype) for operator in first}
-    rest = (
-        operator
-        for operator in fit_operators(common)
-        if (operator.name, operator.dtype) not in known
-    )
-    return [*first, *rest]
 
 
 def _source(request: ProfileRequest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measured import Operator
@@ -15,13 +16,13 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 __all__ = [
     "FREE",
     "VIEWS",
-    "computed_in",
+    "Work",
+    "known_operator",
     "local_bytes",
     "measured",
-    "measured_as",
-    "op_bytes",
-    "op_flops",
     "op_time_s",
+    "work_of",
+    "work_time_s",
 ]
 
 FREE = frozenset({"Constant", "NoValue", "Identity"})
@@ -47,11 +48,21 @@ VARIANTS: dict[str, tuple[str, int, str]] = {
 """Operators that run otherwise where an attribute is not its default: attribute, default, word."""
 
 
-def measured_as(info: OpInfo) -> str:
-    """Return the name that measurements of an op go by: ``Conv``, ``Conv:grouped``."""
-    attribute, default, word = VARIANTS.get(info.name, ("", None, ""))
-    special = bool(attribute) and info.attribute(attribute, default) != default
-    return f"{info.name}:{word}" if special else info.name
+@dataclass(frozen=True)
+class Work:
+    """What an op does on one rank: ``operator`` is the name that measurements go by, ``dtype`` the
+    type it computes in, ``bytes`` those of its operands and results."""
+
+    operator: str
+    dtype: str
+    flops: float
+    bytes: float
+
+
+def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
+    """Return what one rank does of the op under ``strategy``; symbolic dimensions count as 1."""
+    flops, moved = _flops(rule, strategy, mesh), float(_bytes(info, strategy, mesh))
+    return Work(_measured_as(info), _computed_in(info), flops, moved)
 
 
 def measured(info: OpInfo, device: Device) -> Operator | None:
@@ -59,43 +70,57 @@ def measured(info: OpInfo, device: Device) -> Operator | None:
 
     A few look-ups.
     """
-    if not device.operators:
-        return None
-    dtype, name = computed_in(info), measured_as(info)
-    return device.operators.get((name, dtype)) or device.operators.get((info.name, dtype))
+    return (
+        None
+        if not device.operators
+        else known_operator(_measured_as(info), _computed_in(info), device)
+    )
+
+
+def known_operator(name: str, dtype: str, device: Device) -> Operator | None:
+    """Return what was measured under that name in that type, else of the plain operator."""
+    plain = name.partition(":")[0]
+    return device.operators.get((name, dtype)) or device.operators.get((plain, dtype))
 
 
 def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
-    """Return the time of the op on one rank under ``strategy``.
+    """Return the time of the op on one rank under ``strategy``."""
+    return 0.0 if info.name in FREE else work_time_s(work_of(info, rule, strategy, mesh), device)
+
+
+def work_time_s(work: Work, device: Device) -> float:
+    """Return the time of one op on one rank.
 
     Roofline (Williams, Waterman, Patterson, 2009): the longer of computing at the peak rate of the
     operands' type times the achievable efficiency, and moving operands and results once through
     memory; plus the launch. An operator that was measured in this type has a line of its own in
-    FLOPs and bytes instead. Symbolic dimensions count as 1.
+    FLOPs and bytes instead.
     """
-    if info.name in FREE:
-        return 0.0
-    known = measured(info, device)
+    known = known_operator(work.operator, work.dtype, device)
     if known is not None:
-        flops = op_flops(rule, strategy, mesh) if known.s_per_flop else 0.0
-        moved = op_bytes(info, strategy, mesh) if known.s_per_byte else 0.0
-        return known.time_s(flops, moved)
-    if info.name in VIEWS:
+        return known.time_s(work.flops, work.bytes)
+    if work.operator in VIEWS:
         return device.launch_overhead_s
-    rate = device.peak_flop_per_s(computed_in(info)) * device.contraction_efficiency
-    compute_s = op_flops(rule, strategy, mesh) / rate
-    memory_s = op_bytes(info, strategy, mesh) / device.memory_bandwidth_bytes_per_s
-    return max(compute_s, memory_s) + device.launch_overhead_s
+    rate = device.peak_flop_per_s(work.dtype) * device.contraction_efficiency
+    memory_s = work.bytes / device.memory_bandwidth_bytes_per_s
+    return max(work.flops / rate, memory_s) + device.launch_overhead_s
 
 
-def op_flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
+def _measured_as(info: OpInfo) -> str:
+    """Return the name that measurements of an op go by: ``Conv``, ``Conv:grouped``."""
+    attribute, default, word = VARIANTS.get(info.name, ("", None, ""))
+    special = bool(attribute) and info.attribute(attribute, default) != default
+    return f"{info.name}:{word}" if special else info.name
+
+
+def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
     """Return the floating-point operations of one rank."""
     points = math.prod(1 if f.size is None else f.size for f in rule.factors)
     pieces = math.prod(mesh.extent(strategy.axes_of(index)) for index in range(len(rule.factors)))
     return rule.flops_per_point * points / pieces
 
 
-def op_bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
+def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
     """Return the bytes that one rank reads and writes.
 
     What the regions of a control-flow op capture is left out: its layouts follow the operands'.
@@ -121,7 +146,7 @@ def _sizes(
         yield 0 if tensor is None else local_bytes(tensor, layout, mesh)
 
 
-def computed_in(info: OpInfo) -> str:
+def _computed_in(info: OpInfo) -> str:
     """Return the type the op computes in: that of its first operand, or result if it has none."""
     present = [tensor for tensor in (*info.operands, *info.results) if tensor is not None]
     return present[0].dtype if present else "float32"

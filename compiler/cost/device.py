@@ -6,8 +6,15 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from tensoropt.compiler.cost.expected import (
+    ExpectedError,
+    MeasuredModel,
+    PlanError,
+    is_known,
+    read_expected_error,
+    read_measured_models,
+)
 from tensoropt.compiler.cost.fields import Table
 from tensoropt.compiler.cost.measured import (
     Collectives,
@@ -19,7 +26,7 @@ from tensoropt.compiler.cost.measured import (
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 
-__all__ = ["Device", "Link", "device_names", "load_device"]
+__all__ = ["Device", "Link", "device_names", "device_of", "load_device"]
 
 _FOLDER = Path(__file__).with_name("devices")
 
@@ -44,6 +51,8 @@ class Device:
     node and talk over ``intra_node``; others over ``network``. ``step_overhead_s``
     is what running a graph takes besides its nodes. ``operators`` and ``collectives``
     hold what was measured, by (ONNX name, NumPy type) and by (kind, ranks of a group).
+    ``expected_error`` says how far predictions were off, ``None`` where nothing was measured;
+    ``measured_models`` whose plans they were held against.
     """
 
     name: str
@@ -58,6 +67,15 @@ class Device:
     step_overhead_s: float = 0.0
     operators: Operators = field(default_factory=dict, hash=False)
     collectives: Collectives = field(default_factory=dict, hash=False)
+    expected_error: ExpectedError | None = None
+    measured_models: tuple[MeasuredModel, ...] = ()
+
+    def plan_error(self, model: Path | None, *, training: bool) -> PlanError | None:
+        """Return what to expect of a plan of the model in a file; ``None`` if nobody measured."""
+        if self.expected_error is None:
+            return None
+        known = is_known(self.measured_models, model, training=training)
+        return self.expected_error.of_plan(known=known)
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the peak rate of a NumPy type name; a type not listed runs at float32's rate."""
@@ -97,17 +115,28 @@ def load_device(name_or_path: str) -> Device:
             f"got: '{name_or_path}'{did_you_mean(name_or_path, device_names())}"
         )
     path = Path(name_or_path) if is_path else _FOLDER / f"{name_or_path}.toml"
-    return _device(Table(str(path), "", _parse(path)))
+    return device_of(_text(path), str(path))
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _text(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         wrong = error.strerror or str(error)
         raise UserError(f"--device {path}: expected a readable file, got: {wrong}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise UserError(f"{path}: expected TOML, got: {error}") from None
+
+
+def device_of(text: str, name: str) -> Device:
+    """Return the device that TOML describes; ``name`` is its file's, for errors.
+
+    Raises :class:`UserError` for what is wrong with it.
+    """
+    try:
+        return _device(Table(name, "", tomllib.loads(text)))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{name}: expected TOML, got: {error}") from None
 
 
 def _device(table: Table) -> Device:
@@ -126,6 +155,8 @@ def _device(table: Table) -> Device:
         step_overhead_s=table.amount("step_overhead_s"),
         operators=read_operators(table.optional("operator")),
         collectives=read_collectives(table.optional("collective")),
+        expected_error=read_expected_error(table.optional("expected_error")),
+        measured_models=read_measured_models(table.tables("measured_model")),
     )
     for part in (memory, efficiency, links, table):
         part.reject_unread()

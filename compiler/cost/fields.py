@@ -60,11 +60,32 @@ class Table:
 
     def amount(self, key: str) -> float:
         """Return the number under ``key``, which may be 0 and is 0 if it is not there."""
-        return self.number(key) if self._values.get(key, 0) != 0 else self._nothing(key)
-
-    def _nothing(self, key: str) -> float:
+        if self._values.get(key, 0) != 0:
+            return self.number(key)
         self._read.append(key)
         return 0.0
+
+    def maybe(self, key: str) -> float | None:
+        """Return the number under ``key``, which may be 0; ``None`` if it is not there."""
+        if key in self._values:
+            return self.amount(key)
+        self._read.append(key)
+        return None
+
+    def flag(self, key: str) -> bool:
+        """Return the truth value under ``key``."""
+        value = self._value(key, "true or false")
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false", value)
+        return value
+
+    def tables(self, key: str) -> list[Table]:
+        """Return the tables of the list under ``key``, none if it is not there."""
+        self._read.append(key)
+        value = self._values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            raise self._wrong(key, "a list of tables", value)
+        return [Table(self._file, self._path(key), one) for one in value]
 
     def texts(self, key: str) -> tuple[tuple[str, ...], ...]:
         """Return the lists of texts under ``key``, none if it is not there."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.fields import Table
+from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = [
@@ -34,7 +35,7 @@ def context_of(makers: Iterable[str]) -> Context:
     return tuple(names)
 
 
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+KINDS: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _inverse(table: Table, key: str) -> float:
 
 def read_collectives(table: Table) -> dict[tuple[str, int], Lines]:
     """Return the tables ``[collective.KIND]``, whose keys are numbers of ranks."""
-    found = {}
+    found: dict[tuple[str, int], Lines] = {}
     for kind in table.names():
         if kind not in KINDS:
             raise UserError(

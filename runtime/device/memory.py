@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["PeakMemory"]
+__all__ = ["PeakMemory", "return_freed"]
 
 
 class PeakMemory:
@@ -21,6 +23,14 @@ class PeakMemory:
         """Return it, None on a system that does not say."""
         peak = _status().get("VmHWM")
         return None if peak is None or self._before is None else peak - self._before
+
+
+def return_freed() -> None:
+    """Give memory that is free back to the system, where the C library has a way to."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
 
 
 def _status() -> Mapping[str, int]:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.runtime.check.trace import kernel_times_s, merged
+from tensoropt.runtime.device.memory import return_freed
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.device.providers import provider_of
 from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.profile.feeds import drawn_input
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
-from tensoropt.runtime.session.ranks import made_on_all, share_of_cores, slowest_s
+from tensoropt.runtime.session.ranks import largest, made_on_all, share_of_cores, slowest_s
 from tensoropt.runtime.session.session import RankSession, rank_session
 
 if TYPE_CHECKING:
@@ -82,13 +83,15 @@ def _gpus(provider: Provider) -> Measured:
 def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: float) -> Measured:
     path = Path(task.path(comm.rank))
     trace = path.with_suffix(f".trace{comm.rank}") if job.traced else None
+    return_freed()  # what earlier graphs had would be used again, and not be counted
+    memory = place.provider.measure()
     session, error = made_on_all(comm, partial(_open, path, place, trace))
     if session is None:
         return Measured(error=error)
     runs = _warm_up(session, comm, task.seconds, left_s)
     if trace is None:
         times = _times(session, comm, runs, min(_PATIENCE * task.seconds, left_s))
-        return Measured(min(times), len(times))
+        return Measured(min(times), len(times), peak_bytes=largest(comm, memory.bytes()))
     for _ in range(min(runs, _MOST_TRACED)):
         comm.Barrier()
         session.run()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.compiler.calibrate.basics import FittedCollective, Peak
 from tensoropt.compiler.calibrate.description import Description
-from tensoropt.compiler.calibrate.fit import FittedOperator
-from tensoropt.compiler.calibrate.ranks import Floor
+from tensoropt.compiler.calibrate.fit import FittedCollective, FittedOperator
+from tensoropt.compiler.calibrate.floor import Floor
+from tensoropt.compiler.calibrate.samples import Basics, Peak
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.measured import Operator
@@ -28,11 +28,7 @@ DESCRIPTION = Description(
     name='a "machine"',
     base=load_device("cpu"),
     source="Measured in a test.",
-    ranks=4,
-    floor=Floor(2e-6, 3e-7, 1e-6),
-    peaks={"float32": Peak(2e11, 0.75)},
-    bandwidth_bytes_per_s=2.5e10,
-    capacity_bytes=2**33,
+    basics=Basics(4, Floor(2e-6, 3e-7, 1e-6), {"float32": Peak(2e11, 0.75)}, 2.5e10, 2**33),
     operators=[
         operator("Conv:grouped", "float32", Operator(1e-6, 5e-12, 2e-11)),
         operator("com.microsoft.Gelu", "float16", Operator(0.0, 0.0, 4e-11)),

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.calibrate.attribution import Sample
-from tensoropt.compiler.calibrate.features import NodeFacts, Work
 from tensoropt.compiler.calibrate.fit import (
     errors,
     fit_lines,
@@ -18,6 +16,8 @@ from tensoropt.compiler.calibrate.fit import (
     greatest,
     non_negative,
 )
+from tensoropt.compiler.calibrate.samples import OpSample
+from tensoropt.compiler.cost.compute import Work
 
 RATES = st.floats(1e-12, 1e-9)
 SIZES = np.array([4.0 * 4**power for power in range(5, 14)])
@@ -25,9 +25,8 @@ SIZES = np.array([4.0 * 4**power for power in range(5, 14)])
 
 def sample(
     time_s: float, flops: float = 0.0, moved: float = 0.0, operator: str = "MatMul", *made: str
-) -> Sample:
-    work = Work(operator, "float32", flops, moved, 1.0)
-    return Sample(NodeFacts("n", work, (), (), made), time_s)
+) -> OpSample:
+    return OpSample(Work(operator, "float32", flops, moved), made, time_s)
 
 
 @given(st.lists(st.lists(st.floats(-1, 1), min_size=4, max_size=4), min_size=6, max_size=12))
@@ -59,7 +58,7 @@ def test_the_sum_of_the_times_is_kept(pairs: list[tuple[float, int]]) -> None:
     distinct = {size: time_s for time_s, size in pairs}
     held = [sample(time_s, moved=1e4 * size) for size, time_s in distinct.items()]
     [fitted] = fit_operators(held)
-    predicted = sum(fitted.operator.time_s(0, own.facts.work.bytes) for own in held)
+    predicted = sum(fitted.operator.time_s(0, own.work.bytes) for own in held)
     assert predicted == pytest.approx(sum(distinct.values()), rel=0.01)
 
 

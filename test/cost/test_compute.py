@@ -8,10 +8,8 @@ import pytest
 
 from tensoropt.compiler.cost.compute import (
     measured,
-    measured_as,
-    op_bytes,
-    op_flops,
     op_time_s,
+    work_of,
 )
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.measured import Operator
@@ -53,7 +51,7 @@ def test_a_thin_product_is_bound_by_memory() -> None:
     expected = moved / 4.8e12 + DEVICE.launch_overhead_s
     strategy = pick(rule, 2, None)
     assert op_time_s(info, rule, strategy, MESH, DEVICE) == pytest.approx(expected)
-    assert op_bytes(info, strategy, MESH) == moved
+    assert work_of(info, rule, strategy, MESH).bytes == moved
 
 
 def test_the_type_of_the_operands_sets_the_rate() -> None:
@@ -65,14 +63,14 @@ def test_the_type_of_the_operands_sets_the_rate() -> None:
 def test_symbolic_dimensions_count_as_one() -> None:
     info, rule = matmul(None, 8, 16)
     strategy = pick(rule, 2, None)
-    assert op_flops(rule, strategy, MESH) == 2 * 8 * 16 / 2
-    assert op_bytes(info, strategy, MESH) == 4 * (8 + 8 * 8 + 8)
+    work = work_of(info, rule, strategy, MESH)
+    assert (work.flops, work.bytes) == (2 * 8 * 16 / 2, 4 * (8 + 8 * 8 + 8))
 
 
 def test_omitted_operands_and_results_move_nothing() -> None:
     info = OpInfo("Clip", 13, (f32(8), None), (f32(8), None))
     rule = Rule((Factor(8),), ((0,), ()), ((0,), ()))
-    assert op_bytes(info, pick(rule, 0, None), MESH) == 2 * 16
+    assert work_of(info, rule, pick(rule, 0, None), MESH).bytes == 2 * 16
 
 
 def op(name: str, *operands: TensorInfo) -> float:
@@ -129,7 +127,8 @@ def test_an_attribute_may_part_measurements(
     attributes: tuple[tuple[str, int], ...], name: str
 ) -> None:
     info = OpInfo("Gemm", 13, (f32(8, 8), f32(8, 8)), (f32(8, 8),), attributes)
-    assert measured_as(info) == name
+    rule = Rule((Factor(8), Factor(8)), ((0, 1), (0, 1)), ((0, 1),))
+    assert work_of(info, rule, pick(rule, None, None), MESH).operator == name
     plain, special = Operator(1e-6), Operator(2e-6)
     both = with_measured(**{"Gemm": plain, "Gemm:transA": special})
     assert measured(info, both) is (plain if name == "Gemm" else special)

@@ -84,11 +84,7 @@ class _Explainer:
 
     @cached_property
     def timeline(self) -> Timeline:
-        assignment = [
-            _number(self.tables.options[index], self.point.strategies[index])
-            for index in self.tables.variables
-        ]
-        return timeline_of(Evaluator(self.tables), assignment)
+        return timeline_of(Evaluator(self.tables), self.point.assignment)
 
     def explanation(self, points: Sequence[FrontierPoint], model: str, device: str) -> Explanation:
         cost, groups = self.timeline.cost, self._groups()
@@ -356,11 +352,6 @@ class _Explainer:
             return Tensor("inside a body", "inside", "", (), size)
         layer = self.layer[self.graph.values[value].producer]
         return Tensor(self._tensor(value), kind, layer, _texts(layout), size)
-
-
-def _number(options: Sequence[object], chosen: object) -> int:
-    """Return the number of an option, which is one of them and not only equal to it."""
-    return next(number for number, option in enumerate(options) if option is chosen)
 
 
 def _texts(layout: Layout | None) -> tuple[str, ...]:

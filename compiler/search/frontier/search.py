@@ -76,6 +76,17 @@ class FrontierPoint:
     def transient_bytes(self) -> int:
         return self.cost.transient_bytes
 
+    @property
+    def assignment(self) -> list[int]:
+        """The number of the strategy of each node that chooses, in the order of the tables."""
+        tables = self.tables
+        return [_number(tables.options[i], self.strategies[i]) for i in tables.variables]
+
+
+def _number(options: Sequence[Strategy], chosen: Strategy) -> int:
+    """Return the number of an option, which is one of them and not only equal to it."""
+    return next(number for number, option in enumerate(options) if option is chosen)
+
 
 @dataclass(frozen=True)
 class FrontierResult:

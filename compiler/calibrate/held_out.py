@@ -1,0 +1,70 @@
+"""How far predictions are off on plans that nothing was fitted to, by leaving plans out in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from tensoropt.compiler.calibrate.samples import PlanSample
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.expected import LEAST_PLANS, ExpectedError, FigureError, MeasuredModel
+
+__all__ = ["expected_error", "held_out_errors", "measured_models", "other_model_errors"]
+
+Fit = Callable[[Sequence[PlanSample]], Device]
+"""Returns the description that so many plans lead to."""
+
+
+def expected_error(plans: Sequence[PlanSample], fit: Fit) -> ExpectedError:
+    """Return how far predictions from all ``plans`` are to be expected off on other plans.
+
+    Each plan is predicted by what is fitted to the others, and once more by what is fitted to the
+    plans of other models. As many fits as there are plans and models.
+    """
+    return ExpectedError(
+        _figure(held_out_errors(plans, fit)),
+        _figure(other_model_errors(plans, fit)),
+        _figure(_memory_errors(plans)),
+    )
+
+
+def held_out_errors(plans: Sequence[PlanSample], fit: Fit) -> list[float]:
+    """Return ``|predicted / measured - 1|`` of each plan, from a fit to all the others; of plans
+    that are the only ones of their model there is none."""
+    models = [plan.model for plan in plans]
+    several = [at for at, model in enumerate(models) if models.count(model) > 1]
+    return [_error(plans[at], fit([*plans[:at], *plans[at + 1 :]])) for at in several]
+
+
+def other_model_errors(plans: Sequence[PlanSample], fit: Fit) -> list[float]:
+    """Return the error of each plan from a fit to the plans of all other files; none of one file
+    alone."""
+    files = list(dict.fromkeys(plan.model.sha256 for plan in plans))
+    found: list[float] = []
+    for file in files if len(files) > 1 else ():
+        device = fit([plan for plan in plans if plan.model.sha256 != file])
+        found += [_error(plan, device) for plan in plans if plan.model.sha256 == file]
+    return found
+
+
+def _error(plan: PlanSample, device: Device) -> float:
+    return abs(plan.step.time_s(device) / plan.measured_s - 1.0)
+
+
+def _memory_errors(plans: Iterable[PlanSample]) -> list[float]:
+    """Return the errors of memory, which nothing is fitted to."""
+    pairs = [(plan.predicted_bytes, plan.measured_bytes) for plan in plans]
+    return [abs(own / measured - 1.0) for own, measured in pairs if own is not None and measured]
+
+
+def _figure(errors: Sequence[float]) -> FigureError | None:
+    if len(errors) < LEAST_PLANS:
+        return FigureError(None, None, len(errors)) if errors else None
+    return FigureError(float(np.mean(errors)), float(np.percentile(errors, 90)), len(errors))
+
+
+def measured_models(plans: Iterable[PlanSample]) -> tuple[MeasuredModel, ...]:
+    """Return the models of ``plans``, each once, by name."""
+    models = {plan.model for plan in plans}
+    return tuple(sorted(models, key=lambda own: (own.name, own.training, own.sha256)))

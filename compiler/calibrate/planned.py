@@ -1,0 +1,130 @@
+"""What the time of a plan is predicted from, so that any description can predict it again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from tensoropt.compiler.cost.bodies import bodies_time_s
+from tensoropt.compiler.cost.communication import collective_time_s, copy_line
+from tensoropt.compiler.cost.compute import FREE, Work, known_operator, work_of, work_time_s
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.measured import Context
+from tensoropt.compiler.layout.collective import Collective
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.timeline import Step, timeline_of
+
+__all__ = ["PlannedOp", "PlannedSend", "PlannedStep", "planned_step"]
+
+
+@dataclass(frozen=True)
+class PlannedOp:
+    """Ops of one rank that do the same after the same operators."""
+
+    work: Work
+    context: Context
+
+
+@dataclass(frozen=True)
+class PlannedSend:
+    """Collectives alike: ``ranks`` of a group, ``bytes`` that each of them puts in."""
+
+    kind: Collective
+    ranks: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """What one of ``ranks`` does in a step: how many graphs it runs, which ops and collectives how
+    often, and how many local copies of how many bytes read and written.
+
+    ``bodies_s`` are seconds of what the bodies of control flow do, as they were predicted.
+    """
+
+    ranks: int
+    graphs: int
+    ops: Sequence[tuple[PlannedOp, int]]
+    sends: Sequence[tuple[PlannedSend, int]]
+    copies: int = 0
+    copied_bytes: float = 0.0
+    bodies_s: float = 0.0
+
+    def time_s(self, device: Device) -> float:
+        """Return the time of the step on ranks that share a node, as a search predicts it."""
+        ops_s = sum(count * _op_time_s(op, device) for op, count in self.ops)
+        sends_s = sum(count * _send_time_s(send, device) for send, count in self.sends)
+        copy = copy_line(1.0, device)
+        copies_s = self.copies * copy.fixed_s + self.copied_bytes * copy.s_per_byte
+        graphs_s = self.graphs * device.step_overhead_s
+        return graphs_s + ops_s + sends_s + copies_s + self.bodies_s
+
+
+def _op_time_s(op: PlannedOp, device: Device) -> float:
+    known = known_operator(op.work.operator, op.work.dtype, device)
+    is_fused = known is not None and op.context in known.fused
+    return 0.0 if is_fused else work_time_s(op.work, device)
+
+
+def _send_time_s(send: PlannedSend, device: Device) -> float:
+    return collective_time_s(send.kind, send.bytes, (0,), Mesh((send.ranks,)), device)
+
+
+def planned_step(point: FrontierPoint, batches: int = 1) -> PlannedStep:
+    """Return what the plan of a point does in a step of so many micro-batches.
+
+    Linear in the operands of the program.
+    """
+    return _Counting(point, batches).step()
+
+
+@dataclass
+class _Counting:
+    point: FrontierPoint
+    batches: int
+    ops: Counter[PlannedOp] = field(default_factory=Counter)
+    sends: Counter[PlannedSend] = field(default_factory=Counter)
+    copies: int = 0
+    copied_bytes: float = 0.0
+    bodies_s: float = 0.0
+
+    def step(self) -> PlannedStep:
+        self.tables, self.mesh = self.point.tables, Mesh(self.point.mesh)
+        self.evaluator = Evaluator(self.tables)
+        graphs = self.batches + 1 if self.tables.graph.trains else 1
+        for step in timeline_of(self.evaluator, self.point.assignment).steps:
+            self._add(step)
+        counts = self.copies, self.copied_bytes, self.bodies_s
+        ops, sends = tuple(self.ops.items()), tuple(self.sends.items())
+        return PlannedStep(self.mesh.size, graphs, ops, sends, *counts)
+
+    def _add(self, step: Step) -> None:
+        if step.node is None:  # the overhead of a graph
+            return
+        times = 1 if self.evaluator.is_update(step.node) else self.batches
+        moved = step.movement
+        if moved is None:
+            self._op(step.node, times)
+        elif step.kind == "collective":
+            kind, ranks = cast("Collective", moved.kind), self.mesh.extent(moved.axes)
+            self.sends[PlannedSend(kind, ranks, moved.bytes)] += times
+        else:
+            parts = self.mesh.extent(moved.axes) if moved.kind == "all_slice" else 1
+            self.copies += times
+            self.copied_bytes += times * 2.0 / parts * moved.bytes
+
+    def _op(self, index: int, times: int) -> None:
+        graph, strategies = self.tables.graph, self.point.strategies
+        node = graph.nodes[index]
+        assert node.info is not None
+        assert node.rule is not None
+        if node.info.name in FREE:
+            return
+        work = work_of(node.info, node.rule, strategies[index], self.mesh)
+        self.ops[PlannedOp(work, graph.context(node))] += times
+        if not self.tables.is_fused(node):
+            self.bodies_s += times * bodies_time_s(node.info, self.tables.device)
