@@ -132,10 +132,10 @@ class Point:
         from tensoropt.compiler.report.explain.explain import explain
         from tensoropt.compiler.report.explain.text import explanation_text
 
-        device = self._whole.request.description.name
-        explanation = explain(
-            self.found, self._whole.result.points, self.model, device, self._whole.pins
-        )
+        request = self._whole.request
+        device, error = request.description.name, self._whole.program.plan_error(request)
+        given = self.model, device, self._whole.pins, error
+        explanation = explain(self.found, self._whole.result.points, *given)
         return Shown(explanation, explanation_text(explanation))
 
     def netron(self, path: str | Path) -> tuple[int, int]:
@@ -428,4 +428,5 @@ def _facts(whole: _Whole) -> FrontierReport:
         interrupted=result.interrupted,
         stopped=result.stopped,
         time_limit_s=request.time_limit_s,
+        error=whole.program.plan_error(request),
     )

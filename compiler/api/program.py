@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tensoropt.compiler.cost.expected import PlanError
 from tensoropt.compiler.pipeline.driver import compile_plan
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.pipeline.text import said_of
@@ -17,6 +18,7 @@ from tensoropt.compiler.search.frontier.steps import Graphs, read_graphs
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.base import PassError
 from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
 
@@ -91,6 +93,12 @@ class Program:
     def graphs(self) -> Graphs:
         """What there is to search."""
         return read_graphs(self.module)
+
+    def plan_error(self, request: Request) -> PlanError | None:
+        """Return how far off predictions of the model's plans are to be expected; ``None`` where
+        nobody measured the device."""
+        trains = TRAINING.on(self.module.operation.attributes)
+        return request.description.plan_error(self.source.weights, training=trains)
 
     def search(self, request: Request, report: SearchReport) -> Found:
         """Search, and pick a point.

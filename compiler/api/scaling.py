@@ -60,5 +60,7 @@ class Scaling(Sequence[Frontier]):
         plot_profile(self._facts(), Path(path))
 
     def _facts(self) -> ScalingReport:
-        device = self._rows[0].request.description.name
-        return ScalingReport(self._name, device, [(row.devices, row.point) for row in self._rows])
+        request = self._rows[0].request
+        rows = [(row.devices, row.point) for row in self._rows]
+        error = self._program.plan_error(request)
+        return ScalingReport(self._name, request.description.name, rows, error)

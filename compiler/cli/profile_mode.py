@@ -38,12 +38,13 @@ def run_profile(program: Program, args: argparse.Namespace, request: Request, sa
         if not rows:
             raise
         say.clear()
-        _print_rows(args, request, rows)
+        _print_rows(args, _report(program, args, request, rows))
         return _interrupted_at(args, rows[-1].devices)
     say.clear()
+    report = _report(program, args, request, rows)
     if args.plot is not None:
-        plot_profile(_report(args, request, rows), args.plot)
-    _print_rows(args, request, rows)
+        plot_profile(report, args.plot)
+    _print_rows(args, report)
     if args.output is not None and args.format in (None, "table"):
         names = ", ".join(plan.name for plan in Family.read(args.output).plans)
         write_text(None, f"family: {args.output}: plans {names}\n")
@@ -62,8 +63,7 @@ def _family(
         yield add
 
 
-def _print_rows(args: argparse.Namespace, request: Request, rows: Sequence[Row]) -> None:
-    report = _report(args, request, rows)
+def _print_rows(args: argparse.Namespace, report: ScalingReport) -> None:
     if args.format == "json":
         write_text(None, profile_json(report))
     elif args.format == "csv":
@@ -72,9 +72,12 @@ def _print_rows(args: argparse.Namespace, request: Request, rows: Sequence[Row])
         write_text(None, profile_table(report, colour=sys.stdout.isatty()))
 
 
-def _report(args: argparse.Namespace, request: Request, rows: Sequence[Row]) -> ScalingReport:
+def _report(
+    program: Program, args: argparse.Namespace, request: Request, rows: Sequence[Row]
+) -> ScalingReport:
     points = [(row.devices, row.point) for row in rows]
-    return ScalingReport(Path(args.input).name, request.description.name, points)
+    error = program.plan_error(request)
+    return ScalingReport(Path(args.input).name, request.description.name, points, error)
 
 
 def _interrupted_at(args: argparse.Namespace, devices: int) -> int:

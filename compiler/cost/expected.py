@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tensoropt.compiler.cost.fields import Table
 from tensoropt.runtime.support.files import sha256_of
@@ -60,17 +59,12 @@ class ExpectedError:
 
 @dataclass(frozen=True)
 class PlanError:
-    """What to expect of a plan's predicted time and memory; ``known`` if other plans of its model
-    were measured."""
+    """How far off a plan's predicted time and memory are to be expected, ``None`` where that is not
+    known; ``model_measured`` if that is of other plans of its model."""
 
-    time: FigureError | None = None
-    memory: FigureError | None = None
-    known: bool = False
-
-    def entries(self) -> dict[str, Any]:
-        """Return the entry of plan.json."""
-        figures = {"time": self.time, "memory": self.memory}
-        return {name: None if own is None else asdict(own) for name, own in figures.items()}
+    time: FigureError | None
+    memory: FigureError | None
+    model_measured: bool
 
 
 def is_known(models: Sequence[MeasuredModel], path: Path | None, *, training: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.memory import StaticParts
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
-from tensoropt.dialects.topt.keys import DEVICE, SEARCH
+from tensoropt.dialects.topt.keys import DEVICE, SEARCH, TRAINING
 from tensoropt.passes.pins import read_pins
 from tensoropt.passes.points import WrittenPoint, read_points
 from tensoropt.runtime.support.files import sha256_of
@@ -48,9 +49,10 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
 
 
 def predicted(
-    module: ir.Module, memory: RankMemory, parts: StaticParts | None = None
-) -> dict[str, float | dict[str, int]]:
-    """Return the cost of the chosen point, its memory as the emitted graphs have it.
+    module: ir.Module, model: Path, memory: RankMemory, parts: StaticParts | None = None
+) -> dict[str, Any]:
+    """Return the cost of the chosen point, its memory as the emitted graphs have it, and how far
+    off they are to be expected for that ``model``.
 
     The frontier cannot know the temporaries of an op that takes several on one rank.
     """
@@ -61,7 +63,15 @@ def predicted(
         "static_bytes": memory.static_bytes,
         "transient_bytes": memory.transient_bytes,
         **({} if parts is None else {"static_parts": vars(parts)}),
+        "expected_error": _expected_error(module, model),
     }
+
+
+def _expected_error(module: ir.Module, model: Path) -> dict[str, Any] | None:
+    attributes = module.operation.attributes
+    device, trains = load_device(DEVICE.of(attributes)), TRAINING.on(attributes)
+    error = device.plan_error(model, training=trains)
+    return None if error is None else asdict(error)
 
 
 def _chosen(module: ir.Module) -> WrittenPoint:

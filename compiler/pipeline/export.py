@@ -132,7 +132,7 @@ def _export_model(
     if caches:
         copy_tokenizer(weights, folder)
     return {
-        "predicted": predicted(module, program_memory(program)),
+        "predicted": predicted(module, weights, program_memory(program)),
         **describe_module(whole_of(module)),
         **({"caches": caches, "text": text_entry(weights)} if caches else {}),
     }
@@ -159,7 +159,7 @@ def _export_step(
     memory = program_memory(program)
     spec = BuildTrainingStepPass.read(module).spec
     return {
-        "predicted": predicted(module, memory, static_parts(program, memory)),
+        "predicted": predicted(module, weights, memory, static_parts(program, memory)),
         **describe_step(whole_of(module)).entries(
             spec, parts, "weights" if with_state else "checkpoint"
         ),

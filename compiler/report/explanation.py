@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from tensoropt.compiler.cost.expected import PlanError
 from tensoropt.runtime.plan.entries import PinsEntry
 
 __all__ = [
@@ -268,7 +269,8 @@ class Explanation:
 
     ``faster`` and ``leaner`` are the neighbours on the frontier; ``update_s`` is the part of a
     training step that is spent once per step, however many micro-batches there are. ``pins`` are
-    those that it was searched with, and what they cost.
+    those that it was searched with, and what they cost. ``expected_error`` is how far off its
+    figures are to be expected; ``None`` where nobody measured the device.
     """
 
     model: str
@@ -290,6 +292,7 @@ class Explanation:
     faster: Neighbour | None
     leaner: Neighbour | None
     pins: PinsEntry | None = None
+    expected_error: PlanError | None = None
 
     @property
     def devices(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from tensoropt.compiler.cost.expected import PlanError
 from tensoropt.compiler.search.frontier.points import Point
 
 __all__ = ["FrontierReport", "Left", "ScalingReport"]
@@ -31,7 +32,8 @@ class FrontierReport:
     ``found`` is how many points the search had, of all meshes; 0 where that is not known. The
     bounds are those of the meshes searched, without those ``left_out``. ``interrupted``: Ctrl-C
     ended the search. ``stopped`` names what ran out before the bound asked for was proven: the
-    ``time_limit_s``, or the memory; ``None`` if nothing did.
+    ``time_limit_s``, or the memory; ``None`` if nothing did. ``error`` is how far off the figures
+    are to be expected; ``None`` where nobody measured the device.
     """
 
     model: str
@@ -47,6 +49,7 @@ class FrontierReport:
     interrupted: bool = False
     stopped: Literal["time", "memory"] | None = None
     time_limit_s: float | None = None
+    error: PlanError | None = None
 
     @property
     def shown(self) -> Sequence[Point]:
@@ -68,3 +71,4 @@ class ScalingReport:
     model: str
     device: str
     rows: Sequence[tuple[int, Point | None]]
+    error: PlanError | None = None

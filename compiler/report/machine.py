@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Protocol
 
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
@@ -52,14 +53,19 @@ def frontier_json(frontier: FrontierReport) -> str:
     left_out = [{"mesh": list(left.mesh), "reason": left.reason} for left in frontier.left_out]
     ended = {"interrupted": frontier.interrupted, "stopped": frontier.stopped}
     chosen = None if frontier.chosen is None else frontier.chosen.index
-    content = {**bounds, **ended, "left_out": left_out, "chosen": chosen, "points": points}
-    return json_text(frontier, content)
+    found = {"left_out": left_out, "chosen": chosen, "points": points}
+    return json_text(frontier, {**_error(frontier), **bounds, **ended, **found})
 
 
 def profile_json(profile: ScalingReport) -> str:
     """Return the profile as one JSON object; ``"point"`` is null where nothing fits."""
     rows = [{"devices": n, "point": as_dict(p) if p else None} for n, p in profile.rows]
-    return json_text(profile, {"profile": rows})
+    return json_text(profile, {**_error(profile), "profile": rows})
+
+
+def _error(report: FrontierReport | ScalingReport) -> dict[str, object]:
+    """Return how far off the figures are to be expected; null where nobody measured the device."""
+    return {"expected_error": None if report.error is None else asdict(report.error)}
 
 
 def frontier_csv(frontier: FrontierReport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
 from tensoropt.compiler.support.units import format_bytes, format_seconds
@@ -15,8 +16,9 @@ _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 
 
 def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
-    """Return one row per point, with the fastest, the leanest and the knee marked."""
-    return render(*frontier_rows(frontier), colour)
+    """Return one row per point, with the fastest, the leanest and the knee marked, and how far off
+    that may be."""
+    return f"{render(*frontier_rows(frontier), colour)}{_expected(frontier)}"
 
 
 def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[str]]]:
@@ -34,7 +36,11 @@ def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[s
 
 def profile_table(profile: ScalingReport, *, colour: bool = False) -> str:
     """Return one row per device count, with the speed-up over the first row that fits."""
-    return render(*profile_rows(profile), colour)
+    return f"{render(*profile_rows(profile), colour)}{_expected(profile)}"
+
+
+def _expected(report: FrontierReport | ScalingReport) -> str:
+    return f"{expected_line(report.error, report.device)}\n"
 
 
 def profile_rows(profile: ScalingReport) -> tuple[str, list[str], list[list[str]]]:

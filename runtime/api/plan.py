@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from tensoropt.runtime.api.html import facts_html, table_html
 from tensoropt.runtime.api.shown import Shown
 from tensoropt.runtime.plan.plan import Plan as Checked
+from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
 from tensoropt.runtime.support.job import CheckResult
 from tensoropt.runtime.support.tables import milliseconds, size_text
 
@@ -24,7 +25,11 @@ __all__ = ["Plan", "Predicted", "SessionOptions", "diff"]
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a plan is predicted to cost, per device and step; times in seconds."""
+    """What a plan is predicted to cost, per device and step; times in seconds.
+
+    ``expected_error`` says how far off time and memory are to be expected, None where nobody
+    measured the device.
+    """
 
     time_s: float
     compute_s: float
@@ -32,6 +37,7 @@ class Predicted:
     memory_bytes: int
     static_bytes: int
     transient_bytes: int
+    expected_error: ExpectedErrorEntry | None
 
 
 class SessionOptions(TypedDict, total=False):
@@ -87,12 +93,14 @@ class Plan:
 
     def _repr_html_(self) -> str:
         predicted = self.predicted
+        error = predicted.expected_error
+        time, memory = margin(error and error["time"]), margin(error and error["memory"])
         facts = [
             ("model", self.model),
             ("for", "training" if self.trains else "inference"),
             ("ranks", f"{self.ranks}, mesh {'x'.join(map(str, self.mesh))}"),
-            ("time of a step, predicted", milliseconds(predicted.time_s)),
-            ("memory per device, predicted", size_text(predicted.memory_bytes)),
+            ("time of a step, predicted", f"{milliseconds(predicted.time_s)}{time}"),
+            ("memory per device, predicted", f"{size_text(predicted.memory_bytes)}{memory}"),
         ]
         tables = facts_html(f"plan {self.folder}", facts), self._ends_html()
         return f"<div>{''.join(tables)}</div>"

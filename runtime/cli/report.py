@@ -6,9 +6,10 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from tensoropt.runtime.support.errors import printable
+from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
 from tensoropt.runtime.support.job import CheckResult, FirstDifference, LayerTime, OutputResult
 from tensoropt.runtime.support.tables import columns, milliseconds, size_text
 
@@ -93,7 +94,7 @@ def _measured_lines(result: CheckResult) -> list[str]:
     if result.one_device_times_s:
         lines.append(f"one device: {_times(result.one_device_times_s)}")
     if result.step_times_s and result.peak_bytes is not None:
-        predicted = size_text(result.predicted_bytes)
+        predicted = f"{size_text(result.predicted_bytes)}{_margin(result, 'memory')}"
         lines.append(f"peak memory: {size_text(result.peak_bytes)}, predicted {predicted}")
     if result.first is not None:
         lines += _first_lines(result.first)
@@ -145,6 +146,8 @@ class Measured(Protocol):
     @property
     def predicted_time_s(self) -> float | None: ...
     @property
+    def expected_error(self) -> ExpectedErrorEntry | None: ...
+    @property
     def used_bytes(self) -> int | None: ...
     @property
     def nodes_on_cpu(self) -> int | None: ...
@@ -155,7 +158,11 @@ class Measured(Protocol):
 def predicted_time(result: Measured) -> str:
     """Return what follows a measured time, empty where nothing was predicted."""
     time_s = result.predicted_time_s
-    return "" if time_s is None else f", predicted {milliseconds(time_s)}"
+    return "" if time_s is None else f", predicted {milliseconds(time_s)}{_margin(result, 'time')}"
+
+
+def _margin(result: Measured, figure: Literal["time", "memory"]) -> str:
+    return margin(None if result.expected_error is None else result.expected_error[figure])
 
 
 def device_lines(result: Measured) -> list[str]:

@@ -132,6 +132,7 @@ def _run_plan(
         provider=job.provider,
         predicted_time_s=predicted["time_s"],
         predicted_bytes=predicted["memory_bytes"],
+        expected_error=predicted["expected_error"],
     )
     memory = provider.measure()
     link.show(f"{plan.folder}: loading {plan.ranks} graphs")

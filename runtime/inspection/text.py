@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tensoropt.runtime.inspection.differences import Changed, Count, Difference
 from tensoropt.runtime.inspection.summary import Folded, Sent, Summary, Way, layout_text, part_bytes
 from tensoropt.runtime.plan.entries import TensorEntry
 from tensoropt.runtime.plan.pins import pins_lines
+from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
 from tensoropt.runtime.support.tables import columns, size_text
 
 __all__ = ["difference_text", "summary_text"]
 
 _TENSORS, _NODES = 12, 20
+_FIGURES: tuple[Literal["time", "memory"], ...] = ("time", "memory")
 _TIMES = ("time_s", "compute_s", "communication_s")
 
 
@@ -46,10 +48,12 @@ def _summary(plan: Summary) -> Iterator[str]:
 
 def _predicted(costs: Mapping[str, Any]) -> Iterator[str]:
     times = [f"{name.removesuffix('_s')} {_time(costs[name])}" for name in _TIMES]
-    yield f"predicted: {times[0]} a step ({', '.join(times[1:])})"
+    error: ExpectedErrorEntry | None = costs["expected_error"]
+    time, memory = (margin(error and error[name]) for name in _FIGURES)
+    yield f"predicted: {times[0]}{time} a step ({', '.join(times[1:])})"
     static, transient = size_text(costs["static_bytes"]), size_text(costs["transient_bytes"])
     yield (
-        f"predicted: memory {size_text(costs['memory_bytes'])} a rank "
+        f"predicted: memory {size_text(costs['memory_bytes'])}{memory} a rank "
         f"(static {static}, transient {transient})"
     )
 

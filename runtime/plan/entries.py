@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
+from tensoropt.runtime.support.expected import ExpectedErrorEntry
+
 __all__ = [
     "CacheEntry",
     "Entries",
@@ -152,6 +154,7 @@ class _Predicted(TypedDict):
     time_s: float
     memory_bytes: int
     static_parts: NotRequired[dict[str, int]]
+    expected_error: ExpectedErrorEntry | None
 
 
 class Entries(TypedDict):

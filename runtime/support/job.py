@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tensoropt.runtime.support.expected import ExpectedErrorEntry
+
 __all__ = [
     "DRAWS",
     "INT_RANGE",
@@ -171,9 +173,10 @@ class CheckResult:
     on a device what ONNX Runtime's arenas took, since ranks started, and the inputs; None where
     nothing says.
     ``predicted_time_s`` and ``predicted_bytes`` are the plan's own, for the device that it was made
-    for. Only on a device: ``used_bytes``, all that processes take of it after the last step, and
-    ``nodes_on_cpu``, how many nodes ONNX Runtime left to the CPU, both of the rank with most;
-    ``cuda_graphs``, where asked for, is "captured" or says why not.
+    for, and ``expected_error`` how far off it expects them. Only on a device: ``used_bytes``, all
+    that processes take of it after the last step, and ``nodes_on_cpu``, how many nodes ONNX Runtime
+    left to the CPU, both of the rank with most; ``cuda_graphs``, where asked for, is "captured" or
+    says why not.
     """
 
     plan: str
@@ -187,6 +190,7 @@ class CheckResult:
     provider: str = "cpu"
     predicted_time_s: float | None = None
     predicted_bytes: int | None = None
+    expected_error: ExpectedErrorEntry | None = None
     peak_bytes: int | None = None
     used_bytes: int | None = None
     nodes_on_cpu: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tensoropt.runtime.support.expected import ExpectedErrorEntry
 from tensoropt.runtime.support.job import Launched
 
 __all__ = ["SCHEDULES", "TrainJob", "TrainResult"]
@@ -71,6 +72,7 @@ class TrainResult:
     predicted_peak_bytes: int | None = None
     provider: str = "cpu"
     predicted_time_s: float | None = None
+    expected_error: ExpectedErrorEntry | None = None
     used_bytes: int | None = None
     nodes_on_cpu: int | None = None
     cuda_graphs: str | None = None

@@ -29,6 +29,7 @@ def measured(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str,
         "held_bytes": _held_bytes(trainer, comm),
         "predicted_bytes": dict(predicted.get("static_parts", {})),
         "predicted_time_s": predicted["time_s"],
+        "expected_error": predicted["expected_error"],
     }
 
 

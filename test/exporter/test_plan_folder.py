@@ -34,7 +34,7 @@ def document() -> dict[str, object]:
         "search": {"name": "ft", "seed": None, "epsilon": 0.0},
         "frontier": [{"index": 0, "mesh": [2, 1], **FIGURES, **SIZES}],
         "chosen": 0,
-        "predicted": {**FIGURES, **SIZES},
+        "predicted": {**FIGURES, **SIZES, "expected_error": None},
         "inputs": [tensor],
         "outputs": [tensor],
         "parameters": [],
@@ -189,6 +189,6 @@ def test_every_entry_is_documented() -> None:
 def test_infinity_is_no_json(tmp_path: Path) -> None:
     wrong = document()
     (tmp_path / "rank0.onnx").write_bytes(b"graph")
-    wrong["predicted"] = {**FIGURES, **SIZES, "time_s": float("inf")}
+    wrong["predicted"] = {**wrong["predicted"], "time_s": float("inf")}
     with pytest.raises(ValueError, match="Out of range float"):
         write_plan(tmp_path, wrong)

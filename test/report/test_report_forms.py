@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+import pytest
+
+from tensoropt.compiler.cost.expected import FigureError, PlanError
 from tensoropt.compiler.report.machine import (
     frontier_csv,
     frontier_json,
@@ -33,7 +36,38 @@ def test_table(frontier) -> None:
         "    1   2x2  1.20 ms   900 us         300 us  2.00 MiB  2.00 MiB        0 B  knee",
         "    2   2x2  5.00 ms  3.75 ms        1.25 ms  1.50 MiB  1.50 MiB        0 B",
         "    3     4  9.00 ms  6.75 ms        2.25 ms  1.00 MiB  1.00 MiB        0 B  leanest",
+        "expected error: not known, nobody has measured cpu (tensoropt-profile does)",
     ]
+
+
+ERROR = PlanError(FigureError(0.062, 0.14, 24), FigureError(0.031, 0.05, 12), True)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            ERROR,
+            "time 6%, nine in ten below 14% (24 plans of this model that were left out of the "
+            "fit); memory 3%, nine in ten below 5% (12 plans)",
+        ),
+        (
+            replace(ERROR, model_measured=False, memory=None),
+            "time 6%, nine in ten below 14% (24 plans of other models that were left out of the "
+            "fit); memory not measured",
+        ),
+        (
+            PlanError(None, FigureError(None, None, 3), False),
+            "time not known, this model was not measured and no two others were; memory not "
+            "stated, 3 plans are too few, 5 do (more models or a longer --budget of "
+            "tensoropt-profile)",
+        ),
+    ],
+)
+def test_how_far_off_figures_may_be_stands_below(frontier, error: PlanError, line: str) -> None:
+    measured = replace(frontier, error=error)
+    assert frontier_table(measured).splitlines()[-1] == f"expected error: {line}"
+    assert json.loads(frontier_json(measured))["expected_error"] == asdict(error)
 
 
 def test_coloured_table_holds_every_figure(frontier) -> None:
@@ -45,7 +79,7 @@ def test_coloured_table_holds_every_figure(frontier) -> None:
 
 def test_json(frontier) -> None:
     document = json.loads(frontier_json(frontier))
-    head = ["schema", "model", "device", "epsilon", "time_epsilon"]
+    head = ["schema", "model", "device", "expected_error", "epsilon", "time_epsilon"]
     assert list(document) == [*head, "interrupted", "stopped", "left_out", "chosen", "points"]
     ended = (document["interrupted"], document["stopped"], document["left_out"])
     assert ended == (False, None, [])
@@ -93,7 +127,7 @@ def test_one_point_of_a_frontier_keeps_its_name(frontier) -> None:
     one = replace(frontier, chosen=frontier.points[1], narrowed=True)
     lines = frontier_table(one).splitlines()
     assert lines[0] == "model.onnx on 4 x cpu: one of 4 points, per device"
-    assert [line.split()[0] for line in lines[1:]] == ["index", "1"]
+    assert [line.split()[0] for line in lines[1:-1]] == ["index", "1"]
     assert lines[2].endswith("  knee")
     document = json.loads(frontier_json(one))
     assert (document["chosen"], [point["marks"] for point in document["points"]]) == (1, [["knee"]])

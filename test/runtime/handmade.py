@@ -76,7 +76,7 @@ def document(model: Path, mesh: Sequence[int], inputs, outputs, files) -> dict[s
         "search": {"name": "none", "seed": None},
         "frontier": [{"index": 0, "mesh": list(mesh), **COST}],
         "chosen": 0,
-        "predicted": COST,
+        "predicted": {**COST, "expected_error": None},
         "inputs": inputs,
         "outputs": outputs,
         "parameters": [],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +16,7 @@ from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.plan.layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.session.inputs import draws, make_inputs
+from tensoropt.runtime.support.expected import ExpectedErrorEntry
 from tensoropt.runtime.support.job import CheckResult, Job, OutputResult
 
 JOB = Job(())
@@ -237,6 +240,23 @@ def test_results_survive_their_file(tmp_path) -> None:
     values = json.loads((tmp_path / "j.json").read_text())
     assert values.pop("kind") == "run"
     assert worker.job_from(values) == job
+
+
+@pytest.mark.parametrize(
+    ("time", "memory", "ends"),
+    [
+        ({"mean": 0.062, "p90": 0.1, "samples": 9}, None, ["2.000 ms ±6%", "2 KiB ±?"]),
+        ({"mean": None, "p90": None, "samples": 3}, None, ["2.000 ms ±?", "2 KiB ±?"]),
+    ],
+)
+def test_a_prediction_says_how_far_off_it_may_be(time, memory, ends: Sequence[str]) -> None:
+    error = ExpectedErrorEntry(time=time, memory=memory, model_measured=True)
+    timed = CheckResult("p", 2, (2,), step_times_s=(1e-3,), predicted_time_s=2e-3)
+    sized = replace(timed, predicted_bytes=2048, peak_bytes=1024)
+    found = to_text([replace(sized, expected_error=error)]).splitlines()[1:]
+    assert [line.partition("predicted ")[2] for line in found] == ends
+    unknown = to_text([sized]).splitlines()[1:]
+    assert all(line.endswith(" ±?") for line in unknown)
 
 
 def test_a_name_cannot_break_the_table() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from tensoropt.compiler.cost.expected import PlanError
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.report.explain.layers import layers_of
@@ -43,14 +44,16 @@ def explain(
     model: str,
     device: str,
     pins: PinsEntry | None = None,
+    error: PlanError | None = None,
 ) -> Explanation:
     """Return what ``point`` does, one of ``points``, the frontier sorted by time.
 
     ``pins`` are those that it was searched with.
     The figures are those that the search gave the point: times and bytes of the parts add up to
-    them. Linear in the operands of the program.
+    them; ``error`` is how far off they are to be expected. Linear in the operands of the program.
     """
-    return replace(_Explainer(point).explanation(points, model, device), pins=pins)
+    explanation = _Explainer(point).explanation(points, model, device)
+    return replace(explanation, pins=pins, expected_error=error)
 
 
 def differences(point: FrontierPoint, others: Sequence[FrontierPoint]) -> dict[int, Neighbour]:

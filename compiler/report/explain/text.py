@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.explanation import (
     Change,
     Communication,
@@ -44,6 +45,7 @@ def _head(plan: Explanation) -> Iterator[str]:
         f"time: compute {format_seconds(plan.compute_s)}, "
         f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)})"
     )
+    yield expected_line(plan.expected_error, plan.device)
     parts = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in plan.memory.static_parts.items())
     yield (
         f"memory: static {format_bytes(plan.memory.static_bytes)}{f' ({parts})' if parts else ''}, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.explanation import (
     Change,
     Explanation,
@@ -68,7 +69,8 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
         "model": explanation.model,
         "line": f"Point {explanation.index}{named} of {explanation.points} on "
         f"{explanation.devices} x {explanation.device}, mesh {mesh}{again}. "
-        "All figures are predicted, of one rank and one step.",
+        "All figures are predicted, of one rank and one step; "
+        f"{expected_line(explanation.expected_error, explanation.device)}.",
         "tiles": [
             ["s", rounded(explanation.time_s), "a step"],
             ["s", rounded(explanation.compute_s), "compute"],

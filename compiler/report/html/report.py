@@ -57,7 +57,8 @@ def report_page(
 
     ``pins`` are those that they were searched with. The same frontier gives the same text.
     """
-    explanation = explain(picked, points, frontier.model, frontier.device, pins)
+    given = frontier.model, frontier.device, pins, frontier.error
+    explanation = explain(picked, points, *given)
     changes = differences(picked, _compared(points, picked))
     whole = replace(frontier, points=points, chosen=picked, narrowed=False)
     said = [note.removeprefix("note: ") for note in notes]
