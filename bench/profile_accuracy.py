@@ -14,6 +14,7 @@ steps of the quietest turn, and ``spread`` the median of the slowest over that o
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import tempfile
@@ -32,14 +33,10 @@ from train_runs import run_plan
 from training_data import batch_size, draw
 
 from tensoropt.compiler.calibrate.busy import busy_part
-from tensoropt.compiler.calibrate.plans import (
-    Model,
-    PlanFiles,
-    predicted_s,
-    prepared,
-    written_plans,
-)
+from tensoropt.compiler.calibrate.plans import Model, PlanFiles, prepared, written_plans
 from tensoropt.compiler.cli.profile import main as profile
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.inference.jobs import run
 from tensoropt.runtime.support.job import Job
 
@@ -99,7 +96,7 @@ def measure(folder: Path, counts: Sequence[int], turns: Turns, *flags: str) -> l
     rows = []
     for path in [*paths, gpt]:
         rows += _rows(prepared(path, {}), [common, own], folder, counts, turns)
-    model = prepared(gpt, {}, training_spec())
+    model = prepared(gpt, {}, BuildTrainingStepPass.of(training_spec()))
     return rows + _rows(model, [common, trained], folder, counts, turns)
 
 
@@ -120,10 +117,12 @@ def _rows(
     kind = "" if model.training is None else ", training"
     rows = []
     for count in counts:
-        plan = next(written_plans(model, count, descriptions[-1], folder, {kind}))
+        plan = next(written_plans(model, count, descriptions[-1], folder, {kind}, math.inf))
         way = _inference if model.training is None else _training
         medians = turns.medians_s(way(plan, turns.steps))
-        predicted = [predicted_s([plan], path)[0] for path in (Path("cpu"), *descriptions)]
+        predicted = [
+            plan.step.time_s(load_device(str(path))) for path in (Path("cpu"), *descriptions)
+        ]
         spread = max(medians) / min(medians)
         rows.append(Row(f"{model.path.stem}{kind}", count, min(medians), spread, predicted))
     return rows
