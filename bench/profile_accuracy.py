@@ -14,7 +14,6 @@ steps of the quietest turn, and ``spread`` the median of the slowest over that o
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import sys
 import tempfile
@@ -46,6 +45,7 @@ CNNS = ("resnet50", "squeezenet")
 GPT = Gpt(layers=4, width=256, heads=4, vocabulary=512, sequence=64, batch=4, dtype="float32")
 _DESCRIPTIONS = ("cpu", "common", "own")
 _WARM_UP = 3
+_SEARCH_S = 60.0  # for the plan of a model
 _LOOK_S, _QUIET = 0.3, 0.2  # a look at the cores, and the part of them that may be busy
 
 
@@ -117,7 +117,11 @@ def _rows(
     kind = "" if model.training is None else ", training"
     rows = []
     for count in counts:
-        plan = next(written_plans(model, count, descriptions[-1], folder, {kind}, math.inf))
+        plan = next(
+            written_plans(
+                model, count, descriptions[-1], folder, {kind}, time.monotonic() + _SEARCH_S
+            )
+        )
         way = _inference if model.training is None else _training
         medians = turns.medians_s(way(plan, turns.steps))
         predicted = [
