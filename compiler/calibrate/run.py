@@ -13,6 +13,7 @@ from tensoropt.compiler.calibrate.busy import busy_part
 from tensoropt.compiler.calibrate.described import Identity, described
 from tensoropt.compiler.calibrate.description import Description
 from tensoropt.compiler.calibrate.floor import Floor
+from tensoropt.compiler.calibrate.machine import machine_of
 from tensoropt.compiler.calibrate.plans import MeasuredPlan, Model, PlanFiles, written_plans
 from tensoropt.compiler.calibrate.ranks import Ranks
 from tensoropt.compiler.calibrate.samples import Basics, Measurements
@@ -55,6 +56,7 @@ class Calibration:
     """
 
     description: Description
+    measured: Measurements
     plans: Sequence[MeasuredPlan]
     left_out: Sequence[str]
     busy: float | None = None
@@ -94,7 +96,8 @@ class _Run:
         self.say("fitting")
         description = self._described(checked=True)
         left_out = list(dict.fromkeys(self.ranks.left_out))
-        return Calibration(description, self._predictions(description), left_out, busy)
+        predictions = self._predictions(description)
+        return Calibration(description, self.measured, predictions, left_out, busy)
 
     @property
     def seconds(self) -> float:
@@ -115,7 +118,8 @@ class _Run:
         collectives = basics.measure_collectives(*where, seconds, floor, most)
         memory = basics.capacity_bytes(self.ranks, request.ranks)
         found = Basics(request.ranks, floor, peaks, bandwidth, memory)
-        return Measurements(found, common, collectives)
+        machine = machine_of(request.provider, request.threads, self.ranks)
+        return Measurements(machine, found, common, collectives)
 
     def _allow(self, part: float) -> None:
         """Let ranks measure for ``part`` of the time that is left."""

@@ -18,6 +18,7 @@ from tensoropt.compiler.layout.collective import Collective
 __all__ = [
     "Basics",
     "CollectiveSample",
+    "Machine",
     "Measurements",
     "OpSample",
     "Peak",
@@ -100,10 +101,22 @@ class Basics:
     capacity_bytes: int
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What has to be alike for measurements to go together: the kind of processor or GPU, what
+    ranks run on, the threads of each, and the version of ONNX Runtime, without its last part."""
+
+    processor: str
+    provider: str
+    threads: int
+    onnxruntime: str
+
+
 @dataclass
 class Measurements:
     """All that was measured of a machine: ``common`` are operators in graphs of their own."""
 
+    machine: Machine
     basics: Basics
     common: list[OpSample] = field(default_factory=list)
     collectives: list[CollectiveSample] = field(default_factory=list)

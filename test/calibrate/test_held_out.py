@@ -8,45 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from measured_plans import measured, plan
 
 from tensoropt.compiler.calibrate.described import Identity, described
-from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.held_out import (
     expected_error,
     held_out_errors,
     other_model_errors,
 )
-from tensoropt.compiler.calibrate.planned import PlannedOp, PlannedStep
-from tensoropt.compiler.calibrate.samples import (
-    Basics,
-    Measurements,
-    OpSample,
-    Peak,
-    PlanSample,
-)
-from tensoropt.compiler.cost.compute import Work
+from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.cost.expected import MeasuredModel
 from tensoropt.compiler.cost.measured import Operator
 
 IDENTITY = Identity("here", load_device("cpu"), "Measured in a test.")
-BASICS = Basics(2, Floor(0.0, 1e-6, 1e-6), {"float32": Peak(1e11, 0.5)}, 1e10, 2**30)
-LAUNCH_S, RATE = 1e-6, 1e10
-
-
-def plan(model: str, flops: Sequence[float], off: float = 1.0) -> PlanSample:
-    """Return a plan of products that take what a line says, times ``off``."""
-    ops = [
-        OpSample(Work("MatMul", "float32", each, 0.0), (), off * (LAUNCH_S + each / RATE))
-        for each in flops
-    ]
-    step = PlannedStep(1, 1, [(PlannedOp(op.work, op.context), 1) for op in ops], [])
-    measured = sum(op.time_s for op in ops)
-    return PlanSample(MeasuredModel(model, model * 8), "fastest", step, measured, ops)
 
 
 def device(plans: Sequence[PlanSample]) -> Device:
-    return described(IDENTITY, Measurements(BASICS, plans=[*plans]), checked=False).device
+    return described(IDENTITY, measured(plans), checked=False).device
 
 
 def test_plans_that_follow_a_line_are_predicted_from_the_others() -> None:
@@ -99,7 +78,7 @@ def test_memory_is_held_against_what_was_measured() -> None:
 
 def test_the_description_says_so(tmp_path: Path) -> None:
     plans = [plan("a", [1e6 * n]) for n in range(1, 6)]
-    made = described(IDENTITY, Measurements(BASICS, plans=plans), checked=True)
+    made = described(IDENTITY, measured(plans), checked=True)
     path = tmp_path / "here.toml"
     path.write_text(made.toml(), encoding="utf-8")
     loaded = load_device(str(path))
@@ -120,7 +99,7 @@ def test_a_model_is_known_by_its_contents(tmp_path: Path) -> None:
     sha = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
     text = described(
         IDENTITY,
-        Measurements(BASICS, plans=[plan("a", [1e6 * n]) for n in range(1, 6)]),
+        measured([plan("a", [1e6 * n]) for n in range(1, 6)]),
         checked=True,
     )
     device = replace(text.device, measured_models=(MeasuredModel("model.onnx", sha),))

@@ -1,0 +1,31 @@
+"""Which kind of machine this is, for measurements that must go together."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import onnxruntime
+
+from tensoropt.compiler.calibrate.ranks import Ranks
+from tensoropt.compiler.calibrate.samples import Machine
+
+__all__ = ["machine_of"]
+
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+def machine_of(provider: str, threads: int, ranks: Ranks) -> Machine:
+    """Return what this machine is, as measured on ``provider`` with ``threads`` a rank."""
+    processor = _processor() if provider == "cpu" else ranks.gpus().gpu_names[0]
+    return Machine(processor, provider, threads, onnxruntime.__version__.rpartition(".")[0])
+
+
+def _processor() -> str:
+    """Return the name of the processor, where Linux knows it, else its family."""
+    try:
+        lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())

@@ -1,0 +1,163 @@
+"""Measurements in a file: JSON lines, one for the machine, each operator, collective and plan.
+
+The same measurements give the same bytes, and a file that grew by a plan differs in a line, so that
+people can keep it under version control.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tensoropt.compiler.calibrate.floor import Floor
+from tensoropt.compiler.calibrate.planned import PlannedOp, PlannedSend, PlannedStep
+from tensoropt.compiler.calibrate.samples import (
+    Basics,
+    CollectiveSample,
+    Machine,
+    Measurements,
+    OpSample,
+    Peak,
+    PlanSample,
+)
+from tensoropt.compiler.cost.compute import Work
+from tensoropt.compiler.cost.expected import MeasuredModel
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.files import replacing
+
+__all__ = ["SCHEMA", "read_samples", "samples_path", "write_samples"]
+
+SCHEMA = 1
+
+_Row = dict[str, Any]
+
+
+def samples_path(description: Path) -> Path:
+    """Return where the measurements lie that a description was fitted to: beside it."""
+    return description.with_suffix(".samples.jsonl")
+
+
+def write_samples(path: Path, measured: Measurements) -> None:
+    """Write all measurements, whole or not at all."""
+    with replacing(path) as aside:
+        lines = (json.dumps(row, allow_nan=False) for row in _rows(measured))
+        aside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_samples(path: Path) -> Measurements:
+    """Return the measurements in a file.
+
+    Raises :class:`UserError` with the line for what is not such a file.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: expected a file of measurements, got: {error}") from None
+    found: Measurements | None = None
+    for number, line in enumerate(lines, 1):
+        try:
+            found = _read(found, json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            wanted = "expected measurements as tensoropt-profile writes them"
+            raise UserError(f"{path}:{number}: {wanted}") from None
+    if found is None:
+        raise UserError(f"{path}: expected measurements, got: an empty file")
+    return found
+
+
+def _rows(measured: Measurements) -> Iterator[_Row]:
+    basics = measured.basics
+    yield {"schema": SCHEMA, "machine": asdict(measured.machine), "basics": asdict(basics)}
+    for sample in measured.common:
+        yield {"operator": _op_row(sample)}
+    for one in measured.collectives:
+        yield {"collective": [one.kind, one.ranks, one.bytes, one.time_s]}
+    for plan in measured.plans:
+        yield {"plan": _plan_row(plan)}
+
+
+def _op_row(sample: OpSample) -> list[Any]:
+    return [*_work_row(sample.work, sample.context), sample.count, sample.time_s]
+
+
+def _work_row(work: Work, context: tuple[str, ...]) -> list[Any]:
+    return [work.operator, work.dtype, work.flops, work.bytes, list(context)]
+
+
+def _plan_row(plan: PlanSample) -> _Row:
+    step = plan.step
+    return {
+        "model": asdict(plan.model),
+        "name": plan.name,
+        "measured_s": plan.measured_s,
+        "predicted_bytes": plan.predicted_bytes,
+        "measured_bytes": plan.measured_bytes,
+        "ranks": step.ranks,
+        "graphs": step.graphs,
+        "copies": step.copies,
+        "copied_bytes": step.copied_bytes,
+        "bodies_s": step.bodies_s,
+        "planned": [[*_work_row(op.work, op.context), count] for op, count in step.ops],
+        "sent": [[send.kind, send.ranks, send.bytes, count] for send, count in step.sends],
+        "ran": [_op_row(sample) for sample in plan.ops],
+    }
+
+
+def _measurements(row: _Row) -> Measurements:
+    if row["schema"] != SCHEMA:
+        raise ValueError
+    basics: _Row = row["basics"]
+    peaks = {dtype: Peak(**peak) for dtype, peak in basics["peaks"].items()}
+    own = Basics(**{**basics, "floor": Floor(**basics["floor"]), "peaks": peaks})
+    return Measurements(Machine(**row["machine"]), own)
+
+
+def _read(found: Measurements | None, row: _Row) -> Measurements:
+    """Return what was found with another row: the first is that of the machine."""
+    if found is None:
+        return _measurements(row)
+    [(kind, value)] = row.items()
+    if kind == "operator":
+        found.common.append(_op(value))
+    elif kind == "collective":
+        found.collectives.append(CollectiveSample(*value))
+    elif kind == "plan":
+        found.plans.append(_plan(value))
+    else:
+        raise ValueError
+    return found
+
+
+def _op(row: list[Any]) -> OpSample:
+    *work, count, time_s = row
+    planned = _planned(work)
+    return OpSample(planned.work, planned.context, float(time_s), int(count))
+
+
+def _planned(row: list[Any]) -> PlannedOp:
+    operator, dtype, flops, moved, context = row
+    return PlannedOp(Work(operator, dtype, float(flops), float(moved)), tuple(context))
+
+
+def _plan(row: _Row) -> PlanSample:
+    step = PlannedStep(
+        row["ranks"],
+        row["graphs"],
+        tuple((_planned(op), count) for *op, count in row["planned"]),
+        tuple((PlannedSend(*send), count) for *send, count in row["sent"]),
+        row["copies"],
+        row["copied_bytes"],
+        row["bodies_s"],
+    )
+    return PlanSample(
+        MeasuredModel(**row["model"]),
+        row["name"],
+        step,
+        row["measured_s"],
+        [_op(op) for op in row["ran"]],
+        row["predicted_bytes"],
+        row["measured_bytes"],
+    )

@@ -1,0 +1,53 @@
+"""What bench/truth_time.py makes of measured plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from measured_plans import measured, plan
+from truth_time import (
+    Ranking,
+    draw,
+    errors_of,
+    halves,
+    rank_correlation,
+    regret,
+    rows_of,
+    table,
+)
+
+
+def test_halves_take_turns_at_the_models() -> None:
+    plans = [plan(model, [1e6]) for model in ("a", "a", "b", "c", "b")]
+    names = [[own.model.name for own in half] for half in halves(plans)]
+    assert names == [["a", "a", "c"], ["b", "b"]]
+
+
+def test_ranks_not_sizes_are_correlated() -> None:
+    assert rank_correlation([1, 2, 3], [10, 20, 4000]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    assert rank_correlation([1, 1, 2], [1, 2, 3]) == pytest.approx(0.866, abs=1e-3)
+
+
+def test_the_plan_that_is_predicted_fastest_may_not_be() -> None:
+    assert regret([1.0, 2.0], [3.0, 2.0]) == pytest.approx(0.5)
+    assert regret([2.0, 1.0], [3.0, 2.0]) == 0
+
+
+def test_a_half_is_predicted_without_itself(tmp_path: Path) -> None:
+    """Model b takes twice what a does, so each is off by what the other would say."""
+    ours = [plan("a", [1e6]), plan("a", [4e6])]
+    theirs = [plan("b", [2e6], off=2.0), plan("b", [3e6], off=2.0)]
+    rows = rows_of(measured([*ours, *theirs]))
+    times = [row.measured_s for row in rows]
+    others = errors_of([row.others_s for row in rows], times)
+    assert others == pytest.approx([1.0, 1.0, 0.5, 0.5], abs=0.02)
+    assert max(errors_of([row.own_s for row in rows], times)) < 0.5
+    ranking = Ranking("a", 2, ("x", "y"), (1.0, 2.0), (3.0, 2.0))
+    lines = table(rows, [ranking])
+    assert "| a | 2 | 100.0% |" in "\n".join(lines)
+    assert lines[-1] == "| a | 2 | 2 | -1.000 | +50.0% |"
+    draw(rows, [replace(ranking, model="b")], tmp_path / "a.svg")
+    assert "</svg>" in (tmp_path / "a.svg").read_text()
