@@ -58,7 +58,8 @@ def layer_times(
 
 def _opened(job: Job, plan: Plan, comm: MPI.Comm, folder: Path) -> RankSession:
     threads = job.threads or share_of_cores(comm)
-    return rank_session(plan.graph(comm.rank), threads, folder / f"rank{comm.rank}")
+    trace, transient_bytes = folder / f"rank{comm.rank}", plan.transient_bytes
+    return rank_session(plan.graph(comm.rank), threads, trace, transient_bytes=transient_bytes)
 
 
 def _by_layer(plan: Plan, times: Mapping[str, float], ran: Path) -> list[LayerTime]:

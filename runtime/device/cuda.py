@@ -76,6 +76,9 @@ class CudaProvider(Provider):
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.enable_mem_pattern = False  # a second block for all tensors (decision 14)
 
+    def keep_low(self, options: SessionOptions, transient_bytes: int) -> None:
+        """Nothing more to set."""
+
     def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
         """Refuse a session that ONNX Runtime made without CUDA: it says so in its log only."""
         with _stderr_kept() as said:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tensoropt.runtime.device import cudart
+from tensoropt.runtime.device.host_memory import exact_blocks, share_arena
 from tensoropt.runtime.device.memory import PeakMemory
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
 from tensoropt.runtime.support.errors import one_line
@@ -189,6 +190,13 @@ class Provider(ABC):
         """Set what a session's options need before the collectives are registered."""
 
     @abstractmethod
+    def keep_low(self, options: SessionOptions, transient_bytes: int) -> None:
+        """Set what lets a rank's session take less memory, in the same time.
+
+        ``transient_bytes`` is what its tensors that come and go are predicted to take at a time.
+        """
+
+    @abstractmethod
     def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
         """Return the session that ``make`` gives.
 
@@ -249,8 +257,15 @@ class CpuProvider(Provider):
     def prepare(self, options: SessionOptions) -> None:
         """Nothing to set."""
 
+    def keep_low(self, options: SessionOptions, transient_bytes: int) -> None:
+        """Let tensors live no longer than they are read, in one arena (decision 46)."""
+        options.enable_mem_pattern = False
+        options.enable_mem_reuse = False
+        share_arena(options, transient_bytes)
+
     def opened(self, make: Callable[[], InferenceSession]) -> InferenceSession:
-        return make()
+        with exact_blocks():
+            return make()
 
     def measure(self) -> MemoryMeter:
         import onnxruntime  # noqa: F401  # its code is no part of what sessions take

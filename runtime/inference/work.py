@@ -23,7 +23,7 @@ from tensoropt.runtime.device.providers import check_provider, provider_of
 from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.inputs import Inputs, make_inputs
-from tensoropt.runtime.session.opening import opened_session
+from tensoropt.runtime.session.opening import keep_outputs, opened_session
 from tensoropt.runtime.session.ranks import (
     gather,
     largest,
@@ -140,6 +140,7 @@ def _run_plan(
     if session is None:
         return replace(result, error=error, passed=False if job.model else None)
     try:
+        keep_outputs(session, plan, provider)
         times = _take_steps(job, session, make_inputs(job, plan.inputs), comm, link)
         link.show(f"{plan.folder}: {'comparing' if job.model else 'joining'} the outputs")
         facts = _facts(session, provider, memory, comm)

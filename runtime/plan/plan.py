@@ -105,6 +105,11 @@ class Plan:
         return _inside(self.folder, name)
 
     @property
+    def transient_bytes(self) -> int:
+        """What tensors of a rank that come and go are predicted to take at a time."""
+        return int(self.document["predicted"]["transient_bytes"])
+
+    @property
     def is_quantised(self) -> bool:
         """Whether an operator rounds what was computed to 8 bits."""
         return any(_ROUNDS.match(row["op"]) for row in self.document["strategies"])

@@ -9,12 +9,13 @@ from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
+from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.job import Launched
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["opened_session"]
+__all__ = ["keep_outputs", "opened_session"]
 
 
 def opened_session(
@@ -27,9 +28,29 @@ def opened_session(
     threads = job.threads or share_of_cores(comm)
     graph, refusal = plan.graph(comm.rank), None
     for graphs in (True, False) if job.cuda_graphs else (False,):
-        make = partial(rank_session, graph, threads, provider=provider, graphs=graphs)
+        make = partial(
+            rank_session,
+            graph,
+            threads,
+            provider=provider,
+            graphs=graphs,
+            transient_bytes=plan.transient_bytes,
+        )
         session, error = made_on_all(comm, make)
         if error is None:
             return session, refusal, None
         refusal = f"not captured: {error}"
     return None, refusal, error
+
+
+def keep_outputs(session: RankSession, plan: Plan, provider: Provider) -> None:
+    """Have outputs of known sizes written to arrays that stay, on the CPU.
+
+    In the arena they would lie between the tensors of the next run.
+    """
+    if provider.name != "cpu":
+        return
+    for tensor in plan.outputs:
+        dtype = dtype_of(tensor.dtype)
+        if not dtype.hasobject and all(isinstance(size, int) for size in tensor.shape):
+            session.write(tensor.name, provider.empty(tensor.local_shape(), dtype))

@@ -21,10 +21,10 @@ __all__ = [
     "check_custom_ops",
     "cores",
     "every_value_session",
-    "keep_memory_low",
     "made_session",
     "one_device_session",
     "rank_session",
+    "run_in_file_order",
     "training_session",
     "use_custom_ops",
 ]
@@ -207,14 +207,18 @@ def rank_session(
     *,
     provider: Provider = CPU,
     graphs: bool = False,
+    transient_bytes: int | None = None,
 ) -> RankSession:
     """Return the session of one rank's graph, with the collectives, which bring MPI up.
 
-    ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
+    ``transient_bytes`` are what its tensors are predicted to take, where the session is to keep its
+    memory low. ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
     no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
     begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
     """
     options = _options(threads)
+    if transient_bytes is not None:
+        provider.keep_low(options, transient_bytes)
     if trace is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(trace)
@@ -232,29 +236,27 @@ def training_session(
     *,
     provider: Provider = CPU,
     graphs: bool = False,
+    transient_bytes: int = 0,
 ) -> RankSession:
     """Return the session of one rank's graph of a training step, whose collectives bring MPI up.
 
-    What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` is as for
-    `rank_session`. Raises `UserError`.
+    What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` and ``transient_bytes``
+    are as for `rank_session`. Raises `UserError`.
     """
     options = _options(threads)
-    keep_memory_low(options)
+    run_in_file_order(options)
+    provider.keep_low(options, transient_bytes)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
     return _rank_opened(graph, options, provider, graphs=graphs)
 
 
-def keep_memory_low(options: SessionOptions) -> None:
-    """Set what lets a training step take less memory, in the same time (decision 14).
-
-    Nodes run in the order of the file, which says when activations are computed anew; and the
-    first run does not lay out a second block for all that it has allocated.
-    """
+def run_in_file_order(options: SessionOptions) -> None:
+    """Let nodes run in the order of the file, which says when activations are computed anew
+    (decision 14)."""
     import onnxruntime
 
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-    options.enable_mem_pattern = False
 
 
 def every_value_session(

@@ -60,6 +60,7 @@ class TrainingStep:
                 None if file == graph else file,
                 provider=state.provider,
                 graphs=role in captured,
+                transient_bytes=plan.plan.transient_bytes,
             )
             for role, graph, file in zip(ROLES, graphs, self._files, strict=True)
         )
