@@ -241,11 +241,15 @@ class Subject:
         driver.train(module, BuildTrainingStepPass.of(spec, "auto"))
         return module
 
+    def _job(self, plan: Path) -> Job:
+        # Integers index tables: of the kinds of segments there are two.
+        return Job((str(plan),), runs=_STEPS, threads=1, dims=dict(self.dims), int_range=(0, 2))
+
     def taken(self, plan: Path) -> Taken:
         """Take a few steps with a plan; return what its ranks took."""
         if not self.trains:
             with Watch() as watch:
-                [result] = run(Job((str(plan),), runs=_STEPS, threads=1, dims=dict(self.dims)))
+                [result] = run(self._job(plan))
             if result.error is not None:
                 raise SystemExit(f"{plan}: {result.error}")
             return watch.taken()
