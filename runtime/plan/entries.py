@@ -153,6 +153,8 @@ class _Mesh(TypedDict):
 class _Predicted(TypedDict):
     time_s: float
     memory_bytes: int
+    process_bytes: NotRequired[int]
+    transient_bytes: int
     static_parts: NotRequired[dict[str, int]]
     expected_error: ExpectedErrorEntry | None
 

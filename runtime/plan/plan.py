@@ -107,7 +107,7 @@ class Plan:
     @property
     def transient_bytes(self) -> int:
         """What tensors of a rank that come and go are predicted to take at a time."""
-        return int(self.document["predicted"]["transient_bytes"])
+        return self.document["predicted"]["transient_bytes"]
 
     @property
     def is_quantised(self) -> bool:

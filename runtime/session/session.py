@@ -212,8 +212,8 @@ def rank_session(
     """Return the session of one rank's graph, with the collectives, which bring MPI up.
 
     ``transient_bytes`` are what its tensors are predicted to take, where the session is to keep its
-    memory low. ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
-    no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
+    memory low. ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be
+    in a graph no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
     begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
     """
     options = _options(threads)
@@ -240,8 +240,8 @@ def training_session(
 ) -> RankSession:
     """Return the session of one rank's graph of a training step, whose collectives bring MPI up.
 
-    What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` and ``transient_bytes``
-    are as for `rank_session`. Raises `UserError`.
+    What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` and
+    ``transient_bytes`` are as for `rank_session`. Raises `UserError`.
     """
     options = _options(threads)
     run_in_file_order(options)
