@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -49,3 +49,45 @@ class Engine:
         watch: object | None = None,
         known: _Table | None = None,
     ) -> Frontier: ...
+
+class Program:
+    def __init__(
+        self,
+        flags: npt.NDArray[np.uint8],
+        inner_bytes: npt.NDArray[np.int64],
+        operands_begin: npt.NDArray[np.int32],
+        operands: npt.NDArray[np.int32],
+        constant: npt.NDArray[np.int32],
+        results_begin: npt.NDArray[np.int32],
+        results: npt.NDArray[np.int32],
+        stays: npt.NDArray[np.uint8],
+        alike: npt.NDArray[np.int32],
+        folded: npt.NDArray[np.uint8],
+        views: int,
+    ) -> None: ...
+
+_Cost = tuple[float, float, int, int, float]
+
+class _Costing(Protocol):
+    def strategy(
+        self, position: int, picked: int
+    ) -> tuple[float, float, int, list[int], list[int], list[int], list[int]]: ...
+    def path(self, value: int, source: int, target: int) -> tuple[float, list[tuple[int, int]]]: ...
+    def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]: ...
+
+class Walk:
+    def __init__(self, program: Program, kinds: npt.NDArray[np.int32]) -> None: ...
+    def run(
+        self,
+        costing: _Costing,
+        assignment: npt.NDArray[np.int32],
+        compute_s: float,
+        update_s: float,
+    ) -> _Cost: ...
+    def record(
+        self,
+        costing: _Costing,
+        assignment: npt.NDArray[np.int32],
+        compute_s: float,
+        update_s: float,
+    ) -> tuple[_Cost, npt.NDArray[np.int32], npt.NDArray[np.int64]]: ...

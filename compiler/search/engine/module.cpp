@@ -14,6 +14,7 @@
 #include "intake.hpp"
 #include "memory.hpp"
 #include "sweep.hpp"
+#include "walk_module.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -299,5 +300,6 @@ NB_MODULE(_engine, m) {
       .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
            "direct_sums"_a, "box_sums"_a, "hull_only"_a, "forgive"_a, "last_limit_s"_a = kInfinity,
            "grace_s"_a = kInfinity, "watch"_a.none() = nb::none(), "known"_a.none() = nb::none());
+  bind_walk(m);
 }
 // NOLINTEND(bugprone-*, performance-*)

@@ -31,6 +31,7 @@ from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
     "Assignment",
+    "Costed",
     "LeftOut",
     "MeshSearch",
     "Say",
@@ -42,6 +43,9 @@ __all__ = [
 
 Assignment = npt.NDArray[np.int32]
 """Per choosing node, the number of its strategy."""
+
+Costed = tuple[MeshTables, Assignment, ProgramCost]
+"""What was found on a mesh, and what it costs as the graphs it leads to."""
 
 Say = Callable[[str], None]
 
@@ -131,7 +135,7 @@ class MeshSearch:
         self.started = time.monotonic()
         self.number = 0  # of the mesh that is searched, from 1
         self.found: list[Found] = []
-        self.costed: list[tuple[MeshTables, Assignment, ProgramCost]] = []
+        self.costed: list[Costed] = []
         self.left_out: list[LeftOut] = []
         self.interrupted = False
         self._stopping = False  # Ctrl-C has come, and the method is about to return
@@ -252,7 +256,7 @@ class MeshSearch:
             if number >= 2 and self._is_beaten(points[at]):
                 continue
             assignment = tables.decode(points[at].assignment)
-            self.costed.append((tables, assignment, evaluator.evaluate(assignment.tolist())))
+            self.costed.append((tables, assignment, evaluator.evaluate(assignment)))
         self.found.append(result)
 
     def _is_beaten(self, point: TablePoint) -> bool:

@@ -12,6 +12,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.frontier.meshes import (
     Assignment,
+    Costed,
     LeftOut,
     MeshSearch,
     Say,
@@ -158,7 +159,7 @@ def search_tables(
         raise search.nothing()
     bounds = [result.epsilon for result in search.found]
     return FrontierResult(
-        undominated(_point(*costed) for costed in search.costed),
+        undominated(_point(*costed) for costed in _best(search.costed)),
         worst_bound(bounds),
         worst_bound([result.time_epsilon for result in search.found]),
         sum(len(result.points) for result in search.found),
@@ -181,7 +182,7 @@ def _chosen(meshes: list[Mesh], options: SearchOptions) -> list[Mesh]:
 
 def frontier_point(evaluator: Evaluator, assignment: Assignment) -> FrontierPoint:
     """Return the point of one assignment, with its cost as the emitted graphs will have it."""
-    return _point(evaluator.tables, assignment, evaluator.evaluate(assignment.tolist()))
+    return _point(evaluator.tables, assignment, evaluator.evaluate(assignment))
 
 
 def _point(tables: MeshTables, assignment: Assignment, cost: ProgramCost) -> FrontierPoint:
@@ -190,6 +191,15 @@ def _point(tables: MeshTables, assignment: Assignment, cost: ProgramCost) -> Fro
         for node, picked in zip(tables.variables, assignment, strict=True)
     }
     return FrontierPoint(0, tables.mesh.shape, cost, strategies, tables)
+
+
+def _best(costed: Iterable[Costed]) -> list[Costed]:
+    """Return those that no other one beats: to name the strategies of all would take longer."""
+    kept: list[Costed] = []
+    for one in sorted(costed, key=lambda c: (c[2].time_s, c[2].memory_bytes)):
+        if not kept or one[2].memory_bytes < kept[-1][2].memory_bytes:
+            kept.append(one)
+    return kept
 
 
 _P = TypeVar("_P", bound=FrontierPoint)

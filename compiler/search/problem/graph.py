@@ -86,7 +86,7 @@ class Value:
     uses: list[tuple[int, int]] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class Graph:
     """Nodes in program order: arguments, then ops, then results.
 
@@ -172,6 +172,18 @@ class Graph:
         State that lies otherwise than an op wants it is fetched once for each part.
         """
         return _PARTS.get(node.phase or "forward", 0)
+
+    @property
+    def parts(self) -> int:
+        """How many parts a step has."""
+        return len(set(_PARTS.values())) if self.trains else 1
+
+    def updates(self, node: Node) -> bool:
+        """Say whether a node belongs to the update of a training step, a result as what makes it
+        does."""
+        if node.kind == "result" and node.operands[0] is not None:
+            node = self.producer(node.operands[0])
+        return node.phase == "update"
 
     def context(self, node: Node) -> Context:
         """Return the operators that make the operands: empty for an input or a constant."""

@@ -1,4 +1,4 @@
-"""What one assignment does, step by step: the walk of ``evaluate.py`` that costs it, recorded."""
+"""What one assignment does, step by step: the walk that costs it, recorded, in words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.search.problem.evaluate import Evaluation, Evaluator, Option, ProgramCost
+from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
 from tensoropt.compiler.search.problem.options import stored
+from tensoropt.compiler.search.problem.program import read
 from tensoropt.compiler.search.problem.tables import tensor_bytes
 
 __all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "timeline_of"]
@@ -90,7 +92,7 @@ def timeline_of(evaluator: Evaluator, assignment: Sequence[int]) -> Timeline:
 
     Linear in the operands of the program.
     """
-    return _Recorder(evaluator).timeline(assignment)
+    return _Reader(evaluator, assignment).timeline()
 
 
 @dataclass
@@ -102,97 +104,102 @@ class _Draft:
     movement: Movement | None = None
 
 
-class _Recorder(Evaluation):
-    def __init__(self, owner: Evaluator) -> None:
-        super().__init__(owner)
+class _Reader:
+    def __init__(self, owner: Evaluator, assignment: Sequence[int]) -> None:
+        self.owner, self.tables, self.graph = owner, owner.tables, owner.graph
+        self.record = owner.record(assignment)
+        self.picked = dict(zip(self.tables.variables, assignment, strict=True))
         self.drafts: list[_Draft] = []
         self.kept: list[Kept] = []
-        self.running = -1  # the node that is run, or whose operands are fetched
-        self.picked: dict[int, int] = {}  # the number of the strategy of each node
         self.updates = False  # whether the second graph of a training step has begun
 
-    def timeline(self, assignment: Sequence[int]) -> Timeline:
-        self._overhead()
-        self.picked = dict(zip(self.owner.tables.variables, assignment, strict=True))
-        cost = self.run(assignment)
-        alive = self.lifetimes.alive_bytes()
+    def timeline(self) -> Timeline:
+        self._overhead(0)
+        for position, value, source, target, moment in self.record.events.tolist():
+            index = self.tables.variables[position]
+            if self.graph.trains and not self.updates and self.owner.is_update(index):
+                self.updates = True
+                self._overhead(moment)
+            if value < 0:
+                self._run(index, moment)
+            else:
+                ends = self.owner.layouts[source], self.owner.layouts[target]
+                self._move(index, value, *ends, moment)
+        self._keep_constants()
+        alive = self.record.alive_bytes().tolist()
         moment = alive.index(max(alive))
         steps = [
             Step(d.kind, d.time_s, d.moment, alive[d.moment], d.node, d.movement)
             for d in self.drafts
         ]
-        self._keep_constants()
-        return Timeline(cost, steps, self.kept, self._alive(moment), moment)
+        return Timeline(self.record.cost, steps, self.kept, self._alive(moment), moment)
 
-    def _overhead(self) -> None:
-        overhead_s = self.owner.tables.device.step_overhead_s
+    def _overhead(self, moment: int) -> None:
+        overhead_s = self.tables.device.step_overhead_s
         if overhead_s:
-            self.drafts.append(_Draft("overhead", overhead_s, self.lifetimes.step))
+            self.drafts.append(_Draft("overhead", overhead_s, moment))
 
-    def node(self, index: int, option: Option) -> None:
-        if self.owner.graph.trains and not self.updates and self.owner.is_update(index):
-            self.updates = True
-            self._overhead()
-        self.running = index
-        super().node(index, option)
+    def _run(self, index: int, moment: int) -> None:
         self._keep(index)
-        if not option.runs or option.passes:
+        node, strategy = self.graph.nodes[index], self._strategy(index)
+        if node.kind != "op" or node.constant or node.passes:
             return
-        moment = self.lifetimes.step - 1
-        self.drafts.append(_Draft("op", option.compute_s, moment, index))
-        node, tables = self.owner.graph.nodes[index], self.owner.tables
-        strategy = tables.options[index][self.picked[index]]
-        for kind, axes, size, time_s in tables.inner_steps(node, strategy):
+        self.drafts.append(_Draft("op", self.tables.op_time_s(node, strategy), moment, index))
+        for kind, axes, size, time_s in self.tables.inner_steps(node, strategy):
             movement = Movement(kind, axes, size)
             self.drafts.append(_Draft(_kind(kind), time_s, moment, index, movement))
 
-    def move(self, value: int, source: int, target: int) -> None:
-        moment = self.lifetimes.step
-        super().move(value, source, target)
-        if self.owner.is_constant(value):
-            return
-        whole = self.owner.whole(value)
-        info, resharder = self.owner.graph.values[whole].info, self.owner.tables.resharder
+    def _strategy(self, index: int) -> Strategy:
+        return self.tables.options[index][self.picked[index]]
+
+    def _move(self, index: int, value: int, source: Layout, target: Layout, moment: int) -> None:
+        info, resharder = self.graph.values[value].info, self.tables.resharder
         if info is None:
             return
-        ends = self.owner.layouts[source], self.owner.layouts[target]
-        path = resharder.path(info.shape, info.item_bytes, *ends)
+        path = resharder.path(info.shape, info.item_bytes, source, target)
         left_s = path.time_s
         for number, step in enumerate(path.steps):
             # Part of a shortest path is a shortest path; the last step takes what is left.
             own = resharder.path(info.shape, info.item_bytes, step.src, step.dst).time_s
             time_s = left_s if number == len(path.steps) - 1 else own
             left_s -= time_s
-            size = tensor_bytes(info, step.src, self.owner.tables.mesh)
+            size = tensor_bytes(info, step.src, self.tables.mesh)
             movement = Movement(
-                step.kind, step.axes, size, whole, step.src, step.dst, step.dim, step.other_dim
+                step.kind, step.axes, size, value, step.src, step.dst, step.dim, step.other_dim
             )
-            draft = _Draft(_kind(step.kind), time_s, moment + number, self.running, movement)
+            draft = _Draft(_kind(step.kind), time_s, moment + number, index, movement)
             self.drafts.append(draft)
 
     def _keep(self, index: int) -> None:
         """Note what a node that is no constant keeps, as ``MeshTables.static_bytes`` counts it."""
-        graph, tables = self.owner.graph, self.owner.tables
-        node, strategy = graph.nodes[index], tables.options[index][self.picked[index]]
+        graph, node, strategy = self.graph, self.graph.nodes[index], self._strategy(index)
         if node.constant:
             return
         for operand, info in graph.private_operands(node):
             layout, value = stored(strategy.operands[operand]), node.operands[operand]
             assert value is not None
-            self._note(value, layout, tensor_bytes(info, layout, tables.mesh), "weights")
+            self._note(value, layout, tensor_bytes(info, layout, self.tables.mesh), "weights")
         if graph.adds_state(node):
             for value in node.results:
                 held = graph.values[value]
                 layout = strategy.results[held.index]
-                size = tensor_bytes(held.info, layout, tables.mesh)
+                size = tensor_bytes(held.info, layout, self.tables.mesh)
                 self._note(value, layout, size, node.state or "gradient")
 
     def _keep_constants(self) -> None:
-        graph = self.owner.graph
-        for (producer, index, layout), size in self.constants.items():
+        """Note what is folded at load once per layout in which it is read."""
+        graph, found = self.graph, dict[tuple[int, int, Layout], int]()
+        for index in self.tables.variables:
+            node, strategy = graph.nodes[index], self._strategy(index)
+            for operand, value in () if node.constant else read(graph, node):
+                held, layout = graph.values[value], strategy.operands[operand]
+                if graph.nodes[held.producer].constant:
+                    key = (graph.alike[held.producer], held.index, layout)
+                    found[key] = tensor_bytes(held.info, layout, self.tables.mesh)
+        for (producer, index, layout), size in found.items():
             node = graph.nodes[producer]
             kind = "weights" if node.is_parameter else "constants"
-            self._note(node.results[index], self.owner.layouts[layout], size, kind)
+            self._note(node.results[index], layout, size, kind)
 
     def _note(self, value: int, layout: Layout, size: int, kind: str) -> None:
         if size:
@@ -200,14 +207,10 @@ class _Recorder(Evaluation):
 
     def _alive(self, moment: int) -> list[Alive]:
         found = []
-        for tensor, size in self.lifetimes.alive(moment).items():
-            assert isinstance(tensor, tuple)
-            if tensor[0] == "inside":
-                found.append(Alive(None, None, size))
-            else:
-                value = self.owner.whole(tensor[0])
-                layout = self.owner.layouts[tensor[1]] if len(tensor) == 2 else None
-                found.append(Alive(value, layout, size))
+        for value, layout, first, last, size in self.record.lives.tolist():
+            if first <= moment <= last:
+                lies = None if layout < 0 else self.owner.layouts[layout]
+                found.append(Alive(None if value < 0 else value, lies, size))
         return sorted(found, key=lambda alive: -alive.bytes)
 
 

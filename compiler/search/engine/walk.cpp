@@ -1,0 +1,230 @@
+#include "walk.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace tensoropt::search {
+namespace {
+
+std::uint64_t packed(std::int32_t value, std::int32_t source, std::int32_t target) {
+  return std::uint64_t(value) << 40 | std::uint64_t(source) << 20 | std::uint64_t(target);
+}
+
+}  // namespace
+
+std::size_t Walk::TreeHash::operator()(const TreeKey& key) const {
+  std::uint64_t hash = packed(key.value, key.source, std::int32_t(key.targets.size()));
+  for (const std::int32_t target : key.targets)
+    hash = (hash ^ std::uint64_t(target)) * 0x9e3779b97f4a7c15u;
+  return hash;
+}
+
+Walk::Walk(const Program& program, std::vector<std::int32_t> kinds)
+    : program_(program), kinds_(std::move(kinds)) {
+  const auto most = std::max_element(kinds_.begin(), kinds_.end());
+  known_.resize(most == kinds_.end() ? 0 : std::size_t(*most) + 1);
+}
+
+Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
+                 double update_s, Record* record) {
+  if (assignment.size() != program_.nodes())
+    throw std::invalid_argument("an assignment has a number for each node that chooses");
+  cost_ = {compute_s, 0, update_s};
+  step_ = 0;
+  lives_.clear();
+  constants_.clear();
+  costing_ = &costing;
+  record_ = record;
+  lay_out(assignment);
+  for (std::size_t node = 0; node < program_.nodes(); ++node) visit(node);
+  cost_.static_bytes += constant_bytes();
+  cost_.transient_bytes = peak_bytes();
+  if (record_) record_->lives = lives_;
+  return cost_;
+}
+
+const Strategy& Walk::strategy_of(std::size_t node, std::int32_t picked) {
+  auto& known = known_[kinds_[node]];
+  if (known.size() <= std::size_t(picked)) known.resize(std::size_t(picked) + 1);
+  if (!known[picked]) {
+    strategies_.push_back(costing_->strategy(node, picked));
+    known[picked] = &strategies_.back();
+  }
+  return *known[picked];
+}
+
+const Path& Walk::path_of(std::int32_t value, std::int32_t source, std::int32_t target) {
+  const std::uint64_t key = packed(value, source, target);
+  if (const auto found = paths_.find(key); found != paths_.end()) return found->second;
+  return paths_.emplace(key, costing_->path(value, source, target)).first->second;
+}
+
+// Notes which layouts there will be.
+void Walk::lay_out(std::span<const std::int32_t> assignment) {
+  tensors_.clear();
+  first_.assign(program_.views, -1);
+  last_.assign(program_.views, -1);
+  picked_.resize(program_.nodes());
+  read_.resize(program_.operands.size());
+  made_.resize(program_.results.size());
+  for (std::size_t node = 0; node < program_.nodes(); ++node) {
+    const Strategy& strategy = *(picked_[node] = &strategy_of(node, assignment[node]));
+    const std::int32_t reads = program_.operands_begin[node];
+    for (std::size_t i = 0; i < strategy.wanted.size(); ++i)
+      read_[reads + i] = tensor_of(program_.operands[reads + i], strategy.wanted[i]);
+    if (program_.flags[node] & Program::Writes) tensors_[read_[reads]].updated = true;
+    const std::int32_t makes = program_.results_begin[node];
+    for (std::size_t i = 0; i < strategy.made.size(); ++i)
+      made_[makes + i] = add(program_.results[makes + i], strategy.made[i]);
+  }
+}
+
+// What an operand is read from: it may have to be made of what its producer makes.
+std::int32_t Walk::tensor_of(std::int32_t view, std::int32_t layout) {
+  if (first_[view] < 0) {  // a view: there from the start, as its value lies
+    const std::int32_t made = first_[program_.whole(view)];
+    if (made < 0) throw std::logic_error("a value is read before it is made");
+    tensors_[add(view, tensors_[made].layout)].present = true;
+  }
+  for (std::int32_t at = first_[view]; at >= 0; at = tensors_[at].next)
+    if (tensors_[at].layout == layout) return at;
+  return add(view, layout);
+}
+
+std::int32_t Walk::add(std::int32_t view, std::int32_t layout) {
+  const auto at = std::int32_t(tensors_.size());
+  tensors_.push_back({layout});
+  (first_[view] < 0 ? first_[view] : tensors_[last_[view]].next) = at;
+  last_[view] = at;
+  return at;
+}
+
+// Runs a node, after the reshards of what it is the first to read.
+void Walk::visit(std::size_t node) {
+  const Strategy& strategy = *picked_[node];
+  const std::uint8_t flags = program_.flags[node];
+  const double before_s = cost_.compute_s + cost_.communication_s;
+  running_ = std::int32_t(node);
+  cost_.compute_s += strategy.compute_s;
+  cost_.communication_s += strategy.inner_s;
+  if (!(flags & Program::Constant)) {
+    cost_.static_bytes += strategy.static_bytes;
+    count_constants(node);
+  }
+  const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
+  for (std::int32_t i = begin; i < end; ++i)
+    if (!tensors_[read_[i]].present) reshard(program_.operands[i], read_[i]);
+  for (std::int32_t i = begin; i < end; ++i) use(tensors_[read_[i]].life);
+  make(node);
+  if (record_) record_->events.push_back({running_, -1, -1, -1, step_});
+  if ((flags & Program::Runs) && !(flags & Program::Passes)) {
+    if (program_.inner_bytes[node]) define(-1, -1, program_.inner_bytes[node]);
+    ++step_;
+  }
+  if (flags & Program::Update) cost_.update_s += cost_.compute_s + cost_.communication_s - before_s;
+}
+
+void Walk::count_constants(std::size_t node) {
+  const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
+  for (std::int32_t i = begin; i < end; ++i) {
+    Tensor& tensor = tensors_[read_[i]];
+    if (program_.constant[i] < 0 || std::exchange(tensor.counted, true)) continue;
+    constants_.emplace_back(packed(program_.constant[i], 0, tensor.layout),
+                            picked_[node]->wanted_bytes[i - begin]);
+  }
+}
+
+void Walk::make(std::size_t node) {
+  const Strategy& strategy = *picked_[node];
+  const std::int32_t begin = program_.results_begin[node];
+  for (std::size_t i = 0; i < strategy.made.size(); ++i) {
+    Tensor& tensor = tensors_[made_[begin + i]];
+    tensor.present = true;
+    if (program_.flags[node] & Program::Alias)
+      tensor.life = tensors_[read_[program_.operands_begin[node]]].life;
+    else if (!program_.stays[begin + i] && !tensor.updated)
+      tensor.life = define(program_.results[begin + i], tensor.layout, strategy.made_bytes[i]);
+  }
+}
+
+// Makes a tensor from another one of its view, which may have to be made first.
+void Walk::reshard(std::int32_t view, std::int32_t target) {
+  if (tensors_[target].source < 0) plant(view);
+  const std::int32_t source = tensors_[target].source;
+  if (!tensors_[source].present) reshard(view, source);
+  move(view, source, target);
+}
+
+// Finds from which tensor each tensor of a view is made; a constant is cut as it lies.
+void Walk::plant(std::int32_t view) {
+  const std::int32_t root = first_[view], value = program_.whole(view);
+  if (program_.folded[value]) {
+    for (std::int32_t at = tensors_[root].next; at >= 0; at = tensors_[at].next)
+      tensors_[at].source = root;
+    return;
+  }
+  TreeKey key{program_.alike[value], tensors_[root].layout, {}};
+  for (std::int32_t at = tensors_[root].next; at >= 0; at = tensors_[at].next)
+    key.targets.push_back(tensors_[at].layout);
+  auto found = trees_.find(key);
+  if (found == trees_.end())
+    found = trees_.emplace(key, costing_->tree(key.value, key.source, key.targets)).first;
+  for (const auto& [target, source] : found->second) {
+    const std::int32_t from = tensor_of(view, source);
+    tensors_[tensor_of(view, target)].source = from;
+  }
+}
+
+// Walks the steps from one layout to another; each holds what it reads and what it makes.
+void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
+  const std::int32_t value = program_.whole(view);
+  tensors_[target].present = true;
+  if (program_.folded[value]) return;  // cut when the graph is loaded
+  const std::int32_t from = tensors_[source].layout, to = tensors_[target].layout;
+  const Path& path = path_of(program_.alike[value], from, to);
+  if (record_) record_->events.push_back({running_, value, from, to, step_});
+  cost_.communication_s += path.time_s;
+  std::int32_t life = tensors_[source].life;
+  for (std::size_t i = 0; i < path.steps.size(); ++i) {
+    const auto [layout, bytes] = path.steps[i];
+    const bool last = i + 1 == path.steps.size();
+    use(life);
+    life = -1;
+    if (!last) life = define(value, -1, bytes);
+    else if (!tensors_[target].updated) life = tensors_[target].life = define(value, layout, bytes);
+    ++step_;
+  }
+}
+
+// What was never defined takes no room.
+void Walk::use(std::int32_t life) {
+  if (life >= 0) lives_[life].last = step_;
+}
+
+std::int32_t Walk::define(std::int32_t value, std::int32_t layout, std::int64_t bytes) {
+  lives_.push_back({value, layout, step_, step_, bytes});
+  return std::int32_t(lives_.size()) - 1;
+}
+
+// Each constant counts once per layout in which it is read.
+std::int64_t Walk::constant_bytes() {
+  std::sort(constants_.begin(), constants_.end());
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < constants_.size(); ++i)
+    if (i == 0 || constants_[i].first != constants_[i - 1].first) total += constants_[i].second;
+  return total;
+}
+
+// The most bytes alive in any step; what a step reads and makes is alive in it.
+std::int64_t Walk::peak_bytes() const {
+  std::vector<std::int64_t> change(std::size_t(step_) + 2, 0);
+  for (const Record::Life& life : lives_) {
+    change[life.first] += life.bytes;
+    change[life.last + 1] -= life.bytes;
+  }
+  std::int64_t alive = 0, peak = 0;
+  for (const std::int64_t by : change) peak = std::max(peak, alive += by);
+  return peak;
+}
+
+}  // namespace tensoropt::search

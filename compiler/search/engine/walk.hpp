@@ -1,0 +1,155 @@
+// What one assignment costs: a walk over the program in the order of the emitted graphs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tensoropt::search {
+
+// What the nodes that choose read and make, whatever they choose. Nodes are numbered in program
+// order. State that is read in a later part of a training step counts as another value, a view:
+// view v is of value v % values. Lists of all nodes lie behind each other: those of node n begin at
+// `operands_begin[n]` and `results_begin[n]`.
+struct Program {
+  // What a node is.
+  enum Flag : std::uint8_t {
+    Runs = 1,       // it is a step
+    Passes = 2,     // it does not run, though it is an op
+    Alias = 4,      // it makes nothing: its result is its first operand
+    Writes = 8,     // its first operand is written where the old state was
+    Update = 16,    // it belongs to the update of a training step
+    Constant = 32,  // it is folded at load
+  };
+  std::vector<std::uint8_t> flags;
+  std::vector<std::int64_t> inner_bytes;  // what its bodies hold
+  std::vector<std::int32_t> operands_begin, results_begin;
+  std::vector<std::int32_t> operands;  // views; private parameters left out
+  std::vector<std::int32_t> constant;  // per operand, which constant it is of, -1 for none
+  std::vector<std::int32_t> results;   // values
+  std::vector<std::uint8_t> stays;   // per result, whether it is folded or counted with what stays
+  std::vector<std::int32_t> alike;   // per value, the first of the same shape and type
+  std::vector<std::uint8_t> folded;  // per value, whether it is folded at load
+  std::size_t views = 0;
+
+  std::size_t nodes() const { return flags.size(); }
+  std::int32_t whole(std::int32_t view) const { return view % std::int32_t(alike.size()); }
+};
+
+// What one strategy costs all nodes alike. Layouts are numbers. Bytes are of one rank's part, of
+// operands those of constants alone.
+struct Strategy {
+  double compute_s = 0, inner_s = 0;
+  std::int64_t static_bytes = 0;
+  std::vector<std::int32_t> wanted, made;
+  std::vector<std::int64_t> wanted_bytes, made_bytes;
+};
+
+// A reshard: its time, and after each of its steps the layout and its bytes.
+struct Path {
+  double time_s = 0;
+  std::vector<std::pair<std::int32_t, std::int64_t>> steps;
+};
+
+// Who knows these, when they are first asked for. `value` stands for all values alike.
+class Costing {
+ public:
+  virtual ~Costing() = default;
+  virtual Strategy strategy(std::size_t node, std::int32_t picked) = 0;
+  virtual Path path(std::int32_t value, std::int32_t source, std::int32_t target) = 0;
+  // Pairs of layouts: each of `targets`, and of others in between, and what it is made from.
+  using Tree = std::vector<std::pair<std::int32_t, std::int32_t>>;
+  virtual Tree tree(std::int32_t value, std::int32_t source,
+                    const std::vector<std::int32_t>& targets) = 0;
+};
+
+// What a walk did, for who wants to see it.
+struct Record {
+  // A node that was run, or with a `value` its move between two layouts for that node.
+  struct Event {
+    std::int32_t node, value, source, target, moment;
+  };
+  // A tensor that comes and goes; no layout between the steps of a move, no value inside of bodies.
+  struct Life {
+    std::int32_t value, layout;
+    std::int64_t first, last, bytes;
+  };
+  std::vector<Event> events;
+  std::vector<Life> lives;
+};
+
+struct Walked {
+  double compute_s = 0, communication_s = 0, update_s = 0;
+  std::int64_t static_bytes = 0, transient_bytes = 0;
+};
+
+// Costs assignments; what they share is asked for once.
+class Walk {
+ public:
+  // `kinds` numbers the nodes alike from 0.
+  Walk(const Program& program, std::vector<std::int32_t> kinds);
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
+
+  // Adds to the seconds that are spent before the first node, and to those of them for the update.
+  // Linear in the operands of the program. The record, if there is one, is empty before.
+  Walked run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
+             double update_s, Record* record);
+
+ private:
+  // A view in a layout. Those of a view hang together in the order in which they are wanted, the
+  // one that its producer makes first.
+  struct Tensor {
+    std::int32_t layout, next = -1, life = -1, source = -1;
+    bool present = false, updated = false, counted = false;
+  };
+  struct TreeKey {
+    std::int32_t value, source;
+    std::vector<std::int32_t> targets;
+    bool operator==(const TreeKey&) const = default;
+  };
+  struct TreeHash {
+    std::size_t operator()(const TreeKey& key) const;
+  };
+
+  const Strategy& strategy_of(std::size_t node, std::int32_t picked);
+  const Path& path_of(std::int32_t value, std::int32_t source, std::int32_t target);
+  void lay_out(std::span<const std::int32_t> assignment);
+  std::int32_t tensor_of(std::int32_t view, std::int32_t layout);
+  std::int32_t add(std::int32_t view, std::int32_t layout);
+  void visit(std::size_t node);
+  void count_constants(std::size_t node);
+  void make(std::size_t node);
+  void reshard(std::int32_t view, std::int32_t target);
+  void plant(std::int32_t view);
+  void move(std::int32_t view, std::int32_t source, std::int32_t target);
+  void use(std::int32_t life);
+  std::int32_t define(std::int32_t value, std::int32_t layout, std::int64_t bytes);
+  std::int64_t constant_bytes();
+  std::int64_t peak_bytes() const;
+
+  const Program& program_;
+  const std::vector<std::int32_t> kinds_;
+  std::vector<std::vector<const Strategy*>> known_;  // per kind and number
+  std::deque<Strategy> strategies_;                  // which stay where they are
+  std::unordered_map<std::uint64_t, Path> paths_;
+  std::unordered_map<TreeKey, Costing::Tree, TreeHash> trees_;
+
+  // Of the walk that goes on.
+  std::vector<const Strategy*> picked_;
+  std::vector<Tensor> tensors_;
+  std::vector<std::int32_t> first_, last_;  // per view, its tensors
+  std::vector<std::int32_t> read_, made_;   // per operand and result, its tensor
+  std::vector<Record::Life> lives_;
+  std::vector<std::pair<std::uint64_t, std::int64_t>> constants_;
+  std::int32_t step_ = 0, running_ = 0;
+  Walked cost_;
+  Costing* costing_ = nullptr;
+  Record* record_ = nullptr;
+};
+
+}  // namespace tensoropt::search

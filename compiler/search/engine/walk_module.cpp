@@ -1,0 +1,152 @@
+// The Python face of the walk: tensoropt.compiler.search._engine.Walk.
+#include "walk_module.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "walk.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tensoropt::search {
+namespace {
+
+template <class T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+std::vector<T> copied(const Array<T>& array) {
+  return {array.data(), array.data() + array.size()};
+}
+
+template <class T>
+nb::object to_numpy(std::vector<T> values, std::size_t columns) {
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::cast(
+      nb::ndarray<nb::numpy, T>(kept->data(), {kept->size() / columns, columns}, owner));
+}
+
+Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inner_bytes,
+                const Array<std::int32_t>& operands_begin, const Array<std::int32_t>& operands,
+                const Array<std::int32_t>& constant, const Array<std::int32_t>& results_begin,
+                const Array<std::int32_t>& results, const Array<std::uint8_t>& stays,
+                const Array<std::int32_t>& alike, const Array<std::uint8_t>& folded,
+                std::size_t views) {
+  return {.flags = copied(flags),
+          .inner_bytes = copied(inner_bytes),
+          .operands_begin = copied(operands_begin),
+          .results_begin = copied(results_begin),
+          .operands = copied(operands),
+          .constant = copied(constant),
+          .results = copied(results),
+          .stays = copied(stays),
+          .alike = copied(alike),
+          .folded = copied(folded),
+          .views = views};
+}
+
+// Asks Python.
+class Asked : public Costing {
+ public:
+  explicit Asked(nb::object source) : source_(std::move(source)) {}
+
+  Strategy strategy(std::size_t node, std::int32_t picked) override {
+    using Numbers = std::vector<std::int32_t>;
+    using Bytes = std::vector<std::int64_t>;
+    auto [compute_s, inner_s, kept, wanted, wanted_bytes, made, made_bytes] =
+        nb::cast<std::tuple<double, double, std::int64_t, Numbers, Bytes, Numbers, Bytes>>(
+            source_.attr("strategy")(node, picked));
+    return {compute_s, inner_s, kept, wanted, made, wanted_bytes, made_bytes};
+  }
+
+  Path path(std::int32_t value, std::int32_t source, std::int32_t target) override {
+    using Steps = std::vector<std::pair<std::int32_t, std::int64_t>>;
+    auto [time_s, steps] =
+        nb::cast<std::pair<double, Steps>>(source_.attr("path")(value, source, target));
+    return {time_s, std::move(steps)};
+  }
+
+  Tree tree(std::int32_t value, std::int32_t source,
+            const std::vector<std::int32_t>& targets) override {
+    return nb::cast<Tree>(source_.attr("tree")(value, source, targets));
+  }
+
+ private:
+  nb::object source_;
+};
+
+class PyWalk {
+ public:
+  PyWalk(const Program& program, const Array<std::int32_t>& kinds)
+      : walk_(program, copied(kinds)) {}
+
+  nb::tuple run(const nb::object& costing, const Array<std::int32_t>& assignment, double compute_s,
+                double update_s) {
+    return cost(go(costing, assignment, compute_s, update_s, nullptr));
+  }
+
+  nb::tuple record(const nb::object& costing, const Array<std::int32_t>& assignment,
+                   double compute_s, double update_s) {
+    Record record;
+    const nb::tuple found = cost(go(costing, assignment, compute_s, update_s, &record));
+    std::vector<std::int32_t> events;
+    for (const auto& e : record.events)
+      events.insert(events.end(), {e.node, e.value, e.source, e.target, e.moment});
+    std::vector<std::int64_t> lives;
+    for (const auto& l : record.lives)
+      lives.insert(lives.end(), {l.value, l.layout, l.first, l.last, l.bytes});
+    return nb::make_tuple(found, to_numpy(std::move(events), 5), to_numpy(std::move(lives), 5));
+  }
+
+ private:
+  Walked go(const nb::object& costing, const Array<std::int32_t>& assignment, double compute_s,
+            double update_s, Record* record) {
+    Asked asked(costing);
+    return walk_.run(asked, {assignment.data(), assignment.size()}, compute_s, update_s, record);
+  }
+
+  static nb::tuple cost(const Walked& w) {
+    return nb::make_tuple(w.compute_s, w.communication_s, w.static_bytes, w.transient_bytes,
+                          w.update_s);
+  }
+
+  Walk walk_;
+};
+
+}  // namespace
+
+// NOLINTBEGIN(bugprone-*, performance-*): nanobind's ways
+void bind_walk(nb::module_& m) {
+  nb::class_<Program>(m, "Program")
+      .def(
+          "__init__",
+          [](Program* self, const Array<std::uint8_t>& flags,
+             const Array<std::int64_t>& inner_bytes, const Array<std::int32_t>& operands_begin,
+             const Array<std::int32_t>& operands, const Array<std::int32_t>& constant,
+             const Array<std::int32_t>& results_begin, const Array<std::int32_t>& results,
+             const Array<std::uint8_t>& stays, const Array<std::int32_t>& alike,
+             const Array<std::uint8_t>& folded, std::size_t views) {
+            new (self) Program(program(flags, inner_bytes, operands_begin, operands, constant,
+                                       results_begin, results, stays, alike, folded, views));
+          },
+          "flags"_a, "inner_bytes"_a, "operands_begin"_a, "operands"_a, "constant"_a,
+          "results_begin"_a, "results"_a, "stays"_a, "alike"_a, "folded"_a, "views"_a);
+  nb::class_<PyWalk>(m, "Walk")
+      .def(nb::init<const Program&, const Array<std::int32_t>&>(), "program"_a, "kinds"_a,
+           nb::keep_alive<1, 2>())
+      .def("run", &PyWalk::run, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a)
+      .def("record", &PyWalk::record, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a);
+}
+// NOLINTEND(bugprone-*, performance-*)
+
+}  // namespace tensoropt::search

@@ -1,0 +1,102 @@
+"""A graph as the walk of the engine sees it: what nodes read and make, whatever they choose.
+
+It depends on no mesh, and is made once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from tensoropt.compiler.search._engine import Program
+from tensoropt.compiler.search.problem.graph import Graph, Node
+
+__all__ = ["program_of", "read", "variables"]
+
+_RUNS, _PASSES, _ALIAS, _WRITES, _UPDATE, _CONSTANT = (1 << bit for bit in range(6))
+"""As ``Program::Flag`` has them (``engine/walk.hpp``)."""
+
+_KNOWN: WeakKeyDictionary[Graph, Program] = WeakKeyDictionary()
+
+
+def program_of(graph: Graph) -> Program:
+    """Return the program of a graph: its nodes are those that choose. Linear in the operands."""
+    if graph not in _KNOWN:
+        _KNOWN[graph] = _program(graph)
+    return _KNOWN[graph]
+
+
+def variables(graph: Graph) -> list[int]:
+    """Return the nodes that choose, in program order."""
+    return [index for index, node in enumerate(graph.nodes) if not node.private]
+
+
+def read(graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
+    """Yield (operand index, value) of what a node reads, private parameters left out."""
+    for operand, value in enumerate(node.operands):
+        if value is not None and not graph.producer(value).private:
+            yield operand, value
+
+
+def _program(graph: Graph) -> Program:
+    nodes = [graph.nodes[index] for index in variables(graph)]
+    operands = [[_view(graph, node, v) for _, v in read(graph, node)] for node in nodes]
+    results = [node.results for node in nodes]
+    groups: dict[tuple[int, int], int] = {}
+    first: dict[object, int] = {}
+    return Program(
+        flags=np.array([_flags(graph, node) for node in nodes], np.uint8),
+        inner_bytes=np.array(
+            [0 if n.info is None else n.info.inner_bytes for n in nodes], np.int64
+        ),
+        operands_begin=_begins(operands),
+        operands=_joined(operands),
+        constant=_joined(
+            [[_constant(graph, v, groups) for _, v in read(graph, node)] for node in nodes]
+        ),
+        results_begin=_begins(results),
+        results=_joined(results),
+        stays=np.array([graph.stays(v) for own in results for v in own], np.uint8),
+        alike=np.array([first.setdefault(v.info, i) for i, v in enumerate(graph.values)], np.int32),
+        folded=np.array([graph.nodes[v.producer].constant for v in graph.values], np.uint8),
+        views=len(graph.values) * graph.parts,
+    )
+
+
+def _flags(graph: Graph, node: Node) -> int:
+    """Return what a node is, as a sum."""
+    is_update = node.updates is not None
+    own = {
+        _RUNS: node.kind == "op" and not node.constant,
+        _PASSES: node.passes,
+        _ALIAS: node.is_alias,
+        _WRITES: is_update,
+        _UPDATE: graph.updates(node),
+        _CONSTANT: node.constant,
+    }
+    return sum(flag for flag, holds in own.items() if holds)
+
+
+def _view(graph: Graph, node: Node, value: int) -> int:
+    """Return the number under which ``node`` reads a value: state anew in each part."""
+    if graph.producer(value).state is None:
+        return value
+    return value + graph.part(node) * len(graph.values)
+
+
+def _constant(graph: Graph, value: int, groups: dict[tuple[int, int], int]) -> int:
+    """Return the number of what is folded at load, the same for what is made alike; else -1."""
+    held = graph.values[value]
+    if not graph.nodes[held.producer].constant:
+        return -1
+    return groups.setdefault((graph.alike[held.producer], held.index), len(groups))
+
+
+def _begins(lists: list[list[int]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.cumsum([0, *map(len, lists)], dtype=np.int32)
+
+
+def _joined(lists: list[list[int]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.array([x for own in lists for x in own], np.int32)
