@@ -213,8 +213,8 @@ def rank_session(
 
     ``transient_bytes`` are what its tensors are predicted to take, where the session is to keep its
     memory low. ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be
-    in a graph no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
-    begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
+    in a graph no session is made. With ``trace`` it writes down how long each node takes, in a file
+    whose name begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
     """
     options = _options(threads)
     if transient_bytes is not None:
