@@ -35,6 +35,33 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scores of an attention of 2 heads, whose queries and keys one product makes."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["qk"], name="both"),
+        helper.make_node("Split", ["qk"], ["q", "k"], name="cut", axis=2, num_outputs=2),
+        helper.make_node("Reshape", ["q", "heads"], ["q4"], name="q_heads"),
+        helper.make_node("Reshape", ["k", "heads"], ["k4"], name="k_heads"),
+        helper.make_node("Transpose", ["q4"], ["qt"], name="q_turned", perm=[0, 2, 1, 3]),
+        helper.make_node("Transpose", ["k4"], ["kt"], name="k_turned", perm=[0, 2, 3, 1]),
+        helper.make_node("MatMul", ["qt", "kt"], ["y"], name="scores"),
+    ]
+    constants = [
+        helper.make_tensor("w", TensorProto.FLOAT, [16, 32], [0.25] * 512),
+        helper.make_tensor("heads", TensorProto.INT64, [4], [1, 4, 2, 8]),
+    ]
+    ends = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
+        for name, shape in (("x", [1, 4, 16]), ("y", [1, 2, 4, 4]))
+    )
+    graph = helper.make_graph(nodes, "packed", *ends, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    path = tmp_path_factory.mktemp("models") / "packed.onnx"
+    onnx.save(model, path)
+    return path
+
+
 @pytest.fixture
 def planned(opt, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Write a plan and return its document, with the layout of each tensor by name."""
@@ -85,6 +112,21 @@ def test_a_node_does_as_it_is_pinned(
 ) -> None:
     row = planned(mlp, "--mesh", "2", "--pin", pin)["nodes"][node]
     assert (row["operands"], row["results"]) == (operands, results)
+
+
+def test_it_is_said_where_heads_end(opt, packed: Path) -> None:
+    """Half of the heads of queries and of keys are two pieces of what the product makes."""
+    why = "heads end at 'cut': of the tensor that is cut there, some heads of every part are no"
+    outcome = opt(packed, "--mesh", "2", "--pin", "node:*=heads")
+    assert outcome.status == 0
+    assert f"note: --pin 'node:*=heads': 2 of the 7 nodes have no heads and stay free; {why}" in (
+        outcome.err
+    )
+    refused = opt(packed, "--mesh", "2", "--pin", "node:cut=heads")
+    assert refused.status == 1
+    assert (
+        f"the node has no heads, expected sequence, replicate, partial, i, j; {why}" in refused.err
+    )
 
 
 def test_what_is_forbidden_is_not_done(planned, mlp: Path) -> None:

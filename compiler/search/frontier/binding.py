@@ -9,7 +9,14 @@ from tensoropt.compiler.layout.layout import PARTIAL_SUM, Layout, Placement
 from tensoropt.compiler.layout.rule import AxisRole
 from tensoropt.compiler.layout.rule_text import NamedRule, named
 from tensoropt.compiler.protos.signatures import signature_of, swapped, turned
-from tensoropt.compiler.search.frontier.kinds import KINDS, PARTIAL, REPLICATE, factors_of_kind
+from tensoropt.compiler.search.frontier.kinds import (
+    HEADS,
+    KINDS,
+    PARTIAL,
+    REPLICATE,
+    ends_of_heads,
+    factors_of_kind,
+)
 from tensoropt.compiler.search.frontier.pins import NODE, Pin
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.pins import Condition, Partial, Split, Tensor, Term
@@ -252,9 +259,20 @@ def _no_factor(graph: Graph, pin: Pin, indices: Sequence[int]) -> UserError:
     known = [*having, REPLICATE, PARTIAL, *letters]
     words = [word for word, _ in pin.says if word not in known] or [pin.says[0][0]]
     what = f"none of the {len(indices)} nodes has" if len(indices) > 1 else "the node has no"
-    return UserError(
-        f"{pin.source}: {what} {words[0]}, expected {', '.join(known)}"
-        f"{did_you_mean(words[0], known)}"
+    near = did_you_mean(words[0], known) or _where_heads_end(graph, pin, indices)
+    return UserError(f"{pin.source}: {what} {words[0]}, expected {', '.join(known)}{near}")
+
+
+def _where_heads_end(graph: Graph, pin: Pin, indices: Sequence[int]) -> str:
+    """Return why some nodes that a pin matches have no heads, where that is known."""
+    ends = set(ends_of_heads(graph)) if HEADS in [word for word, _ in pin.says] else set()
+    nodes = [graph.nodes[index] for index in indices if index in ends]
+    if not nodes:
+        return ""
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return (
+        f"; heads end at '{nodes[0].name}'{more}: of the tensor that is cut there, some heads of "
+        "every part are no contiguous piece"
     )
 
 
@@ -265,14 +283,14 @@ def unsplit_notes(graph: Graph, pins: Sequence[Pin]) -> Iterator[str]:
         yield f"note: {annotated - there} of the {annotated} annotated nodes are not in the model"
     for pin in pins:
         if pin.is_node and not pin.layouts:
-            ops = [n for n in graph.nodes if _is_own_op(n) and not n.constant]
-            count = len(pin.matches(node.name for node in ops))
-            held = sum(1 for _ in _of_nodes(graph, pin))
+            ops = {n.name: i for i, n in enumerate(graph.nodes) if _is_own_op(n) and not n.constant}
+            matched = [ops[name] for name in pin.matches(ops)]
+            count, held = len(matched), sum(1 for _ in _of_nodes(graph, pin))
             if 0 < held < count:
                 what = ", ".join(word for word, _ in pin.says)
                 yield (
                     f"note: {pin.source}: {count - held} of the {count} nodes have no {what} "
-                    "and stay free"
+                    f"and stay free{_where_heads_end(graph, pin, matched)}"
                 )
 
 

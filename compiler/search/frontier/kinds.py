@@ -9,11 +9,13 @@ from tensoropt.compiler.search.methods.batch import Batch, follow, follow_batch
 from tensoropt.compiler.search.methods.megatron import attention_heads
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
-__all__ = ["KINDS", "PARTIAL", "REPLICATE", "factors_of_kind"]
+__all__ = ["HEADS", "KINDS", "PARTIAL", "REPLICATE", "ends_of_heads", "factors_of_kind"]
 
 REPLICATE = "replicate"
 PARTIAL = "partial"
 
+HEADS = "heads"
+_CUTS = ("Split", "Slice")
 _SEQUENCE_RANKS = (2, 3)
 """Of inputs with a sequence, `b s` or `b s h`: an image has its channels there."""
 
@@ -106,15 +108,38 @@ def _heads(graph: Graph) -> Mapping[int, int]:
     return found
 
 
+def ends_of_heads(graph: Graph) -> list[int]:
+    """Return the ops that cut tensors with heads out of one in which several lie side by side.
+
+    Queries, keys and values that one product makes are such. Some heads of each of them are several
+    pieces of that tensor, which no layout of it has, so that heads cannot be followed any further.
+    """
+    found: dict[int, None] = {}
+    for index, factor in _heads(graph).items():
+        for value, dim in _runs_along(graph, index, factor):
+            own = graph.values[value]
+            cutter = graph.nodes[own.producer]
+            named = cutter.info is not None and cutter.info.name in _CUTS
+            if named and cutter.rule and cutter.rule.results[own.index][dim] is None:
+                found[own.producer] = None
+    return sorted(found)
+
+
 def _neighbours(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
     """Yield the ops that make or read a tensor along ``factor`` of an op, and their factor."""
+    for value, dim in _runs_along(graph, index, factor):
+        yield from _along(graph, value, dim)
+
+
+def _runs_along(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
+    """Yield the values that an op reads or makes along ``factor``, and in which dimension."""
     node = graph.nodes[index]
     assert node.rule is not None
     sides = (node.operands, node.rule.operands), (node.results, node.rule.results)
     for values, every in sides:
         for value, dims in zip(values, every, strict=False):
             if value is not None and factor in dims and not graph.is_weight(value):
-                yield from _along(graph, value, dims.index(factor))
+                yield value, dims.index(factor)
 
 
 def _along(graph: Graph, value: int, dim: int) -> Iterator[tuple[int, int]]:
@@ -137,7 +162,7 @@ def _along(graph: Graph, value: int, dim: int) -> Iterator[tuple[int, int]]:
 KINDS: Mapping[str, Callable[[Graph], Mapping[int, int]]] = {
     "batch": _batch,
     "sequence": _sequence,
-    "heads": _heads,
+    HEADS: _heads,
     "column": _column,
     "row": _row,
 }
