@@ -19,8 +19,10 @@ from tensoropt.compiler.importer.dimensions import open_dims
 from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
 from tensoropt.compiler.pipeline.family import check_family_replaceable
 from tensoropt.compiler.pipeline.phases import PHASES, Compilation
+from tensoropt.compiler.report.decoders import decoder_notes
 from tensoropt.compiler.report.notes import open_sizes, open_turns
 from tensoropt.compiler.report.training import training_notes
+from tensoropt.compiler.shapes.caches import open_heads
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import argument_names, copy_of
 from tensoropt.compiler.training.spec import check_patterns
@@ -311,7 +313,7 @@ class Model:
             step is not None, step or BuildTrainingStepPass(), **self._tracing
         )
         module = self._prepared(compilation, say)
-        notes = _notes(module)
+        notes = [*_notes(module), *decoder_notes(module, source.weights)]
         if step is not None and not open_dims(module):
             module, trained = _trained(module, step, compilation, say)
             notes = trained
@@ -342,7 +344,8 @@ def _trained(
 
 def _notes(module: ir.Module) -> list[str]:
     """Return what to say of the sizes and bodies of a prepared module."""
-    names, turns = open_dims(module), bodies.open_turns(module)
+    heads, turns = open_heads(module), bodies.open_turns(module)
+    names = [name for name in open_dims(module) if name not in heads]
     notes = [open_sizes(names)] if names else []
     return [*notes, open_turns(turns)] if turns else notes
 

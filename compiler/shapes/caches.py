@@ -14,7 +14,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["Cache", "End", "find_caches", "is_in_place", "pair", "past_names"]
+__all__ = ["Cache", "End", "find_caches", "is_in_place", "open_heads", "pair", "past_names"]
 
 _PAST = re.compile(r"past(_key_values?|(?![a-z]))")
 _PRESENT = re.compile(r"present(_key_values?|(?![a-z]))")
@@ -51,7 +51,7 @@ def pair(
         if rest is None:
             continue
         present = there.pop(rest, None)
-        reason = "no output is called like it" if present is None else _misfit(past, present)
+        reason = _unpaired(past) if present is None else _misfit(past, present)
         if present is None or reason is not None:
             refused.append((past.name, reason or ""))
         else:
@@ -68,18 +68,37 @@ def _rest(word: re.Pattern[str], name: str) -> str | None:
     return ".".join(filter(None, re.split(r"[._/:-]", left)))
 
 
+def _unpaired(past: End) -> str:
+    wanted = _PAST.sub("present", past.name, count=1)
+    return f"no output is called like it, expected one such as '{wanted}'"
+
+
 def _misfit(past: End, present: End) -> str | None:
     """Return why one cannot take the place of the other: all but one dimension are the same."""
     if past.shape is None or present.shape is None or len(past.shape) not in _RANKS:
-        return "it is no tensor of four or five dimensions"
+        rank = "an unknown number" if past.shape is None else len(past.shape)
+        return f"expected four or five dimensions: batch, heads, tokens, head; got: {rank}"
+    name, ranks = f"'{present.name}'", (len(past.shape), len(present.shape))
     if past.dtype != present.dtype:
-        return f"'{present.name}' is of another type"
-    if len(past.shape) != len(present.shape):
-        return f"'{present.name}' has another number of dimensions"
+        return f"{name} is of another type, expected {past.dtype}, got: {present.dtype}"
+    if ranks[0] != ranks[1]:
+        return f"{name} has another number of dimensions, expected {ranks[0]}, got: {ranks[1]}"
     odd = [dim for dim, (a, b) in enumerate(zip(past.shape, present.shape, strict=True)) if a != b]
     if len(odd) > 1:
-        return f"'{present.name}' differs in dimensions {', '.join(map(str, odd))}"
+        listed = ", ".join(map(str, odd))
+        return f"{name} differs in dimensions {listed}, expected one at most, in which it grows"
     return None
+
+
+def open_heads(module: ir.Module) -> list[str]:
+    """Return the names of sizes that caches leave open in their last dimension, how long a head is.
+
+    Text is generated only where that is known.
+    """
+    pasts = {cache.past for cache in find_caches(module)[0]}
+    given = (own for _, own in onnx.arguments(onnx.function(module)))
+    names = [keys.DIMS.get(own, []) for own in given if keys.NAME.get(own) in pasts]
+    return list(dict.fromkeys(dims[-1] for dims in names if dims and dims[-1]))
 
 
 def find_caches(module: ir.Module) -> tuple[list[Cache], list[tuple[str, str]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 from handmade_decoder import write_decoder
 
@@ -40,3 +41,79 @@ def test_a_cache_that_moves_is_refused(opt, tmp_path: Path) -> None:
     done = opt(model, "--strategies", tmp_path / "edited.json", "-o", tmp_path / "again")
     assert done.status == 1
     assert "'present.0.value' takes the place of 'past_key_values.0.value'" in done.err
+
+
+def renamed(model: Path, changes: dict[str, str]) -> Path:
+    """Give inputs and outputs of a model, and sizes of its inputs, other names."""
+    proto = onnx.load(model)
+    for end in (*proto.graph.input, *proto.graph.output):
+        end.name = changes.get(end.name, end.name)
+    for node in proto.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [changes.get(name, name) for name in names]
+    onnx.save(proto, model)
+    return model
+
+
+def test_a_cache_that_is_none_is_named_with_the_reason(opt, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path / "m.onnx", layers=3)
+    names = {f"present.{layer}.key": f"present.{layer}.keys" for layer in (0, 1)}
+    outcome = opt(renamed(model, names), "--mesh", "2", "--epsilon", "1")
+    assert outcome.status == 0
+    assert (
+        "note: 'past_key_values.0.key' (and 1 more like it) is not kept as a cache: no output is "
+        "called like it, expected one such as 'present.0.key'\n"
+    ) in outcome.err
+    assert outcome.err.count("is not kept as a cache") == 1
+
+
+def test_an_input_that_is_only_called_so_is_no_cache(opt, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path / "m.onnx", layers=1)
+    names = {
+        f"{side}.0.{part}": f"{new}.0.{part[:1]}"
+        for side, new in (("past_key_values", "past_values"), ("present", "made"))
+        for part in ("key", "value")
+    }
+    outcome = opt(renamed(model, names), "--mesh", "2", "--epsilon", "1")
+    assert outcome.status == 0
+    assert "cache" not in outcome.err
+
+
+def opened(model: Path) -> Path:
+    """Leave open how long a head is, as the builder of onnxruntime-genai does."""
+    proto = onnx.load(model)
+    for end in (*proto.graph.input, *proto.graph.output):
+        if end.name.startswith(("past", "present")):
+            end.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    onnx.save(proto, model)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("none.json", {}, "--dim kv_cache_dim=SIZE\n"),
+        (
+            "genai_config.json",
+            {"model": {"decoder": {"head_size": 8, "hidden_size": 64}}},
+            "--dim kv_cache_dim=8, as genai_config.json says\n",
+        ),
+        (
+            "config.json",
+            {"hidden_size": 32, "num_attention_heads": 4},
+            "--dim kv_cache_dim=8, as config.json says\n",
+        ),
+    ],
+)
+def test_heads_of_an_open_size(
+    opt, tmp_path: Path, name: str, values: dict[str, object], expected: str
+) -> None:
+    model = opened(write_decoder(tmp_path / "m.onnx", layers=1, in_place=True))
+    (tmp_path / name).write_text(json.dumps(values))
+    outcome = opt(model, "--mesh", "2", "--epsilon", "1")
+    assert outcome.status == 0
+    assert "'kv_cache_dim' is how long a head is" in outcome.err
+    assert expected in outcome.err
+    assert "kv_cache_dim=8 gives" not in outcome.err
+    fixed = opt(model, "--mesh", "2", "--epsilon", "1", "--dim", "kv_cache_dim=8")
+    assert "kv_cache_dim" not in fixed.err

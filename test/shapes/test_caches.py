@@ -34,7 +34,7 @@ def test_names(past, present):
 @pytest.mark.parametrize(
     ("past", "present", "why"),
     [
-        (end("past.0.key"), end("present.1.key"), "no output is called like it"),
+        (end("past.0.key"), end("present.1.key"), "expected one such as 'present.0.key'"),
         (end("past.0.key"), end("present.0.key", dtype="f16"), "of another type"),
         (end("past.0.key"), end("present.0.key", (None, 2, None, 16)), "dimensions 1, 3"),
         (end("past.0.key"), end("present.0.key", (None, 4, 32)), "another number of dimensions"),
@@ -58,5 +58,5 @@ def test_an_output_takes_one_place():
 def test_words_that_only_begin_so_are_others():
     assert pair([end("pasture"), end("past_len_mask")], [end("presented")]) == (
         [],
-        [("past_len_mask", "no output is called like it")],
+        [("past_len_mask", "no output is called like it, expected one such as 'present_len_mask'")],
     )

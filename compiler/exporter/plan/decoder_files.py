@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.plan.entries import TextEntry
 
-__all__ = ["copy_tokenizer", "text_entry"]
+__all__ = ["copy_tokenizer", "head_size", "text_entry"]
 
 _TOKENIZER = "tokenizer.json"
 _CONFIGS = ("config.json", "generation_config.json", "genai_config.json")
 """Later ones count more."""
 _CONTEXT = ("context_length", "max_position_embeddings", "n_positions")
 _END = "eos_token_id"
+_HEAD = ("head_size", "head_dim")
+_WIDTH, _HEADS = ("hidden_size", "n_embd"), ("num_attention_heads", "n_head")
 
 
 def copy_tokenizer(model: Path, folder: Path) -> None:
@@ -35,6 +38,27 @@ def text_entry(model: Path) -> TextEntry:
         found = values.get(_END, end)
         end = [token for token in (found if isinstance(found, list) else [found]) if _is_id(token)]
     return {"context": context, "end": end}
+
+
+def head_size(model: Path) -> tuple[str, int] | None:
+    """Return how long a head is, and the file beside ``model`` that says so; None for none."""
+    for name in reversed(_CONFIGS):
+        values = _config(model.parent / name)
+        own = values.get("decoder")  # of genai_config.json
+        size = _head_size(own if isinstance(own, dict) else values)
+        if size is not None:
+            return name, size
+    return None
+
+
+def _head_size(values: Mapping[str, object]) -> int | None:
+    width, heads = _first(values, _WIDTH), _first(values, _HEADS)
+    return _first(values, _HEAD) or (width // heads if width and heads else None)
+
+
+def _first(values: Mapping[str, object], names: Sequence[str]) -> int | None:
+    found = (values.get(name) for name in names)
+    return next((n for n in found if isinstance(n, int) and _is_count(n)), None)
 
 
 def _config(path: Path) -> dict[str, Any]:
