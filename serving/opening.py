@@ -8,6 +8,7 @@ from typing import Any
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.session import Session
+from tensoropt.runtime.support.errors import UserError, did_you_mean
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import Model, ServingOptions, specs_of
@@ -16,28 +17,38 @@ from tensoropt.serving.text_model import TextModel
 __all__ = ["opened", "opened_texts", "split"]
 
 
-def split(plans: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, Path]]:
+def split(
+    plans: Mapping[str, Path], prefills: Mapping[str, Path]
+) -> tuple[dict[str, Path], dict[str, Path]]:
     """Return the plans that answer tensors, and those of decoders, which continue texts.
 
-    Raises `UserError` for one that cannot be read.
+    Raises `UserError` for one that cannot be read, and where ``prefills`` are for others.
     """
     decoders = {name for name, path in plans.items() if "caches" in Plan.load(path).document}
+    for name in prefills.keys() - decoders:
+        near = did_you_mean(name, decoders)
+        raise UserError(f"--prefill {name}={prefills[name]}: no such decoder is served{near}")
     texts = {name: path for name, path in plans.items() if name in decoders}
     return {name: path for name, path in plans.items() if name not in decoders}, texts
 
 
 def opened_texts(
-    plans: Mapping[str, Path], session_options: Mapping[str, Any], queue: int, metrics: Metrics
+    plans: Mapping[str, Path],
+    prefills: Mapping[str, Path],
+    session_options: Mapping[str, Any],
+    queue: int,
+    metrics: Metrics,
 ) -> dict[str, TextModel]:
     """Return a model that continues texts for each plan folder, whose ranks have been started.
 
-    Raises `UserError`; then no ranks are left.
+    ``prefills`` are plans that read the prompts, of some. Raises `UserError`; then no ranks are
+    left.
     """
     own = {key: value for key, value in session_options.items() if key != "cuda_graphs"}
     sessions: dict[str, TextSession] = {}
     try:
         for name, folder in plans.items():
-            sessions[name] = TextSession(folder, **own)
+            sessions[name] = TextSession(folder, prefill=prefills.get(name), **own)
     except BaseException:
         for session in sessions.values():
             session.close()

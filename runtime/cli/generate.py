@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_text_flags", "check_text_flags", "generate"]
 
-_OWN = ("max_tokens", "temperature", "top_k", "top_p", "stop", "tokenizer", "token_ids")
+_OWN = ("max_tokens", "temperature", "top_k", "top_p", "stop", "tokenizer", "token_ids",
+    "prefill_plan")  # fmt: skip
 _SHARED = ("plans", "threads", "timeout", "format", "seed", "dim", "custom_ops", "provider",
     "share_gpus")  # fmt: skip
 
@@ -38,6 +39,7 @@ def add_text_flags(parser: argparse.ArgumentParser) -> None:
     add("--top-p", type=number(0.0), metavar="P",
         help="of the fewest tokens that have a probability of P together")  # fmt: skip
     add("--stop", action="append", default=[], metavar="TEXT", help="end before it (repeatable)")
+    add("--prefill-plan", metavar="PLAN", help="another plan of the model, which reads the prompts")
     add("--tokenizer", metavar="FILE", help="tokenizer.json (default: the plan's)")
     add("--token-ids", action="store_true", help="prompts and what is printed are tokens: 5,17,2")
 
@@ -64,6 +66,7 @@ def generate(arguments: argparse.Namespace) -> int:
     show_line(f"loading {arguments.plans[0]}")
     with TextSession(
         arguments.plans[0],
+        prefill=arguments.prefill_plan,
         tokenizer=arguments.tokenizer,
         provider=arguments.provider,
         threads=arguments.threads,

@@ -18,7 +18,7 @@ import numpy as np
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.host_memory import exact_blocks, share_arena
 from tensoropt.runtime.device.memory import PeakMemory
-from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
+from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code, name_of
 from tensoropt.runtime.support.errors import one_line
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class HostArray(PlacedArray):
 
     def bind_output(self, binding: IOBinding, name: str) -> None:
         binding.bind_ortvalue_output(name, self._value)
+
+    def initialize(self, options: SessionOptions, name: str) -> None:
+        """Let a session have these values for weight ``name``; it does not keep them."""
+        options.add_initializer(name, self._value)
 
     def put(self, array: Array) -> None:
         if array is not self._array:
@@ -300,7 +304,7 @@ def host_value(array: Array) -> OrtValue:
     """Return an OrtValue of the memory of ``array``, which it keeps."""
     from onnxruntime import OrtValue
 
-    code = ONNX_CODES.get(array.dtype.name)
+    code = ONNX_CODES.get(name_of(array.dtype))
     if code is None:
         return OrtValue.ortvalue_from_numpy(array)
     raw = array.view(np.dtype(f"u{array.dtype.itemsize}"))

@@ -9,6 +9,7 @@ from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
+from tensoropt.runtime.session.weights import common_weights
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.job import Launched
 
@@ -19,14 +20,19 @@ __all__ = ["keep_outputs", "opened_session"]
 
 
 def opened_session(
-    job: Launched, plan: Plan, comm: MPI.Comm, provider: Provider
+    job: Launched, plan: Plan, comm: MPI.Comm, provider: Provider, beside: Plan | None = None
 ) -> tuple[RankSession | None, str | None, str | None]:
     """Return the rank's session, why it has no CUDA graphs that were asked for, and an error.
 
-    All ranks go without CUDA graphs where one has to: with them the first run is three.
+    Weights that are the same as those of a plan ``beside`` it, whose session is there already, are
+    held once, on the CPU. All ranks go without CUDA graphs where one has to: with them the first
+    run is three.
     """
     threads = job.threads or share_of_cores(comm)
     graph, refusal = plan.graph(comm.rank), None
+    weights = {}
+    if beside is not None and provider.name == "cpu":
+        weights = common_weights(graph, beside.graph(comm.rank))
     for graphs in (True, False) if job.cuda_graphs else (False,):
         make = partial(
             rank_session,
@@ -35,6 +41,7 @@ def opened_session(
             provider=provider,
             graphs=graphs,
             transient_bytes=plan.transient_bytes,
+            weights=weights,
         )
         session, error = made_on_all(comm, make)
         if error is None:

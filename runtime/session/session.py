@@ -103,12 +103,9 @@ class RankSession:
 
     def pass_on(self, names: Mapping[str, str]) -> None:
         """Let inputs be read where the last run left outputs; ``names`` are outputs to inputs."""
-        made = dict(zip(self.outputs, self._binding.get_outputs(), strict=True))
+        made = self.made(names) if names else {}
         for output, name in names.items():
-            self._binding.bind_ortvalue_input(name, made[output])
-            self._passed[name] = made[output]  # bindings have only addresses
-            self._kept.pop(("input", name), None)
-            self._is_fed = True
+            self.read_value(name, made[output])
 
     def write(self, name: str, array: PlacedArray) -> None:
         """Let output ``name`` be written into ``array``, which may be that of an input."""
@@ -132,6 +129,27 @@ class RankSession:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             raise UserError(self._provider.told(error)) from None
+
+    def let_go(self) -> None:
+        """Let go of the outputs that ONNX Runtime allocated for the last run."""
+        for name in self._allocated:
+            self._bind_allocated(name)
+
+    def keep(self, weights: Mapping[str, PlacedArray]) -> None:
+        """Keep arrays that the session reads as weights."""
+        self._weights = dict(weights)
+
+    def made(self, names: Collection[str]) -> dict[str, OrtValue]:
+        """Return the last run's values of outputs, where they lie."""
+        values = zip(self.outputs, self._binding.get_outputs(), strict=True)
+        return {name: value for name, value in values if name in names}
+
+    def read_value(self, name: str, value: OrtValue) -> None:
+        """Let input ``name`` be read where a run, also of another session, left an output."""
+        self._binding.bind_ortvalue_input(name, value)
+        self._passed[name] = value  # bindings have only addresses
+        self._kept.pop(("input", name), None)
+        self._is_fed = True
 
     def fetch(self) -> dict[str, Array]:
         """Return the outputs of the last run as arrays of their own, by name."""
@@ -208,13 +226,17 @@ def rank_session(
     provider: Provider = CPU,
     graphs: bool = False,
     transient_bytes: int | None = None,
+    weights: Mapping[str, HostArray] | None = None,
 ) -> RankSession:
     """Return the session of one rank's graph, with the collectives, which bring MPI up.
 
     ``transient_bytes`` are what its tensors are predicted to take, where the session is to keep its
-    memory low. ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be
-    in a graph no session is made. With ``trace`` it writes down how long each node takes, in a file
-    whose name begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
+    memory low. ``weights`` are read where they lie, on the CPU, and no weight is packed anew for
+    products: that would be a copy of its own.
+
+    ``graphs`` asks for CUDA graphs: the first run is three, and where a node cannot be in a graph
+    no session is made. With ``trace`` it writes down how long each node takes, in a file whose name
+    begins so, and the graph that it runs to ``{trace}.onnx``. Raises `UserError`.
     """
     options = _options(threads)
     if transient_bytes is not None:
@@ -224,9 +246,15 @@ def rank_session(
         options.profile_file_prefix = str(trace)
         options.optimized_model_filepath = f"{trace}.onnx"
         # Weights beside the graph: one file of more than 2 GB would be refused.
-        weights = "session.optimized_model_external_initializers_file_name"
-        options.add_session_config_entry(weights, f"{trace.name}.weights")
-    return _rank_opened(graph, options, provider, graphs=graphs)
+        where = "session.optimized_model_external_initializers_file_name"
+        options.add_session_config_entry(where, f"{trace.name}.weights")
+    if weights:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    for name, array in (weights or {}).items():
+        array.initialize(options, name)
+    session = _rank_opened(graph, options, provider, graphs=graphs)
+    session.keep(weights or {})
+    return session
 
 
 def training_session(

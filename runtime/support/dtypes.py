@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,8 @@ def dtype_of(name: str) -> np.dtype[np.generic]:
     return dtype
 
 
-def name_of(dtype: np.dtype[np.generic]) -> str:
+@cache
+def name_of(dtype: np.dtype[np.generic]) -> str:  # numpy's own property takes microseconds
     """Return what `dtype_of` calls the type of an array."""
     return STRING if dtype.hasobject else dtype.name
 

@@ -18,12 +18,17 @@ Fed = Mapping[str, Array]
 class Batch:
     """Prompts of a decoder, ``limit`` tokens to follow; shorter ones are padded on their left.
 
+    ``reader`` reads the prompts, which may be another plan of the same model: as much of them as it
+    can take, as it may want a number of tokens at a time, or one that its ranks can divide.
+
     Where the plan has a fixed number of sequences, the last prompt stands in for those that lack:
     scores come with a row for each of these too, at the end.
     """
 
-    def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], limit: int) -> None:
-        self._decoder = decoder
+    def __init__(
+        self, prompts: Sequence[Sequence[int]], limit: int, decoder: Decoder, reader: Decoder
+    ) -> None:
+        self._decoder, self._reader = decoder, reader
         filled = [*prompts, *[prompts[-1]] * ((decoder.batch or 0) - len(prompts))]
         self.count, self._length = len(filled), max(map(len, filled))
         self.room = self._length + limit  # tokens of a sequence at its end
@@ -34,25 +39,37 @@ class Batch:
             self._ids[row, start:] = prompt
             self._mask[row, :start] = 0
 
-    def prompts(self) -> Iterator[Fed]:
-        """Yield what each step is given that reads the prompts."""
+    def prompts(self) -> Iterator[tuple[Decoder, Fed]]:
+        """Yield which plan reads the prompts, step by step, and what it is given."""
         positions = np.maximum(self._mask[:, : self._length].cumsum(axis=1) - 1, 0)
         self._read, self._last = 0, positions[:, -1:]
-        size = 1 if self._decoder.one_by_one else self._length
-        for start in range(0, self._length, size):
-            end = start + size
-            self._read = end
-            yield self._fed(self._ids[:, start:end], positions[:, start:end])
+        for decoder, size in self._sizes():
+            read = slice(self._read, self._read + size)
+            self._read += size
+            yield decoder, self._fed(decoder, self._ids[:, read], positions[:, read])
+
+    def _sizes(self) -> Iterator[tuple[Decoder, int]]:
+        """Yield how many tokens of the prompts each step reads, and by which plan."""
+        left = self._length
+        if self._reader is not self._decoder:
+            size = self._reader.length or left - left % self._reader.parts
+            while 0 < size <= left:
+                left -= size
+                yield self._reader, size
+        while left:
+            size = self._decoder.length or left
+            left -= size
+            yield self._decoder, size
 
     def step(self, tokens: Sequence[int]) -> Fed:
         """Return what the next step is given, that reads one more token of each sequence."""
         filled = [*tokens, *[tokens[-1]] * (self.count - len(tokens))]
         self._read, self._last = self._read + 1, self._last + 1
-        return self._fed(np.array(filled, np.int64)[:, None], self._last)
+        return self._fed(self._decoder, np.array(filled, np.int64)[:, None], self._last)
 
-    def _fed(self, ids: Array, positions: Array) -> Fed:
+    def _fed(self, decoder: Decoder, ids: Array, positions: Array) -> Fed:
         known = {IDS: ids, MASK: self._mask[:, : self._read], POSITIONS: positions}
         return {
             name: known[name].astype(dtype_of(tensor.dtype), copy=False)
-            for name, tensor in self._decoder.inputs.items()
+            for name, tensor in decoder.inputs.items()
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,16 @@ from tensoropt.runtime.plan.entries import TextEntry
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["IDS", "MASK", "POSITIONS", "Cache", "Decoder", "decoder_of"]
+__all__ = [
+    "IDS",
+    "MASK",
+    "POSITIONS",
+    "Cache",
+    "Decoder",
+    "check_reader",
+    "check_steps",
+    "decoder_of",
+]
 
 IDS, MASK, POSITIONS = "input_ids", "attention_mask", "position_ids"
 """What exporters call the inputs beside caches: tokens, which of all tokens count, where new ones
@@ -52,15 +62,21 @@ class Decoder:
     scores: Tensor
 
     @property
-    def one_by_one(self) -> bool:
-        """Whether a step takes a single token of each sequence."""
-        return self.inputs[IDS].shape[1] == 1
+    def length(self) -> int | None:
+        """How many tokens of each sequence a step takes, None for any number."""
+        size = self.inputs[IDS].shape[1]
+        return size if isinstance(size, int) else None
 
     @property
     def batch(self) -> int | None:
         """How many sequences a step takes, None for any number."""
         size = self.inputs[IDS].shape[0]
         return size if isinstance(size, int) else None
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the ranks cut the tokens of a sequence that they read."""
+        return math.lcm(*(tensor.layout.parts(1) for tensor in self.inputs.values()))
 
     @property
     def pads(self) -> bool:
@@ -105,6 +121,39 @@ def decoder_of(plan: Plan, dims: Mapping[str, int] | None = None) -> Decoder:
     return decoder
 
 
+def check_steps(decoder: Decoder) -> None:
+    """Raise `UserError` unless steps of a decoder can take single tokens."""
+    folder = decoder.plan.folder
+    if decoder.length not in (None, 1):
+        raise UserError(
+            f"{folder}: a step takes {decoder.length} tokens always, expected 1 or an open size, "
+            "or a plan for prompts alone (--prefill-plan)"
+        )
+    if decoder.scores.layout.parts(1) > 1:
+        raise UserError(
+            f"{folder}: output '{decoder.scores.name}' is split by tokens, expected whole rows"
+        )
+
+
+def check_reader(reader: Decoder, decoder: Decoder) -> None:
+    """Raise `UserError` unless ``decoder`` can go on with the caches that ``reader`` leaves."""
+    one, other = reader.plan, decoder.plan
+    if one.model_sha256 != other.model_sha256:
+        raise UserError(
+            f"{one.folder}: is of another model, expected {other.model_name}, as {other.folder} "
+            f"was made from, got: {one.model_name}"
+        )
+    if one.ranks != other.ranks:
+        raise UserError(
+            f"{one.folder}: expected {other.ranks} ranks, as {other.folder} has, got: {one.ranks}"
+        )
+    if reader.batch not in (None, decoder.batch):
+        raise UserError(
+            f"{one.folder}: expected any number of sequences, or that of {other.folder} "
+            f"({decoder.batch or 'any'}), got: {reader.batch}"
+        )
+
+
 def _caches(plan: Plan, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> list[Cache]:
     found = []
     for entry in plan.document.get("caches", []):
@@ -132,8 +181,6 @@ def _scores(folder: Path, found: list[Tensor]) -> Tensor:
             f"{folder}: expected an output 'logits' of batch, sequence and vocabulary, got: "
             f"{', '.join(tensor.name for tensor in found) or 'none'}"
         )
-    if scores.layout.parts(1) > 1:
-        raise UserError(f"{folder}: output '{scores.name}' is split by tokens, expected whole rows")
     return scores
 
 
@@ -147,11 +194,6 @@ def _check_inputs(decoder: Decoder) -> None:
                 f"{folder}: input '{name}' is not known to text generation, expected {IDS}, "
                 f"{MASK}, {POSITIONS} and caches"
             )
-    length = decoder.inputs[IDS].shape[1]
-    if isinstance(length, int) and length != 1:
-        raise UserError(
-            f"{folder}: a step takes {length} tokens always, expected 1 or an open size"
-        )
 
 
 def _known(name: str, size: int | str, sizes: Mapping[str, int]) -> int:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
 
-from tensoropt.runtime.device.provider import PlacedArray
+from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.programs import Rank, Reply, Request
 from tensoropt.runtime.session.opening import opened_session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.text.batch import Batch, Fed
-from tensoropt.runtime.text.decoder import IDS, Cache, decoder_of
+from tensoropt.runtime.text.batch import Batch
+from tensoropt.runtime.text.decoder import Decoder, decoder_of
 from tensoropt.runtime.text.sampling import Sampler, Sampling
-from tensoropt.runtime.text.scores import SharedScores
+from tensoropt.runtime.text.shared import SharedScores, moved
+from tensoropt.runtime.text.steps import Steps
 
 __all__ = ["Text", "open_program"]
 
 
 def open_program(rank: Rank) -> Text:
-    """Return the program of one rank, its session made. Raises `UserError`."""
+    """Return the program of one rank, its sessions made. Raises `UserError`."""
     return Text(rank)
 
 
@@ -34,23 +35,19 @@ class Text:
     sequences with these ``numbers`` the fields of a ``sampling``. Each request goes on for some
     ``steps`` at most, and tells of each the ``tokens`` that were chosen: none yet while a prompt is
     read. It has an array ``stop`` of one number: if the caller sets it, no more steps are taken.
+
+    The option ``prefill`` is the folder of another plan that reads the prompts.
     """
 
     def __init__(self, rank: Rank) -> None:
-        session, _, error = opened_session(rank.job, rank.plan, rank.comm, rank.provider)
-        if session is None:
-            raise UserError(error or "")
-        self._session, self._provider, self._comm = session, rank.provider, rank.comm
-        self._dims: Mapping[str, int] = rank.job.options.get("dims", {})
-        self._decoder = decoder_of(rank.plan, self._dims)
-        self._moved = {c.present.name: c.past.name for c in self._decoder.caches if not c.in_place}
-        self._placed: dict[str, PlacedArray] = {}
-        self._fed: dict[str, PlacedArray] = {}
+        prefill = rank.job.options.get("prefill")
+        self._comm = rank.comm
+        self._steps = self._reading = _steps(rank, rank.plan)
+        if prefill is not None:
+            self._reading = _steps(rank, Plan.read(prefill), beside=rank.plan)
         self._scores: SharedScores | None = None
-        self._row: PlacedArray | None = None  # of scores, where the session writes just one
         self._stop: Array = np.zeros(1, np.int64)
         self._tokens: Iterator[list[int]] = iter(())
-        self._vocabulary = int(self._decoder.scores.shape[2])
 
     def answer(self, request: Request) -> Reply:
         """Go on for some steps."""
@@ -63,80 +60,69 @@ class Text:
 
     def _continued(self, asked: Message) -> Iterator[list[int]]:
         """Yield the tokens of each step, one of each sequence, or none while prompts are read."""
-        batch = Batch(self._decoder, asked["prompts"], asked["tokens"])
+        batch = Batch(asked["prompts"], asked["tokens"], self._steps.decoder, self._reading.decoder)
         count, end = len(asked["prompts"]), {*asked["end"]}
         sampler = Sampler(Sampling(**asked["sampling"]), asked["numbers"])
-        self._begin(batch)
-        for fed in batch.prompts():
-            scores = self._step(fed)
-            yield []
-        has_ended = np.zeros(count, bool)
-        for left in reversed(range(asked["tokens"])):
+        steps: Steps | None = None
+        scores: Array | None = None
+        for decoder, fed in batch.prompts():
+            steps = self._next(steps, decoder, batch)
+            steps.run(fed)
+            scores = self._joined(steps, batch)
             if scores is None:
                 return
+            yield []
+        assert scores is not None  # no prompt is empty
+        self._next(steps, self._steps.decoder, batch)
+        has_ended = np.zeros(count, bool)
+        for left in reversed(range(asked["tokens"])):
             tokens = sampler.pick(scores[:count, 0])
             yield tokens
             has_ended |= [token in end for token in tokens]
             if not left or has_ended.all():
                 return
-            scores = self._step(batch.step(tokens))
+            self._steps.run(batch.step(tokens))
+            scores = self._joined(self._steps, batch)
+            if scores is None:
+                return
 
-    def _step(self, fed: Fed) -> Array | None:
-        """Run once; returns scores of the last token, or None where the caller wants no more."""
-        for name, array in fed.items():
-            self._feed(name, self._decoder.inputs[name].layout.part_of(array, self._comm.rank))
-        self._bind_scores(fed[IDS].shape)
-        self._session.run()
-        self._session.pass_on(self._moved)
-        return self._joined(len(fed[IDS]))
+    def _next(self, last: Steps | None, decoder: Decoder, batch: Batch) -> Steps:
+        """Return the steps of a plan, ready to go on where the ``last`` ones were."""
+        steps = self._steps if decoder is self._steps.decoder else self._reading
+        if last is None:
+            steps.begin(batch)
+        elif last is not steps:
+            self._hand_over()
+        return steps
 
-    def _feed(self, name: str, part: Array) -> None:
-        """Let the session read a part of its own, in the place of the last one if that is alike."""
-        placed = self._fed.get(name)
-        if placed is None or (placed.shape, placed.dtype) != (part.shape, part.dtype):
-            placed = self._fed[name] = self._provider.place(np.array(part))
-            self._session.read(name, placed)
-        else:
-            placed.put(part)
+    def _hand_over(self) -> None:
+        """Give the caches to the plan that goes on, moved between ranks where it wants them so."""
+        read = {cache.past.name: cache for cache in self._reading.decoder.caches}
+        own = self._steps.decoder.caches
+        alike = [cache for cache in own if read[cache.past.name].past.layout == cache.past.layout]
+        self._steps.take_over(alike, self._reading)
+        for cache in own:
+            if cache not in alike:
+                layout, part = self._reading.cache(read[cache.past.name])
+                self._steps.put(cache, moved(self._comm, part, layout, cache.past.layout))
+        self._reading.let_go()
 
-    def _bind_scores(self, shape: tuple[int, ...]) -> None:
-        """Have scores written to one place while steps take single tokens."""
-        scores = self._decoder.scores
-        if shape[1] != 1:
-            self._row = None
-            self._session.allocate(scores.name)
-            return
-        local = scores.layout.local_shape((*shape, self._vocabulary))
-        if self._row is None or self._row.shape != local:
-            self._row = self._provider.empty(local, dtype_of(scores.dtype))
-            self._session.write(scores.name, self._row)
-
-    def _joined(self, batch: int) -> Array | None:
-        """Return the scores of each sequence's last token, as all ranks have them."""
-        scores, shape = self._decoder.scores, (batch, 1, self._vocabulary)
+    def _joined(self, steps: Steps, batch: Batch) -> Array | None:
+        """Return the last token's scores, as all ranks have them, None where nobody wants more."""
+        scores, rank = steps.decoder.scores, self._comm.rank
+        shape = batch.count, 1, int(scores.shape[2])
         if self._scores is None or self._scores.shape != shape:
-            self._scores = SharedScores(self._comm, scores.layout, shape, dtype_of(scores.dtype))
-        part = self._last_scores() if self._scores.has_part else None
-        return self._scores.joined(part, stop=bool(self._stop[0]))
+            self._scores = SharedScores(self._comm, shape, dtype_of(scores.dtype))
+        parts = scores.layout.parts(1)  # of the tokens of a prompt: the last one is of the last
+        has_last = scores.layout.part(1, rank) == parts - 1
+        part = steps.scores() if has_last and rank in scores.layout.sources() else None
+        rows, _, columns = scores.layout.bounds((batch.count, parts, shape[2]), rank)
+        return self._scores.joined(part, (rows, columns), stop=bool(self._stop[0]))
 
-    def _last_scores(self) -> Array:
-        if self._row is not None:
-            return self._row.get()
-        ((_, scores),) = self._session.results([self._decoder.scores.name])
-        return scores[:, -1:]
 
-    def _begin(self, batch: Batch) -> None:
-        """Empty the caches; those that are written in place have room for all tokens."""
-        for cache in self._decoder.caches:
-            self._session.read(cache.past.name, self._empty(cache, batch))
-            if cache.in_place:
-                self._session.write(cache.present.name, self._placed[cache.past.name])
-
-    def _empty(self, cache: Cache, batch: Batch) -> PlacedArray:
-        shape = cache.shape(batch.count, batch.room if cache.in_place else 0, self._dims)
-        local, name = cache.past.layout.local_shape(shape), cache.past.name
-        old = self._placed.get(name)
-        if old is None or old.shape != local:
-            self._placed[name] = self._provider.empty(local, dtype_of(cache.past.dtype))
-        self._placed[name].zero()
-        return self._placed[name]
+def _steps(rank: Rank, plan: Plan, beside: Plan | None = None) -> Steps:
+    dims = rank.job.options.get("dims", {})
+    session, _, error = opened_session(rank.job, plan, rank.comm, rank.provider, beside)
+    if session is None:
+        raise UserError(error or "")
+    return Steps(session, decoder_of(plan, dims), rank.provider, rank.comm.rank, dims)

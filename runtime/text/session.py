@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tensoropt.runtime.pool.pool import Pool, start
 from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.text.decoder import decoder_of
+from tensoropt.runtime.text.decoder import check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
 from tensoropt.runtime.text.tokens import TextOf, Vocabulary, find_tokenizer
@@ -60,7 +61,8 @@ class TextSession:
 
     ``tokenizer`` is a file tokenizer.json: None takes the plan's, if it has one; without any,
     prompts are tokens. ``dims`` gives sizes that the model leaves open, but for those of batch and
-    tokens. The rest is as for `Session`. Caches stay on the ranks.
+    tokens. ``prefill`` is the folder of another plan of the same model, for as many ranks: it reads
+    the prompts, and hands its caches on. The rest is as for `Session`. Caches stay on the ranks.
 
     One text after the other: other threads wait. Raises `UserError` where the plan has no caches.
     """
@@ -69,6 +71,7 @@ class TextSession:
         self,
         plan: Path | str,
         *,
+        prefill: Path | str | None = None,
         tokenizer: Path | str | None = None,
         provider: str = "cpu",
         threads: int | None = None,
@@ -79,6 +82,12 @@ class TextSession:
     ) -> None:
         self.plan = Plan.load(plan)
         self._decoder = decoder_of(self.plan, dims)
+        check_steps(self._decoder)
+        options: dict[str, Any] = {"dims": dict(dims or {})}
+        if prefill is not None:
+            reader = decoder_of(Plan.load(prefill), dims)
+            check_reader(reader, self._decoder)
+            options["prefill"] = str(reader.plan.folder.absolute())
         path = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
         self._turn = threading.Lock()
@@ -86,7 +95,7 @@ class TextSession:
         self._pool: Pool = start(
             self.plan,
             "text",
-            {"dims": dict(dims or {})},
+            options,
             threads=threads,
             provider=provider,
             share_gpus=share_gpus,

@@ -39,11 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = _parser().parse_args(argv)
-    plans = _plans(arguments.plans)
+    plans, prefills = _plans(arguments.plans), _plans(arguments.prefill)
+    if arguments.export_triton is not None and prefills:
+        raise UserError("--prefill: not with --export-triton")
     if arguments.export_triton is not None:
         return _export(arguments, plans)
     _check_installation()
-    return _serve(arguments, plans)
+    return _serve(arguments, plans, prefills)
 
 
 def _plans(texts: Sequence[str]) -> dict[str, Path]:
@@ -72,7 +74,9 @@ def _check_installation() -> None:
             raise UserError(f"{name} is not installed: pip install 'tensoropt[serve]'")
 
 
-def _serve(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
+def _serve(
+    arguments: argparse.Namespace, plans: Mapping[str, Path], prefills: Mapping[str, Path]
+) -> int:
     from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.opening import opened, opened_texts, split
@@ -83,9 +87,9 @@ def _serve(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
     with listener:
         metrics = Metrics()
         session = _session_options(arguments)
-        tensors, decoders = split(plans)
+        tensors, decoders = split(plans, prefills)
         models = opened(tensors, session, _options(arguments), metrics)
-        texts = opened_texts(decoders, session, arguments.queue, metrics)
+        texts = opened_texts(decoders, prefills, session, arguments.queue, metrics)
         service = Service(models, metrics, arguments.timeout, texts)
         options = _server_options(arguments)
         routes = completion_routes(texts, options.max_body, arguments.timeout)
@@ -155,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("plans", nargs="+", metavar="[NAME=]PLAN", help="plan directory")
+    add("--prefill", action="append", default=[], metavar="[NAME=]PLAN",
+        help="another plan of the model NAME, which reads its prompts (repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
     add("--threads", type=integer(1), metavar="T", help="per rank (default: cores / ranks)")
     add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",

@@ -141,8 +141,9 @@ def test_who_wants_no_more_ends_the_steps(
         assert flags[0][0] == 0
     assert flags[0][0] == 1
     # As it is set before the first step, that one is the last.
-    told = heard({**asked[0], "steps": AHEAD}, {"stop": np.ones(1, np.int64)})
-    assert list(told) == [{"tokens": []}]
+    for stop, steps in ((0, 3), (1, 0)):
+        told = heard({**asked[0], "steps": 3}, {"stop": np.full(1, stop, np.int64)})
+        assert len(list(told)) == steps
 
 
 def test_a_rank_is_killed_at_a_text(started: tuple[Path, TextSession]) -> None:

@@ -27,6 +27,10 @@ def test_every_flag_is_on_the_page(capsys):
         (["a/plan", "b/plan"], "b/plan: the name 'plan' is taken, expected NAME=PLAN with another"),
         (["=plan"], "=plan: expected NAME=PLAN, with a name that fits into an address"),
         (["a/b=plan"], "a/b=plan: expected NAME=PLAN, with a name that fits into an address"),
+        (
+            ["a=b", "--prefill", "a=c", "--export-triton", "r"],
+            "--prefill: not with --export-triton",
+        ),
         (["plan", "--prot", "1"], "unrecognized arguments: --prot 1, did you mean '--port'?"),
         (["plan", "--queue", "0"], "argument --queue: expected at least 1, got: 0"),
         (["plan", "--batch-delay-ms", "-1"], "argument --batch-delay-ms: expected at least 0"),

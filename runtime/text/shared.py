@@ -1,4 +1,4 @@
-"""Scores of the next token, whole on every rank, though each computes a part of them."""
+"""Memory that the ranks of a machine share: scores of the next token, and caches that are moved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensoropt.runtime.support.dtypes import Array
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SharedScores"]
+__all__ = ["SharedScores", "moved"]
 
 _HEAD = 64  # bytes before the scores of a turn: whether to stop
 
@@ -22,30 +22,27 @@ _HEAD = 64  # bytes before the scores of a turn: whether to stop
 class SharedScores:
     """Memory of all ranks for ``shape`` scores, `[batch, 1, vocabulary]`; made by all together.
 
-    ``has_part``: this rank's part counts, and is not another one's, too. There are two turns: while
-    some ranks read one, others may be at the next, but not beyond, as each waits for all.
+    There are two turns: while some ranks read one, others may be at the next, but not beyond, as
+    each waits for all.
     """
 
-    def __init__(
-        self, comm: MPI.Comm, layout: Layout, shape: tuple[int, ...], dtype: np.dtype[np.generic]
-    ) -> None:
-        self.shape = shape
-        self._comm, self._layout = comm, layout
+    def __init__(self, comm: MPI.Comm, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
+        self.shape, self._comm = shape, comm
         size = _HEAD + dtype.itemsize * int(np.prod(shape))
         size += -size % _HEAD
-        raw = np.frombuffer(_shared(comm, 2 * size), np.uint8)
+        raw = np.frombuffer(_memory(comm, 2 * size), np.uint8)
         self._turns = [_Turn(raw[at : at + size], shape, dtype) for at in (0, size)]
-        self.has_part = comm.rank in layout.sources()
 
-    def joined(self, part: Array | None, *, stop: bool) -> Array | None:
-        """Return the scores of which this rank has ``part``, or none of the parts that count.
+    def joined(self, part: Array | None, where: tuple[slice, slice], *, stop: bool) -> Array | None:
+        """Return the scores of which this rank has ``part``, None if others have it, too.
 
+        ``where`` says which sequences and which tokens of the vocabulary these are.
         They are there until it is called again. Returns None where rank 0 is to ``stop``.
         """
         turn = self._turns[0]
         self._turns.reverse()
         if part is not None:
-            self._layout.part_of(turn.scores, self._comm.rank)[...] = part
+            turn.scores[where[0], :, where[1]] = part
         if self._comm.rank == 0:
             turn.stop[0] = stop
         self._comm.Barrier()
@@ -59,9 +56,24 @@ class _Turn:
         self.scores: Array = raw[_HEAD : _HEAD + size].view(dtype).reshape(shape)
 
 
-def _shared(comm: MPI.Comm, size: int) -> memoryview:
+def moved(comm: MPI.Comm, part: Array, layout: Layout, to: Layout) -> Array:
+    """Return this rank's part of an array in the layout ``to``, of its ``part`` in ``layout``.
+
+    All ranks of a machine move it together. Raises `UserError` on all where it does not divide.
+    """
+    shape = layout.global_shape(part.shape)
+    to.check(shape)
+    size = part.dtype.itemsize * int(np.prod(shape))
+    whole = np.frombuffer(_memory(comm, size), np.uint8)[:size].view(part.dtype).reshape(shape)
+    if comm.rank in layout.sources():
+        layout.part_of(whole, comm.rank)[...] = part
+    comm.Barrier()
+    return to.local_slice(whole, comm.rank)
+
+
+def _memory(comm: MPI.Comm, size: int) -> memoryview:
     """Return memory of rank 0 that all ranks have, which are on one machine."""
-    arena = Arena("scores", size) if comm.rank == 0 else None
+    arena = Arena("text", size) if comm.rank == 0 else None
     block = Block(**comm.bcast(None if arena is None else asdict(arena.block)))
     memory = mapped(block, writable=True) if arena is None else arena.memory
     comm.Barrier()

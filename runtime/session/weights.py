@@ -1,0 +1,59 @@
+"""Weights that two graphs of a rank have in common, which a second session need not hold again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tensoropt.runtime.device.provider import HostArray
+from tensoropt.runtime.support.dtypes import Array, dtype_of_code
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+__all__ = ["common_weights"]
+
+
+def common_weights(graph: Path, other: Path) -> dict[str, HostArray]:
+    """Return weights of ``graph`` that ``other`` has under the same name, of the same bytes.
+
+    By name, in the memory that the system has of the other's file for all who map it.
+    """
+    own, others = dict(_weights(graph)), dict(_weights(other))
+    return {
+        name: HostArray(others[name])
+        for name in own.keys() & others.keys()
+        if _is_same(own[name], others[name])
+    }
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return np.array_equal(one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8))
+
+
+def _weights(graph: Path) -> Iterator[tuple[str, Array]]:
+    """Yield the weights that lie in files beside a graph, by name, mapped and not read."""
+    import onnx
+
+    model = onnx.load(graph, load_external_data=False)
+    mapped: dict[str, Array] = {}
+    for tensor in model.graph.initializer:
+        if tensor.external_data:
+            yield tensor.name, _weight(graph.parent, tensor, mapped)
+
+
+def _weight(folder: Path, tensor: TensorProto, mapped: dict[str, Array]) -> Array:
+    facts: Mapping[str, str] = {entry.key: entry.value for entry in tensor.external_data}
+    location, start = facts["location"], int(facts.get("offset", 0))
+    if location not in mapped:
+        mapped[location] = np.memmap(folder / location, np.uint8, "r")
+    dtype = dtype_of_code(tensor.data_type)
+    size = dtype.itemsize * math.prod(tensor.dims)
+    raw: Array = np.asarray(mapped[location][start : start + size])
+    return raw.view(dtype).reshape(tuple(tensor.dims))

@@ -1,0 +1,123 @@
+"""Steps of a decoder on one rank: what its session is given, and what is kept between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tensoropt.runtime.device.provider import PlacedArray, Provider
+from tensoropt.runtime.plan.layout import Layout
+from tensoropt.runtime.session.session import RankSession
+from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.text.batch import Batch, Fed
+from tensoropt.runtime.text.decoder import IDS, Cache, Decoder
+
+__all__ = ["Steps"]
+
+
+class Steps:
+    """Runs a rank's session of a decoder; caches stay where they are from step to step."""
+
+    def __init__(
+        self,
+        session: RankSession,
+        decoder: Decoder,
+        provider: Provider,
+        rank: int,
+        dims: Mapping[str, int],
+    ) -> None:
+        self.decoder, self._session, self._provider = decoder, session, provider
+        self._rank, self._dims = rank, dims
+        self._moved = {c.present.name: c.past.name for c in decoder.caches if not c.in_place}
+        self._placed: dict[str, PlacedArray] = {}  # caches that are empty, or written in place
+        self._fed: dict[str, PlacedArray] = {}
+        self._row: PlacedArray | None = None  # of scores, where the session writes just one
+        self._vocabulary = int(decoder.scores.shape[2])
+
+    def begin(self, batch: Batch) -> None:
+        """Empty the caches; those that are written in place have room for all tokens."""
+        for cache in self.decoder.caches:
+            tokens = batch.room if cache.in_place else 0
+            array = self._room(cache, batch.count, tokens)
+            array.zero()
+            self._bind(cache, array)
+
+    def run(self, fed: Fed) -> None:
+        """Take one step, which is given whole inputs."""
+        for name, array in fed.items():
+            self._feed(name, self.decoder.inputs[name].layout.part_of(array, self._rank))
+        self._bind_scores(fed[IDS].shape)
+        self._session.run()
+        self._session.pass_on(self._moved)
+
+    def scores(self) -> Array:
+        """Return this rank's part of the scores of the last run's last token."""
+        if self._row is not None:
+            return self._row.get()
+        ((_, scores),) = self._session.results([self.decoder.scores.name])
+        return scores[:, -1:]
+
+    def cache(self, cache: Cache) -> tuple[Layout, Array]:
+        """Return this rank's part of what the last run left of a cache, on the host."""
+        if cache.in_place:
+            return cache.past.layout, self._placed[cache.past.name].get()
+        ((_, part),) = self._session.results([cache.present.name])
+        return cache.past.layout, part
+
+    def take_over(self, caches: Sequence[Cache], other: Steps) -> None:
+        """Go on with caches as the last run of another decoder left them, which lie alike."""
+        made = other._session.made([cache.present.name for cache in caches])
+        for cache in caches:
+            if cache.in_place:
+                self._bind(cache, other._placed[cache.past.name])
+            else:
+                self._session.read_value(cache.past.name, made[cache.present.name])
+
+    def put(self, cache: Cache, part: Array) -> None:
+        """Go on with a cache of which this is the rank's part, which is copied."""
+        array = self._room(cache, 0, 0, part.shape)
+        array.put(part)
+        self._bind(cache, array)
+
+    def let_go(self) -> None:
+        """Let go of what the last run left."""
+        self._session.let_go()
+
+    def _bind(self, cache: Cache, array: PlacedArray) -> None:
+        self._placed[cache.past.name] = array
+        self._session.read(cache.past.name, array)
+        if cache.in_place:
+            self._session.write(cache.present.name, array)
+
+    def _room(
+        self, cache: Cache, batch: int, tokens: int, local: tuple[int, ...] | None = None
+    ) -> PlacedArray:
+        """Return an array for this rank's part of a cache, the last one if that is as large."""
+        if local is None:
+            local = cache.past.layout.local_shape(cache.shape(batch, tokens, self._dims))
+        old = self._placed.get(cache.past.name)
+        if old is not None and old.shape == local:
+            return old
+        return self._provider.empty(local, dtype_of(cache.past.dtype))
+
+    def _feed(self, name: str, part: Array) -> None:
+        """Let the session read a part of its own, in the place of the last one if that is alike."""
+        placed = self._fed.get(name)
+        if placed is None or (placed.shape, placed.dtype) != (part.shape, part.dtype):
+            placed = self._fed[name] = self._provider.place(np.array(part))
+            self._session.read(name, placed)
+        else:
+            placed.put(part)
+
+    def _bind_scores(self, shape: tuple[int, ...]) -> None:
+        """Have scores written to one place while steps take single tokens."""
+        scores = self.decoder.scores
+        if shape[1] != 1:
+            self._row = None
+            self._session.allocate(scores.name)
+            return
+        local = scores.layout.local_shape((*shape, self._vocabulary))
+        if self._row is None or self._row.shape != local:
+            self._row = self._provider.empty(local, dtype_of(scores.dtype))
+            self._session.write(scores.name, self._row)
