@@ -8,7 +8,6 @@ from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.planned import PlannedOp, PlannedStep
 from tensoropt.compiler.calibrate.samples import (
     Basics,
-    Machine,
     Measurements,
     OpSample,
     Peak,
@@ -16,11 +15,12 @@ from tensoropt.compiler.calibrate.samples import (
 )
 from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.expected import MeasuredModel
+from tensoropt.compiler.cost.machine import Machine
 
 __all__ = ["BASICS", "MACHINE", "measured", "plan"]
 
-BASICS = Basics(2, Floor(0.0, 1e-6, 1e-6), {"float32": Peak(1e11, 0.5)}, 1e10, 2**30)
-MACHINE = Machine("a processor", "cpu", 1, "1.31")
+BASICS = Basics(Floor(0.0, 1e-6, 1e-6), {"float32": Peak(1e11, 0.5)}, 1e10, 2**30)
+MACHINE = Machine("a processor", "cpu", 2, 1, "1.31")
 LAUNCH_S, RATE = 1e-6, 1e10
 
 
@@ -30,7 +30,7 @@ def plan(model: str, flops: Sequence[float], off: float = 1.0) -> PlanSample:
         OpSample(Work("MatMul", "float32", each, 0.0), (), off * (LAUNCH_S + each / RATE))
         for each in flops
     ]
-    step = PlannedStep(1, 1, [(PlannedOp(op.work, op.context), 1) for op in ops], [])
+    step = PlannedStep(1, 1, tuple((PlannedOp(op.work, op.context), 1) for op in ops), ())
     measured = sum(op.time_s for op in ops)
     return PlanSample(MeasuredModel(model, model * 8), "fastest", step, measured, ops)
 

@@ -32,7 +32,7 @@ def ask(
     *,
     devices: int | str | None = None,
     mesh: str | int | Sequence[int] | None = None,
-    device: str | Path | None = None,
+    device: str | Path | Sequence[str | Path] | None = None,
     memory: int | str | None = None,
     objective: str | None = None,
     search: str | None = None,
@@ -74,7 +74,7 @@ def ask(
     request = Request(
         devices=DEFAULT_DEVICES if plan else _devices(devices, mesh_text, objective),
         mesh=mesh_name(plan["mesh"]["shape"]) if plan else mesh_text,
-        device="cpu" if device is None else str(device),
+        device=_device_text(device),
         memory=None if memory is None else str(memory),
         objective=_or(objective, "time"),
         search=searches[0],
@@ -97,6 +97,15 @@ def _mesh_text(mesh: str | int | Sequence[int] | None) -> str | None:
     if mesh is None:
         return None
     return str(mesh) if isinstance(mesh, str | int) else mesh_name(tuple(mesh))
+
+
+def _device_text(device: str | Path | Sequence[str | Path] | None) -> str:
+    """Return the description, or all of several, as a request has them."""
+    given = [device] if isinstance(device, str | Path) else device or ["cpu"]
+    odd = next((str(one) for one in given if "," in str(one)), None)
+    if odd is not None:
+        raise UserError(f"--device: expected a name or path without a comma, got: '{odd}'")
+    return ",".join(map(str, given))
 
 
 def _or(text: str | None, default: str) -> str:

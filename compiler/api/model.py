@@ -118,7 +118,7 @@ class Model:
     def frontier(
         self,
         devices: int | None = None,
-        device: str | Path | None = None,
+        device: str | Path | Sequence[str | Path] | None = None,
         *,
         mesh: str | int | Sequence[int] | None = None,
         memory: int | str | None = None,
@@ -135,8 +135,9 @@ class Model:
         """Return all plans that no other one beats in both time and memory, sorted by time.
 
         ``devices`` (4) are searched in every mesh, or in ``mesh`` alone, such as ``"2x4"``.
-        ``device`` is the name of a description (``"cpu"``) or the path of one. ``memory`` is what
-        one device may use, such as ``"16GiB"``: plans that need more are left out. ``epsilon`` is
+        ``device`` is the name of a description (``"cpu"``), the path of one, or a list of several
+        measured on the same kind of machine. ``memory`` is what one device may use, such as
+        ``"16GiB"``: plans that need more are left out. ``epsilon`` is
         how far a point may lie from the exact frontier, 0 for exact; ``search_time`` the seconds
         to search for. Without both the search takes about eight seconds. ``strategies`` is a plan
         whose strategies, edited or not, are taken in place of a search. ``pins`` fix single
@@ -165,7 +166,7 @@ class Model:
     def fewest_devices(
         self,
         memory: int | str,
-        device: str | Path | None = None,
+        device: str | Path | Sequence[str | Path] | None = None,
         *,
         most: int | None = None,
         epsilon: float | None = None,
@@ -190,7 +191,7 @@ class Model:
     def profile(
         self,
         devices: int = 8,
-        device: str | Path | None = None,
+        device: str | Path | Sequence[str | Path] | None = None,
         *,
         memory: int | str | None = None,
         epsilon: float | None = None,
@@ -215,7 +216,7 @@ class Model:
         directory: str | Path,
         train: Training,
         devices: int = 8,
-        device: str | Path | None = None,
+        device: str | Path | Sequence[str | Path] | None = None,
         *,
         memory: int | str | None = None,
         with_leanest: bool = False,

@@ -45,6 +45,7 @@ def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSamp
         identity.name,
         identity.base,
         identity.source,
+        measured.machine,
         measured.basics,
         _united([sample for plan in plans for sample in plan.ops], measured.common),
         fit_collectives(measured.collectives),

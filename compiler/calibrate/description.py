@@ -12,6 +12,7 @@ from tensoropt.compiler.calibrate.fit import FittedCollective, FittedOperator
 from tensoropt.compiler.calibrate.samples import Basics
 from tensoropt.compiler.cost.device import Device, device_of
 from tensoropt.compiler.cost.expected import ExpectedError, FigureError, MeasuredModel
+from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measured import Operator
 
 __all__ = ["Description"]
@@ -30,6 +31,7 @@ class Description:
     name: str
     base: Device
     source: str
+    machine: Machine
     basics: Basics
     operators: Sequence[FittedOperator] = ()
     collectives: Sequence[FittedCollective] = ()
@@ -51,7 +53,7 @@ class Description:
         yield f"name = {json.dumps(self.name)}"
         yield f"launch_overhead_s = {_number(self.basics.floor.node_s)}"
         yield f"step_overhead_s = {_number(self.basics.floor.graph_s)}"
-        yield f"devices_per_node = {self.basics.ranks}"
+        yield f"devices_per_node = {self.machine.ranks}"
         yield "\n[peak_flop_per_s]"
         yield from self._peaks()
         yield "\n[efficiency]"
@@ -62,6 +64,9 @@ class Description:
         yield f"bandwidth_bytes_per_s = {_number(self.basics.bandwidth_bytes_per_s)}"
         yield f"capacity_bytes = {self.basics.capacity_bytes}"
         yield from self._links()
+        yield "\n[measured_on]"
+        for name, value in vars(self.machine).items():
+            yield f"{name} = {json.dumps(value)}"
 
     def _peaks(self) -> Iterable[str]:
         """Yield the rates: those of types that were not measured keep their ratio to float32."""

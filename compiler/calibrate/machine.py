@@ -8,17 +8,18 @@ from pathlib import Path
 import onnxruntime
 
 from tensoropt.compiler.calibrate.ranks import Ranks
-from tensoropt.compiler.calibrate.samples import Machine
+from tensoropt.compiler.cost.machine import Machine
 
 __all__ = ["machine_of"]
 
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
-def machine_of(provider: str, threads: int, ranks: Ranks) -> Machine:
-    """Return what this machine is, as measured on ``provider`` with ``threads`` a rank."""
-    processor = _processor() if provider == "cpu" else ranks.gpus().gpu_names[0]
-    return Machine(processor, provider, threads, onnxruntime.__version__.rpartition(".")[0])
+def machine_of(ranks: Ranks, count: int) -> Machine:
+    """Return what this machine is, where so many ranks at most measure together."""
+    processor = _processor() if ranks.provider == "cpu" else ranks.gpus().gpu_names[0]
+    version = onnxruntime.__version__.rpartition(".")[0]
+    return Machine(processor, ranks.provider, count, ranks.threads, version)
 
 
 def _processor() -> str:

@@ -96,7 +96,7 @@ def profile_json(profile: Calibration) -> str:
     description, basics = profile.description, profile.description.basics
     whole: dict[str, Any] = {
         "name": description.name,
-        "ranks": basics.ranks,
+        "ranks": description.machine.ranks,
         "step_overhead_s": basics.floor.graph_s,
         "launch_overhead_s": basics.floor.node_s,
         "memory_bytes_per_s": basics.bandwidth_bytes_per_s,

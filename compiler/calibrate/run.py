@@ -13,11 +13,13 @@ from tensoropt.compiler.calibrate.busy import busy_part
 from tensoropt.compiler.calibrate.described import Identity, described
 from tensoropt.compiler.calibrate.description import Description
 from tensoropt.compiler.calibrate.floor import Floor
+from tensoropt.compiler.calibrate.held_out import measured_models
 from tensoropt.compiler.calibrate.machine import machine_of
 from tensoropt.compiler.calibrate.plans import MeasuredPlan, Model, PlanFiles, written_plans
 from tensoropt.compiler.calibrate.ranks import Ranks
 from tensoropt.compiler.calibrate.samples import Basics, Measurements
 from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.search.frontier.request import device_counts
 from tensoropt.compiler.support.errors import UserError
 
@@ -28,7 +30,8 @@ __all__ = ["Calibration", "ProfileRequest", "run"]
 class ProfileRequest:
     """What to measure, on how many ranks at most, and for how long about.
 
-    That is from ``started_s`` on, by the clock that does not jump.
+    That is from ``started_s`` on, by the clock that does not jump. What was measured ``before``, on
+    the same kind of machine, counts too.
     """
 
     models: Sequence[Model]
@@ -40,6 +43,7 @@ class ProfileRequest:
     quick: bool
     budget_s: float
     share_gpus: bool = False
+    before: Measurements | None = None
     started_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -107,6 +111,9 @@ class _Run:
     def _basics(self) -> Measurements:
         """Measure what is there without models; common operators as far as there is time."""
         request, seconds = self.request, self.seconds
+        machine = machine_of(self.ranks, request.ranks)
+        if request.before is not None:
+            _check_kind(request.before.machine, machine)
         where = self.ranks, request.ranks, self.folder
         floor = basics.measure_floor(*where, seconds)
         peaks = basics.measure_peaks(*where, seconds, floor)
@@ -117,9 +124,9 @@ class _Run:
         self._allow(_COLLECTIVES if request.models else 1.0)
         collectives = basics.measure_collectives(*where, seconds, floor, most)
         memory = basics.capacity_bytes(self.ranks, request.ranks)
-        found = Basics(request.ranks, floor, peaks, bandwidth, memory)
-        machine = machine_of(request.provider, request.threads, self.ranks)
-        return Measurements(machine, found, common, collectives)
+        own = Basics(floor, peaks, bandwidth, memory)
+        found = Measurements(machine, own, common, collectives)
+        return found if request.before is None else request.before.joined(found)
 
     def _allow(self, part: float) -> None:
         """Let ranks measure for ``part`` of the time that is left."""
@@ -129,7 +136,9 @@ class _Run:
     def _described(self, *, checked: bool = False) -> Description:
         """Return the description of what was measured so far, and how far off it is if asked."""
         request = self.request
-        identity = Identity(request.name, load_device(request.base), _source(request))
+        plans = self.measured.plans
+        source = _source(request, [own.name for own in measured_models(plans)])
+        identity = Identity(request.name, load_device(request.base), source)
         return described(identity, self.measured, checked=checked)
 
     def _rounds(self) -> None:
@@ -174,7 +183,7 @@ class _Run:
         for plan in written:
             found = [result for result in islice(measured, len(plan.graphs)) if result is not None]
             if len(found) == len(plan.graphs):
-                self.measured.plans.append(plan.sample(found))
+                self.measured.add(plan.sample(found))
             self.floors.update((plan.model.path, result.floor) for result in found[:1])
             plan.drop_graphs()
 
@@ -191,8 +200,16 @@ class _Run:
         ]
 
 
-def _source(request: ProfileRequest) -> str:
-    models = ", ".join(model.path.name for model in request.models) or "common operators"
+def _check_kind(before: Machine, machine: Machine) -> None:
+    if before != machine:
+        raise UserError(
+            f"-o: the file has measurements of {before}, expected the same machine and flags, or "
+            f"--anew, got: {machine}"
+        )
+
+
+def _source(request: ProfileRequest, names: Sequence[str]) -> str:
+    models = ", ".join(dict.fromkeys(names)) or "common operators"
     day = time.strftime("%Y-%m-%d")
     return (
         f"Measured by tensoropt-profile on {day}: {request.ranks} ranks of {request.threads} "

@@ -17,7 +17,6 @@ from tensoropt.compiler.calibrate.planned import PlannedOp, PlannedSend, Planned
 from tensoropt.compiler.calibrate.samples import (
     Basics,
     CollectiveSample,
-    Machine,
     Measurements,
     OpSample,
     Peak,
@@ -25,6 +24,7 @@ from tensoropt.compiler.calibrate.samples import (
 )
 from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.expected import MeasuredModel
+from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -12,19 +13,27 @@ from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.planned import PlannedStep
 from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.expected import MeasuredModel
+from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measured import Context
 from tensoropt.compiler.layout.collective import Collective
 
 __all__ = [
     "Basics",
     "CollectiveSample",
-    "Machine",
     "Measurements",
     "OpSample",
     "Peak",
     "PlanSample",
     "alike",
 ]
+
+
+class _Timed(Protocol):
+    @property
+    def time_s(self) -> float: ...
+
+
+_S = TypeVar("_S", bound=_Timed)
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,21 @@ class PlanSample:
     predicted_bytes: int | None = None
     measured_bytes: int | None = None
 
+    @property
+    def time_s(self) -> float:
+        """The time of the step, as other samples have it."""
+        return self.measured_s
+
+
+def _fastest(samples: Iterable[_S], key: Callable[[_S], object]) -> list[_S]:
+    """Return of the samples with the same key the one that took least, in their order."""
+    found: dict[object, _S] = {}
+    for sample in samples:
+        known = found.setdefault(key(sample), sample)
+        if sample.time_s < known.time_s:
+            found[key(sample)] = sample
+    return list(found.values())
+
 
 def alike(samples: Iterable[OpSample]) -> list[OpSample]:
     """Return one sample of all that do the same in the same context, with their median time.
@@ -92,24 +116,25 @@ class Peak:
 
 @dataclass(frozen=True)
 class Basics:
-    """What a rank can do whatever the model, while all ``ranks`` of a machine do the same."""
+    """What a rank can do whatever the model, while all ranks of a machine do the same."""
 
-    ranks: int
     floor: Floor
     peaks: Mapping[str, Peak]
     bandwidth_bytes_per_s: float
     capacity_bytes: int
 
-
-@dataclass(frozen=True)
-class Machine:
-    """What has to be alike for measurements to go together: the kind of processor or GPU, what
-    ranks run on, the threads of each, and the version of ONNX Runtime, without its last part."""
-
-    processor: str
-    provider: str
-    threads: int
-    onnxruntime: str
+    def joined(self, other: Basics) -> Basics:
+        """Return the best of both, as other work on the machine only makes things slower."""
+        faster = min(self.floor, other.floor, key=lambda floor: floor.node_s)
+        peaks = {
+            dtype: max(
+                (own.peaks[dtype] for own in (self, other) if dtype in own.peaks),
+                key=lambda peak: peak.flop_per_s,
+            )
+            for dtype in sorted({*self.peaks, *other.peaks})
+        }
+        bandwidth = max(self.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s)
+        return Basics(faster, peaks, bandwidth, other.capacity_bytes)
 
 
 @dataclass
@@ -121,3 +146,20 @@ class Measurements:
     common: list[OpSample] = field(default_factory=list)
     collectives: list[CollectiveSample] = field(default_factory=list)
     plans: list[PlanSample] = field(default_factory=list)
+
+    def add(self, plan: PlanSample) -> None:
+        """Add a plan, or put it in the place of a slower run of the same."""
+        self.plans = _fastest([*self.plans, plan], lambda own: (own.model, own.step))
+
+    def joined(self, other: Measurements) -> Measurements:
+        """Return these and others of the same kind of machine: of what both have, the faster."""
+        return Measurements(
+            self.machine,
+            self.basics.joined(other.basics),
+            _fastest([*self.common, *other.common], lambda own: (own.work, own.context)),
+            _fastest(
+                [*self.collectives, *other.collectives],
+                lambda own: (own.kind, own.ranks, own.bytes),
+            ),
+            _fastest([*self.plans, *other.plans], lambda own: (own.model, own.step)),
+        )

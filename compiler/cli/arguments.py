@@ -167,7 +167,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
         "memory")  # fmt: skip
     add("--devices", metavar="N", help=f"number of devices (default {DEFAULT_DEVICES})")
     add("--mesh", metavar="AxB", help="one mesh such as 2x4, instead of all that --devices allows")
-    add("--device", metavar="NAME|FILE.toml", help="description of one device (default cpu)")
+    add("--device", action="append", metavar="NAME|FILE.toml",
+        help="description of one device (default cpu); repeatable: what any of the files knows "
+        "counts, and of what several know the first")  # fmt: skip
     add("--memory", metavar="SIZE", help="memory of one device, such as 16GiB")
     add("--objective", metavar="WHAT", help=f"what to look for: {', '.join(OBJECTIVES)}")
     add("--with-leanest", action="store_true",

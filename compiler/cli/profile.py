@@ -9,7 +9,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from tensoropt.compiler.api.training import step_of
 from tensoropt.compiler.cli.arguments import Parser, add_training
@@ -28,6 +28,7 @@ from tensoropt.runtime.support.job import PROVIDERS
 
 if TYPE_CHECKING:
     from tensoropt.compiler.calibrate.run import Calibration, ProfileRequest
+    from tensoropt.compiler.calibrate.samples import Measurements
 
 __all__ = ["main"]
 
@@ -43,7 +44,9 @@ products of matrices, common operators, memory, and collectives by size and numb
 models, the graphs of some of their plans are run as well, whole and traced node by node, so that
 operators are measured where they stand: in the sizes of a rank, and after what ONNX Runtime has
 made of them. How well the fit says what was measured goes to stdout, with the description to -o;
-without -o the description goes to stdout and the table to stderr."""
+without -o the description goes to stdout and the table to stderr. All measurements are kept beside
+the description, in FILE.samples.jsonl: the next time with the same -o adds to them, and the fit is
+to all."""
 
 _EPILOG = """\
 exit status: 0 done, 1 a mistake in the input or the flags (one line on stderr says which),
@@ -82,6 +85,8 @@ def _parser() -> Parser:
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the models' inputs, x:0 one of x without a name "
         "(repeatable)")  # fmt: skip
+    add("--anew", action="store_true",
+        help="leave out what FILE.samples.jsonl has from before, and replace it")  # fmt: skip
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
     add("--budget", metavar="S", help=f"seconds to take, about (default {_BUDGET_S:g})")
     add("--format", choices=["table", "json"], default="table", help="of the fit (default table)")
@@ -127,7 +132,7 @@ def _check_started() -> None:
 
 def _check_output(path: Path | None) -> None:
     """Refuse what could not be written in the end, before any time is spent."""
-    if path is None or str(path) == "-":
+    if not _is_file(path):
         return
     if path.suffix != ".toml":
         raise UserError(f"-o {path}: expected a file that ends in .toml, which --device takes")
@@ -150,18 +155,35 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     load_device(args.base or "cpu")
     models = [prepared(path, dims, step) for path in args.models]
     machine = _machine(args, threads, say)
+    before = _before(args)
+    own = None if before is None else load_device(str(args.output))
     return ProfileRequest(
         models,
         ranks or machine.ranks,
         threads,
         args.provider,
-        args.name or machine.name,
-        args.base or machine.base,
+        args.name or (own.name if own else machine.name),
+        args.base or (str(args.output) if own else machine.base),
         args.quick,
         budget_s,
         args.share_gpus,
+        before,
         started_s,
     )
+
+
+def _before(args: argparse.Namespace) -> Measurements | None:
+    """Return what was measured before for the same file, if that counts."""
+    from tensoropt.compiler.calibrate.sample_file import read_samples, samples_path
+
+    if args.anew or not _is_file(args.output):
+        return None
+    path = samples_path(args.output)
+    return read_samples(path) if args.output.exists() and path.exists() else None
+
+
+def _is_file(path: Path | None) -> TypeGuard[Path]:
+    return path is not None and str(path) != "-"
 
 
 def _check_provider(args: argparse.Namespace) -> None:
@@ -209,11 +231,14 @@ def _budget(args: argparse.Namespace) -> float:
 
 def _print(args: argparse.Namespace, profile: Calibration) -> None:
     from tensoropt.compiler.calibrate.report import profile_json, profile_text
+    from tensoropt.compiler.calibrate.sample_file import samples_path, write_samples
 
-    to_stdout = args.output is None or str(args.output) == "-"
+    to_stdout = not _is_file(args.output)
     stream = sys.stderr if to_stdout else sys.stdout
     table = args.format == "table"
     text = profile_text(profile, colour=stream.isatty()) if table else profile_json(profile)
+    if _is_file(args.output):
+        write_samples(samples_path(args.output), profile.measured)
     write_text(args.output, profile.description.toml())
     stream.write(text)
     for line in profile.left_out:

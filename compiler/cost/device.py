@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from tensoropt.compiler.cost.expected import (
     is_known,
     read_expected_error,
     read_measured_models,
+    worse,
 )
 from tensoropt.compiler.cost.fields import Table
+from tensoropt.compiler.cost.machine import Machine, read_machine
 from tensoropt.compiler.cost.measured import (
     Collectives,
     Operators,
@@ -52,7 +54,7 @@ class Device:
     is what running a graph takes besides its nodes. ``operators`` and ``collectives``
     hold what was measured, by (ONNX name, NumPy type) and by (kind, ranks of a group).
     ``expected_error`` says how far predictions were off, ``None`` where nothing was measured;
-    ``measured_models`` whose plans they were held against.
+    ``measured_models`` whose plans they were held against, ``machine`` on what kind of machine.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Device:
     collectives: Collectives = field(default_factory=dict, hash=False)
     expected_error: ExpectedError | None = None
     measured_models: tuple[MeasuredModel, ...] = ()
+    machine: Machine | None = None
 
     def plan_error(self, model: Path | None, *, training: bool) -> PlanError | None:
         """Return what to expect of a plan of the model in a file; ``None`` if nobody measured."""
@@ -102,11 +105,38 @@ def device_names() -> list[str]:
 
 
 @cache
-def load_device(name_or_path: str) -> Device:
+def load_device(given: str) -> Device:
     """Return a device by its name, or from a file if the argument is a path or ends in ``.toml``.
 
-    Raises :class:`UserError` for an unknown name and for a file that cannot be read or is wrong.
+    Several, with commas between them, are one: what was measured in any of them is known, and of
+    what several know, and of all else, that of the first counts.
+    Raises :class:`UserError` for an unknown name, for a file that cannot be read or is wrong, and
+    for descriptions that were not measured on one kind of machine.
     """
+    first, *others = given.split(",")
+    device = _loaded(first)
+    for name in others:
+        device = _joined(device, first, _loaded(name), name)
+    return device
+
+
+def _joined(device: Device, name: str, other: Device, other_name: str) -> Device:
+    if device.machine is None or device.machine != other.machine:
+        kinds = [str(own.machine or "nothing measured") for own in (device, other)]
+        raise UserError(
+            f"--device {other_name}: expected a description measured on the same kind of machine "
+            f"as {name} ({kinds[0]}), got: {kinds[1]}"
+        )
+    return replace(
+        device,
+        operators={**other.operators, **device.operators},
+        collectives={**other.collectives, **device.collectives},
+        expected_error=worse(device.expected_error, other.expected_error),
+        measured_models=tuple(dict.fromkeys((*device.measured_models, *other.measured_models))),
+    )
+
+
+def _loaded(name_or_path: str) -> Device:
     is_path = name_or_path.endswith(".toml") or "/" in name_or_path
     if not is_path and name_or_path not in device_names():
         names = ", ".join(device_names())
@@ -157,6 +187,7 @@ def _device(table: Table) -> Device:
         collectives=read_collectives(table.optional("collective")),
         expected_error=read_expected_error(table.optional("expected_error")),
         measured_models=read_measured_models(table.tables("measured_model")),
+        machine=read_machine(table.optional("measured_on")),
     )
     for part in (memory, efficiency, links, table):
         part.reject_unread()

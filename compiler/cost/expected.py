@@ -17,6 +17,7 @@ __all__ = [
     "PlanError",
     "read_expected_error",
     "read_measured_models",
+    "worse",
 ]
 
 LEAST_PLANS = 5
@@ -72,6 +73,20 @@ def is_known(models: Sequence[MeasuredModel], path: Path | None, *, training: bo
     alike = [own for own in models if path is not None and own.name == path.name]
     wanted = {own.sha256 for own in alike if own.training == training}
     return bool(wanted) and path is not None and sha256_of(path) in wanted
+
+
+def worse(one: ExpectedError | None, other: ExpectedError | None) -> ExpectedError | None:
+    """Return by figure the larger of two errors: nobody has held both descriptions together
+    against plans."""
+    if one is None or other is None:
+        return one or other
+    names = ("time", "other_models", "memory")
+    return ExpectedError(*(_larger(getattr(one, name), getattr(other, name)) for name in names))
+
+
+def _larger(one: FigureError | None, other: FigureError | None) -> FigureError | None:
+    known = [figure for figure in (one, other) if figure is not None]
+    return max(known, key=lambda figure: figure.mean or 0.0, default=None)
 
 
 def read_expected_error(table: Table) -> ExpectedError | None:

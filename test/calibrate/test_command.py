@@ -11,9 +11,10 @@ import pytest
 from tensoropt.compiler.calibrate import basics, run
 from tensoropt.compiler.calibrate.graphs import chain
 from tensoropt.compiler.calibrate.ranks import MeasuredGraph, Ranks
+from tensoropt.compiler.calibrate.sample_file import read_samples
 from tensoropt.compiler.cli.opt import main as opt
 from tensoropt.compiler.cli.profile import main
-from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.device import device_of, load_device
 from tensoropt.compiler.cost.measured import KINDS
 
 MODEL = Path(__file__).parent.parent / "models" / "gpt2_tiny.onnx"
@@ -45,6 +46,31 @@ def test_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert ("Conv", "float32") in device.operators  # from the common ones
     assert opt([str(MODEL), "--device", str(path), "--devices", "2"]) == 0
     assert "here" in capsys.readouterr().out
+
+
+def test_what_was_measured_before_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, samples = tmp_path / "here.toml", tmp_path / "here.samples.jsonl"
+    flags = ["--ranks", "1", *SHORT, "-o", str(path), "--format", "json"]
+    assert main([str(MODEL), *flags, "--name", "here"]) == 0
+    first = read_samples(samples)
+    text = path.read_text()
+    path.write_text(text.replace("latency_s = 3e-05", "latency_s = 7e-05"))  # of a cluster
+    capsys.readouterr()
+    assert main(flags) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [plan["model"] for plan in found["plans"]] == ["gpt2_tiny.onnx"]
+    both = device_of(path.read_text(), "here.toml")
+    assert (both.name, both.network.latency_s) == ("here", 7e-5)
+    assert [own.name for own in both.measured_models] == ["gpt2_tiny.onnx"]
+    assert ("Gather", "float32") in both.operators
+    assert len(read_samples(samples).plans) == len(first.plans)
+    assert main([*flags[2:], "--ranks", "2"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("error: -o: the file has measurements of 1 ranks of 1 threads, cpu on ")
+    assert main([*flags, "--anew"]) == 0
+    assert read_samples(samples).plans == []
 
 
 def test_what_there_is_no_time_for_is_left_out(

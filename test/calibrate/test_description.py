@@ -14,6 +14,7 @@ from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.samples import Basics, Peak
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.mesh import Mesh
 
@@ -28,7 +29,8 @@ DESCRIPTION = Description(
     name='a "machine"',
     base=load_device("cpu"),
     source="Measured in a test.",
-    basics=Basics(4, Floor(2e-6, 3e-7, 1e-6), {"float32": Peak(2e11, 0.75)}, 2.5e10, 2**33),
+    machine=Machine("a processor", "cpu", 4, 1, "1.31"),
+    basics=Basics(Floor(2e-6, 3e-7, 1e-6), {"float32": Peak(2e11, 0.75)}, 2.5e10, 2**33),
     operators=[
         operator("Conv:grouped", "float32", Operator(1e-6, 5e-12, 2e-11)),
         operator("com.microsoft.Gelu", "float16", Operator(0.0, 0.0, 4e-11)),

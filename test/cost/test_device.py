@@ -125,7 +125,7 @@ def test_missing_file(tmp_path: Path) -> None:
             'name = "toy"\nefficency = 1',
             ": unknown key, expected one of memory, efficiency, link, name, peak_flop_per_s, "
             "launch_overhead_s, devices_per_node, step_overhead_s, operator, collective, "
-            "expected_error, measured_model, "
+            "expected_error, measured_model, measured_on, "
             "got: 'efficency', did you mean 'efficiency'?",
         ),
         ("[efficiency]\ncontraction = 0.5", "", ": 'efficiency': expected a table, got: nothing"),
@@ -215,3 +215,59 @@ def test_wrong_measurements(tmp_path: Path, old: str, new: str, message: str) ->
         measured(tmp_path, old, new)
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+MACHINE = """
+[measured_on]
+processor = "a processor"
+provider = "cpu"
+ranks = 2
+threads = 1
+onnxruntime = "1.31"
+"""
+
+
+def operators(*names: str, launch_s: float = 1e-6) -> str:
+    return "".join(f"\n[operator.{name}.float32]\nlaunch_s = {launch_s}\n" for name in names)
+
+
+def error(mean: float) -> str:
+    return f"\n[expected_error.time]\nmean = {mean}\np90 = 0.5\nsamples = 9\n"
+
+
+def test_what_any_of_several_knows_counts(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text(GOOD + MACHINE + operators("Relu", "Add") + error(0.05))
+    other = GOOD.replace('"toy"', '"another"') + MACHINE
+    second.write_text(other + operators("Add", "Mul", launch_s=5e-6) + error(0.2))
+    both = load_device(f"{first},{second}")
+    assert both.name == "toy"
+    known = {name: own.launch_s for (name, _), own in both.operators.items()}
+    assert known == {"Relu": 1e-6, "Add": 1e-6, "Mul": 5e-6}  # of what both know, the first
+    assert both.expected_error is not None
+    assert both.expected_error.time is not None
+    assert both.expected_error.time.mean == 0.2  # nobody has held both together against plans
+
+
+@pytest.mark.parametrize(
+    ("machine", "got"),
+    [
+        (
+            MACHINE.replace("threads = 1", "threads = 2"),
+            "2 ranks of 2 threads, cpu on a processor, ONNX Runtime 1.31",
+        ),
+        ("", "nothing measured"),
+    ],
+)
+def test_several_are_of_one_kind_of_machine(tmp_path: Path, machine: str, got: str) -> None:
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text(GOOD + MACHINE)
+    second.write_text(GOOD + machine)
+    message = (
+        f"--device {second}: expected a description measured on the same kind of machine as "
+        f"{first} (2 ranks of 1 threads, cpu on a processor, ONNX Runtime 1.31), got: {got}"
+    )
+    with pytest.raises(UserError, match=re.escape(message)):
+        load_device(f"{first},{second}")
+    with pytest.raises(UserError, match="--device a100: expected a description measured"):
+        load_device("h100,a100")
