@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line
+from tensoropt.runtime.text.chat import Chat
 from tensoropt.runtime.text.session import Piece, TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -47,6 +48,17 @@ class TextModel:
             return self._session.tokens_of(prompt)
         except UserError as error:
             raise RefusedError(Reason.INVALID, one_line(error)) from None
+
+    async def tokens_of_chat(self, messages: Chat) -> list[int]:
+        """Return the tokens of a chat; raises `RefusedError`."""
+        try:
+            return await asyncio.to_thread(self._session.tokens_of_chat, messages)
+        except UserError as error:
+            raise RefusedError(Reason.INVALID, one_line(error)) from None
+
+    def room(self, tokens: Sequence[int]) -> int:
+        """Return how many tokens may follow these, where nobody says."""
+        return self._session.room(tokens)
 
     async def pieces(
         self, prompts: Sequence[Sequence[int]], **how: Any

@@ -18,6 +18,7 @@ from tensoropt.runtime.pool.pool import Pool, start
 from tensoropt.runtime.pool.ranks import last
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
 from tensoropt.runtime.text.decoder import check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
@@ -90,6 +91,7 @@ class TextSession:
             options["prefill"] = str(reader.plan.folder.absolute())
         path = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
+        self._template: ChatTemplate | None = None
         self._turn = threading.Lock()
         self._holder: int | None = None
         self._pool: Pool = start(
@@ -122,6 +124,8 @@ class TextSession:
     def close(self) -> None:
         """End the ranks; again is no error."""
         self._pool.close()
+        if self._template is not None:
+            self._template.close()
 
     def restart(self) -> None:
         """Start the ranks anew, whether they are there or not. Raises `UserError`."""
@@ -189,6 +193,35 @@ class TextSession:
         sampling = Sampling(temperature, top_k, top_p, seed)
         tokens = [self.tokens_of(prompt) for prompt in _listed(prompts)]
         return self._texts(tokens, max_tokens, stop, sampling)
+
+    def chat(self, messages: Chat, **how: Any) -> Continuation:
+        """Return what a model answers to messages, each with a ``role`` and its ``content``.
+
+        They become a text by the model's own chat template; ``how`` is as for `generate`. Raises
+        `UserError` where the plan has no template, or that refuses the messages.
+        """
+        (answer,) = self.generate(self.tokens_of_chat(messages), **how)
+        return answer
+
+    def room(self, tokens: Sequence[int]) -> int:
+        """Return how many tokens may follow these where nobody says: all that the context takes."""
+        context = self._decoder.entry["context"]
+        return MAX_TOKENS if context is None else max(1, context - len(tokens))
+
+    def tokens_of_chat(self, messages: Chat) -> list[int]:
+        """Return the tokens of a chat; raises `UserError` for one that cannot be continued."""
+        if self._template is None:
+            self._template = find_template(self.plan)
+        if self._template is None:
+            raise UserError(
+                f"{self.plan.folder}: has no chat template, expected the plan of a model with "
+                "chat_template.jinja or tokenizer_config.json beside it, or a prompt"
+            )
+        if self._vocabulary is None:
+            raise UserError(f"{self.plan.folder}: has no tokenizer.json, expected --tokenizer FILE")
+        tokens = self._vocabulary.tokens(self._template.text_of(messages), is_begun=True)
+        self._check(tokens)
+        return tokens
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """Return the tokens of one prompt; raises `UserError` for one that cannot be continued."""

@@ -42,9 +42,9 @@ class Vocabulary:
                 f"--tokenizer {path}: expected a tokenizer.json, got: {one_line(error)}"
             ) from None
 
-    def tokens(self, text: str) -> list[int]:
-        """Return the tokens of a text, with those that begin one."""
-        return list(self._tokenizer.encode(text).ids)
+    def tokens(self, text: str, *, is_begun: bool = False) -> list[int]:
+        """Return the tokens of a text, with those that begin one unless it has them itself."""
+        return list(self._tokenizer.encode(text, add_special_tokens=not is_begun).ids)
 
     def stream(self) -> TextOf:
         """Return what makes text of tokens that come one by one."""

@@ -77,6 +77,7 @@ def _check_installation() -> None:
 def _serve(
     arguments: argparse.Namespace, plans: Mapping[str, Path], prefills: Mapping[str, Path]
 ) -> int:
+    from tensoropt.serving.http.chats import chat_routes
     from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.opening import opened, opened_texts, split
@@ -92,9 +93,10 @@ def _serve(
         texts = opened_texts(decoders, prefills, session, arguments.queue, metrics)
         service = Service(models, metrics, arguments.timeout, texts)
         options = _server_options(arguments)
-        routes = completion_routes(texts, options.max_body, arguments.timeout)
+        limits = options.max_body, arguments.timeout
+        routes = [completion_routes(texts, *limits), chat_routes(texts, *limits)]
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(service, listener, options, [routes] if texts else []))
+            runner.run(serve(service, listener, options, routes if texts else []))
     return 0
 
 

@@ -23,7 +23,7 @@ from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.session import AHEAD, TextSession
-from tensoropt.runtime.text.stopping import StopTexts
+from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
 
 PROMPTS = ([3, 7, 1], [5, 6, 7, 8, 9], [1])
 CONTEXT = 40
@@ -55,6 +55,8 @@ def started(
     write_tokenizer(folder / "tokenizer.json")
     config = {"max_position_embeddings": CONTEXT, "eos_token_id": None}
     (folder / "config.json").write_text(json.dumps(config))
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}t1"
+    (folder / "chat_template.jinja").write_text(template)
     model, plan = compiled(folder, "--pick", "memory", in_place=request.param == "in place")
     with TextSession(plan, threads=1) as session:
         assert all(cache.past.layout.parts(1) == 2 for cache in session._decoder.caches)
@@ -85,6 +87,14 @@ def test_texts_and_stops(started: tuple[Path, TextSession]) -> None:
     assert found.finish == "stop"
     assert last not in found.text
     assert len(found.tokens) <= 4
+
+
+def test_a_chat(started: tuple[Path, TextSession]) -> None:
+    model, session = started
+    talk = [{"role": "user", "content": "t3"}, {"role": "user", "content": "t7"}]
+    found = session.chat(talk, max_tokens=6)
+    assert list(found.tokens) == greedy(model, [3, 7, 1], 6)
+    assert session.room([3, 7, 1]) == CONTEXT - 3
 
 
 def test_drawn_tokens_follow_the_seed(started: tuple[Path, TextSession]) -> None:
@@ -183,6 +193,10 @@ def test_a_plan_of_single_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.strip() == ",".join(map(str, greedy(model, [3, 7, 1], 5)))
     assert run_plan([str(plan), "--generate", "hello"]) == 1
     assert "has no tokenizer.json, expected --tokenizer FILE" in capsys.readouterr().err
+    with TextSession(plan, threads=1) as session:
+        assert session.room([1]) == MAX_TOKENS
+        with pytest.raises(UserError, match="has no chat template, expected the plan of a model"):
+            session.chat([{"role": "user", "content": "t1"}])
 
 
 def test_a_plan_without_caches(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:

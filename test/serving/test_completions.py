@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.text.session import Piece
+from tensoropt.serving.http.chats import chat_routes
 from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.text_model import TextModel
@@ -33,6 +34,14 @@ class Counting:
         if not prompt:
             raise UserError("prompt: is empty")
         return list(map(ord, prompt)) if isinstance(prompt, str) else list(prompt)
+
+    def tokens_of_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        if messages[-1]["role"] != "user":
+            raise UserError("chat template: expected a user")
+        return self.tokens_of("".join(message["content"] for message in messages))
+
+    def room(self, tokens: Sequence[int]) -> int:
+        return 5
 
     def stream(self, prompts: Sequence[Sequence[int]], **how: Any) -> Iterator[Piece]:
         self.asked.append(how)
@@ -62,7 +71,8 @@ def session() -> Counting:
 def client(session: Counting) -> Iterator[TestClient]:
     app = FastAPI()
     model = TextModel("m", session, 4, Metrics())
-    app.include_router(completion_routes({"m": model}, 1 << 16, 20.0))
+    for routes in (completion_routes, chat_routes):
+        app.include_router(routes({"m": model}, 1 << 16, 20.0))
     with TestClient(app) as client:
         yield client
 

@@ -13,7 +13,7 @@ from tensoropt.runtime.plan.entries import TextEntry
 
 __all__ = ["copy_tokenizer", "head_size", "text_entry"]
 
-_TOKENIZER = "tokenizer.json"
+_TEXT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 _CONFIGS = ("config.json", "generation_config.json", "genai_config.json")
 """Later ones count more."""
 _CONTEXT = ("context_length", "max_position_embeddings", "n_positions")
@@ -23,10 +23,11 @@ _WIDTH, _HEADS = ("hidden_size", "n_embd"), ("num_attention_heads", "n_head")
 
 
 def copy_tokenizer(model: Path, folder: Path) -> None:
-    """Copy the tokenizer beside ``model`` into the plan ``folder``, if there is one."""
-    path = model.parent / _TOKENIZER
-    if path.is_file():
-        shutil.copyfile(path, folder / _TOKENIZER)
+    """Copy the tokenizer and the chat template beside ``model`` into a plan, if there are any."""
+    for name in _TEXT:
+        path = model.parent / name
+        if path.is_file():
+            shutil.copyfile(path, folder / name)
 
 
 def text_entry(model: Path) -> TextEntry:

@@ -1,0 +1,132 @@
+"""Chats as text, by the template that came with a model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.support.messages import Message, receive, send
+from tensoropt.runtime.text.rendering import RENDER_S
+
+__all__ = ["Chat", "ChatTemplate", "find_template"]
+
+_TEMPLATE, _CONFIG = "chat_template.jinja", "tokenizer_config.json"
+_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+Chat = Sequence[Mapping[str, Any]]
+"""Messages, each with a ``role`` and its ``content``."""
+
+
+def find_template(plan: Plan) -> ChatTemplate | None:
+    """Return the chat template of a plan, None where there is none. Raises `UserError`."""
+    config = _config(plan)
+    source = config.get("chat_template")
+    if isinstance(source, list):  # several, by name
+        named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
+        source = named.get("default")
+    if _TEMPLATE in plan.files:
+        source = (plan.folder / _TEMPLATE).read_text(encoding="utf-8")
+    if not isinstance(source, str):
+        return None
+    if importlib.util.find_spec("jinja2") is None:
+        raise UserError("chat needs the package jinja2, expected pip install tensoropt[text]")
+    return ChatTemplate(source, {name: _content(config.get(name)) for name in _TOKENS})
+
+
+def _config(plan: Plan) -> dict[str, Any]:
+    if _CONFIG not in plan.files:
+        return {}
+    path = plan.folder / _CONFIG
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: expected JSON, got: {one_line(error)}") from None
+    return values if isinstance(values, dict) else {}
+
+
+def _content(token: object) -> str:
+    """Return the text of a token, which may come with what else is known of it."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else ""
+
+
+class ChatTemplate:
+    """Renders chats by a Jinja template, in a process of its own that does nothing else.
+
+    ``tokens`` are texts of special tokens by the names that templates know them by. From any
+    thread.
+    """
+
+    def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
+        self._source, self._tokens = source, dict(tokens)
+        self._lock = threading.Lock()
+        self._renderer: _Renderer | None = None
+
+    def text_of(self, messages: Chat) -> str:
+        """Return a chat as the model reads it, up to where it is to answer.
+
+        Raises `UserError` where the template refuses it, and where it takes too long or too much.
+        """
+        variables = {**self._tokens, "messages": [*messages], "add_generation_prompt": True}
+        with self._lock:
+            if self._renderer is None or not self._renderer.end.alive:
+                self._renderer = _Renderer(self._source)
+            answer = self._renderer.ask(variables)
+        if "error" in answer:
+            raise UserError(f"chat template: {one_line(answer['error'])}")
+        return str(answer["text"])
+
+    def close(self) -> None:
+        """End the process; it starts again when it is needed."""
+        with self._lock:
+            if self._renderer is not None:
+                self._renderer.end()
+            self._renderer = None
+
+
+class _Renderer:
+    """The process with one template."""
+
+    def __init__(self, source: str) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "tensoropt.runtime.text.rendering", str(theirs.fileno())]
+        nothing = subprocess.DEVNULL
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+            )
+        self._connection = Connection(ours.detach())
+        self.end = weakref.finalize(self, _end, self._process, self._connection)
+        send(self._connection, {"template": source})
+
+    def ask(self, variables: Message) -> Message:
+        """Return the answer. Raises `UserError` where the process ended over it."""
+        try:
+            send(self._connection, variables)
+            return receive(self._connection)
+        except (EOFError, OSError):
+            is_late = self._process.wait() == -signal.SIGPROF
+            self.end()
+            why = f"took more than {RENDER_S:g} s" if is_late else "ended what renders it"
+            raise UserError(f"chat template: {why}") from None
+
+
+def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
+    connection.close()
+    process.kill()
+    process.wait()

@@ -1,0 +1,105 @@
+"""The process that renders chat templates: `python -m tensoropt.runtime.text.rendering FD`.
+
+A template is a program that came with a model. Jinja's sandbox keeps it from everything but its
+variables, yet not from taking all time and memory: so it runs in a process of its own, with limits.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tensoropt.runtime.support.messages import Message, receive, send
+
+if TYPE_CHECKING:
+    from jinja2 import Template, nodes
+    from jinja2.parser import Parser
+
+__all__ = ["LONGEST", "RENDER_S", "main"]
+
+LONGEST = 1 << 22
+"""Characters of a rendered chat."""
+
+RENDER_S = 2.0
+"""Of a processor, for a chat: then the system ends the process, whatever it is in."""
+
+_MEMORY = 1 << 29  # bytes of the process
+_FILES = 16  # that it may have open: it has three, and the connection
+
+
+def main(descriptor: int) -> None:
+    """Take a template, and render it with what comes, until the connection is closed."""
+    connection = Connection(descriptor)
+    source = receive(connection)["template"]
+    make = _compiler()
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    template: Template | None = None
+    while True:
+        variables = receive(connection, None)
+        signal.setitimer(signal.ITIMER_PROF, RENDER_S)
+        try:
+            template = template or make(source)
+            answer = _rendered(template, variables)
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        send(connection, answer)
+
+
+def _rendered(template: Template, variables: Message) -> Message:
+    """Return the text, as soon as it is clear that it is not too long."""
+    parts, length = [], 0
+    for part in template.generate(variables):
+        parts.append(part)
+        length += len(part)
+        if length > LONGEST:
+            return {"error": f"expected at most {LONGEST} characters, got: more"}
+    return {"text": "".join(parts)}
+
+
+def _compiler() -> Callable[[str], Template]:
+    """Return what makes a template of a text, with what models' templates count on."""
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """``{% generation %}``: what a model said, which is marked for training alone."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _as_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment.from_string
+
+
+def _as_json(value: Any, **how: Any) -> str:
+    return json.dumps(value, **{"ensure_ascii": False, **how})
+
+
+def _refuse(why: object) -> NoReturn:
+    from jinja2 import TemplateError
+
+    raise TemplateError(str(why))
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]))
+    except EOFError:
+        sys.exit(0)

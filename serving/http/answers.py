@@ -1,0 +1,169 @@
+"""What OpenAI's ways to ask for text have in common: how it is made, sent, and refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, ClassVar, Literal, Self
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tensoropt.runtime.support.errors import did_you_mean
+from tensoropt.runtime.text.session import Piece
+from tensoropt.serving.http.body import body_of
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.text_model import TextModel
+
+__all__ = ["Answer", "Asked", "answered", "named"]
+
+_KINDS = {Reason.INVALID: "invalid_request_error", Reason.UNKNOWN: "invalid_request_error"}
+
+
+class Asked(BaseModel):
+    """What a request for text says of how. What is not done here is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str
+    temperature: float = Field(1.0, ge=0, le=2)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int | None = Field(None, ge=1)
+    seed: int | None = Field(None, ge=0)
+    stop: str | list[str] | None = None
+    stream: bool = False
+    user: str | None = None
+    n: Literal[1] = 1
+    presence_penalty: Literal[0] = 0
+    frequency_penalty: Literal[0] = 0
+
+    @classmethod
+    def of(cls, body: bytearray) -> Self:
+        """Return what a body asks for; raises `RefusedError`."""
+        try:
+            return cls.model_validate_json(bytes(body))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "body"
+            raise RefusedError(Reason.INVALID, f"{where}: {first['msg']}") from None
+
+    def how(self, max_tokens: int) -> dict[str, Any]:
+        """Return how to continue, as `TextSession.stream` takes it."""
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        seed = uuid.uuid4().int >> 64 if self.seed is None else self.seed
+        asked = self.model_dump(include={"temperature", "top_p", "top_k"})
+        return {**asked, "max_tokens": max_tokens, "stop": stops, "seed": seed}
+
+
+class Answer(ABC):
+    """What follows ``prompts``, in one piece or as it is made, which ``how`` says."""
+
+    prefix: ClassVar[str]
+    whole_kind: ClassVar[str]
+    part_kind: ClassVar[str]
+
+    def __init__(self, model: TextModel, prompts: list[list[int]], how: Mapping[str, Any]) -> None:
+        self._model, self._prompts, self._how = model, prompts, how
+        self._facts = {"created": int(time.time()), "model": model.name}
+        self._id = f"{self.prefix}-{uuid.uuid4().hex}"
+
+    @abstractmethod
+    def choice(self, number: int, text: str, finish: str | None) -> dict[str, Any]:
+        """Return the whole text of one prompt as the protocol has it."""
+
+    @abstractmethod
+    def part(self, piece: Piece, *, is_first: bool) -> dict[str, Any]:
+        """Return a piece as the protocol has it."""
+
+    async def whole(self) -> Response:
+        """Return the answer when it is complete; raises `RefusedError`."""
+        texts, finish = [""] * len(self._prompts), [""] * len(self._prompts)
+        count = 0
+        async with aclosing(self._pieces()) as pieces:
+            async for piece in pieces:
+                texts[piece.number] += piece.text
+                finish[piece.number] = piece.finish or ""
+                count += 1
+        choices = [self.choice(n, text, finish[n]) for n, text in enumerate(texts)]
+        head = self._head(self.whole_kind)
+        return JSONResponse({**head, "choices": choices, "usage": self._usage(count)})
+
+    async def streamed(self) -> Response:
+        """Return the answer as server-sent events, once its first piece is there."""
+        pieces = self._pieces()
+        first = await anext(pieces)
+        return StreamingResponse(self._events(first, pieces), media_type="text/event-stream")
+
+    def _pieces(self) -> AsyncGenerator[Piece, None]:
+        return self._model.pieces(self._prompts, **self._how)
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self._id, "object": kind, **self._facts}
+
+    def _usage(self, count: int) -> dict[str, int]:
+        given = sum(map(len, self._prompts))
+        counts = {"prompt_tokens": given, "completion_tokens": count}
+        return {**counts, "total_tokens": given + count}
+
+    async def _events(
+        self, first: Piece, pieces: AsyncGenerator[Piece, None]
+    ) -> AsyncIterator[str]:
+        async with aclosing(pieces):
+            yield self._event(first, is_first=True)
+            try:
+                async for piece in pieces:
+                    yield self._event(piece, is_first=False)
+            except RefusedError as error:
+                yield _line(_error(error))
+                return
+        yield "data: [DONE]\n\n"
+
+    def _event(self, piece: Piece, *, is_first: bool) -> str:
+        choices = [self.part(piece, is_first=is_first)]
+        return _line({**self._head(self.part_kind), "choices": choices})
+
+
+async def answered(
+    request: Request,
+    max_body: int,
+    timeout_s: float,
+    read: Callable[[bytearray], Awaitable[tuple[Answer, bool]]],
+) -> Response:
+    """Return the answer to a request, or the protocol's error.
+
+    ``read`` makes it of the body, and says whether it is to be streamed. A text, or the first piece
+    of it, must be there within ``timeout_s``.
+    """
+    try:
+        body = await body_of(request, max_body)
+        async with asyncio.timeout(timeout_s):
+            answer, is_streamed = await read(body)
+            return await answer.streamed() if is_streamed else await answer.whole()
+    except RefusedError as error:
+        return JSONResponse(_error(error), error.reason.status)
+    except TimeoutError:
+        late = RefusedError(Reason.LATE, f"no answer within {timeout_s:g} s (--timeout)")
+        return JSONResponse(_error(late), late.reason.status)
+
+
+def named(models: Mapping[str, TextModel], name: str) -> TextModel:
+    """Return the model of a name; raises `RefusedError`."""
+    if name not in models:
+        near = did_you_mean(name, models)
+        raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': continues no texts here{near}")
+    return models[name]
+
+
+def _error(error: RefusedError) -> dict[str, Any]:
+    kind = _KINDS.get(error.reason, "server_error")
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
+
+
+def _line(facts: dict[str, Any]) -> str:
+    return f"data: {json.dumps(facts, ensure_ascii=False)}\n\n"
