@@ -58,10 +58,11 @@ class Processes:
         self._ended: list[subprocess.Popen[bytes]] = []
         self._watch(self._guardian)
         self.folder.mkdir(mode=0o700)
-        self._lock = _locked(self.folder)
+        self._locks = [_locked(self.folder)]
         self._shared = guardian.shared_folder(self.folder.name)
         with suppress(FileNotFoundError):  # a machine without /dev/shm
             self._shared.mkdir(mode=0o700)
+            self._locks.append(_locked(self._shared))
 
     def __enter__(self) -> Processes:
         return self
@@ -179,7 +180,7 @@ class Processes:
             guardian.clean(self.folder, self._guardian.pid)
         for process in self.ranks.values():
             process.wait()
-        for descriptor in (*self._watched, self._lock):
+        for descriptor in (*self._watched, *self._locks):
             os.close(descriptor)
 
     def _guardian_ends(self) -> bool:
@@ -219,12 +220,23 @@ def _locked(folder: Path) -> int:
 
 
 def _remove_dead() -> None:
-    """Remove what jobs left of which every process was killed at once: no lock is held there."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            facts = folder.stat(follow_symlinks=False)
-            if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_S:
-                continue
-            descriptor = _locked(folder)
-            guardian.clean(folder, 0)
-            os.close(descriptor)
+    """Remove what jobs left of which every process was killed at once: no lock is held there.
+
+    Of one whose folder somebody else has removed, what its ranks shared is still there.
+    """
+    own, shared = Path(tempfile.gettempdir()), guardian.shared_folder("")
+    names = {folder.name for place in (own, shared) for folder in place.glob(f"{_PREFIX}*")}
+    for name in names:
+        with suppress(OSError), ExitStack() as stack:
+            for folder in (own / name, shared / name):
+                if folder.exists():
+                    _check_dead(folder, stack)
+            guardian.clean(own / name, 0)
+
+
+def _check_dead(folder: Path, stack: ExitStack) -> None:
+    """Lock the folder of a job; raises OSError where that is alive, may be, or is not ours."""
+    facts = folder.stat(follow_symlinks=False)
+    if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_S:
+        raise PermissionError
+    stack.callback(os.close, _locked(folder))

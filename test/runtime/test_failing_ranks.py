@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -199,12 +200,29 @@ def test_launcher_and_guardian_are_killed(plan: Path, hanging: Path, temporary: 
     shared = guardian.shared_folder(folder.name)
     assert main([str(plan)]) == 0
     assert folder.is_dir() and shared.is_dir()  # it might have been just made
-    os.utime(folder, (0, 0))
-    with held(folder):
-        assert main([str(plan)]) == 0
-        assert folder.is_dir()
+    for own in (folder, shared):
+        os.utime(own, (0, 0))
+        with held(own):
+            assert main([str(plan)]) == 0
+            assert folder.is_dir() and shared.is_dir()
     assert main([str(plan)]) == 0
     assert not folder.exists() and not shared.exists()
+
+
+def test_what_ranks_shared_goes_without_the_folder_of_their_job(
+    plan: Path, temporary: Path
+) -> None:
+    """Somebody else has removed that, as systems do with old folders in /tmp."""
+    shared = guardian.shared_folder(f"tensoropt-run-{uuid.uuid4().hex}")
+    shared.mkdir()
+    Path(shared, "piece").write_bytes(b"0")
+    os.utime(shared, (0, 0))
+    with held(shared):
+        assert main([str(plan)]) == 0
+        assert shared.is_dir()
+    assert main([str(plan)]) == 0
+    assert not shared.exists()
+    assert not any(temporary.iterdir())
 
 
 @contextmanager
