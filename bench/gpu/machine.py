@@ -27,7 +27,7 @@ def missing() -> str | None:
     try:
         on_ranks("gpu.machine:probe", 1)
     except RunError as error:
-        return str(error).removeprefix("rank0: UserError: ").removeprefix("--provider cuda: ")
+        return str(error).removeprefix("rank0: UserError: ").removeprefix("provider cuda: ")
     return None
 
 

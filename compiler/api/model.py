@@ -45,13 +45,15 @@ def load(
     *,
     weights: str | Path | None = None,
     rules: str | Path | None = None,
+    progress: bool | Callable[[str], None] = False,
 ) -> Model:
     """Return the model in an ``.onnx`` file, or in MLIR text that `tensoropt-opt --emit` wrote.
 
     ``dims`` fixes symbolic dimensions of its inputs; ``x:0`` is an unnamed one of ``x``.
     ``weights`` is the model that a text was made of, without which it cannot become a plan.
     ``rules`` is a file of rules for operators of other domains, for this process from now on.
-    Raises :class:`UserError`.
+    ``progress`` reports on stderr, or to what it is called with lines of text. Raises
+    :class:`UserError`.
     """
     from tensoropt.compiler.sharding.rule.files import load_rules
     from tensoropt.compiler.support.installation import check_installation
@@ -59,7 +61,9 @@ def load(
     check_installation()
     load_rules(None if rules is None else Path(rules))
     model = Model(Path(path), _checked(dims or {}), None if weights is None else Path(weights))
-    model.read()
+    with said_to(progress) as say:
+        say(f"reading {path}")
+        model.read()
     return model
 
 

@@ -11,6 +11,7 @@ from tensoropt.compiler.report.plot_axes import (
     byte_scale,
     second_scale,
 )
+from tensoropt.compiler.report.plot_bars import BAR, step_times
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
@@ -54,12 +55,7 @@ def _found(rows: Sequence[Compared]) -> list[tuple[int, Compared, Point]]:
 
 def _times(axes: Axes, rows: Sequence[Compared]) -> None:
     found = _found(rows)
-    scale = second_scale(point.time_s for _, _, point in found)
-    places = [place for place, _, _ in found]
-    compute = scale.of(point.compute_s for _, _, point in found)
-    rest = scale.of(point.communication_s for _, _, point in found)
-    axes.barh(places, compute, 0.62, label="compute", color=COLOURS[0])
-    axes.barh(places, rest, 0.62, compute, label="communication", color=COLOURS[1])
+    scale = step_times(axes, [(place, point) for place, _, point in found], lying=True)
     longest = max((point.time_s / scale.one for _, _, point in found), default=1.0)
     axes.set_xlim(0, longest * 1.35)
     for place, row, point in found:
@@ -99,7 +95,7 @@ def _searches(axes: Axes, rows: Sequence[Compared]) -> None:
 
 def _bars(axes: Axes, bars: Sequence[tuple[int, float, str, str]]) -> None:
     for place, value, colour, text in bars:
-        axes.barh([place], [value], 0.62, color=colour)
+        axes.barh([place], [value], BAR, color=colour)
         _beside(axes, value, place, text)
     axes.margins(x=0.4)
 

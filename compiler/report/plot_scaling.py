@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.frontier import ScalingReport
-from tensoropt.compiler.report.plot_axes import COLOURS, byte_scale, second_scale
+from tensoropt.compiler.report.plot_axes import COLOURS, byte_scale
+from tensoropt.compiler.report.plot_bars import stacked, step_times
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
 
 if TYPE_CHECKING:
@@ -47,12 +48,7 @@ def _found(rows: Sequence[_Row]) -> list[tuple[int, int, Point]]:
 
 def _times(axes: Axes, rows: Sequence[_Row]) -> None:
     found = _found(rows)
-    scale = second_scale(point.time_s for _, _, point in found)
-    places = [place for place, _, _ in found]
-    compute = scale.of(point.compute_s for _, _, point in found)
-    rest = scale.of(point.communication_s for _, _, point in found)
-    axes.bar(places, compute, 0.62, label="compute", color=COLOURS[0])
-    axes.bar(places, rest, 0.62, compute, label="communication", color=COLOURS[1])
+    scale = step_times(axes, [(place, point) for place, _, point in found])
     for place, _, point in found:
         _over(axes, place, point.time_s / scale.one, mesh_name(point.mesh))
     _lacking(axes, rows)
@@ -83,11 +79,10 @@ def _rates(axes: Axes, rows: Sequence[_Row]) -> None:
 def _sizes(axes: Axes, rows: Sequence[_Row]) -> None:
     found = _found(rows)
     scale = byte_scale(point.memory_bytes for _, _, point in found)
-    places = [place for place, _, _ in found]
-    static = scale.of(point.static_bytes for _, _, point in found)
-    rest = scale.of(point.transient_bytes for _, _, point in found)
-    axes.bar(places, static, 0.62, label="static", color=COLOURS[3])
-    axes.bar(places, rest, 0.62, static, label="transient", color=COLOURS[4])
+    static = [point.static_bytes for _, _, point in found]
+    rest = [point.transient_bytes for _, _, point in found]
+    parts = (("static", static, 3), ("transient", rest, 4))
+    stacked(axes, [place for place, _, _ in found], parts, scale)
     _lacking(axes, rows)
     axes.set_title("memory per device", fontsize=9)
     axes.set_ylabel(scale.unit)

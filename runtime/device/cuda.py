@@ -248,12 +248,12 @@ def check_cuda() -> None:
         return
     fault = installation_fault(gpu=True)
     if fault is not None:
-        raise UserError(f"--provider cuda: {fault}")
+        raise UserError(f"provider cuda: {fault}")
     import onnxruntime
 
     if _CUDA not in onnxruntime.get_available_providers():
         raise UserError(
-            f"--provider cuda: ONNX Runtime {onnxruntime.__version__} was built without CUDA"
+            f"provider cuda: ONNX Runtime {onnxruntime.__version__} was built without CUDA"
         )
 
 
@@ -282,7 +282,7 @@ def cuda_facts() -> library.Cuda:
         os.environ["TENSOROPT_CUDART"] = str(folder / "libcudart.so.13")
     facts = library.cuda()
     if "error" in facts:
-        raise UserError(f"--provider cuda: {facts['error']}")
+        raise UserError(f"provider cuda: {facts['error']}")
     return facts
 
 
@@ -349,6 +349,6 @@ def device_of(
     if devices == 1 and None not in shown and len(set(shown)) == ranks:
         return 0
     raise UserError(
-        f"--provider cuda: {ranks} ranks on a machine with {devices} GPUs, expected a GPU for each "
+        f"provider cuda: {ranks} ranks on a machine with {devices} GPUs, expected a GPU for each "
         "rank (for tests, --share-gpus lets them share)"
     )

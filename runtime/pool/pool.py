@@ -22,6 +22,7 @@ from tensoropt.runtime.session.session import check_custom_ops
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.support.settings import check_settings
 
 __all__ = ["Pool", "start"]
 
@@ -42,6 +43,7 @@ def start(
 
     Raises `UserError` where the ranks do not get ready.
     """
+    check_settings(settings, timeout_s)
     folder = str(plan.folder.absolute())
     job = PoolJob(folder, program, dict(options or {}), answer_s=timeout_s, **settings)
     return Pool(plan, job)

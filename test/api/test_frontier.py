@@ -163,6 +163,8 @@ def test_picture(frontier: to.Frontier, tmp_path: Path) -> None:
 
 def test_progress(model: to.Model, capsys: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
+    to.load(model.path, dims=model.dims, progress=said.append)
+    assert said == [f"reading {model.path}"]
     model.frontier(devices=2, progress=said.append)
     assert any("mesh" in line for line in said)
     assert capsys.readouterr() == ("", "")

@@ -201,7 +201,7 @@ def test_onnx_runtime_without_cuda(monkeypatch) -> None:
     monkeypatch.delenv("TENSOROPT_STAND_IN", raising=False)
     with pytest.raises(UserError) as error:
         check_provider(Job(("p",), provider="cuda"))
-    assert str(error.value).startswith("--provider cuda: onnxruntime ")
+    assert str(error.value).startswith("provider cuda: onnxruntime ")
     assert "expected onnxruntime-gpu: pip uninstall --yes onnxruntime, then pip" in str(error.value)
     monkeypatch.setattr(cuda, "installation_fault", lambda gpu: None)
     with pytest.raises(UserError, match="was built without CUDA"):

@@ -86,7 +86,7 @@ def test_more_ranks_than_gpus(capsys, monkeypatch, plan: Path, log: Path) -> Non
     monkeypatch.setenv("TENSOROPT_STAND_IN_GPUS", "1")
     status, _, err = run(capsys, plan, "--provider", "cuda")
     assert status == 1
-    assert "--provider cuda: 2 ranks on a machine with 1 GPUs, expected a GPU for each" in err
+    assert "provider cuda: 2 ranks on a machine with 1 GPUs, expected a GPU for each" in err
     assert run(capsys, plan, "--provider", "cuda", "--share-gpus")[0] == 0
     monkeypatch.setenv("TENSOROPT_STAND_IN_NCCL_VERSION", "22809")
     status, _, err = run(capsys, plan, "--provider", "cuda", "--share-gpus")

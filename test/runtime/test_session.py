@@ -338,6 +338,13 @@ def test_plans_that_no_session_runs(plan: Path, monkeypatch: pytest.MonkeyPatch)
         Session("nowhere")
     with pytest.raises(UserError, match="--share-gpus: expected --provider cuda"):
         Session(plan, share_gpus=True)
+    for settings, message in (
+        ({"provider": "gpu"}, "^provider: expected 'cpu' or 'cuda', got: 'gpu'$"),
+        ({"threads": 0}, "^threads: expected a whole number from 1, got: 0$"),
+        ({"timeout_s": -1}, "^timeout_s: expected seconds above 0, got: -1$"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Session(plan, **settings)
     with pytest.raises(UserError, match=r"--custom-ops nothing.so: no such file"):
         Session(plan, custom_ops=["nothing.so"])
     monkeypatch.setenv("PMI_RANK", "1")

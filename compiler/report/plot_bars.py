@@ -1,0 +1,45 @@
+"""Bars of two parts, one behind the other: what the time of a step goes to, and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.report.plot_axes import COLOURS, Scale, second_scale
+from tensoropt.compiler.search.frontier.points import Point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["BAR", "stacked", "step_times"]
+
+BAR = 0.62
+"""How much of its place a bar takes."""
+
+Part = tuple[str, Sequence[float], int]
+"""What it is called, its figure at each place, and the number of its colour."""
+
+
+def step_times(axes: Axes, found: Sequence[tuple[int, Point]], *, lying: bool = False) -> Scale:
+    """Draw the times of points at their places, by what they are spent on; return the scale."""
+    scale = second_scale(point.time_s for _, point in found)
+    compute = [point.compute_s for _, point in found]
+    sent = [point.communication_s for _, point in found]
+    parts = (("compute", compute, 0), ("communication", sent, 1))
+    stacked(axes, [place for place, _ in found], parts, scale, lying=lying)
+    return scale
+
+
+def stacked(
+    axes: Axes,
+    places: Sequence[int],
+    parts: tuple[Part, Part],
+    scale: Scale,
+    *,
+    lying: bool = False,
+) -> None:
+    """Draw a bar of both ``parts`` at each place, upright or ``lying``."""
+    (first, begin, colour), (second, rest, other) = parts
+    draw = axes.barh if lying else axes.bar
+    draw(places, scale.of(begin), BAR, label=first, color=COLOURS[colour])
+    draw(places, scale.of(rest), BAR, scale.of(begin), label=second, color=COLOURS[other])

@@ -1,0 +1,23 @@
+"""What is asked of a job's ranks from Python, refused in Python's words; commands have flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.job import PROVIDERS
+
+__all__ = ["check_settings"]
+
+
+def check_settings(settings: Mapping[str, Any], timeout_s: float | None) -> None:
+    """Raise `UserError` for a provider, threads or a time that no job can have."""
+    provider, threads = settings.get("provider", "cpu"), settings.get("threads")
+    if provider not in PROVIDERS:
+        listed = " or ".join(f"'{name}'" for name in PROVIDERS)
+        raise UserError(f"provider: expected {listed}, got: '{provider}'")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise UserError(f"threads: expected a whole number from 1, got: {threads}")
+    if timeout_s is not None and not timeout_s > 0:
+        raise UserError(f"timeout_s: expected seconds above 0, got: {timeout_s}")
