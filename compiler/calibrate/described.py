@@ -9,6 +9,7 @@ from tensoropt.compiler.calibrate.description import Description
 from tensoropt.compiler.calibrate.fit import FittedOperator, fit_collectives, fit_operators
 from tensoropt.compiler.calibrate.held_out import expected_error, measured_models
 from tensoropt.compiler.calibrate.samples import Measurements, OpSample, PlanSample
+from tensoropt.compiler.calibrate.waiting import fit_waiting
 from tensoropt.compiler.cost.device import Device
 
 __all__ = ["Identity", "described"]
@@ -41,7 +42,8 @@ def described(identity: Identity, measured: Measurements, *, checked: bool) -> D
 
 
 def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSample]) -> Description:
-    return Description(
+    """Return the description with operators, collectives, and then what steps take beyond both."""
+    apart = Description(
         identity.name,
         identity.base,
         identity.source,
@@ -50,6 +52,7 @@ def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSamp
         _united([sample for plan in plans for sample in plan.ops], measured.common),
         fit_collectives(measured.collectives),
     )
+    return replace(apart, waiting=fit_waiting(plans, apart.device))
 
 
 def _united(own: Sequence[OpSample], common: Sequence[OpSample]) -> list[FittedOperator]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from tensoropt.compiler.calibrate.samples import Basics
 from tensoropt.compiler.cost.device import Device, device_of
 from tensoropt.compiler.cost.expected import ExpectedError, FigureError, MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
-from tensoropt.compiler.cost.measured import Operator
+from tensoropt.compiler.cost.measured import Operator, Waiting
 
 __all__ = ["Description"]
 
@@ -35,12 +35,19 @@ class Description:
     basics: Basics
     operators: Sequence[FittedOperator] = ()
     collectives: Sequence[FittedCollective] = ()
+    waiting: Mapping[int, Waiting] = field(default_factory=dict)
     expected: ExpectedError = field(default_factory=ExpectedError)
     models: Sequence[MeasuredModel] = ()
 
     def toml(self) -> str:
         """Return the text of the file; the same measurements give the same text."""
-        parts = self._general(), self._expected(), self._operators(), self._collectives()
+        parts = (
+            self._general(),
+            self._expected(),
+            self._waiting(),
+            self._operators(),
+            self._collectives(),
+        )
         return "\n".join(line for part in parts for line in part) + "\n"
 
     @cached_property
@@ -98,6 +105,12 @@ class Description:
         p, (fixed, slope) = widest.ranks, (widest.lines[0][0], widest.lines[-1][1])
         latency_s = max(fixed - self.basics.floor.node_s, 1e-9) / (p - 1).bit_length()
         return latency_s, (p - 1) / max(slope, 1e-15)
+
+    def _waiting(self) -> Iterable[str]:
+        for ranks, waits in sorted(self.waiting.items()):
+            yield f"\n[waiting.{ranks}] # longer than the parts: a collective, and all operators"
+            yield f"collective_s = {_number(waits.collective_s)}"
+            yield f"operators = {_number(waits.operators)}"
 
     def _expected(self) -> Iterable[str]:
         """Yield how far predictions were off; nothing where no plan was measured."""

@@ -64,7 +64,8 @@ def collective_time_s(
 def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: Device) -> Curve:
     """Return the time of one collective in local input bytes.
 
-    What was measured for so many ranks counts where all of them share a node.
+    What was measured for so many ranks counts where all of them share a node, with how long they
+    wait for each other.
     """
     p = mesh.extent(tuple(axes))
     if p == 1:
@@ -72,7 +73,8 @@ def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: 
     links = device.axis_links(mesh)
     measured = device.collectives.get((kind, p))
     if measured is not None and all(links[axis] is device.intra_node for axis in axes):
-        return Curve(tuple(Line(*line) for line in measured), greatest=True)
+        wait_s = device.waits(p).collective_s
+        return Curve(tuple(Line(a + wait_s, b) for a, b in measured), greatest=True)
     link, launch_s = _slowest(links, axes), device.launch_overhead_s
     return Curve(
         tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -21,9 +22,11 @@ from tensoropt.compiler.cost.machine import Machine, read_machine
 from tensoropt.compiler.cost.measured import (
     Collectives,
     Operators,
+    Waiting,
     check_types,
     read_collectives,
     read_operators,
+    read_waiting,
 )
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError, did_you_mean
@@ -53,6 +56,7 @@ class Device:
     node and talk over ``intra_node``; others over ``network``. ``step_overhead_s``
     is what running a graph takes besides its nodes. ``operators`` and ``collectives``
     hold what was measured, by (ONNX name, NumPy type) and by (kind, ranks of a group).
+    ``waiting`` is by number of ranks how much longer steps take as they wait for each other.
     ``expected_error`` says how far predictions were off, ``None`` where nothing was measured;
     ``measured_models`` whose plans they were held against, ``machine`` on what kind of machine.
     """
@@ -69,9 +73,18 @@ class Device:
     step_overhead_s: float = 0.0
     operators: Operators = field(default_factory=dict, hash=False)
     collectives: Collectives = field(default_factory=dict, hash=False)
+    waiting: Mapping[int, Waiting] = field(default_factory=dict, hash=False)
     expected_error: ExpectedError | None = None
     measured_models: tuple[MeasuredModel, ...] = ()
     machine: Machine | None = None
+
+    def waits(self, ranks: int) -> Waiting:
+        """Return how ``ranks`` wait for each other: as the next larger number that was measured,
+        else as the largest."""
+        if ranks == 1 or not self.waiting:
+            return Waiting()
+        known = [count for count in self.waiting if count >= ranks]
+        return self.waiting[min(known, default=max(self.waiting))]
 
     def plan_error(self, model: Path | None, *, training: bool) -> PlanError | None:
         """Return what to expect of a plan of the model in a file; ``None`` if nobody measured."""
@@ -185,6 +198,7 @@ def _device(table: Table) -> Device:
         step_overhead_s=table.amount("step_overhead_s"),
         operators=read_operators(table.optional("operator")),
         collectives=read_collectives(table.optional("collective")),
+        waiting=read_waiting(table.optional("waiting")),
         expected_error=read_expected_error(table.optional("expected_error")),
         measured_models=read_measured_models(table.tables("measured_model")),
         machine=read_machine(table.optional("measured_on")),

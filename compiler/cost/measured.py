@@ -16,10 +16,12 @@ __all__ = [
     "Lines",
     "Operator",
     "Operators",
+    "Waiting",
     "check_types",
     "context_of",
     "read_collectives",
     "read_operators",
+    "read_waiting",
 ]
 
 Context = tuple[str, ...]
@@ -53,6 +55,27 @@ class Operator:
     def time_s(self, flops: float, moved_bytes: float) -> float:
         """Return the time on one rank."""
         return self.launch_s + self.s_per_flop * flops + self.s_per_byte * moved_bytes
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How much longer steps of several ranks take than the ranks' own times, as each waits for the
+    slowest: seconds per collective, and part of the time in operators."""
+
+    collective_s: float = 0.0
+    operators: float = 0.0
+
+
+def read_waiting(table: Table) -> dict[int, Waiting]:
+    """Return the tables ``[waiting.RANKS]``."""
+    found = {}
+    for name in table.names():
+        if not name.isdecimal() or int(name) < 2:
+            raise UserError(f"{table.where(name)}: expected a number of ranks from 2 on")
+        own = table.table(name)
+        found[int(name)] = Waiting(own.amount("collective_s"), own.amount("operators"))
+        own.reject_unread()
+    return found
 
 
 Operators = Mapping[tuple[str, str], Operator]

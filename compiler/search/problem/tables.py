@@ -196,7 +196,8 @@ class MeshTables:
             return 0.0
         assert node.info is not None and node.rule is not None
         own = op_time_s(node.info, node.rule, strategy, self.mesh, self.device)
-        return own + bodies_time_s(node.info, self.device)
+        longer = 1.0 + self.device.waits(self.mesh.size).operators
+        return longer * (own + bodies_time_s(node.info, self.device))
 
     def is_fused(self, node: Node) -> bool:
         """Say whether ``node`` was measured to be part of another op after those it follows."""
