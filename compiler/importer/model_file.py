@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from tensoropt.compiler.importer.declared import Declared, declared
 from tensoropt.compiler.importer.dimensions import bind_dims, name_dims
+from tensoropt.compiler.importer.fixed_sizes import check_sizes, has_bodies
 from tensoropt.compiler.importer.for_training import converted, may_train
 from tensoropt.compiler.importer.sparse import densify
 from tensoropt.compiler.importer.stored import Folder, fetch
@@ -78,9 +79,13 @@ def load_model(
         normalise(graph)
         densify(path, graph)
     name_dims(proto)
+    before = _copied(proto) if dims and has_bodies(proto) else None
     bind_dims(path, proto, dims or {})
     check_graph(path, proto)
     _fetch_literals(path, proto)
+    if before is not None and dims:
+        _fetch_literals(path, before)
+        check_sizes(path, before, dims)
     for graph, _ in subgraphs(proto.graph):
         _drop_empty_axes(graph)
     known = declared(proto) if training else Declared()
@@ -114,6 +119,12 @@ def read_proto(path: Path) -> onnx.ModelProto:
         field, text = found
         raise UserError(f"{path}: field '{field}' is damaged, expected UTF-8 text, got: {text!r}")
     return proto
+
+
+def _copied(proto: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    return copy
 
 
 def _fetch_literals(path: Path, proto: onnx.ModelProto) -> None:

@@ -12,7 +12,7 @@ from tensoropt.compiler.protos.versions import MAX_IR_VERSION
 from tensoropt.compiler.support import native
 from tensoropt.dialects.elements import element_of
 
-__all__ = ["loads", "runtime_types"]
+__all__ = ["loads", "refusal", "runtime_types"]
 
 Types = dict[str, onnx.TypeProto]
 
@@ -71,18 +71,36 @@ def loads(proto: onnx.ModelProto) -> bool:
     return _outputs(proto) is not None
 
 
+def refusal(proto: onnx.ModelProto) -> str | None:
+    """Return what ONNX Runtime says where it does not load and optimise a graph without weights.
+
+    None where it does, and where the attempt itself took too much time or memory.
+    """
+    try:
+        _session_outputs(proto, optimised=True)
+    except native.NativeError as error:
+        return str(error)
+    except native.NativeFailureError:
+        pass
+    return None
+
+
 def _outputs(proto: onnx.ModelProto) -> list[_Output] | None:
     """Return the outputs of ONNX Runtime's session, or ``None`` if it refuses the model."""
+    try:
+        return _session_outputs(proto)
+    except (native.NativeError, native.NativeFailureError):  # a mistake in it, or no kernel
+        return None
+
+
+def _session_outputs(proto: onnx.ModelProto, *, optimised: bool = False) -> list[_Output]:
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
     asked.ir_version = min(asked.ir_version, MAX_IR_VERSION)
     for graph, _ in list(subgraphs(asked.graph)):
         _fill_constants(graph)
     seconds = native.seconds_for(len(asked.graph.node))
-    try:
-        found = native.call(_load, asked.SerializeToString(), seconds=seconds)
-    except (native.NativeError, native.NativeFailureError):  # a mistake in it, or no kernel
-        return None
+    found = native.call(_load, asked.SerializeToString(), optimised, seconds=seconds)
     return [_Output(*output) for output in found]
 
 
@@ -118,9 +136,9 @@ def _filled(tensor: onnx.TensorProto, name: str) -> list[onnx.NodeProto]:
     ]
 
 
-def _load(model: bytes) -> list[tuple[str, str, list[int | str | None]]]:
+def _load(model: bytes, optimised: bool) -> list[tuple[str, str, list[int | str | None]]]:
     """Return name, type and shape of the outputs of a model; runs in the child."""
-    outputs = native.session(model).get_outputs()
+    outputs = native.session(model, optimised=optimised).get_outputs()
     return [(output.name, output.type, list(output.shape)) for output in outputs]
 
 

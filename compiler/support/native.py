@@ -57,12 +57,13 @@ def seconds_for(nodes: int, least: int = 10) -> int:
     return least + nodes // _NODES_PER_S
 
 
-def session(model: bytes) -> InferenceSession:
-    """Return ONNX Runtime's session of a model as it is, not optimised; for the child."""
+def session(model: bytes, *, optimised: bool = False) -> InferenceSession:
+    """Return ONNX Runtime's session of a model as it is, or ``optimised``; for the child."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
