@@ -158,6 +158,9 @@ def _operator(operator: Operator) -> Iterable[str]:
         yield f"flop_per_s = {_number(1.0 / operator.s_per_flop)}"
     if operator.s_per_byte:
         yield f"bytes_per_s = {_number(1.0 / operator.s_per_byte)}"
+    if operator.s_per_far_byte:
+        yield f"cache_bytes = {operator.cache_bytes:.0f}"
+        yield f"far_bytes_per_s = {_number(1.0 / operator.s_per_far_byte)}"
     if operator.fused:
         contexts = ", ".join(json.dumps(list(context)) for context in sorted(operator.fused))
         yield f"fused = [{contexts}]"

@@ -70,7 +70,7 @@ def read_facts(path: Path) -> list[NodeFacts]:
             known.work,
             tuple(node.input),
             (*node.output, *(alias for value in node.output for alias in aliases[value])),
-            context_of(makers.get(value, "") for value in node.input),
+            context_of(known.work.operator, (makers.get(value, "") for value in node.input)),
             known.elements,
         )
         for node, known in running

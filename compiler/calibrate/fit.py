@@ -31,11 +31,17 @@ __all__ = [
     "non_negative",
 ]
 
+_Key = tuple[str, str]
+"""An operator and its type."""
+
 Floats = npt.NDArray[np.float64]
 
 _ROUNDS = 20  # of reweighting; the weights settle in a few
+_SETTLED = 1e-6  # relative change of a factor that changes nothing
 _LEAST_GAIN = 1e-9  # in squares: a term that gains less is rounding
 _LEAST_FIXED_S = 1e-9  # no message takes no time
+_CACHES = tuple(1 << power for power in range(19, 25))  # 512 KiB to 16 MiB
+_LEAST_FAR = 3  # samples beyond a cache
 _LEAST_PART = 1e-3  # of the mean time: smaller fitted times weigh no more
 
 
@@ -68,7 +74,9 @@ def fit(terms: Floats, times: Floats, counts: npt.NDArray[np.int_]) -> Floats:
     fitted = np.maximum(times, floor)
     factors = np.zeros(terms.shape[1])
     for _ in range(_ROUNDS):
-        factors = non_negative(terms, times, counts / fitted)
+        before, factors = factors, non_negative(terms, times, counts / fitted)
+        if np.allclose(before, factors, rtol=_SETTLED, atol=0.0):
+            break
         fitted = np.maximum(terms @ factors, floor)
     return factors
 
@@ -78,7 +86,8 @@ class FittedOperator:
     """An operator in one type: its fit, and how well it says what was measured.
 
     ``samples`` counts those that ran, ``parts`` those that were part of another. ``median`` and
-    ``worst`` are relative errors: of half of the samples, of nine in ten at most.
+    ``worst`` are relative errors: of half of the samples, of nine in ten at most. ``misfit_s`` is
+    the sum of squares that the fit makes least.
     """
 
     name: str
@@ -89,38 +98,69 @@ class FittedOperator:
     time_s: float
     median: float
     worst: float
+    misfit_s: float = 0.0
 
 
 def fit_operators(samples: Iterable[OpSample]) -> list[FittedOperator]:
-    """Return the operators of ``samples``, each type apart, those that took longest first."""
-    groups: dict[tuple[str, str], list[OpSample]] = defaultdict(list)
+    """Return the operators of ``samples``, each type apart, those that took longest first.
+
+    Bytes beyond those that a cache holds take longer; how many that are is the same for all, and
+    found by trying a few sizes.
+    """
+    groups: dict[_Key, list[OpSample]] = defaultdict(list)
     for sample in alike(samples):
         groups[sample.work.operator, sample.work.dtype].append(sample)
-    fitted = [_operator(*key, group) for key, group in groups.items()]
-    return sorted(fitted, key=lambda group: (-group.time_s, group.name, group.dtype))
+    plain = {key: _operator(key, group, None) for key, group in groups.items()}
+    tried = [plain, *(_with_cache(groups, plain, size) for size in _CACHES)]
+    best = min(tried, key=lambda fitted: sum(one.misfit_s for one in fitted.values()))
+    return sorted(best.values(), key=lambda own: (-own.time_s, own.name, own.dtype))
 
 
-def _operator(name: str, dtype: str, samples: Sequence[OpSample]) -> FittedOperator:
+def _with_cache(
+    groups: Mapping[_Key, Sequence[OpSample]],
+    plain: Mapping[_Key, FittedOperator],
+    cache_bytes: int,
+) -> Mapping[_Key, FittedOperator]:
+    """Return the operators with another rate for what a cache of that size does not hold.
+
+    That takes samples of more bytes, one of them of twice as many: else the plain ones.
+    """
+
+    def is_far(group: Sequence[OpSample]) -> bool:
+        far = [s.work.bytes for s in group if s.time_s and s.work.bytes > cache_bytes]
+        return len(far) >= _LEAST_FAR and max(far) >= 2 * cache_bytes
+
+    return {
+        key: _operator(key, group, cache_bytes) if is_far(group) else plain[key]
+        for key, group in groups.items()
+    }
+
+
+def _operator(key: _Key, samples: Sequence[OpSample], cache_bytes: int | None) -> FittedOperator:
     fused = _fused(samples)
     ran = [sample for sample in samples if sample.context not in fused]
     counts = sum(s.count for s in ran), sum(s.count for s in samples if s.context in fused)
     if not ran:
-        return FittedOperator(name, dtype, Operator(0.0, 0, 0, fused), *counts, 0.0, 0, 0)
+        return FittedOperator(*key, Operator(0.0, 0, 0, fused), *counts, 0.0, 0, 0)
     times = np.array([sample.time_s for sample in ran], dtype=np.float64)
     each = np.array([sample.count for sample in ran])
-    terms = np.array([_terms(name, sample) for sample in ran], dtype=np.float64)
-    launch_s, s_per_flop, s_per_byte = (float(x) for x in fit(terms, times, each))
-    fitted = terms @ np.array([launch_s, s_per_flop, s_per_byte])
+    terms = np.array([_terms(key[0], sample, cache_bytes) for sample in ran], dtype=np.float64)
+    factors = fit(terms, times, each)
+    fitted = terms @ factors
     middle, worst = errors(np.repeat(fitted, each), np.repeat(times, each))
-    operator = Operator(launch_s, s_per_flop, s_per_byte, fused)
+    misfit_s = float((each * (fitted - times) ** 2 / np.maximum(fitted, 1e-9)).sum())
+    launch_s, s_per_flop, s_per_byte, *far = (float(factor) for factor in factors)
+    beyond = (float(cache_bytes), far[0]) if cache_bytes is not None else (0.0, 0.0)
+    operator = Operator(launch_s, s_per_flop, s_per_byte, fused, *beyond)
     total_s = float((times * each).sum())
-    return FittedOperator(name, dtype, operator, *counts, total_s, middle, worst)
+    return FittedOperator(*key, operator, *counts, total_s, middle, worst, misfit_s)
 
 
-def _terms(name: str, sample: OpSample) -> tuple[float, float, float]:
-    if name in VIEWS:
-        return 1.0, 0.0, 0.0
-    return 1.0, sample.work.flops, sample.work.bytes
+def _terms(name: str, sample: OpSample, cache_bytes: int | None) -> tuple[float, ...]:
+    near = (1.0, 0.0, 0.0) if name in VIEWS else (1.0, sample.work.flops, sample.work.bytes)
+    if cache_bytes is None:
+        return near
+    return (*near, 0.0 if name in VIEWS else max(sample.work.bytes - cache_bytes, 0.0))
 
 
 def _fused(samples: Sequence[OpSample]) -> frozenset[Context]:

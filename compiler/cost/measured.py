@@ -28,10 +28,16 @@ Context = tuple[str, ...]
 """The operators that make the operands of an op, empty for an input or a constant."""
 
 
-def context_of(makers: Iterable[str]) -> Context:
+_ALIKE = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})  # any number of operands, all alike
+
+
+def context_of(name: str, makers: Iterable[str]) -> Context:
     """Return the context of an op whose operands come from ``makers``, without empty ones at the
-    end, which may be operands that are left out."""
-    names = list(makers)
+    end, which may be operands that are left out.
+
+    Where all operands are alike each maker is named once: four do as two do.
+    """
+    names = list(dict.fromkeys(makers)) if name in _ALIKE else list(makers)
     while names and not names[-1]:
         names.pop()
     return tuple(names)
@@ -42,7 +48,8 @@ KINDS: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator in one type: ``launch_s + s_per_flop * flops + s_per_byte * bytes``.
+    """An operator in one type: ``launch_s + s_per_flop * flops + s_per_byte * bytes``, and
+    ``s_per_far_byte`` for each of the bytes that are more than ``cache_bytes``.
 
     In the contexts ``fused`` ONNX Runtime makes it part of what comes before or after it.
     """
@@ -51,10 +58,13 @@ class Operator:
     s_per_flop: float = 0.0
     s_per_byte: float = 0.0
     fused: frozenset[Context] = frozenset()
+    cache_bytes: float = 0.0
+    s_per_far_byte: float = 0.0
 
     def time_s(self, flops: float, moved_bytes: float) -> float:
         """Return the time on one rank."""
-        return self.launch_s + self.s_per_flop * flops + self.s_per_byte * moved_bytes
+        near_s = self.launch_s + self.s_per_flop * flops + self.s_per_byte * moved_bytes
+        return near_s + self.s_per_far_byte * max(moved_bytes - self.cache_bytes, 0.0)
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,8 @@ def _operator(table: Table) -> Operator:
         _inverse(table, "flop_per_s"),
         _inverse(table, "bytes_per_s"),
         frozenset(table.texts("fused")),
+        table.amount("cache_bytes"),
+        _inverse(table, "far_bytes_per_s"),
     )
     table.reject_unread()
     return operator

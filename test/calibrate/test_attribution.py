@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.calibrate.attribution import attribute
 from tensoropt.compiler.calibrate.features import NodeFacts, read_facts
+from tensoropt.compiler.calibrate.plans import prepared
+from tensoropt.compiler.search.frontier.steps import read_graphs
 
 IMAGE = [1, 8, 6, 6]
 
@@ -113,3 +115,14 @@ def test_collectives_are_context_but_no_samples(tmp_path: Path) -> None:
     facts = read_facts(path)
     assert [held.name for held in facts] == ["conv", "relu"]
     assert facts[1].context == ("tensoropt.AllReduce",)
+
+
+def test_operands_that_are_alike_are_one_context(tmp_path: Path) -> None:
+    """What is true after two operators is so after four."""
+    parts = [node("Relu", f"relu{n}", "x", f"r{n}") for n in range(3)]
+    joined = helper.make_node("Concat", ["r0", "r1", "r2"], ["y"], name="join", axis=1)
+    graph = saved(tmp_path / "given.onnx", [*parts, joined], "y")
+    assert read_facts(graph)[-1].context == ("Relu",)
+    model = prepared(graph, {}).module
+    [read] = read_graphs(model).values()
+    assert [read.context(own) for own in read.nodes if own.name == "join"] == [("Relu",)]

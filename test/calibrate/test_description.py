@@ -25,6 +25,7 @@ def operator(name: str, dtype: str, held: Operator) -> FittedOperator:
     return FittedOperator(name, dtype, held, 3, 1, 1e-3, 0.04, 0.1)
 
 
+CONV = Operator(1e-6, 5e-12, 2e-11, frozenset(), 4 << 20, 1e-10)
 DESCRIPTION = Description(
     name='a "machine"',
     base=load_device("cpu"),
@@ -32,7 +33,7 @@ DESCRIPTION = Description(
     machine=Machine("a processor", "cpu", 4, 1, "1.31"),
     basics=Basics(Floor(2e-6, 3e-7, 1e-6), {"float32": Peak(2e11, 0.75)}, 2.5e10, 2**33),
     operators=[
-        operator("Conv:grouped", "float32", Operator(1e-6, 5e-12, 2e-11)),
+        operator("Conv:grouped", "float32", CONV),
         operator("com.microsoft.Gelu", "float16", Operator(0.0, 0.0, 4e-11)),
         operator("Add", "float32", Operator(2e-7, 0, 1e-11, frozenset({("", "Mul"), ("Conv",)}))),
     ],

@@ -53,6 +53,21 @@ def test_an_operator_is_recovered(launch_s: float, per_flop: float, per_byte: fl
     )
 
 
+def test_bytes_beyond_a_cache_take_longer() -> None:
+    """The size of the cache is found; of another operator too few samples say anything of it."""
+    sizes = [1e5 * 2.0**power for power in range(10)]
+
+    def time_s(moved: float) -> float:
+        return 1e-6 + moved / 5e10 + max(moved - (4 << 20), 0) / 1e10
+
+    held = [sample(time_s(moved), 0, moved, "Add") for moved in sizes]
+    few = [sample(time_s(moved), 0, moved, "Mul") for moved in (1e5, 2e5, 6e6)]
+    found = {fitted.name: fitted.operator for fitted in fit_operators([*held, *few])}
+    assert (found["Add"].cache_bytes, found["Mul"].s_per_far_byte) == (4 << 20, 0.0)
+    for moved in (3e5, 3e6, 3e7, 3e8):
+        assert found["Add"].time_s(0, moved) == pytest.approx(time_s(moved), rel=1e-3)
+
+
 @given(st.lists(st.tuples(st.floats(1e-6, 1e-3), st.integers(1, 40)), min_size=1, max_size=30))
 def test_the_sum_of_the_times_is_kept(pairs: list[tuple[float, int]]) -> None:
     distinct = {size: time_s for time_s, size in pairs}

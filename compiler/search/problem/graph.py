@@ -188,10 +188,12 @@ class Graph:
     def context(self, node: Node) -> Context:
         """Return the operators that make the operands: empty for an input or a constant."""
         made = (None if v is None else self.producer(v) for v in node.operands)
-        return context_of(
+        name = "" if node.info is None else node.info.name
+        makers = (
             "" if p is None or p.info is None or p.constant or p.info.name in FREE else p.info.name
             for p in made
         )
+        return context_of(name, makers)
 
     @cached_property
     def alike(self) -> list[int]:
