@@ -1,0 +1,121 @@
+"""Small random models with branches, so that tensors live across operations, and all their plans."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.importer.importer import import_model
+from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.reader import read_graph
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.dialects.mlir import ir
+
+__all__ = ["MESHES", "every_cost", "plans", "random_module", "tables_of"]
+
+MESHES = ((2,), (4,), (3,), (2, 2))
+_WIDTHS = (4, 8, 12)
+
+
+class _Model:
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.nodes: list[object] = []
+        self.stored: list[object] = []
+        self.shapes: dict[str, tuple[int, int]] = {}
+        self.used: dict[str, int] = {}
+
+    def build(self, path: str) -> None:
+        rows = int(self.rng.choice((4, 6, 12)))
+        for number in range(int(self.rng.integers(1, 3))):
+            self.shapes[f"x{number}"] = (rows, int(self.rng.choice(_WIDTHS)))
+        inputs = list(self.shapes)
+        for _ in range(int(self.rng.integers(2, 6))):
+            self.grow()
+        left = [name for name in self.shapes if name not in self.used and name not in inputs]
+        graph = helper.make_graph(
+            self.nodes,
+            "small",
+            [self.info(name) for name in inputs],
+            [self.info(name) for name in left],
+            self.stored,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        with open(path, "wb") as file:
+            file.write(model.SerializeToString())
+
+    def info(self, name: str) -> object:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shapes[name])
+
+    def take(self, shape: tuple[int, int] | None = None) -> str | None:
+        """Pick a tensor of at most two uses yet, the newest most often."""
+        fit = [n for n, s in self.shapes.items() if s == (shape or s) and self.used.get(n, 0) < 3]
+        if not fit:
+            return None
+        name = fit[-1] if self.rng.random() < 0.5 else str(self.rng.choice(fit))
+        return name
+
+    def add(self, kind: str, read: Sequence[str], shape: tuple[int, int], **own: object) -> None:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(read), [name], name, **own))
+        for one in set(read) & self.shapes.keys():
+            self.used[one] = self.used.get(one, 0) + 1
+        self.shapes[name] = shape
+
+    def grow(self) -> None:
+        one = self.take()
+        if one is None:
+            return
+        rows, width = self.shapes[one]
+        kind = self.rng.choice(("Relu", "Softmax", "MatMul", "MatMul", "Add", "Add", "Concat"))
+        if kind == "MatMul":
+            wide = int(self.rng.choice(_WIDTHS))
+            weight = f"w{len(self.nodes)}"
+            values = self.rng.random((width, wide), dtype=np.float32)
+            self.stored.append(numpy_helper.from_array(values, weight))
+            self.add("MatMul", [one, weight], (rows, wide))
+        elif kind in ("Add", "Concat"):
+            other = self.take((rows, width))
+            if other is None or other == one:
+                return
+            if kind == "Add":
+                self.add("Add", [one, other], (rows, width))
+            elif width <= 12:
+                self.add("Concat", [one, other], (rows, 2 * width), axis=1)
+        else:
+            self.add(str(kind), [one], (rows, width), **({"axis": -1} if kind == "Softmax" else {}))
+
+
+def random_module(seed: int, folder: str) -> ir.Module:
+    """Return the model of a seed, with the rules of its operations."""
+    path = f"{folder}/{seed}.onnx"
+    _Model(seed).build(path)
+    with driver.new_context():
+        module = import_model(path)
+    driver.advance(module, "rules")
+    return module
+
+
+def tables_of(module: ir.Module, mesh: Mesh) -> MeshTables:
+    """Return the tables of a model on one mesh of processors."""
+    return MeshTables(read_graph(module), mesh, load_device("cpu"))
+
+
+def plans(tables: MeshTables) -> int:
+    """Return how many plans there are."""
+    return math.prod(len(tables.options[node]) for node in tables.variables)
+
+
+def every_cost(tables: MeshTables) -> dict[tuple[int, ...], tuple[float, int]]:
+    """Return seconds and bytes of every plan, as its program has them."""
+    evaluator = Evaluator(tables)
+    sizes = [range(len(tables.options[node])) for node in tables.variables]
+    costs = ((plan, evaluator.evaluate(plan)) for plan in itertools.product(*sizes))
+    return {plan: (cost.time_s, cost.memory_bytes) for plan, cost in costs}
