@@ -7,17 +7,27 @@ depends on has at least that much alive. A cut is true of every choice, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.problem.evaluate import Evaluation, Evaluator, Option
-from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import (
+    EdgeTable,
+    Floats,
+    NodeTable,
+    Problem,
+    TablePoint,
+)
+from tensoropt.compiler.search.problem.waiting import Moment, Waits
 
-__all__ = ["Cut", "Cuts", "cut_of"]
+__all__ = ["Cut", "Cuts"]
+
+SMALL = 24
+"""Nodes of a problem that may have cuts, which join many of them."""
 
 Flags = NDArray[np.bool_]
 
@@ -29,14 +39,6 @@ class Cut:
 
     masks: tuple[tuple[int, tuple[bool, ...]], ...]
     transient_bytes: int
-
-
-def cut_of(evaluator: Evaluator, assignment: Sequence[int]) -> Cut:
-    """Return why the peak of ``assignment`` is as high as it is; linear in the program's operands.
-
-    Its nodes are those of the graph that choose.
-    """
-    return _Peak(evaluator, assignment).cut()
 
 
 class _Moments(Evaluation):
@@ -63,13 +65,21 @@ class _Peak:
         self.bytes = max(sums)
         self.moment = sums.index(self.bytes)
         self.masks: dict[int, Flags] = {}
+        nodes = [*self.walk.nodes, -1, -1]
+        self._index = nodes[self.moment]
+        self._runs = nodes[self.moment + 1] != self._index
+
+    @property
+    def op(self) -> int:
+        """The node that runs at the peak; -1 where tensors are moved, or at the end."""
+        index = self._index
+        return index if self._runs else -1
 
     def cut(self) -> Cut:
-        if self.moment == len(self.walk.nodes):  # what is given away, after the last op
+        index, runs = self._index, self._runs
+        if index < 0:  # what is given away, after the last op
             self._wait(self._alive(), -1, set())
             return self._made()
-        index = self.walk.nodes[self.moment]
-        runs = self.moment + 1 == len(self.walk.nodes) or self.walk.nodes[self.moment + 1] != index
         touched = {*self._read(index), *(self.graph.nodes[index].results if runs else ())}
         alive = self._alive()
         if runs:
@@ -150,38 +160,92 @@ class _Peak:
         self.masks[index] = self.masks[index] & mask if index in self.masks else mask
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Sum:
+    """Kinds of an op and of a tensor that waits meanwhile: their bytes add up."""
+
+    op: int
+    waiting: int
+
+
 class Cuts:
-    """Cuts, each known once."""
+    """What was learnt of one mesh: sums of an op and one tensor that waits, and cuts.
 
-    evaluator: Evaluator
-    known: dict[Cut, None] = field(default_factory=dict)
+    Sums are of all ops and tensors alike, so that repeated layers stay alike.
+    """
 
-    def learn(self, assignment: Sequence[int]) -> bool:
-        """Take in the cut of an assignment; say whether it is a new one."""
-        cut = cut_of(self.evaluator, assignment)
-        is_new = cut not in self.known
-        self.known[cut] = None
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator, self.tables = evaluator, evaluator.tables
+        self.waits = Waits(evaluator.tables)
+        self._known: dict[Cut | _Sum, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def learn(self, point: TablePoint) -> bool:
+        """Take in why the program of ``point`` needs more than its transient bytes.
+
+        Returns whether that is new.
+        """
+        plan = self.tables.decode(point.assignment).tolist()
+        peak = _Peak(self.evaluator, plan)
+        return any(self._add(lesson) for lesson in self._lessons(peak, point))
+
+    def _add(self, lesson: Cut | _Sum) -> bool:
+        is_new = lesson not in self._known
+        self._known[lesson] = None
         return is_new
 
-    def added_to(self, problem: Problem) -> Problem:
-        """Return ``problem`` with a node more per cut: which of the masks is not met, or all are.
+    def _lessons(self, peak: _Peak, point: TablePoint) -> Iterator[Cut | _Sum]:
+        """Yield lessons, the weakest first: its tables are small."""
+        moment = self.waits.moments.get(peak.op)
+        if moment is not None:
+            yield from self._sums(moment, point)
+        if len(self.tables.variables) <= SMALL:
+            yield peak.cut()
 
-        The nodes of the problem come first.
+    def _sums(self, moment: Moment, point: TablePoint) -> Iterator[_Sum]:
+        own = moment.size_bytes[point.assignment[moment.node]]
+        for part in moment.waiting:
+            more = part.size_bytes[point.assignment[part.node]] - part.size_bytes.min()
+            if part.node != moment.node and own + moment.least_bytes + more > point.transient:
+                yield _Sum(id(moment.size_bytes), id(part.size_bytes))
+
+    def added_to(self, problem: Problem) -> Problem:
+        """Return ``problem`` with what was learnt; its own nodes come first.
+
+        A cut is a node more: which of its masks is not met, or all are.
         """
         nodes, edges = list(problem.nodes), list(problem.edges)
-        position = {node: n for n, node in enumerate(self.evaluator.tables.variables)}
-        for cut in self.known:
-            here = len(nodes)
-            count = len(cut.masks)
-            nodes.append(
-                NodeTable(
-                    np.zeros(count + 1),
-                    transient_bytes=np.append(np.zeros(count), cut.transient_bytes),
-                )
-            )
-            for place, (node, mask) in enumerate(cut.masks):
-                times = np.zeros((len(mask), count + 1))
-                times[np.array(mask), place] = np.inf
-                edges.append(EdgeTable(position[node], here, times))
+        edges += self._sum_tables()
+        for lesson in self._known:
+            if isinstance(lesson, Cut):
+                self._add_cut(lesson, nodes, edges)
         return Problem(nodes, edges)
+
+    def _sum_tables(self) -> Iterator[EdgeTable]:
+        made: dict[object, Floats] = {}
+        for moment in self.waits.moments.values():
+            for part in moment.waiting:
+                kinds = _Sum(id(moment.size_bytes), id(part.size_bytes))
+                if kinds not in self._known or part.node == moment.node:
+                    continue
+                rest = moment.least_bytes - float(part.size_bytes.min())
+                key = (kinds, rest)
+                if key not in made:
+                    total = part.size_bytes[:, None] + moment.size_bytes + rest
+                    made[key] = np.ascontiguousarray(total)
+                    made[key, "time"] = np.zeros_like(made[key])
+                yield EdgeTable(
+                    part.node, moment.node, made[key, "time"], transient_bytes=made[key]
+                )
+
+    def _add_cut(self, cut: Cut, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
+        position = {node: n for n, node in enumerate(self.tables.variables)}
+        here, count = len(nodes), len(cut.masks)
+        bytes_ = np.append(np.zeros(count), cut.transient_bytes)
+        nodes.append(NodeTable(np.zeros(count + 1), transient_bytes=bytes_))
+        for place, (node, mask) in enumerate(cut.masks):
+            times = np.zeros((len(mask), count + 1))
+            times[np.array(mask), place] = np.inf
+            edges.append(EdgeTable(position[node], here, times))

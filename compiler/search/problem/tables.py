@@ -30,7 +30,7 @@ from tensoropt.compiler.search.problem.pins import Condition, allowed
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
-__all__ = ["Assignment", "MeshTables", "complete", "rounds", "tensor_bytes"]
+__all__ = ["Assignment", "End", "MeshTables", "complete", "rounds", "tensor_bytes"]
 
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def tensor_bytes(info: TensorInfo | None, layout: Layout, mesh: Mesh) -> int:
 
 
 @dataclass(frozen=True)
-class _End:
+class End:
     """One end of an edge: a node of the problem, and a layout of the tensor per option."""
 
     node: int
@@ -81,6 +81,7 @@ class MeshTables:
         self._layouts: dict[object, tuple[Layout, ...]] = {}
         self._node_tables: dict[object, NodeTable] = {}
         self._numbers: dict[int, dict[tuple[AxisRole, ...], int]] = {}
+        self.held: dict[int, tuple[End, ...]] = {}  # value -> who made it, and the first copy
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
@@ -158,6 +159,7 @@ class MeshTables:
         edges: list[EdgeTable] = []
         for value, uses in self._free_uses().items():
             source = self._source(value, position)
+            ends = [source]
             passed_on = [use for use in uses if self.graph.is_passed_on(value, use[0])]
             for use in passed_on:
                 edges.append(self._edge(value, source, self._use(use, position), fixed=True))
@@ -168,7 +170,9 @@ class MeshTables:
                     edges.append(self._edge(value, source, copy))
                     nodes.append(self._free_node(len(copy.layouts)))
                     source = copy
+                    ends.append(copy)
                 edges += [self._edge(value, source, self._use(u, position)) for u in paying]
+            self.held[value] = tuple(ends[: 1 if passed_on else 2])
         return Problem(nodes, edges + list(self._ties(position)))
 
     def _ties(self, position: dict[int, int]) -> Iterator[EdgeTable]:
@@ -321,12 +325,12 @@ class MeshTables:
             ),
         )
 
-    def _source(self, value: int, position: dict[int, int]) -> _End:
+    def _source(self, value: int, position: dict[int, int]) -> End:
         held = self.graph.values[value]
-        return _End(position[held.producer], self._made(held.producer, held.index))
+        return End(position[held.producer], self._made(held.producer, held.index))
 
-    def _use(self, use: tuple[int, int], position: dict[int, int]) -> _End:
-        return _End(position[use[0]], self._wanted(*use))
+    def _use(self, use: tuple[int, int], position: dict[int, int]) -> End:
+        return End(position[use[0]], self._wanted(*use))
 
     def _made(self, node: int, result: int) -> tuple[Layout, ...]:
         """Return the layout of a result per option; the same object for the same options."""
@@ -343,16 +347,16 @@ class MeshTables:
             self._layouts[key] = tuple(layouts)
         return self._layouts[key]
 
-    def _copy(self, value: int, source: _End, uses: _Uses, number: int) -> _End:
+    def _copy(self, value: int, source: End, uses: _Uses, number: int) -> End:
         """Return the node of the copy: any complete layout that is made or wanted.
 
         Several uses that all want a partial sum gain nothing over reducing it first, as each
         carries it to a reduction of its own; leaving it out makes the tables much smaller.
         """
         groups = {id(x): x for x in (source.layouts, *(self._wanted(*use) for use in uses))}
-        return _End(number, self._kept(("copy", *groups), complete(groups.values())))
+        return End(number, self._kept(("copy", *groups), complete(groups.values())))
 
-    def _edge(self, value: int, source: _End, target: _End, *, fixed: bool = False) -> EdgeTable:
+    def _edge(self, value: int, source: End, target: End, *, fixed: bool = False) -> EdgeTable:
         held = self.graph.values[value]
         constant = self.graph.nodes[held.producer].constant
         assert held.info is not None
