@@ -1,10 +1,12 @@
-"""Small random models with branches, so that tensors live across operations, and all their plans."""
+"""Small random models with branches, in which tensors live across operations; all their plans."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -18,7 +20,7 @@ from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["MESHES", "every_cost", "plans", "random_module", "tables_of"]
+__all__ = ["MESHES", "best", "every_cost", "plans", "random_module", "small_tables", "tables_of"]
 
 MESHES = ((2,), (4,), (3,), (2, 2))
 _WIDTHS = (4, 8, 12)
@@ -32,7 +34,7 @@ class _Model:
         self.shapes: dict[str, tuple[int, int]] = {}
         self.used: dict[str, int] = {}
 
-    def build(self, path: str) -> None:
+    def build(self, path: Path) -> None:
         rows = int(self.rng.choice((4, 6, 12)))
         for number in range(int(self.rng.integers(1, 3))):
             self.shapes[f"x{number}"] = (rows, int(self.rng.choice(_WIDTHS)))
@@ -48,19 +50,17 @@ class _Model:
             self.stored,
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-        with open(path, "wb") as file:
-            file.write(model.SerializeToString())
+        path.write_bytes(model.SerializeToString())
 
     def info(self, name: str) -> object:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shapes[name])
 
     def take(self, shape: tuple[int, int] | None = None) -> str | None:
-        """Pick a tensor of at most two uses yet, the newest most often."""
+        """Pick a tensor of at most two uses so far, the newest most often."""
         fit = [n for n, s in self.shapes.items() if s == (shape or s) and self.used.get(n, 0) < 3]
         if not fit:
             return None
-        name = fit[-1] if self.rng.random() < 0.5 else str(self.rng.choice(fit))
-        return name
+        return fit[-1] if self.rng.random() < 0.5 else str(self.rng.choice(fit))
 
     def add(self, kind: str, read: Sequence[str], shape: tuple[int, int], **own: object) -> None:
         name = f"t{len(self.nodes)}"
@@ -93,14 +93,25 @@ class _Model:
             self.add(str(kind), [one], (rows, width), **({"axis": -1} if kind == "Softmax" else {}))
 
 
-def random_module(seed: int, folder: str) -> ir.Module:
+def random_module(seed: int) -> ir.Module:
     """Return the model of a seed, with the rules of its operations."""
-    path = f"{folder}/{seed}.onnx"
-    _Model(seed).build(path)
+    with tempfile.TemporaryDirectory(prefix="tensoropt-small-") as folder:
+        path = Path(folder) / "small.onnx"
+        _Model(seed).build(path)
+        return _imported(path)
+
+
+def _imported(path: Path) -> ir.Module:
     with driver.new_context():
         module = import_model(path)
     driver.advance(module, "rules")
     return module
+
+
+def small_tables(seeds: Iterable[int], most_plans: int = 4000) -> dict[int, MeshTables]:
+    """Return the tables of the models of ``seeds`` that have some plans, but not too many."""
+    every = {seed: tables_of(random_module(seed), Mesh(MESHES[seed % 4])) for seed in seeds}
+    return {seed: own for seed, own in every.items() if 1 < plans(own) <= most_plans}
 
 
 def tables_of(module: ir.Module, mesh: Mesh) -> MeshTables:
@@ -111,6 +122,18 @@ def tables_of(module: ir.Module, mesh: Mesh) -> MeshTables:
 def plans(tables: MeshTables) -> int:
     """Return how many plans there are."""
     return math.prod(len(tables.options[node]) for node in tables.variables)
+
+
+def best(costs: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Return the costs that none is better than in both, sorted by time; 1e-9 of it is nothing."""
+    kept: list[tuple[float, int]] = []
+    for time_s, memory_bytes in sorted(costs):
+        if kept and memory_bytes >= kept[-1][1]:
+            continue
+        if kept and time_s <= kept[-1][0] * (1 + 1e-9):
+            kept.pop()
+        kept.append((time_s, memory_bytes))
+    return kept
 
 
 def every_cost(tables: MeshTables) -> dict[tuple[int, ...], tuple[float, int]]:

@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,11 +20,13 @@ import numpy.typing as npt
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
+from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
-from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
+from tensoropt.compiler.search.problem.cuts import SMALL
+from tensoropt.compiler.search.problem.evaluate import ProgramCost
 from tensoropt.compiler.search.problem.pins import PinsError
-from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
+from tensoropt.compiler.search.problem.problem import Floats, NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
@@ -62,6 +64,14 @@ BY_FAR = 0.7
 """Of a point's memory by the tables; by its program it is not less (``bench/charges.py``)."""
 PLACEMENTS = 5
 """Of a typical tensor on one axis: whole, partial, or split along one of three dimensions."""
+COARSE = 0.02
+"""The bound of the frontiers that tables learn from, before they are searched."""
+ROUNDS = 5
+"""The most such frontiers of a mesh."""
+REHEARSAL = 0.15
+"""The most of a mesh's time that they may take."""
+MOST_ROUNDS = 400
+"""How often a small problem is searched at most, until its points have the memory of programs."""
 GRACE_S = 1.0
 """What a mesh gets for them after Ctrl-C, when another one has given points already."""
 
@@ -135,6 +145,7 @@ class MeshSearch:
         self.started = time.monotonic()
         self.number = 0  # of the mesh that is searched, from 1
         self.found: list[Found] = []
+        self._tables: list[MeshTables] = []  # of each of them
         self.costed: list[Costed] = []
         self.left_out: list[LeftOut] = []
         self.interrupted = False
@@ -176,6 +187,18 @@ class MeshSearch:
         return "time" if limited and late else None
 
     @property
+    def bounds(self) -> list[float | None]:
+        """The bound of each mesh that was searched: of a model's memory as programs have it."""
+        return [self._bound(*pair) for pair in zip(self._tables, self.found, strict=True)]
+
+    def _bound(self, tables: MeshTables, result: Found) -> float | None:
+        if result.epsilon is None or not self._learns(tables):
+            return result.epsilon
+        points = _kept(result, self.options, len(tables.graph.nodes))
+        factor = float(self._shortfalls(points, tables).max(initial=1.0))
+        return (1 + result.epsilon) * factor - 1
+
+    @property
     def done(self) -> bool:
         """Whether what was asked for is found, before all meshes are searched."""
         enough = self.options.enough_bytes
@@ -209,11 +232,64 @@ class MeshSearch:
         with alarm(self._given_up):
             too_large = (m for m, e in self._refusals if isinstance(e, TablesTooLargeError))
             check_tables(tables, too_large)
-            case = Case(tables.problem, tables)
-        result = run_method(self.options.name, case, self._limits(end, tell))
+            lessons = Lessons(tables)
+            assert lessons.problem
+        if self._learns(tables):
+            self._rehearse(lessons, end, tell)
+        started = time.monotonic()
+        result = self._run(lessons, self._limits(end, tell))
+        for _ in range(self._repeats(tables)):
+            left_s, past_s = _seconds_to(end), time.monotonic() - started
+            if self.interrupted or (left_s is not None and past_s > left_s):
+                break
+            if not lessons.learn(self._short(result, lessons, 0.0)):
+                break
+            result = self._run(lessons, self._limits(end, tell))
+        self.found.append(result)
+        self._tables.append(tables)
+
+    def _learns(self, tables: MeshTables) -> bool:
+        return self.options.name == "ft" and not tables.graph.trains
+
+    def _repeats(self, tables: MeshTables) -> int:
+        """Return how often a mesh is searched again with what was learnt."""
+        if not self._learns(tables):
+            return 0
+        return MOST_ROUNDS if len(tables.variables) <= SMALL else 1
+
+    def _rehearse(self, lessons: Lessons, end: float | None, tell: Say) -> None:
+        """Let the tables learn from coarse frontiers, which are found in a moment."""
+        if len(lessons.tables.graph.nodes) > LARGE:
+            return
+        started = time.monotonic()
+        left_s = _seconds_to(end)
+        limit_s = math.inf if left_s is None else REHEARSAL * left_s
+        for _ in range(ROUNDS):
+            limits = self._limits(min(end or math.inf, started + limit_s), tell)
+            limits = replace(limits, epsilon=max(limits.epsilon, COARSE))
+            result = self._run(lessons, limits)
+            short = self._short(result, lessons, COARSE)
+            late = time.monotonic() > started + limit_s
+            if self.interrupted or late or not lessons.learn(short):
+                break
+
+    def _run(self, lessons: Lessons, limits: Limits) -> Found:
+        """Search the tables with what they have learnt, and cost what is found."""
+        result = run_method(self.options.name, Case(lessons.problem, lessons.tables), limits)
         self.interrupted |= result.interrupted
-        tell("costing what was found")
-        self._cost(tables, result)
+        self._cost(lessons, result)
+        return result
+
+    def _short(self, result: Found, lessons: Lessons, epsilon: float) -> list[TablePoint]:
+        """Return the points that no program is as good as, within ``epsilon``."""
+        points = _kept(result, self.options, len(lessons.tables.graph.nodes))
+        factors = self._shortfalls(points, lessons.tables)
+        pairs = zip(points, factors.tolist(), strict=True)
+        return [point for point, factor in pairs if factor > 1 + epsilon]
+
+    def _shortfalls(self, points: Sequence[TablePoint], tables: MeshTables) -> Floats:
+        costs = [(cost.time_s, float(cost.memory_bytes)) for _, _, cost in self.costed]
+        return shortfalls(points, costs, overhead_s(tables))
 
     @property
     def _given_up(self) -> float | None:
@@ -235,7 +311,7 @@ class MeshSearch:
         options, grace = self.options, GRACE_S if self.found else math.inf
         control = Control(_seconds_to(self._given_up), options.on_interrupt, grace, watch)
         time_limit_s = _seconds_to(end)
-        known = [(point.time, point.memory) for found in self.found for point in found.points]
+        known = [(max(c.time_s - overhead_s(t), 0.0), c.memory_bytes) for t, _, c in self.costed]
         asked = (options.seed, options.epsilon, time_limit_s, options.memory_bytes)
         return Limits(*asked, control, known)
 
@@ -243,25 +319,26 @@ class MeshSearch:
         where = f"mesh {mesh}" + (f" ({self.number} of {self.count})" if self.count > 1 else "")
         return lambda what: self.say(f"{where}: {what}, {time.monotonic() - self.started:.1f} s")
 
-    def _cost(self, tables: MeshTables, result: Found) -> None:
+    def _cost(self, lessons: Lessons, result: Found) -> None:
         """Cost the points as emitted, the ends of the frontier first, while there is time.
 
-        Points between them that another mesh beats by far are left out.
+        Points between them that another mesh beats are left out.
         """
-        evaluator = Evaluator(tables)
+        tables = lessons.tables
         points = _kept(result, self.options, len(tables.graph.nodes))
         for number, at in enumerate(_ends_first(len(points))):
             if number >= 2 and self._last is not None and time.monotonic() > self._last:
                 break
-            if number >= 2 and self._is_beaten(points[at]):
+            if number >= 2 and self._is_beaten(points[at], tables):
                 continue
             assignment = tables.decode(points[at].assignment)
-            self.costed.append((tables, assignment, evaluator.evaluate(assignment)))
-        self.found.append(result)
+            cost, is_new = lessons.cost(assignment)
+            if is_new:
+                self.costed.append((tables, assignment, cost))
 
-    def _is_beaten(self, point: TablePoint) -> bool:
+    def _is_beaten(self, point: TablePoint, tables: MeshTables) -> bool:
         """Whether a point that is costed is better, however far the tables are off in memory."""
-        limit = BY_FAR * point.memory
+        limit = point.memory if self._learns(tables) else BY_FAR * point.memory
         costs = (cost for _, _, cost in self.costed)
         return any(cost.time_s <= point.time and cost.memory_bytes <= limit for cost in costs)
 

@@ -157,10 +157,9 @@ def search_tables(
             break
     if not search.found:
         raise search.nothing()
-    bounds = [result.epsilon for result in search.found]
     return FrontierResult(
         undominated(_point(*costed) for costed in _best(search.costed)),
-        worst_bound(bounds),
+        worst_bound(search.bounds),
         worst_bound([result.time_epsilon for result in search.found]),
         sum(len(result.points) for result in search.found),
         search.left_out,

@@ -7,14 +7,14 @@ depends on has at least that much alive. A cut is true of every choice, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
-from tensoropt.compiler.search.problem.evaluate import Evaluation, Evaluator, Option
+from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.problem import (
     EdgeTable,
     Floats,
@@ -22,6 +22,8 @@ from tensoropt.compiler.search.problem.problem import (
     Problem,
     TablePoint,
 )
+from tensoropt.compiler.search.problem.program import read
+from tensoropt.compiler.search.problem.tables import Assignment, tensor_bytes
 from tensoropt.compiler.search.problem.waiting import Moment, Waits
 
 __all__ = ["Cut", "Cuts"]
@@ -41,33 +43,33 @@ class Cut:
     transient_bytes: int
 
 
-class _Moments(Evaluation):
-    """Remembers which node each moment is for."""
-
-    def __init__(self, owner: Evaluator) -> None:
-        super().__init__(owner)
-        self.nodes: list[int] = []
-
-    def node(self, index: int, option: Option) -> None:
-        super().node(index, option)
-        self.nodes += [index] * (self.lifetimes.step - len(self.nodes))
-
-
 class _Peak:
-    """The moment at which a choice has most alive, and what that depends on."""
+    """The moment at which a plan has most alive, and what that depends on."""
 
-    def __init__(self, owner: Evaluator, assignment: Sequence[int]) -> None:
+    def __init__(self, owner: Evaluator, plan: Assignment) -> None:
         self.owner, self.graph, self.tables = owner, owner.graph, owner.tables
-        self.picked = dict(zip(owner.tables.variables, assignment, strict=True))
-        self.walk = _Moments(owner)
-        self.walk.run(assignment)
-        sums = self.walk.lifetimes.alive_bytes()
-        self.bytes = max(sums)
-        self.moment = sums.index(self.bytes)
+        self.picked = dict(zip(owner.tables.variables, plan.tolist(), strict=True))
+        self.record = owner.record(plan)
+        sums = self.record.alive_bytes()
+        self.moment = int(sums.argmax())
+        self.bytes = int(sums[self.moment])
         self.masks: dict[int, Flags] = {}
-        nodes = [*self.walk.nodes, -1, -1]
-        self._index = nodes[self.moment]
-        self._runs = nodes[self.moment + 1] != self._index
+        self._index, self._runs = dict(enumerate(self._moments())).get(self.moment, (-1, False))
+
+    def _moments(self) -> Iterator[tuple[int, bool]]:
+        """Yield the node that each moment is for, and whether it runs then."""
+        count = 0
+        for position, value, _, _, moment in self.record.events.tolist():
+            if value >= 0:
+                continue  # a move, of as many moments as it has steps, before its node
+            index = self.tables.variables[position]
+            for _ in range(count, moment):
+                yield index, False
+            count = max(count, moment)
+            node = self.graph.nodes[index]
+            if node.kind == "op" and not node.constant and not node.passes:
+                yield index, True
+                count += 1
 
     @property
     def op(self) -> int:
@@ -95,13 +97,12 @@ class _Peak:
         masks = ((n, tuple(mask.tolist())) for n, mask in sorted(self.masks.items()))
         return Cut(tuple((n, mask) for n, mask in masks if not all(mask)), self.bytes)
 
-    def _alive(self) -> dict[int, set[tuple[object, ...]]]:
-        """Return the tensors that are alive at the peak, by value."""
-        found: dict[int, set[tuple[object, ...]]] = {}
-        for tensor in self.walk.lifetimes.alive(self.moment):
-            assert isinstance(tensor, tuple)
-            if tensor[0] != "inside":
-                found.setdefault(self.owner.whole(tensor[0]), set()).add(tensor)
+    def _alive(self) -> dict[int, set[int]]:
+        """Return the layouts in which values are alive at the peak, -1 on their way."""
+        found: dict[int, set[int]] = {}
+        for value, layout, first, last, _ in self.record.lives.tolist():
+            if first <= self.moment <= last and value >= 0:
+                found.setdefault(value, set()).add(layout)
         return found
 
     def _read(self, index: int) -> set[int]:
@@ -111,14 +112,16 @@ class _Peak:
     def _own_bytes(self, index: int) -> NDArray[np.float64]:
         return self.tables.node_table(index).transient_bytes
 
-    def _elsewhere(self, alive: dict[int, set[tuple[object, ...]]], index: int) -> set[int]:
+    def _elsewhere(self, alive: Mapping[int, set[int]], index: int) -> set[int]:
         """Return the values that an op reads and that are alive in other layouts too."""
-        option = self.owner.option(index, self.picked[index])
-        own = set(option.operands)
-        return {value for value in self._read(index) if alive.get(value, set()) - own}
+        wanted = self.tables.options[index][self.picked[index]].operands
+        own: dict[int, set[int]] = {}
+        for operand, value in read(self.graph, self.graph.nodes[index]):
+            own.setdefault(value, set()).add(self.owner.number(wanted[operand]))
+        return {value for value in self._read(index) if alive.get(value, set()) - own[value]}
 
     def _wait(
-        self, alive: dict[int, set[tuple[object, ...]]], index: int, touched: set[int]
+        self, alive: Mapping[int, set[int]], index: int, touched: set[int]
     ) -> None:
         """Ask for what makes the other values take as much as they do while node ``index`` runs."""
         for value in alive.keys() - touched:
@@ -135,22 +138,18 @@ class _Peak:
         held = self.graph.values[value]
         options = self.tables.options[held.producer]
         sizes = np.array(
-            [self._size(value, option.results[held.index]) for option in options], dtype=np.float64
+            [tensor_bytes(held.info, o.results[held.index], self.tables.mesh) for o in options], dtype=np.float64
         )
         self._ask(held.producer, sizes >= sizes[self.picked[held.producer]])
 
-    def _size(self, value: int, layout: Layout) -> int:
-        return self.owner.size_bytes(value, self.owner.number(layout))
-
     def _exactly(self, value: int) -> None:
         """Ask that a value is made as it is and read as it is."""
-        held = self.graph.values[value]
-        self._alike(held.producer, [option.results[held.index] for option in self._of(held.producer)])
+        held, options = self.graph.values[value], self.tables.options
+        self._alike(
+            held.producer, [option.results[held.index] for option in options[held.producer]]
+        )
         for node, operand in held.uses:
-            self._alike(node, [option.operands[operand] for option in self._of(node)])
-
-    def _of(self, index: int) -> Sequence:
-        return self.tables.options[index]
+            self._alike(node, [option.operands[operand] for option in options[node]])
 
     def _alike(self, index: int, layouts: Sequence[Layout]) -> None:
         own = layouts[self.picked[index]]
@@ -187,8 +186,7 @@ class Cuts:
 
         Returns whether that is new.
         """
-        plan = self.tables.decode(point.assignment).tolist()
-        peak = _Peak(self.evaluator, plan)
+        peak = _Peak(self.evaluator, self.tables.decode(point.assignment))
         return any(self._add(lesson) for lesson in self._lessons(peak, point))
 
     def _add(self, lesson: Cut | _Sum) -> bool:

@@ -1,0 +1,80 @@
+"""What the points of a mesh cost as programs, and what its tables learn from that.
+
+Tables charge at most what a program needs. Where a point's program needs more, and no other program
+is about as good as the tables say, they are told why (``problem/cuts.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tensoropt.compiler.search.problem.cuts import Cuts
+from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
+from tensoropt.compiler.search.problem.problem import Floats, Problem, TablePoint
+from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
+
+__all__ = ["Lessons", "overhead_s", "shortfalls"]
+
+
+NO_TIME_S = 1e-30
+"""What stands for no time where times are divided."""
+
+
+class Lessons:
+    """The costs of programs on one mesh, each computed once, and what they teach."""
+
+    def __init__(self, tables: MeshTables) -> None:
+        self.tables = tables
+        self.evaluator = Evaluator(tables)
+        self.cuts = None if tables.graph.trains else Cuts(self.evaluator)
+        self._costs: dict[bytes, ProgramCost] = {}
+
+    @property
+    def problem(self) -> Problem:
+        """The tables with what was learnt."""
+        own = self.tables.problem
+        return own if self.cuts is None or not len(self.cuts) else self.cuts.added_to(own)
+
+    def cost(self, assignment: Assignment) -> tuple[ProgramCost, bool]:
+        """Return what a plan costs as a program, and whether that was asked for the first time."""
+        key = assignment.tobytes()
+        is_new = key not in self._costs
+        if is_new:
+            self._costs[key] = self.evaluator.evaluate(assignment)
+        return self._costs[key], is_new
+
+    def learn(self, points: Iterable[TablePoint]) -> bool:
+        """Take in why the programs of points need more than they were charged.
+
+        Returns whether anything is new.
+        """
+        if self.cuts is None:
+            return False
+        return any([self.cuts.learn(point) for point in points if self._is_short(point)])
+
+    def _is_short(self, point: TablePoint) -> bool:
+        cost, _ = self.cost(self.tables.decode(point.assignment))
+        return cost.transient_bytes > point.transient
+
+
+def shortfalls(
+    points: Sequence[TablePoint], costs: Sequence[tuple[float, float]], more_s: float
+) -> Floats:
+    """Return by which factor the best of programs is worse than each point of the tables, from 1.
+
+    ``costs`` are seconds and bytes; ``more_s`` is what every program takes beyond its tables.
+    """
+    time_s = np.array([max(point.time + more_s, NO_TIME_S) for point in points])
+    memory = np.array([max(point.memory, 1.0) for point in points])
+    least = np.full(len(points), np.inf)
+    for cost_s, cost_bytes in ((max(a, NO_TIME_S), max(b, 1.0)) for a, b in costs):
+        np.minimum(least, np.maximum(cost_s / time_s, cost_bytes / memory), out=least)
+    # What is charged and what is paid are added up in different orders.
+    return np.where(least < 1 + 1e-9, 1.0, least)
+
+
+def overhead_s(tables: MeshTables) -> float:
+    """Return what running the graphs takes beyond what the tables know."""
+    return (2 if tables.graph.trains else 1) * tables.device.step_overhead_s

@@ -1,0 +1,94 @@
+"""The search minimises the memory that programs have: beside it, every plan of small models.
+
+``make truth-search`` has thousands of such models.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from small_models import best, every_cost, small_tables
+
+from tensoropt.compiler.cost.memory import program_memory
+from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
+from tensoropt.compiler.search.problem.cuts import Cuts
+from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.problem import NodeTable, Problem
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.dialects.mlir import ir
+from tensoropt.passes.insert_reshards import InsertReshardsPass
+from tensoropt.passes.optimize_reshards import OptimizeReshardsPass
+from tensoropt.passes.partition import PartitionPass
+from tensoropt.passes.search_strategies import annotate
+
+TABLES = small_tables(range(60), most_plans=600)
+LEARNS = 1  # a seed whose tables have to learn
+
+
+def _found(tables: MeshTables, memory_bytes: int | None = None) -> list[tuple[float, int]]:
+    result = search_tables([tables], 1, SearchOptions(memory_bytes=memory_bytes))
+    assert result.epsilon == 0
+    return [(point.time_s, point.memory_bytes) for point in result.points]
+
+
+def _only(problem: Problem, plan: tuple[int, ...]) -> Problem:
+    """Return the problem with one option each for its first nodes."""
+    nodes = list(problem.nodes)
+    for index, picked in enumerate(plan):
+        time_s = np.full(len(nodes[index].time_s), np.inf)
+        time_s[picked] = nodes[index].time_s[picked]
+        nodes[index] = NodeTable(time_s, nodes[index].static_bytes, nodes[index].transient_bytes)
+    return Problem(nodes, problem.edges)
+
+
+@pytest.mark.parametrize("seed", TABLES)
+def test_the_frontier_is_that_of_all_programs(seed: int) -> None:
+    wanted, found = best(every_cost(TABLES[seed]).values()), best(_found(TABLES[seed]))
+    assert [memory for _, memory in found] == [memory for _, memory in wanted]
+    assert [time for time, _ in found] == pytest.approx([time for time, _ in wanted], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", [*TABLES][::5])
+def test_no_plan_that_fits_a_limit_is_missed(seed: int) -> None:
+    tables, costs = TABLES[seed], every_cost(TABLES[seed]).values()
+    memories = sorted({memory for _, memory in best(costs)})
+    for limit in {*memories, *(sum(pair) // 2 for pair in itertools.pairwise(memories))}:
+        least = min(time for time, memory in costs if memory <= limit)
+        found = [time for time, memory in _found(tables, limit) if memory <= limit]
+        assert min(found) == pytest.approx(least, rel=1e-9)
+
+
+def _has(tables: MeshTables, name: str) -> bool:
+    return any(node.info is not None and node.info.name == name for node in tables.graph.nodes)
+
+
+# A softmax over a dimension that is split is several operations, with tensors of their own.
+@pytest.mark.parametrize("seed", [s for s, own in TABLES.items() if not _has(own, "Softmax")][::2])
+def test_a_plan_costs_the_memory_of_its_program(seed: int) -> None:
+    tables, evaluator = TABLES[seed], Evaluator(TABLES[seed])
+    every = every_cost(tables)
+    for plan in random.Random(seed).sample(sorted(every), min(4, len(every))):
+        module = ir.Module.parse(str(tables.graph.module), tables.graph.module.context)
+        annotate(module, frontier_point(evaluator, np.array(plan, dtype=np.int32)), "cpu")
+        for step in (InsertReshardsPass(), OptimizeReshardsPass(), PartitionPass()):
+            step.run(module)
+        memory = program_memory(module)
+        assert memory.static_bytes + memory.transient_bytes == every[plan][1]
+
+
+def test_what_is_learnt_is_true_of_every_plan() -> None:
+    tables = TABLES[LEARNS]
+    cuts, every = Cuts(Evaluator(tables)), every_cost(tables)
+    count, learnt = len(tables.variables), True
+    while learnt:
+        points = solve_frontier(cuts.added_to(tables.problem)).points
+        short = [p for p in points if every[(*map(int, p.assignment[:count]),)][1] > p.memory]
+        learnt = any([cuts.learn(point) for point in short])
+    assert len(cuts)
+    for plan, (_, memory) in every.items():
+        charged = solve_frontier(_only(cuts.added_to(tables.problem), plan)).points
+        assert min(point.memory for point in charged) <= memory
