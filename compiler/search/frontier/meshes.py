@@ -68,7 +68,7 @@ COARSE = 0.02
 """The bound of the frontiers that tables learn from, before they are searched."""
 ROUNDS = 5
 """The most such frontiers of a mesh."""
-REHEARSAL = 0.15
+REHEARSAL = 0.3
 """The most of a mesh's time that they may take."""
 MOST_ROUNDS = 400
 """How often a small problem is searched at most, until its points have the memory of programs."""
