@@ -15,12 +15,22 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.importer.importer import import_model
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.search.frontier.search import SearchOptions, search_tables
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["MESHES", "best", "every_cost", "plans", "random_module", "small_tables", "tables_of"]
+__all__ = [
+    "MESHES",
+    "best",
+    "every_cost",
+    "missed",
+    "plans",
+    "random_module",
+    "small_tables",
+    "tables_of",
+]
 
 MESHES = ((2,), (4,), (3,), (2, 2))
 _WIDTHS = (4, 8, 12)
@@ -142,3 +152,16 @@ def every_cost(tables: MeshTables) -> dict[tuple[int, ...], tuple[float, int]]:
     sizes = [range(len(tables.options[node])) for node in tables.variables]
     costs = ((plan, evaluator.evaluate(plan)) for plan in itertools.product(*sizes))
     return {plan: (cost.time_s, cost.memory_bytes) for plan, cost in costs}
+
+
+def missed(tables: MeshTables) -> tuple[list[tuple[float, int]], int]:
+    """Return the costs that the search lacks though none is better, and the number of plans."""
+    every = every_cost(tables)
+    points = search_tables([tables], 1, SearchOptions()).points
+    found = [(point.time_s, point.memory_bytes) for point in points]
+    lacking = [
+        (time_s, memory)
+        for time_s, memory in best(every.values())
+        if not any(t <= time_s * (1 + 1e-9) and m <= memory for t, m in found)
+    ]
+    return lacking, len(every)
