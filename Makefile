@@ -26,6 +26,7 @@
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
 #   make bench-truth   what is promised of plans beside what they take (ten minutes of an idle machine;
 #                    ARGS=--write puts it into docs/benchmarks.md)
+#   make truth-search   2,000 small random models, each searched beside all of its plans (minutes)
 #   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
 #                    ARGS: --trace FILE, --stall S, --write)
 #   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
@@ -69,7 +70,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-text bench-profile bench-truth bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -216,7 +217,12 @@ bench-text: build
 	$(BIN)/python bench/text.py $(ARGS)
 
 bench-truth: build
+	$(BIN)/python bench/truth_search.py $(ARGS)
 	$(BIN)/python bench/truth_time.py $(ARGS)
+
+# The search beside every plan of small models.
+truth-search: build
+	$(BIN)/python bench/truth_search.py --plans 2000 $(ARGS)
 
 bench-profile: build
 	$(BIN)/python bench/profile_accuracy.py

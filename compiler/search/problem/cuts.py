@@ -120,9 +120,7 @@ class _Peak:
             own.setdefault(value, set()).add(self.owner.number(wanted[operand]))
         return {value for value in self._read(index) if alive.get(value, set()) - own[value]}
 
-    def _wait(
-        self, alive: Mapping[int, set[int]], index: int, touched: set[int]
-    ) -> None:
+    def _wait(self, alive: Mapping[int, set[int]], index: int, touched: set[int]) -> None:
         """Ask for what makes the other values take as much as they do while node ``index`` runs."""
         for value in alive.keys() - touched:
             if not self.graph.values[value].uses:  # an input alive in the first step alone
@@ -138,7 +136,8 @@ class _Peak:
         held = self.graph.values[value]
         options = self.tables.options[held.producer]
         sizes = np.array(
-            [tensor_bytes(held.info, o.results[held.index], self.tables.mesh) for o in options], dtype=np.float64
+            [tensor_bytes(held.info, o.results[held.index], self.tables.mesh) for o in options],
+            dtype=np.float64,
         )
         self._ask(held.producer, sizes >= sizes[self.picked[held.producer]])
 
