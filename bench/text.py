@@ -1,7 +1,8 @@
 """Continues tokens with plans of decoders and with others, and compares: `make bench-text`.
 
 `python bench/text.py FOLDER [NAME ...]`, of what `decoders.py FOLDER` made. Each model is compiled
-for one rank and for two, and given the same prompt as ONNX Runtime on one device, transformers
+for one rank and for two, and given the same prompt as the bare graphs of these ranks in a loop
+(*alone*, which choose no token), ONNX Runtime on one device, transformers
 (`--torch PYTHON`, an interpreter that has it) and onnxruntime-genai (`--genai PYTHON`, for the
 models that it built). All have the same cores, engines take turns, figures are medians of rounds.
 
@@ -67,6 +68,21 @@ def session(stack: ExitStack, plan: Path, ranks: int) -> Ask:
     return lambda prompt, count: timed(run, prompt, count)
 
 
+def alone(plan: Path, ranks: int) -> Ask:
+    """Return what runs the graphs of a plan's ranks in a loop, in processes that end with it."""
+    script = str(Path(__file__).with_name("text_engines.py"))
+    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    threads = str(max(1, cores() // ranks))
+    command = [mpiexec, "-n", str(ranks), sys.executable, script, "ranks", str(plan), threads]
+
+    def ask(prompt: list[int], count: int) -> Answer:
+        request = json.dumps({"prompt": prompt, "count": count})
+        done = subprocess.run([*command, request], check=True, capture_output=True, text=True)
+        return {**json.loads(done.stdout), "tokens": []}
+
+    return ask
+
+
 def engine(stack: ExitStack, python: str, name: str, folder: Path) -> Ask:
     """Return what asks an engine in a process of its own."""
     script = Path(__file__).with_name("text_engines.py")
@@ -87,12 +103,11 @@ def engine(stack: ExitStack, python: str, name: str, folder: Path) -> Ask:
 def asked(arguments: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, Ask]:
     """Return all ways to continue the tokens of one model, by name."""
     where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    ways = {
-        f"{ranks} rank{'s' if ranks > 1 else ''}": session(
-            stack, plan_of(folder / "model.onnx", ranks, where), ranks
-        )
-        for ranks in (1, 2)
-    }
+    ways = {}
+    for ranks in (1, 2):
+        plan, name = plan_of(folder / "model.onnx", ranks, where), f"{ranks} rank{'s'[: ranks - 1]}"
+        ways[name] = session(stack, plan, ranks)
+        ways[f"{name} alone"] = alone(plan, ranks)
     ways["one device"] = engine(stack, sys.executable, "ort", folder)
     if arguments.torch:
         python = arguments.genai if _is_genai(folder) and arguments.genai else arguments.torch
@@ -124,7 +139,7 @@ def _row(
         statistics.median(answer[side] for answer in answers[1:]) for side in ("first_s", "rest_s")
     )
     equal = sum(answer["tokens"] == expected for answer in answers)
-    tokens = f"{equal} of {len(answers)} equal"
+    tokens = f"{equal} of {len(answers)} equal" if answers[0]["tokens"] else "none chosen"
     rates = f"{length / first:.0f}", f"{(len(expected) - 1) / rest:.0f}"
     return [model, name, tokens, *rates, f"{1e3 * rest / (len(expected) - 1):.2f} ms"]
 

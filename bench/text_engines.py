@@ -4,11 +4,15 @@ Reads requests from stdin, a JSON object per line with `prompt` and `count`, and
 one: `tokens`, `first_s` (until the first of them) and `rest_s`. ENGINE is `torch` (transformers on
 FOLDER/hf), `genai` (onnxruntime-genai on FOLDER) or `ort` (one session on FOLDER/model.onnx, its
 caches through numpy).
+
+`mpiexec -n RANKS python bench/text_engines.py ranks PLAN THREADS REQUEST` answers one: the graphs
+of a plan's ranks in a loop and nothing else. They choose no token, but read the same one again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -100,7 +104,68 @@ def ort_engine(folder: Path, threads: int) -> Engine:
     return run
 
 
-ENGINES = {"torch": torch_engine, "genai": genai_engine, "ort": ort_engine}
+def rank_engine(folder: Path, threads: int) -> Engine:
+    """One rank's graph, the plain way: values of ONNX Runtime in, and out again."""
+    import onnxruntime
+
+    from tensoropt.runtime.launch.world import world
+    from tensoropt.runtime.ops import library_path
+    from tensoropt.runtime.plan.plan import Plan
+    from tensoropt.runtime.text.decoder import decoder_of
+
+    comm, plan = world(), Plan.load(folder)
+    decoder = decoder_of(plan)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.register_custom_ops_library(str(library_path()))
+    session = onnxruntime.InferenceSession(plan.graph(comm.rank), options)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy
+    presents = {cache.present.name: cache.past.name for cache in decoder.caches}
+
+    def empty(room: int) -> dict[str, Any]:
+        found = {}
+        for cache in decoder.caches:
+            shape = cache.shape(1, room if cache.in_place else 0, {})
+            found[cache.past.name] = np.zeros(cache.past.layout.local_shape(shape), np.float32)
+        return {name: value(array) for name, array in found.items()}
+
+    def step(feeds: dict[str, Any]) -> dict[str, Any]:
+        binding = session.io_binding()
+        for name, one in feeds.items():
+            binding.bind_ortvalue_input(name, one)
+        for tensor in session.get_outputs():
+            past = presents.get(tensor.name)
+            if past is not None and decoder.in_place:
+                binding.bind_ortvalue_output(tensor.name, feeds[past])
+            else:
+                binding.bind_output(tensor.name)
+        session.run_with_iobinding(binding)
+        if decoder.in_place:
+            return {past: feeds[past] for past in presents.values()}
+        names = [tensor.name for tensor in session.get_outputs()]
+        made = dict(zip(names, binding.get_outputs(), strict=True))
+        return {past: made[present] for present, past in presents.items()}
+
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        feeds, new, total = empty(len(prompt) + count), prompt, 0
+        comm.Barrier()
+        for _ in range(count):
+            total += len(new)
+            known = {
+                "input_ids": np.array([new], np.int64),
+                "attention_mask": np.ones((1, total), np.int64),
+                "position_ids": np.arange(total - len(new), total)[None],
+            }
+            feeds.update((name, value(known[name])) for name in decoder.inputs)
+            feeds = step(feeds)
+            new = [1]
+            yield 1
+
+    return run
+
+
+ENGINES = {"torch": torch_engine, "genai": genai_engine, "ort": ort_engine, "ranks": rank_engine}
 
 
 def timed(run: Engine, prompt: list[int], count: int) -> dict[str, Any]:
@@ -114,13 +179,18 @@ def timed(run: Engine, prompt: list[int], count: int) -> dict[str, Any]:
     return {"tokens": tokens, "first_s": first - start, "rest_s": end - first}
 
 
-def main(name: str, folder: Path, threads: int) -> None:
-    """Answer until stdin ends."""
+def main(name: str, folder: Path, threads: int, requests: list[str]) -> None:
+    """Answer a request, or those on stdin until it ends."""
     run = ENGINES[name](folder, threads)
+    if requests:
+        answers = [timed(run, **json.loads(requests[0])) for _ in range(2)]  # the first warms up
+        if os.environ.get("PMI_RANK", "0") == "0":
+            print(json.dumps(answers[-1]), flush=True)
+        return
     for line in sys.stdin:
         request = json.loads(line)
         print(json.dumps(timed(run, request["prompt"], request["count"])), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

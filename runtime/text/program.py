@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import islice
 
@@ -19,7 +20,10 @@ from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.shared import SharedScores, moved
 from tensoropt.runtime.text.steps import Steps
 
-__all__ = ["Text", "open_program"]
+__all__ = ["TOLD_S", "Text", "open_program"]
+
+TOLD_S = 0.005
+"""How soon the caller is told again: waking it takes a rank's core from it for a while."""
 
 
 def open_program(rank: Rank) -> Text:
@@ -33,8 +37,9 @@ class Text:
     The message of the first request for new sequences has ``prompts``, their tokens; ``tokens``,
     how many more there are to be at most; ``end``, tokens that end a sequence; and for the
     sequences with these ``numbers`` the fields of a ``sampling``. Each request goes on for some
-    ``steps`` at most, and tells of each the ``tokens`` that were chosen: none yet while a prompt is
-    read. It has an array ``stop`` of one number: if the caller sets it, no more steps are taken.
+    ``steps`` at most, and tells the ``tokens`` that were chosen, by step: those of steps that are
+    faster than `TOLD_S` together. What is untold then is in the answer. It has an array ``stop`` of
+    one number: if the caller sets it, no more steps are taken.
 
     The option ``prefill`` is the folder of another plan that reads the prompts.
     """
@@ -47,6 +52,7 @@ class Text:
             self._reading = _steps(rank, Plan.read(prefill), beside=rank.plan)
         self._scores: SharedScores | None = None
         self._stop: Array = np.zeros(1, np.int64)
+        self._told_at = 0.0
         self._tokens: Iterator[list[int]] = iter(())
 
     def answer(self, request: Request) -> Reply:
@@ -54,9 +60,13 @@ class Text:
         self._stop = request.arrays["stop"]
         if "prompts" in request.message:
             self._tokens = self._continued(request.message)
+        untold: list[list[int]] = []
         for tokens in islice(self._tokens, request.message["steps"]):
-            request.tell({"tokens": tokens})
-        return Reply()
+            untold += [tokens] if tokens else []
+            if time.monotonic() >= self._told_at + TOLD_S:
+                request.tell({"tokens": untold})
+                self._told_at, untold = time.monotonic(), []
+        return Reply({"tokens": untold})
 
     def _continued(self, asked: Message) -> Iterator[list[int]]:
         """Yield the tokens of each step, one of each sequence, or none while prompts are read."""

@@ -318,12 +318,11 @@ class TextSession:
         left = asked["tokens"]
         while left:
             shared["stop"][0] = 0
-            told = self._pool.heard({**asked, "steps": AHEAD}, shared)
+            told = _all_told(self._pool.heard({**asked, "steps": AHEAD}, shared))
             try:
-                for tokens in (message["tokens"] for message in told):
-                    if tokens:
-                        left -= 1
-                        yield tokens
+                for tokens in told:
+                    left -= 1
+                    yield tokens
             finally:  # also when nobody wants more
                 shared["stop"][0] = 1
                 last(told)
@@ -349,6 +348,19 @@ class _Writer:
         if self.is_done and not self.until.found:
             text += self.until.rest()
         return Piece(self.number, token, text, finish)
+
+
+def _all_told(
+    heard: Generator[Message, None, tuple[Message, object]],
+) -> Generator[list[int], None, None]:
+    """Yield the tokens of each step, of what the ranks tell and answer."""
+    while True:
+        try:
+            message = next(heard)
+        except StopIteration as end:
+            yield from end.value[0]["tokens"]
+            return
+        yield from message["tokens"]
 
 
 def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
