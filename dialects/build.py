@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.dialects.elements import element_of, to_dense
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.sizes import tensor_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,12 +50,6 @@ def float_attr(value: float) -> ir.FloatAttr:
 def ints_attr(values: Sequence[int]) -> ir.DenseI64ArrayAttr:
     """Return an ONNX attribute of kind ints."""
     return ir.DenseI64ArrayAttr.get(list(values))
-
-
-def tensor_type(shape: Sequence[int | None], element: ir.Type) -> ir.RankedTensorType:
-    """Return ``tensor<shape x element>``, ``None`` being a symbolic dimension."""
-    dynamic = ir.ShapedType.get_dynamic_size()
-    return ir.RankedTensorType.get([dynamic if n is None else n for n in shape], element)
 
 
 def element_type(x: ir.Value) -> ir.Type:

@@ -11,7 +11,9 @@ import ml_dtypes  # noqa: F401  (registers bfloat16, float8 and int4 with numpy)
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.compiler.layout.sizes import end_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.sizes import sizes_of_type
 
 __all__ = [
     "ELEMENTS",
@@ -110,16 +112,15 @@ def element_of_array(array: Array) -> Element:
 
 
 def type_bytes(type_: ir.Type) -> int:
-    """Return the size of a tensor; a symbolic dimension counts as 1, what is no tensor as 0.
+    """Return the size of a tensor, what is no tensor as 0; an open dimension counts as the end of
+    its range, as 1 without one.
 
     A string is a handle of 8 bytes in ONNX Runtime; types below a byte are counted as packed.
     """
     if not isinstance(type_, ir.RankedTensorType):
         return 0
     element = _BY_MLIR[str(type_.element_type)]
-    dynamic = ir.ShapedType.get_dynamic_size()
-    count: int = math.prod(size for size in type_.shape if size != dynamic)
-    return -(-count * (element.bits or 64) // 8)
+    return -(-end_of(sizes_of_type(type_)) * (element.bits or 64) // 8)
 
 
 def to_dense(array: Array) -> ir.Attribute:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ from tensoropt.dialects.onnx import (
 from tensoropt.passes.base import Pass
 from tensoropt.passes.numbering import forget_removed
 
-__all__ = ["FoldConstantsPass"]
+__all__ = ["FoldConstantsPass", "fold_rounds"]
 
 # Deterministic operators that occur in the arithmetic of shapes, indices and masks.
 _FOLDABLE = """
@@ -69,10 +70,17 @@ class FoldConstantsPass(Pass):
 
     def run(self, module: ir.Module) -> None:
         with module.context, ir.Location.unknown():
-            while (found := _Round(module, self.limit)).fold():
-                if found.resized or not _is_static(module):
-                    refine_types(module)
+            for _ in fold_rounds(module, self.limit):
+                pass
             forget_removed(module)
+
+
+def fold_rounds(module: ir.Module, limit: int = FoldConstantsPass.limit) -> Iterator[None]:
+    """Fold until nothing changes; each time that shapes have been inferred again, yield."""
+    while (found := _Round(module, limit)).fold():
+        if found.resized or not _is_static(module):
+            refine_types(module)
+            yield
 
 
 def _is_static(module: ir.Module) -> bool:

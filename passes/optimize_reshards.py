@@ -98,7 +98,7 @@ class _Tensor:
         made = {layout_of(op.attributes["dst"]): op for op in self.reshards}
         if info is None or not made:
             return
-        tree = spread(resharder, info.shape, info.item_bytes, self.layout, list(made))
+        tree = spread(resharder, info.sizes, info.item_bytes, self.layout, list(made))
         placed = {self.layout: self.value}
         for target, op in made.items():
             _place(target, op, tree, made, placed)

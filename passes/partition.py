@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -87,9 +88,23 @@ class _Partition:
                 new.attributes[name] = attribute
         for key in ("arg_attrs", "res_attrs"):
             if key in new.attributes:
-                new.attributes[key] = _lowered(onnx.carried(self.old, key))
+                new.attributes[key] = self._lowered(onnx.carried(self.old, key))
         new.add_entry_block([a.location for a in self.old.regions[0].blocks[0].arguments])
         return new
+
+    def _lowered(self, attributes: list[ir.DictAttr]) -> ir.ArrayAttr:
+        """Return the attributes of all arguments or results without those that end here."""
+        return ir.ArrayAttr.get([self._lowered_one(own) for own in attributes])
+
+    def _lowered_one(self, attributes: ir.DictAttr) -> ir.DictAttr:
+        kept = {item.name: item.attr for item in attributes if item.name not in keys.SEARCHED}
+        if keys.DIMS.on(attributes) and keys.LAYOUT.on(attributes):
+            layout = keys.LAYOUT.of(attributes)
+            pieces = (layout.pieces(dim, self.mesh) for dim in itertools.count())
+            names = zip(keys.DIMS.of(attributes), pieces, strict=False)
+            # ONNX Runtime takes dimensions of one name to be of one size.
+            kept |= keys.DIMS.item([f"{n}/{p}" if n and p > 1 else n for n, p in names])
+        return ir.DictAttr.get(kept)
 
     def _local_types(self, types: Sequence[ir.Type], key: str) -> list[ir.Type]:
         layouts = signature_layouts(self.old, key)
@@ -99,7 +114,7 @@ class _Partition:
 
     def _check_fits(self, side: str, number: int, type_: ir.Type, layout: Layout) -> None:
         info = tensor_info(type_)
-        misfit = layout.misfit(info.shape, self.mesh) if info is not None else None
+        misfit = layout.misfit(info.sizes, self.mesh) if info is not None else None
         if misfit is not None:
             where = f"layout of {side} {number} does not fit {type_} on mesh {self.mesh}"
             raise self.owner.fail(self.old, f"{where}, {misfit}")
@@ -125,11 +140,11 @@ class _Partition:
         info = tensor_info(op.operands[0].type)
         if info is None:
             raise self.owner.fail(op, f"expected a ranked tensor, got: {op.operands[0].type}")
-        path = self.resharder.path(info.shape, info.item_bytes, source, target)
+        path = self.resharder.path(info.sizes, info.item_bytes, source, target)
         self._check_read(op, [source])
         self.layouts[op.results[0]] = target
         value = self.local[op.operands[0]]
-        made = lower_path(value, info.shape, path, self.mesh, op.location)
+        made = lower_path(value, info.sizes, path, self.mesh, op.location)
         _name_steps(onnx.node_name(op), [made], [value])
         self.local[op.results[0]] = made
 
@@ -171,6 +186,9 @@ class _Partition:
         known = merged_type(declared, value.type)
         if known == value.type:
             return value
+        if _shape(known) == _shape(value.type):  # only what is assumed of open sizes is new
+            value.set_type(known)
+            return value
         return Build(value.location, self.versions[""]).onnx("Identity", [value], known)
 
     def _rule(self, op: ir.Operation, info: OpInfo) -> Rule:
@@ -211,7 +229,7 @@ class _Partition:
         if info is None:
             return type_
         return tensor_type(
-            layout.local_shape(info.shape, self.mesh), ir.RankedTensorType(type_).element_type
+            layout.local_shape(info.sizes, self.mesh), ir.RankedTensorType(type_).element_type
         )
 
 
@@ -251,16 +269,6 @@ def _maker(value: ir.Value, name: str) -> ir.Operation | None:
     return made if onnx.node_name(made) == name else None
 
 
-def _lowered(attributes: list[ir.DictAttr]) -> ir.ArrayAttr:
-    """Return the attributes of all arguments or results without those that end here."""
-    return ir.ArrayAttr.get([_without_searched(own) for own in attributes])
-
-
-def _without_searched(attributes: ir.DictAttr) -> ir.DictAttr:
-    kept = {item.name: item.attr for item in attributes if item.name not in keys.SEARCHED}
-    return ir.DictAttr.get(kept)
-
-
 def _copied(op: ir.Operation) -> ir.Operation:
     """Return a copy of ``op`` without the attributes that end here."""
     copy = op.clone().operation
@@ -284,6 +292,10 @@ def _refined(declared: ir.Type, value: ir.Value) -> ir.Type:
     if not isinstance(declared, ir.RankedTensorType) or declared.has_static_shape:
         return declared
     return value.type if merged_type(value.type, declared) == value.type else declared
+
+
+def _shape(kind: ir.Type) -> list[int] | None:
+    return list(kind.shape) if isinstance(kind, ir.RankedTensorType) else None
 
 
 def _mark_update(block: ir.Block, first: int) -> None:

@@ -26,6 +26,7 @@ _NAMES = (
     "fold-transposes",
     "dce",
     "build-training-step",
+    "assume-sizes",
     "add-rules",
     "mark-caches",
     "search-strategies",

@@ -31,7 +31,7 @@ from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import passed
 from tensoropt.passes.search_strategies import SearchReport
-from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.plan.dims import Sizes, parse_ranges, sizes_text
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier.request import Request
@@ -41,7 +41,7 @@ __all__ = ["Model", "load"]
 
 def load(
     path: str | Path,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, Given] | None = None,
     *,
     weights: str | Path | None = None,
     rules: str | Path | None = None,
@@ -49,7 +49,9 @@ def load(
 ) -> Model:
     """Return the model in an ``.onnx`` file, or in MLIR text that `tensoropt-opt --emit` wrote.
 
-    ``dims`` fixes symbolic dimensions of its inputs; ``x:0`` is an unnamed one of ``x``.
+    ``dims`` fixes symbolic dimensions of its inputs, or says what sizes they may have:
+    ``(1, 4096)`` from 1 to 4096, ``range(8, 65, 8)`` the multiples of 8 up to 64. Times are then
+    those of the middle, memory that of the end. ``x:0`` is an unnamed dimension of ``x``.
     ``weights`` is the model that a text was made of, without which it cannot become a plan.
     ``rules`` is a file of rules for operators of other domains, for this process from now on.
     ``progress`` reports on stderr, or to what it is called with lines of text. Raises
@@ -67,8 +69,24 @@ def load(
     return model
 
 
-def _checked(dims: Mapping[str, int]) -> dict[str, int]:
-    return parse_dims([f"{name}={size}" for name, size in dims.items()])
+Given = int | tuple[int, int] | range
+"""A size, or the sizes that a dimension may have: first and last, or all of a range."""
+
+
+def _checked(dims: Mapping[str, Given]) -> dict[str, Sizes]:
+    return parse_ranges([f"{name}={_text(name, sizes)}" for name, sizes in dims.items()])
+
+
+def _text(name: str, sizes: Given) -> str:
+    if isinstance(sizes, range) and sizes:
+        return sizes_text(sizes)
+    if isinstance(sizes, tuple) and len(sizes) == 2:
+        return f"{sizes[0]}..{sizes[1]}"
+    if isinstance(sizes, range | tuple):
+        raise UserError(
+            f"dims: '{name}': expected a size, (first, last) or a range of sizes, got: {sizes}"
+        )
+    return str(sizes)
 
 
 @dataclass
@@ -88,7 +106,7 @@ class Model:
     def __init__(
         self,
         path: Path,
-        dims: Mapping[str, int],
+        dims: Mapping[str, Sizes],
         weights: Path | None = None,
         tracing: Mapping[str, Any] | None = None,
     ) -> None:

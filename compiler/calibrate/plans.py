@@ -24,6 +24,7 @@ from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
+from tensoropt.runtime.plan.dims import Sizes
 from tensoropt.runtime.support.files import sha256_of
 
 __all__ = ["MeasuredPlan", "Model", "PlanFiles", "prepared", "written_plans"]
@@ -115,7 +116,7 @@ class MeasuredPlan:
 
 
 def prepared(
-    path: Path, dims: Mapping[str, int], training: BuildTrainingStepPass | None = None
+    path: Path, dims: Mapping[str, Sizes], training: BuildTrainingStepPass | None = None
 ) -> Model:
     """Return the model in a file; raises :class:`UserError` for what is wrong with it."""
     if path.suffix != ".onnx":

@@ -128,8 +128,8 @@ def _add_general(parser: Parser) -> None:
         help="the folder of the plan, or of the family of --objective profile, or a file for "
         "MLIR: a name with a suffix, or -")  # fmt: skip
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="fix a symbolic dimension of the model's inputs; x:0 is an unnamed one of x "
-        "(repeatable)")  # fmt: skip
+        help="fix a symbolic dimension of the model's inputs, or say what sizes it may have: "
+        "past=1..4096, batch=8..64:8; x:0 is an unnamed one of x (repeatable)")  # fmt: skip
     add("--weights", type=Path, metavar="MODEL.onnx",
         help="the model that MLIR text was made of: the plan is given its weights")  # fmt: skip
     add("--rules", type=Path, metavar="FILE.toml",

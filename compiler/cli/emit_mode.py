@@ -20,7 +20,7 @@ from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed
 from tensoropt.passes.search_strategies import SearchReport, SearchStrategiesPass
-from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.plan.dims import parse_ranges
 
 __all__ = ["run_emit", "run_model"]
 
@@ -29,7 +29,7 @@ def run_model(args: argparse.Namespace) -> int:
     """Import a model, run ``--pass-pipeline`` and write the IR."""
     say = Progress(asked=args.progress)
     say(f"reading {args.input}")
-    module = load(Path(args.input), parse_dims(args.dim))
+    module = load(Path(args.input), parse_ranges(args.dim))
     try:
         passes = parse_pipeline(args.pass_pipeline or "", module.context)
         with tracing(args) as options:
@@ -50,7 +50,7 @@ def run_emit(args: argparse.Namespace) -> int:
     step = read_step(args, request)
     path, say = Path(args.input), Progress(asked=args.progress)
     say(f"reading {path}")
-    module, text = loaded(path, parse_dims(args.dim), training=args.train)
+    module, text = loaded(path, parse_ranges(args.dim), training=args.train)
     _check_passed(module, args)
     try:
         with tracing(args) as options:

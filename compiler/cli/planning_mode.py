@@ -37,7 +37,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.search_strategies import SearchReport
-from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.plan.dims import parse_ranges
 
 __all__ = ["run_planning"]
 
@@ -46,7 +46,7 @@ def run_planning(args: argparse.Namespace) -> int:
     """Search, print what was asked for, and write the plan where ``-o`` says."""
     request = read_request(args)
     step = read_step(args, request)
-    dims = parse_dims(args.dim)
+    dims = parse_ranges(args.dim)
     _check_places(args)
     say = Progress(asked=args.progress)
     with tracing(args) as options, _cleared(say):

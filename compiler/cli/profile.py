@@ -22,7 +22,7 @@ from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.plan.dims import mean_of, parse_ranges
 from tensoropt.runtime.session.session import cores
 from tensoropt.runtime.support.job import PROVIDERS
 
@@ -83,8 +83,8 @@ def _parser() -> Parser:
         help="description for what is not measured (default: cpu, or the GPU's)")  # fmt: skip
     add("--share-gpus", action="store_true", help="allow more ranks than GPUs, for tests")
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="fix a symbolic dimension of the models' inputs, x:0 one of x without a name "
-        "(repeatable)")  # fmt: skip
+        help="fix a symbolic dimension of the models' inputs, x:0 one of x without a name; of a "
+        "range, such as 1..4096, the middle is measured (repeatable)")  # fmt: skip
     add("--anew", action="store_true",
         help="leave out what FILE.samples.jsonl has from before, and replace it")  # fmt: skip
     add("--quick", action="store_true", help="fewer runs, smaller messages, one round of plans")
@@ -151,7 +151,8 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
         step = replace(step, recompute="none")
     threads = whole_number("--threads", args.threads, 1, 1024)
     ranks = None if args.ranks is None else whole_number("--ranks", args.ranks, 1, MAX_RANKS)
-    budget_s, dims = _budget(args), parse_dims(args.dim)
+    budget_s, ranges = _budget(args), parse_ranges(args.dim)
+    dims = {name: mean_of(sizes) for name, sizes in ranges.items()}
     load_device(args.base or "cpu")
     models = [prepared(path, dims, step) for path in args.models]
     machine = _machine(args, threads, say)

@@ -24,7 +24,7 @@ from tensoropt.compiler.support.progress import Progress
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
-from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.plan.dims import parse_ranges
 
 __all__ = ["run_check_rules"]
 
@@ -36,7 +36,7 @@ def run_check_rules(args: argparse.Namespace) -> int:
     """Prove every rule that is not ours, and print by how much its strategies differ."""
     say = Progress(asked=args.progress)
     say(f"reading {args.input}")
-    module = load(Path(args.input), parse_dims(args.dim))
+    module = load(Path(args.input), parse_ranges(args.dim))
     libraries = tuple(str(_library(path)) for path in args.custom_ops)
     try:
         Compilation().advance(module, "rules", say)

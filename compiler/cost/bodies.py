@@ -5,6 +5,7 @@ from __future__ import annotations
 from tensoropt.compiler.cost.compute import op_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.op_info import BodyInfo, OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
@@ -85,4 +86,5 @@ def _scan_turns(info: OpInfo) -> int | None:
     if tensor is None or info.version < _SCAN_SINCE:
         return None
     axis = (info.attribute("scan_input_axes") or (0,))[0]
-    return tensor.shape[axis]
+    size = tensor.sizes[axis]
+    return None if size is None else mean_of([size])

@@ -11,6 +11,7 @@ from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.layout.sizes import end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 
 __all__ = [
@@ -60,7 +61,9 @@ class Work:
 
 
 def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
-    """Return what one rank does of the op under ``strategy``; symbolic dimensions count as 1."""
+    """Return what one rank does of the op under ``strategy``; an open dimension counts as the
+    mean of its range, as 1 without one.
+    """
     flops, moved = _flops(rule, strategy, mesh), float(_bytes(info, strategy, mesh))
     return Work(_measured_as(info), _computed_in(info), flops, moved)
 
@@ -115,7 +118,7 @@ def _measured_as(info: OpInfo) -> str:
 
 def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
     """Return the floating-point operations of one rank."""
-    points = math.prod(1 if f.size is None else f.size for f in rule.factors)
+    points = mean_of(factor.size for factor in rule.factors)
     pieces = math.prod(mesh.extent(strategy.axes_of(index)) for index in range(len(rule.factors)))
     return rule.flops_per_point * points / pieces
 
@@ -134,16 +137,20 @@ def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
 
 
 def local_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
-    """Return the bytes of one rank's part; a symbolic dimension counts as 1."""
-    shape = layout.local_shape(tensor.shape, mesh)
-    return math.prod(size for size in shape if size is not None) * tensor.item_bytes
+    """Return the bytes of one rank's part at the end of all ranges; what has none counts as 1."""
+    return end_of(layout.local_shape(tensor.sizes, mesh)) * tensor.item_bytes
+
+
+def _moved_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
+    """Return the same at the mean of all ranges."""
+    return mean_of(layout.local_shape(tensor.sizes, mesh)) * tensor.item_bytes
 
 
 def _sizes(
     tensors: tuple[TensorInfo | None, ...], layouts: tuple[Layout, ...], mesh: Mesh
 ) -> Iterator[int]:
     for tensor, layout in zip(tensors, layouts, strict=True):
-        yield 0 if tensor is None else local_bytes(tensor, layout, mesh)
+        yield 0 if tensor is None else _moved_bytes(tensor, layout, mesh)
 
 
 def _computed_in(info: OpInfo) -> str:

@@ -30,7 +30,7 @@ def program_memory(module: ir.Module) -> RankMemory:
     the graph: it is static, if anything that runs reads it, and what is computed alike is one;
     weights that only such ops read are freed. Static too is what a training step passes on to the
     next, and the gradients, and a decoder's caches; new state is written where the old was.
-    Symbolic dimensions count as 1.
+    Open dimensions count as the end of their ranges, as 1 without one.
     """
     return _Program(onnx.function(module)).memory()
 

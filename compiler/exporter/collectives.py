@@ -6,6 +6,7 @@ run them in the same one whatever ONNX Runtime's scheduler does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["DOMAIN", "RankLowerings", "axes_of", "name_of", "plain"]
 
 DOMAIN = "tensoropt"
 _WHERE_SINCE = 9
+_BOUNDS_SINCE = 10  # of a Slice, as operands
 
 # Operation -> operator, and its attributes: ONNX name <- name in the `shard` dialect.
 _COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {
@@ -79,19 +81,47 @@ class RankLowerings:
 
     def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
         axes, axis = axes_of(op), ir.IntegerAttr(op.attributes["slice_axis"]).value
-        size = _static_size(op.results[0], axis)
-        start = size * self.mesh.linear(self.rank, axes)
-        name = name_of(op, "Slice")
-        bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
+        size, name = _size(op.results[0], axis), name_of(op, "Slice")
         operands = [emitter.name(op.operands[0])]
+        if size is None:
+            operands += self._open_bounds(emitter, op, axis, name)
+            emitter.node("Slice", operands, name=name, results=emitter.results(op, name))
+            return
+        start = size * self.mesh.linear(self.rank, axes)
+        bounds = {"starts": [start], "ends": [start + size], "axes": [axis]}
         attributes: dict[str, Any] = {**bounds}
-        if emitter.opsets[""] >= 10:  # from then on the bounds are operands
+        if emitter.opsets[""] >= _BOUNDS_SINCE:  # from then on the bounds are operands
             operands += [
                 emitter.constant(f"{name}_{key}", np.array(value, np.int64))
                 for key, value in bounds.items()
             ]
             attributes = {}
         emitter.node("Slice", operands, name=name, results=emitter.results(op, name), **attributes)
+
+    def _open_bounds(
+        self, emitter: Emitter, op: ir.Operation, axis: int, name: str
+    ) -> Iterator[str]:
+        """Yield start, end and axis of this rank's part of a dimension whose size a run tells.
+
+        Its part k of n is from k times to k + 1 times an n-th.
+        """
+        axes = axes_of(op)
+        position, pieces = self.mesh.linear(self.rank, axes), self.mesh.extent(axes)
+
+        def made(op_type: str, what: str, *operands: str) -> str:
+            result = emitter.value_names.unique(f"{name}_{what}")
+            emitter.node(op_type, operands, name=f"{name}.{what}", results=[result])
+            return result
+
+        def literal(what: str, value: int) -> str:
+            return emitter.constant(f"{name}_{what}", np.array([value], np.int64))
+
+        dim = literal("axes", axis)
+        size = made("Gather", "size", made("Shape", "shape", emitter.name(op.operands[0])), dim)
+        part = made("Div", "part", size, literal("pieces", pieces))
+        yield made("Mul", "start", part, literal("position", position))
+        yield made("Mul", "end", part, literal("next", position + 1))
+        yield dim
 
     def _axis_constant(self, emitter: Emitter, op: ir.Operation) -> None:
         emitter.literal(op, self._own(op))
@@ -124,11 +154,9 @@ def axes_of(op: ir.Operation) -> tuple[int, ...]:
     return tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
 
 
-def _static_size(value: ir.Value, dim: int) -> int:
-    kind = value.type
-    if not isinstance(kind, ir.RankedTensorType) or kind.is_dynamic_dim(dim):
-        raise UserError(f"'shard.all_slice' op expected a static dimension {dim}, got: {kind}")
-    return int(kind.shape[dim])
+def _size(value: ir.Value, dim: int) -> int | None:
+    kind = ir.RankedTensorType(value.type)
+    return None if kind.is_dynamic_dim(dim) else int(kind.shape[dim])
 
 
 def _token_info(name: str) -> onnx.ValueInfoProto:

@@ -12,7 +12,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import arguments, function
 from tensoropt.dialects.topt import keys
-from tensoropt.runtime.plan.dims import bound, terms, unnamed
+from tensoropt.runtime.plan.dims import Sizes, bound, terms, unnamed
 
 __all__ = ["bind_dims", "name_dims", "open_dims"]
 
@@ -37,8 +37,11 @@ def name_dims(proto: onnx.ModelProto) -> None:
                 dim.dim_param = unnamed(info.name, index)
 
 
-def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    """Replace the symbolic dimensions that ``dims`` names, and sums of them, by their sizes."""
+def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, Sizes]) -> None:
+    """Replace the symbolic dimensions that ``dims`` names, and sums of them, by their sizes.
+
+    Those of which it has a range stay.
+    """
     given = [dim for info in proto.graph.input for dim in info.type.tensor_type.shape.dim]
     params = {dim.dim_param for dim in given if dim.dim_param}
     known = params.union(*map(terms, params))
@@ -46,20 +49,25 @@ def bind_dims(path: Path, proto: onnx.ModelProto, dims: Mapping[str, int]) -> No
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
             raise UserError(f"{path}: no symbolic dimension '{name}', expected one of: {names}")
-    if dims:
+    fixed = {name: size for name, size in dims.items() if isinstance(size, int)}
+    if fixed:
         for graph, _ in subgraphs(proto.graph):
             for dim in _dims(graph):
                 if dim.dim_param:
-                    _bind(dim, bound(dim.dim_param, dims))
+                    _bind(dim, bound(dim.dim_param, fixed))
 
 
 def open_dims(module: ir.Module) -> list[str]:
-    """Return the names whose sizes the inputs of an imported ``module`` leave open, each once."""
-    found: dict[str, None] = {}
+    """Return the names whose sizes the inputs of an imported ``module`` leave open, each once.
+
+    What a range was given of is not among them.
+    """
+    found, ranges = dict[str, None](), keys.RANGES.get(module.operation.attributes, {})
     for _, attributes in arguments(function(module)):
         names = keys.DIMS.get(attributes, [])
-        found.update((term, None) for name in filter(None, names) for term in terms(name))
-    return list(found)
+        found.update((name, None) for name in filter(None, names) if name not in ranges)
+    each = dict.fromkeys(term for name in found for term in terms(name))
+    return [term for term in each if term not in ranges]
 
 
 def _bind(dim: onnx.TensorShapeProto.Dimension, size: int | str) -> None:

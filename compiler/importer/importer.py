@@ -32,6 +32,7 @@ from tensoropt.dialects.elements import Array, to_dense
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import CONSTANT, NO_VALUE, YIELD, constant_value, op_name
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.plan.dims import Sizes, sizes_text
 
 __all__ = ["import_model"]
 
@@ -42,14 +43,15 @@ T = TypeVar("T")
 
 
 def import_model(
-    path: str | PathLike[str], *, dims: Mapping[str, int] | None = None, training: bool = False
+    path: str | PathLike[str], *, dims: Mapping[str, Sizes] | None = None, training: bool = False
 ) -> ir.Module:
     """Return the model in the file ``path`` as a module in the current MLIR context.
 
     No weight is read but what may be another one transposed, which becomes a `Transpose` of that:
-    external data is only checked to be there. ``dims`` gives sizes to symbolic
-    dimensions. With ``training`` it is converted as :func:`load_model` says, and a symbolic
-    dimension is an error. Raises :class:`UserError` for anything that is not a valid model.
+    external data is only checked to be there. ``dims`` gives sizes to symbolic dimensions, or
+    ranges of them, which the module then names. With ``training`` it is converted as
+    :func:`load_model` says, and a symbolic dimension is an error. Raises :class:`UserError` for
+    anything that is not a valid model.
     """
     model = load_model(Path(path), dims, training=training)
     if training:
@@ -64,7 +66,9 @@ def import_model(
     name_outputs(inferred.graph, value_types(model.graph))
     model.proto = inferred
     with ir.Location.unknown():
-        return _Importer(model, None if training else folder).module()
+        module = _Importer(model, None if training else folder).module()
+        _note_ranges(module, dims or {})
+    return module
 
 
 class _Importer:
@@ -304,6 +308,12 @@ def _set_header(module: ir.Module, model: Model) -> None:
         keys.MERGED.set(attributes, list(model.declared.merged))
     if model.declared.lost is not None:
         keys.LOST.set(attributes, list(model.declared.lost))
+
+
+def _note_ranges(module: ir.Module, dims: Mapping[str, Sizes]) -> None:
+    ranges = {name: sizes_text(own) for name, own in dims.items() if isinstance(own, range)}
+    if ranges:
+        keys.RANGES.set(module.operation.attributes, ranges)
 
 
 def _parameter(parameter: Parameter) -> ir.Attribute:

@@ -25,6 +25,7 @@ from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
 from tensoropt.compiler.protos.versions import MAX_OPSET
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.plan.dims import Sizes
 
 __all__ = ["Model", "Parameter", "load_model", "normalise", "read_proto"]
 
@@ -63,9 +64,9 @@ class Model:
 
 
 def load_model(
-    path: Path, dims: Mapping[str, int] | None = None, *, training: bool = False
+    path: Path, dims: Mapping[str, Sizes] | None = None, *, training: bool = False
 ) -> Model:
-    """Return the model in ``path``; ``dims`` gives sizes to symbolic dimensions.
+    """Return the model in ``path``; ``dims`` gives sizes to symbolic dimensions, or ranges of them.
 
     The order of its nodes is topological and every name has one definition. With ``training`` its
     standard operators are of ``TRAINING_OPSET`` or later, into which older ones are converted.

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, overload
 
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.sizes import Open, Size, Sizes, divisor_of
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["PARTIAL_SUM", "REPLICATE", "Layout", "Placement", "Reduction", "partial", "split"]
@@ -120,11 +121,11 @@ class Layout:
         new = [placement if axis in axes else own for axis, own in enumerate(self.placements)]
         return Layout(tuple(new))
 
-    def fits(self, shape: Sequence[int | None], mesh: Mesh) -> bool:
-        """Say whether every split dimension exists, is static and divides evenly."""
+    def fits(self, shape: Sequence[Size], mesh: Mesh) -> bool:
+        """Say whether every split dimension exists and divides evenly, whatever size it has."""
         return self.misfit(shape, mesh) is None
 
-    def misfit(self, shape: Sequence[int | None], mesh: Mesh) -> str | None:
+    def misfit(self, shape: Sequence[Size], mesh: Mesh) -> str | None:
         """Return what keeps the layout from cutting a tensor of ``shape``, ``None`` if nothing.
 
         The text says what was expected and what is there.
@@ -138,17 +139,22 @@ class Layout:
             size, pieces = shape[dim], self.pieces(dim, mesh)
             if size is None:
                 return f"expected dimension {dim} whole or fixed by --dim, got: a symbolic size"
-            if size % pieces:
+            if isinstance(size, Open) and divisor_of(size) % pieces:
+                return f"expected dimension {dim} whole or of multiples of {pieces}, got: {size}"
+            if isinstance(size, int) and size % pieces:
                 return f"expected dimension {dim} to divide by {pieces}, got: {size}"
         return None
 
-    def local_shape(self, shape: Sequence[int | None], mesh: Mesh) -> tuple[int | None, ...]:
+    @overload
+    def local_shape(self, shape: Sequence[int | None], mesh: Mesh) -> tuple[int | None, ...]: ...
+    @overload
+    def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes: ...
+    def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes:
         """Return the shape of one rank's part; ``None`` marks a symbolic dimension."""
         local = list(shape)
         for extent, own in zip(mesh.shape, self.placements, strict=True):
             if own.kind == "S" and own.dim < len(local):
-                size = local[own.dim]
-                local[own.dim] = None if size is None else size // extent
+                local[own.dim] = _part(local[own.dim], extent)
         return tuple(local)
 
     def local_slices(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
@@ -163,3 +169,9 @@ class Layout:
 
     def __str__(self) -> str:
         return "[" + ", ".join(self.texts) + "]"
+
+
+def _part(size: Size, pieces: int) -> Size:
+    if isinstance(size, Open):
+        return size.part(pieces)
+    return None if size is None else size // pieces

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.sizes import Size, mean_of
 
 __all__ = ["AxisRole", "Dims", "Factor", "InnerKind", "InnerStep", "Linear", "Rule", "Strategy"]
 
@@ -29,12 +30,13 @@ class Factor:
     """One loop of an op.
 
     A dimension of several merged loops maps to its major one, whose ``size`` then says how far it
-    can be cut. ``size=None`` is symbolic. A split factor with a ``reduction`` leaves partial
+    can be cut. ``size=None`` is symbolic; an :class:`Open` one can be cut if all sizes that it may
+    have can. A split factor with a ``reduction`` leaves partial
     results; one without must not be summed over. A part of fewer than ``least`` points is not
     offered.
     """
 
-    size: int | None
+    size: Size
     can_split: bool = True
     reduction: Reduction | None = None
     least: int = 1
@@ -100,8 +102,8 @@ class Rule:
         return found
 
     def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
-        """Return the points of one rank's tensor; a symbolic size counts as 1."""
-        sizes = ((f, self.factors[f].size or 1) for f in inner.dims)
+        """Return the points of one rank's tensor; a symbolic size without range counts as 1."""
+        sizes = ((f, mean_of([self.factors[f].size]) or 1) for f in inner.dims)
         return math.prod(size // mesh.extent(strategy.axes_of(f)) for f, size in sizes)
 
 

@@ -2,7 +2,8 @@
 
 The map says which factor each dimension of each operand and result runs along, ``_`` for none:
 ``(i, k), (k, j) -> (i, j)``. Then each factor: ``i=4``, ``k=? whole``, ``k=1024 sum``,
-``h=14 least=3``. A step inside is ``all_reduce over k of (i, j), 4 bytes``.
+``h=14 least=3``, and of an open dimension ``b=? mean=36 end=64 step=8``. A step inside is
+``all_reduce over k of (i, j), 4 bytes``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tensoropt.compiler.layout.rule import (
     Linear,
     Rule,
 )
+from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = ["NamedRule", "RuleText", "factor_name", "named", "read_rule"]
@@ -31,7 +33,8 @@ _NAME = r"[A-Za-z]\w*"
 _GROUP = re.compile(r"\(\s*([^()]*?)\s*\)")
 _SIDE = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?")
 _FACTOR = re.compile(
-    rf"({_NAME})(?:=(\d{{1,18}}|\?))?(?: (whole))?(?: (sum|max|min))?(?: least=(\d{{1,18}}))?"
+    rf"({_NAME})(?:=(\d{{1,18}}|\?))?(?: (mean=\d+ end=\d+ step=\d+))?"
+    r"(?: (whole))?(?: (sum|max|min))?(?: least=(\d{1,18}))?"
 )
 _INNER = re.compile(r"(\w+) over ([\w, ]+) of \(([\w, ]*)\), (\d{1,18}) bytes")
 _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "copy")
@@ -121,7 +124,8 @@ def factor_name(number: int) -> str:
 
 
 def _factor_text(name: str, factor: Factor) -> str:
-    words = [f"{name}={'?' if factor.size is None else factor.size}"]
+    words = [f"{name}={factor.size if isinstance(factor.size, int) else '?'}"]
+    words += [str(factor.size)] if isinstance(factor.size, Open) else []
     words += [] if factor.can_split else ["whole"]
     words += [factor.reduction] if factor.reduction else []
     words += [f"least={factor.least}"] if factor.least != 1 else []
@@ -163,10 +167,15 @@ def _factors(texts: Sequence[str]) -> dict[str, Factor]:
             )
         if match[1] in found:
             raise UserError(f"has a factor twice, expected each once, got: '{match[1]}'")
-        size = None if match[2] in (None, "?") else int(match[2])
-        reduction = cast("Reduction | None", match[4])
-        found[match[1]] = Factor(size, not match[3], reduction, int(match[5] or 1))
+        reduction = cast("Reduction | None", match[5])
+        found[match[1]] = Factor(_size(match), not match[4], reduction, int(match[6] or 1))
     return found
+
+
+def _size(match: re.Match[str]) -> Size:
+    if match[2] in (None, "?"):
+        return read_open(match[3] or "")
+    return int(match[2])
 
 
 def _map(text: str, names: Mapping[str, int]) -> tuple[tuple[Dims, ...], tuple[Dims, ...]]:

@@ -11,6 +11,7 @@ from tensoropt.compiler.pipeline.text import load_text, new_context, parse_text,
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.pipeline import verify
 from tensoropt.passes.search_strategies import settle
+from tensoropt.runtime.plan.dims import Sizes
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier.request import Request
@@ -41,7 +42,7 @@ def is_text(path: Path) -> bool:
     return path.suffix == ".mlir" or str(path) == "-"
 
 
-def load(path: Path, dims: Mapping[str, int], *, training: bool = False) -> ir.Module:
+def load(path: Path, dims: Mapping[str, Sizes], *, training: bool = False) -> ir.Module:
     """Return the module of an ``.onnx`` model, or of MLIR text of any phase, in a new context.
 
     With ``training``, a model is converted to the operators that have gradients, and its shapes
@@ -51,7 +52,7 @@ def load(path: Path, dims: Mapping[str, int], *, training: bool = False) -> ir.M
 
 
 def loaded(
-    path: Path, dims: Mapping[str, int], *, training: bool = False
+    path: Path, dims: Mapping[str, Sizes], *, training: bool = False
 ) -> tuple[ir.Module, str | None]:
     """Return the same as :func:`load`, and the text that it was, if it was one."""
     with new_context():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.sizes import Size
 from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.collectives import all_reduce, axis_constant, grid_axes, reduction_attr
 from tensoropt.dialects.mlir import ir, shard
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lower_path"]
 
-Shape = Sequence[int | None]
+Shape = Sequence[Size]
 
 
 def lower_path(

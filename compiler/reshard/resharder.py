@@ -12,6 +12,7 @@ import numpy as np
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import REPLICATE, Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.sizes import Size, divisor_of, end_of, mean_of
 from tensoropt.compiler.reshard.shortest import Floats
 from tensoropt.compiler.reshard.step_graph import StepGraph, TensorPaths
 from tensoropt.compiler.reshard.steps import ReshardStep
@@ -41,8 +42,9 @@ class Path:
 class Resharder:
     """Finds how to move tensors between layouts on one mesh of one kind of device.
 
-    Symbolic dimensions (``None``) count as 1 and are never split. A mesh axis of one rank does
-    nothing, so layouts that differ there only are the same, and steps never name it. Layouts that
+    Symbolic dimensions count as 1 and are never split; those of a range (:class:`Open`) count as
+    its mean in times and as its end in bytes, and are split where that divides all their sizes. A
+    mesh axis of one rank does nothing, so layouts that differ there only are the same, and steps never name it. Layouts that
     do not divide the shape, or that mix reductions, cannot be: no path leads from or to them.
     """
 
@@ -52,7 +54,7 @@ class Resharder:
         self._graph = lru_cache(maxsize=None)(self._build)
         self._paths = lru_cache(maxsize=_REMEMBERED)(self._solve)
 
-    def path(self, shape: Sequence[int | None], item_bytes: int, src: Layout, dst: Layout) -> Path:
+    def path(self, shape: Sequence[Size], item_bytes: int, src: Layout, dst: Layout) -> Path:
         """Return the fastest steps from ``src`` to ``dst``; always the same of equally fast ones.
 
         Raises ``ValueError`` where a tensor of ``shape`` cannot lie in one of the layouts.
@@ -62,11 +64,12 @@ class Resharder:
         time_s, peak_bytes = paths.shortest.rows([start])
         edges = paths.shortest.trace(start, end)
         steps = tuple(paths.steps[edge] for edge in edges)
-        return Path(steps, float(time_s[0, end]), int(peak_bytes[0, end]))
+        peak = float(peak_bytes[0, end]) * _growth(shape)
+        return Path(steps, float(time_s[0, end]), round(peak))
 
     def table(
         self,
-        shape: Sequence[int | None],
+        shape: Sequence[Size],
         item_bytes: int,
         srcs: Sequence[Layout],
         dsts: Sequence[Layout],
@@ -83,18 +86,19 @@ class Resharder:
             found = paths.shortest.rows(starts)
             for table, values in zip(tables, found, strict=True):
                 table[np.ix_(rows, columns)] = values[:, ends]
-        return tables[0], tables[1]
+        growth = _growth(shape)
+        return tables[0], tables[1] if growth == 1 else np.rint(tables[1] * growth)
 
     def _paths_for(
-        self, shape: Sequence[int | None], item_bytes: int, layouts: Sequence[Layout]
+        self, shape: Sequence[Size], item_bytes: int, layouts: Sequence[Layout]
     ) -> TensorPaths:
         """Return the shortest paths for a tensor.
 
         Partial maxima and minima are rare and nothing passes through them on the way elsewhere, so
         they are left out where no layout holds one.
         """
-        divisors = tuple(1 if size is None else math.gcd(size, self.mesh.size) for size in shape)
-        total_bytes = math.prod(size for size in shape if size is not None) * item_bytes
+        divisors = tuple(math.gcd(divisor_of(size), self.mesh.size) for size in shape)
+        total_bytes = mean_of(shape) * item_bytes
         used = {p.reduction for layout in layouts for p in layout.placements if p.is_partial}
         return self._paths(divisors, total_bytes, _SUM if used <= {"sum"} else _ALL)
 
@@ -109,11 +113,16 @@ class Resharder:
     def _plain(self, layout: Layout) -> Layout:
         return layout.replace(self._unit_axes, REPLICATE) if self._unit_axes else layout
 
-    def _node(self, paths: TensorPaths, layout: Layout, shape: Sequence[int | None]) -> int:
+    def _node(self, paths: TensorPaths, layout: Layout, shape: Sequence[Size]) -> int:
         node = paths.node(self._plain(layout))
         if node is None:
             raise ValueError(f"a tensor of shape {tuple(shape)} cannot lie as {layout}")
         return node
+
+
+def _growth(shape: Sequence[Size]) -> float:
+    """Return how much larger a tensor is at the end of all ranges than at their mean."""
+    return end_of(shape) / (mean_of(shape) or 1)
 
 
 def _present(paths: TensorPaths, layouts: Sequence[Layout]) -> tuple[list[int], list[int]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tensoropt.compiler.layout.layout import REPLICATE, Layout
 from tensoropt.compiler.layout.mesh import Mesh, grouped
+from tensoropt.compiler.layout.sizes import Size
 from tensoropt.compiler.reshard.resharder import Resharder
 
 __all__ = ["spread"]
@@ -20,7 +21,7 @@ _Tree = dict[int, int]
 
 def spread(
     resharder: Resharder,
-    shape: Sequence[int | None],
+    shape: Sequence[Size],
     item_bytes: int,
     source: Layout,
     targets: Sequence[Layout],
@@ -42,7 +43,7 @@ def spread(
 
 
 def _between(
-    source: Layout, targets: Sequence[Layout], shape: Sequence[int | None], mesh: Mesh
+    source: Layout, targets: Sequence[Layout], shape: Sequence[Size], mesh: Mesh
 ) -> Iterator[Layout]:
     """Yield the other layouts that mix these; with one target there is nothing to share."""
     if len(targets) < 2:

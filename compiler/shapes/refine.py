@@ -9,12 +9,13 @@ from tensoropt.compiler.protos.subgraphs import subgraphs
 from tensoropt.compiler.protos.types import TypeTable, type_proto
 from tensoropt.compiler.shapes.inference import Types, infer_types, value_types
 from tensoropt.compiler.shapes.reshapes import write_reshapes
-from tensoropt.compiler.shapes.symbols import dims_of
+from tensoropt.compiler.shapes.symbols import Dims, dims_of
 from tensoropt.compiler.sharding.rule.files import is_given
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import BARRIER, function, node_name, op_name, owner
+from tensoropt.dialects.sizes import sizes_of_type, tensor_type
 
-__all__ = ["merged_type", "refine_types", "update_signature"]
+__all__ = ["inferred_dims", "merged_type", "refine_types", "update_signature"]
 
 
 def refine_types(module: ir.Module) -> bool:
@@ -24,20 +25,31 @@ def refine_types(module: ir.Module) -> bool:
     dimensions tell it. Raises :class:`UserError` where types do not fit.
     """
     with module.context, ir.Location.unknown():
-        emitter = Emitter(module, {op_name("", BARRIER): _as_identity})
-        emitter.function(lambda argument: None)
-        model = emitter.model()
-        _declare_given(model, emitter.values)
-        inferred = infer_types(model)
-        types: Types = {}
-        for graph, _ in subgraphs(inferred.graph):
-            types.update(value_types(graph))
-        changed = _apply(emitter.values, types)
-        changed |= write_reshapes(
-            module, {v: dims_of(types.get(n)) for v, n in emitter.values.items()}
-        )
+        names, types = _inferred(module)
+        changed = _apply(names, types)
+        changed |= write_reshapes(module, {v: dims_of(types.get(n)) for v, n in names.items()})
         update_signature(module)
     return changed
+
+
+def inferred_dims(module: ir.Module) -> dict[ir.Value, Dims]:
+    """Return the sizes of values, and the names that inference gives those that are open."""
+    with module.context, ir.Location.unknown():
+        names, types = _inferred(module)
+    every = {value: dims_of(types.get(name)) for value, name in names.items()}
+    return {value: dims for value, dims in every.items() if dims is not None}
+
+
+def _inferred(module: ir.Module) -> tuple[dict[ir.Value, str], Types]:
+    """Return the name of each value, and the types by these names."""
+    emitter = Emitter(module, {op_name("", BARRIER): _as_identity})
+    emitter.function(lambda argument: None)
+    model = emitter.model()
+    _declare_given(model, emitter.values)
+    types: Types = {}
+    for graph, _ in subgraphs(infer_types(model).graph):
+        types.update(value_types(graph))
+    return emitter.values, types
 
 
 def _declare_given(model: onnx.ModelProto, values: dict[ir.Value, str]) -> None:
@@ -78,8 +90,9 @@ def merged_type(old: ir.Type, new: ir.Type) -> ir.Type:
         return new
     if old.rank != new.rank or new.has_static_shape:
         return new
-    dims = [old.shape[i] if new.is_dynamic_dim(i) else new.shape[i] for i in range(new.rank)]
-    return ir.RankedTensorType.get(dims, new.element_type)
+    pairs = zip(sizes_of_type(old), sizes_of_type(new), strict=True)
+    sizes = [b if a is None or isinstance(b, int) else a for a, b in pairs]
+    return tensor_type(sizes, new.element_type)
 
 
 def update_signature(module: ir.Module) -> None:

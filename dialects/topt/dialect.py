@@ -17,6 +17,7 @@ __all__ = [
     "PointOp",
     "ReshardOp",
     "RuleAttr",
+    "SizesAttr",
     "StrategyAttr",
     "Topt",
 ]
@@ -45,6 +46,13 @@ class RuleAttr(Topt.Attribute, name="rule"):
     map: ir.StringAttr
     factors: ir.ArrayAttr
     extras: ir.DictAttr
+
+
+class SizesAttr(Topt.Attribute, name="sizes"):
+    """`#topt.sizes<["batch mean=4 end=8 step=2", ""]>`: what a tensor type assumes of its open
+    dimensions."""
+
+    sizes: ir.ArrayAttr
 
 
 class StrategyAttr(Topt.Attribute, name="strategy"):

@@ -55,6 +55,7 @@ __all__ = [
     "PINS_COST",
     "PIPELINE",
     "PREFIX",
+    "RANGES",
     "RECOMPUTE",
     "REGIONS",
     "REPEATS",
@@ -245,6 +246,9 @@ MERGED = _key("merged", _TEXTS, MODULE)
 """Initializers that are stored once and read under several names."""
 LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
+
+RANGES = _key("ranges", _SETTINGS, MODULE)
+"""The sizes that dimensions without one size may have, by name: `1..4096`, `8..64:8`."""
 
 PIPELINE = ("import", "prepare", "train", "rules", "search", "reshard", "partition")
 """The phases of the compiler, in order."""

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Dims, Factor
 from tensoropt.compiler.layout.rule_text import NamedRule
+from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt.dialect import RuleAttr
 from tensoropt.dialects.topt.rules import rule_of_attr
 
@@ -54,6 +56,9 @@ def _tensor_problem(named: NamedRule, dims: Dims, type_: ir.Type) -> str | None:
 
 def _fits(factor: Factor, type_: ir.RankedTensorType, dim: int) -> bool:
     """Say whether parts of ``factor`` are parts of the dimension; one that stays whole has none."""
-    if not factor.can_split or not factor.size or type_.is_dynamic_dim(dim):
+    if not factor.can_split or not factor.size:
         return True
-    return bool(type_.get_dim_size(dim) % factor.size == 0)
+    if isinstance(factor.size, Open):
+        size = sizes_of_type(type_)[dim]
+        return isinstance(size, Open) and size.can_split and size.step % factor.size.step == 0
+    return type_.is_dynamic_dim(dim) or type_.get_dim_size(dim) % factor.size == 0

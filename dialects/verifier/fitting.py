@@ -6,9 +6,11 @@ from functools import cached_property
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.sizes import Open, Size, Sizes
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt.dialect import LayoutAttr
 from tensoropt.dialects.topt.layouts import MESH, layout_of, mesh_of
 
@@ -91,10 +93,15 @@ def _adds_up(type_: ir.RankedTensorType) -> bool:
     return element is None or element.name != "STRING"
 
 
-def _shape(layout: Layout, type_: ir.RankedTensorType, mesh: Mesh, local: bool) -> list[int | None]:
+def _shape(layout: Layout, type_: ir.RankedTensorType, mesh: Mesh, local: bool) -> Sizes:
     """Return the shape of the whole tensor."""
-    dynamic = ir.ShapedType.get_dynamic_size()
-    sizes: list[int | None] = [None if size == dynamic else size for size in type_.shape]
+    sizes = sizes_of_type(type_)
     if not local:
         return sizes
-    return [n and n * layout.pieces(dim, mesh) for dim, n in enumerate(sizes)]
+    return tuple(_whole(size, layout.pieces(dim, mesh)) for dim, size in enumerate(sizes))
+
+
+def _whole(part: Size, pieces: int) -> Size:
+    if isinstance(part, Open):
+        return Open(part.mean * pieces, part.end * pieces, part.step * pieces, part.name)
+    return part and part * pieces

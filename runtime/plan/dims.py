@@ -3,31 +3,133 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["MAX_SIZE", "bound", "dim_flags", "parse_dims", "terms", "unnamed"]
+__all__ = [
+    "MAX_SIZE",
+    "Sizes",
+    "bound",
+    "dim_flags",
+    "divisor",
+    "divisor_of",
+    "mean_of",
+    "parse_dims",
+    "parse_ranges",
+    "sizes_text",
+    "terms",
+    "unnamed",
+]
 
 MAX_SIZE = 2**31
+
+Sizes = int | range
+"""What is known of an open dimension: its size, or the sizes that it may have."""
+
+_RANGE = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})(?::([0-9]{1,10}))?")
+
+T = TypeVar("T")
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int]:
     """Return the sizes in ``--dim`` texts such as ``batch=8`` by the name of the dimension."""
-    dims: dict[str, int] = {}
+    return _parsed(texts, _size)
+
+
+def parse_ranges(texts: Sequence[str]) -> dict[str, Sizes]:
+    """Return the same where sizes may be ranges too: ``past=1..4096``, ``batch=8..64:8``.
+
+    The last size of a range is one of its steps from the first; a range of one size is that size.
+    """
+    return _parsed(texts, _size_or_range)
+
+
+def _parsed(texts: Sequence[str], read: Callable[[str, str], T]) -> dict[str, T]:
+    dims: dict[str, T] = {}
     for text in texts:
         name, _, size = text.rpartition("=")
         if not name:
             raise UserError(f"--dim: expected NAME=SIZE such as batch=8, got: '{text}'")
         if name in dims:
             raise UserError(f"--dim: '{name}' is given twice, expected one size, got: '{text}'")
-        if not size.isdecimal() or int(size) > MAX_SIZE:
-            raise UserError(
-                f"--dim {name}: expected a whole number from 0 to {MAX_SIZE}, got: '{size}'"
-            )
-        dims[name] = int(size)
+        dims[name] = read(name, size)
     return dims
+
+
+def _size(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_SIZE:
+        raise UserError(
+            f"--dim {name}: expected a whole number from 0 to {MAX_SIZE}, got: '{text}'"
+        )
+    return int(text)
+
+
+def _size_or_range(name: str, text: str) -> Sizes:
+    if ".." not in text:
+        return _size(name, text)
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise UserError(
+            f"--dim {name}: expected FIRST..LAST or FIRST..LAST:STEP such as 1..4096 or 8..64:8, "
+            f"got: '{text}'"
+        )
+    first, last = _size(name, found[1]), _size(name, found[2])
+    step = _size(name, found[3] or "1")
+    if last < first:
+        raise UserError(f"--dim {name}: expected the smaller size first, got: '{text}'")
+    if last == 0:
+        raise UserError(f"--dim {name}: expected sizes above 0, got: '{text}'")
+    if step == 0:
+        raise UserError(f"--dim {name}: expected a step of 1 or more, got: '{text}'")
+    if (last - first) % step:
+        nearest = first + (last - first) // step * step
+        raise UserError(
+            f"--dim {name}: expected a step that leads from {first} to {last}, got: '{text}', "
+            f"which ends at {nearest}"
+        )
+    return first if first == last else range(first, last + 1, step)
+
+
+def sizes_text(sizes: Sizes) -> str:
+    """Return sizes as ``--dim`` takes them: 8, 1..4096, 8..64:8; inverse of `parse_ranges`."""
+    if isinstance(sizes, int):
+        return str(sizes)
+    step = "" if sizes.step == 1 else f":{sizes.step}"
+    return f"{sizes[0]}..{sizes[-1]}{step}"
+
+
+def mean_of(sizes: Sizes) -> int:
+    """Return the size in the middle, the smaller one of two."""
+    return sizes if isinstance(sizes, int) else sizes[(len(sizes) - 1) // 2]
+
+
+def divisor(sizes: Sizes) -> int:
+    """Return the largest number that divides every one of the sizes.
+
+    >>> divisor(range(8, 65, 8)), divisor(range(4, 65, 6)), divisor(range(1, 4097))
+    (8, 2, 1)
+    """
+    return sizes if isinstance(sizes, int) else math.gcd(sizes[0], sizes.step)
+
+
+def divisor_of(name: str, dims: Mapping[str, Sizes]) -> int:
+    """Return a number that divides dimension ``name``, which may be arithmetic, at all of ``dims``.
+
+    >>> divisor_of("2*batch + past", {"batch": range(4, 65, 4), "past": range(0, 65, 16)})
+    8
+    """
+    if name in dims:
+        return divisor(dims[name])
+    products = ([_divisor(text, dims) for text in term] for term in _sum(name))
+    return math.gcd(*map(math.prod, products))
+
+
+def _divisor(text: str, dims: Mapping[str, Sizes]) -> int:
+    return int(text) if text.isdecimal() else divisor(dims.get(text, 1))
 
 
 def dim_flags(names: Iterable[str], size: str) -> str:

@@ -403,6 +403,8 @@ class RankedTensorType(ShapedType):
         encoding: Attribute | None = None,
         loc: Location | None = None,
     ) -> RankedTensorType: ...
+    @property
+    def encoding(self) -> Attribute | None: ...
 
 class UnrankedTensorType(ShapedType):
     @staticmethod

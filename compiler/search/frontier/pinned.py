@@ -206,7 +206,7 @@ def _misfit(tables: MeshTables, node: Node, wanted: Layouts) -> str | None:
     layouts, values = [*wanted[0], *wanted[1]], [*node.operands, *node.results]
     for layout, value in zip(layouts, values, strict=True):
         info = None if value is None else tables.graph.values[value].info
-        misfit = None if info is None else layout.misfit(info.shape, tables.mesh)
+        misfit = None if info is None else layout.misfit(info.sizes, tables.mesh)
         if misfit is not None:
             return misfit
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tensoropt.compiler.layout.sizes import end_of
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
@@ -27,8 +28,7 @@ def least_bytes(graph: Graph, devices: int) -> int:
 
 
 def _part_bytes(info: TensorInfo, devices: int) -> int:
-    elements = math.prod(extent for extent in info.shape if extent is not None)
-    return info.memory_bytes // math.gcd(elements, devices)
+    return info.memory_bytes // math.gcd(end_of(info.sizes), devices)
 
 
 def _kept(graph: Graph, node: Node) -> Iterable[TensorInfo | None]:

@@ -230,7 +230,7 @@ class ClusterKind:
         info = self.graph.values[value].info
         if info is None or self.graph.producer(value).constant:
             return
-        path = self.tables.resharder.path(info.shape, info.item_bytes, source, target)
+        path = self.tables.resharder.path(info.sizes, info.item_bytes, source, target)
         self._time_s[option] += path.time_s
         self._transient[option] = max(self._transient[option], path.peak_bytes)
 

@@ -44,7 +44,7 @@ class EdgeTables:
         or cannot move between ranks, stays as it is.
         """
         fixed = fixed or not info.is_movable
-        key = (info.shape, info.item_bytes, id(sources), id(targets), constant, fixed)
+        key = (info.sizes, info.item_bytes, id(sources), id(targets), constant, fixed)
         if key not in self._tables:
             self._held += [sources, targets]
             make = self._cuts if constant else self._reshards
@@ -58,7 +58,7 @@ class EdgeTables:
         self, info: TensorInfo, sources: Layouts, targets: Layouts
     ) -> tuple[Array, Array]:
         (rows, row_of), (columns, column_of) = _distinct(sources), _distinct(targets)
-        time_s, transient = self._resharder.table(info.shape, info.item_bytes, rows, columns)
+        time_s, transient = self._resharder.table(info.sizes, info.item_bytes, rows, columns)
         picked = np.ix_(row_of, column_of)
         return time_s[picked], transient[picked]
 

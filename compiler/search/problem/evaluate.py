@@ -166,7 +166,7 @@ class _Costing:
         if info is None:
             return 0.0, []
         ends = self.layouts[source], self.layouts[target]
-        path = self.tables.resharder.path(info.shape, info.item_bytes, *ends)
+        path = self.tables.resharder.path(info.sizes, info.item_bytes, *ends)
         return path.time_s, [(self.number(s.dst), self._bytes(value, s.dst)) for s in path.steps]
 
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]:
@@ -174,6 +174,6 @@ class _Costing:
         info = self.graph.values[value].info
         if info is None:
             return [(target, source) for target in targets]
-        size, ends = (info.shape, info.item_bytes), [self.layouts[target] for target in targets]
+        size, ends = (info.sizes, info.item_bytes), [self.layouts[target] for target in targets]
         tree = spread(self.tables.resharder, *size, self.layouts[source], ends)
         return [(self.number(target), self.number(held)) for target, held in tree.items()]

@@ -26,7 +26,7 @@ def stored_layouts(info: TensorInfo | None, mesh: Mesh) -> tuple[Layout, ...]:
         return (Layout.replicated(mesh),)
     options: list[Placement] = [REPLICATE, *(split(dim) for dim in range(info.rank))]
     layouts = map(Layout, grouped(mesh, [options] * len(mesh.shape)))
-    return tuple(layout for layout in layouts if layout.fits(info.shape, mesh))
+    return tuple(layout for layout in layouts if layout.fits(info.sizes, mesh))
 
 
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:

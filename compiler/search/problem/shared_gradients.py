@@ -81,7 +81,7 @@ def _ends(held: Layout, info: TensorInfo, mesh: Mesh) -> Iterator[Layout]:
     if axes:
         yield held.replace(axes, REPLICATE)
         along = (held.replace(axes, split(dim)) for dim in range(info.rank))
-        yield from (layout for layout in along if layout.fits(info.shape, mesh))
+        yield from (layout for layout in along if layout.fits(info.sizes, mesh))
 
 
 def _taken(column: Column, index: NDArray[np.intp]) -> Column:
@@ -99,7 +99,7 @@ def _table(
 ) -> NodeTable:
     """Return the costs of the sum and of reducing it."""
     paths = [
-        resharder.path(info.shape, info.item_bytes, source, end)
+        resharder.path(info.sizes, info.item_bytes, source, end)
         for source, end in zip(sources, ends, strict=True)
     ]
     peaks = np.array([path.peak_bytes for path in paths], dtype=np.float64)

@@ -156,11 +156,11 @@ class _Reader:
         info, resharder = self.graph.values[value].info, self.tables.resharder
         if info is None:
             return
-        path = resharder.path(info.shape, info.item_bytes, source, target)
+        path = resharder.path(info.sizes, info.item_bytes, source, target)
         left_s = path.time_s
         for number, step in enumerate(path.steps):
             # Part of a shortest path is a shortest path; the last step takes what is left.
-            own = resharder.path(info.shape, info.item_bytes, step.src, step.dst).time_s
+            own = resharder.path(info.sizes, info.item_bytes, step.src, step.dst).time_s
             time_s = left_s if number == len(path.steps) - 1 else own
             left_s -= time_s
             size = tensor_bytes(info, step.src, self.tables.mesh)

@@ -7,7 +7,7 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.windows import window_loop
+from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["attention"]
@@ -51,7 +51,7 @@ def _products(info: OpInfo, head: int) -> FactorMap:
     """Return what stays whole: the keys, old and new, the elements of a head of key and value, and
     the heads of the query that share one of the key."""
     past = info.operand(4)
-    keys = (info.shape(1)[3 - head] or 1) + ((past.shape[2] or 1) if past is not None else 0)
+    keys = count([info.sizes(1)[3 - head]]) + (0 if past is None else count([past.sizes[2]]))
     if head == 1:
         own, shared = info.shape(0)[1] or 1, info.shape(1)[1] or 1
         sizes = (info.shape(0)[3] or 1) + (info.shape(2)[3] or 1)

@@ -11,6 +11,7 @@ from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.factors import FactorMap, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.windows import count
 
 __all__: list[str] = []
 
@@ -26,8 +27,8 @@ def trees(info: OpInfo) -> Rule | None:
     """Return the rows of the features; each goes down every tree."""
     roots = info.attribute("tree_roots") or set(info.attribute("nodes_treeids", ()))
     nodes = len(info.attribute("nodes_modes", ()))
-    count = max(len(roots), 1)
-    return _rows(info, count * math.log2(2 + nodes / count))
+    number = max(len(roots), 1)
+    return _rows(info, number * math.log2(2 + nodes / number))
 
 
 @sharding_rule(*_named("LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor"))
@@ -40,7 +41,7 @@ def products(info: OpInfo) -> Rule | None:
 @sharding_rule(*_named("Scaler", "Normalizer", "Imputer", "FeatureVectorizer"))
 def features(info: OpInfo) -> Rule | None:
     """Return the rows; along them a feature has numbers of its own, or all are looked at."""
-    return _rows(info, 2.0 * math.prod(size or 1 for size in info.result_shape()[1:]))
+    return _rows(info, 2.0 * count(info.result_sizes()[1:]))
 
 
 def _rows(info: OpInfo, flops_per_row: float) -> Rule | None:

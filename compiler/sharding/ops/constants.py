@@ -28,7 +28,8 @@ def _constant_of_shape(info: OpInfo) -> Rule:
 
 
 def _constant_of_shape_locally(local: LocalOp) -> list[ir.Value]:
-    return local.clone({0: local_sizes(local, 0, local.local_result_shape())})
+    sizes = local_sizes(local, 0, local.local_result_shape(), local.result_pieces())
+    return local.clone({0: sizes})
 
 
 @sharding_rule("Shape", "Size")

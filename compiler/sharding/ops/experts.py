@@ -108,7 +108,7 @@ def _work(info: OpInfo, places: _Places) -> int:
     fused = 2 if info.attribute("swiglu_fusion", 0) else 1
     widened, third = count(info.shape(2)[1:2]), info.operand(places.third)
     features = widened + widened // fused + (0 if third is None else widened)
-    return count(info.shape(0)[1:]) * features
+    return count(info.sizes(0)[1:]) * features
 
 
 def _features(info: OpInfo, places: _Places) -> FactorMap:
@@ -119,7 +119,7 @@ def _features(info: OpInfo, places: _Places) -> FactorMap:
     dims = dict.fromkeys(places.widening, 1) | dict.fromkeys(places.narrowing, 2)
     ranks = {i: tensor.rank for i in dims if (tensor := info.operand(i)) is not None}
     where = {i: dims[i] for i, rank in ranks.items() if dims[i] < rank}
-    sizes = [info.shape(i)[dim] or 1 for i, dim in where.items()]
+    sizes = [count([info.sizes(i)[dim]]) for i, dim in where.items()]
     apart = info.attribute("swiglu_fusion", 0) != 2
     bytes_filled = all(_fills_bytes(info, i, where) for i in _ZERO_POINTS if i in where)
     return FactorMap(

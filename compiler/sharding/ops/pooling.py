@@ -56,7 +56,7 @@ def quantized_average(info: OpInfo) -> Rule | None:
     if info.attribute("channels_last", 0):
         return None
     space = [FactorMap({}, {0: d}, can_split=False) for d in range(2, len(info.shape(0)))]
-    window = window_loop(info.attribute("kernel_shape", info.shape(0)[2:]))
+    window = window_loop(info.attribute("kernel_shape", info.sizes(0)[2:]))
     return rule_of(info, [*kept_factors(info, (0, 1)), *space, window], flops_per_point=1.0)
 
 

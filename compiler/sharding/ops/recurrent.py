@@ -22,7 +22,7 @@ def recurrent(info: OpInfo) -> Rule:
     state, result = (0, 0) if info.attribute("layout", 0) else (1, 2)
     x = 0 if info.attribute("layout", 0) else 1
     batch = present_factor(info, {0: x, 4: 0, 5: state, 6: state}, {0: result, 1: state, 2: state})
-    steps, (directions, gates, features) = info.shape(0)[1 - x], info.shape(1)
+    steps, (directions, gates, features) = info.sizes(0)[1 - x], info.shape(1)
     hidden = count(info.shape(2)[2:])
     rest = [steps, directions, gates, (features or 1) + hidden]
     return rule_of(info, [batch, window_loop(rest)], flops_per_point=2.0)

@@ -31,8 +31,9 @@ def _expand(info: OpInfo) -> Rule | None:
 def _expand_locally(local: LocalOp) -> list[ir.Value]:
     shape = local.local_result_shape()
     count = local.info.shape(1)[0]
-    own = shape if count is None else shape[len(shape) - count :]
-    return local.clone({1: local_sizes(local, 1, own)})
+    first = 0 if count is None else len(shape) - count
+    sizes = local_sizes(local, 1, shape[first:], local.result_pieces()[first:])
+    return local.clone({1: sizes})
 
 
 @sharding_rule("Tile")
@@ -60,7 +61,7 @@ def _repeats(info: OpInfo) -> list[int | None]:
 def _tile_locally(local: LocalOp) -> list[ir.Value]:
     both = zip(_repeats(local.info), _repetition_pieces(local), strict=True)
     counts = [None if count is None else count // pieces for count, pieces in both]
-    return local.clone({1: local_sizes(local, 1, tuple(counts))})
+    return local.clone({1: local_sizes(local, 1, tuple(counts), [1] * len(counts))})
 
 
 def _repetition_pieces(local: LocalOp) -> list[int]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
@@ -92,8 +93,9 @@ def _loops(info: OpInfo) -> list[FactorMap]:
     source, result = info.shape(0), info.result_shape()
     if 0 in source:
         return []
-    blocks = reshape_blocks(source, result, _copied(info))
-    found = (_block_loop(source, result, block) for block in blocks)
+    same = {*_copied(info), *_equal(info)}
+    blocks = reshape_blocks(source, result, sorted(same))
+    found = (_block_loop(info, block) for block in blocks)
     return [factor for factor in found if factor is not None]
 
 
@@ -105,11 +107,20 @@ def _copied(info: OpInfo) -> list[int]:
     return [dim for dim, n in enumerate(sizes) if n == 0 and info.shape(0)[dim] is None]
 
 
-def _block_loop(source: Shape, result: Shape, block: Block) -> FactorMap | None:
+def _equal(info: OpInfo) -> list[int]:
+    """Return the symbolic dimensions known to be equal to the one in the same place."""
+    pairs = enumerate(zip(info.sizes(0), info.result_sizes(), strict=False))
+    return [dim for dim, (a, b) in pairs if isinstance(a, Open) and a.can_split and a == b]
+
+
+def _block_loop(info: OpInfo, block: Block) -> FactorMap | None:
+    source, result = info.shape(0), info.result_shape()
     here, there = _major(source, block.source), _major(result, block.result)
     if here is None or there is None:
         return None
     sizes = (source[here], result[there])
+    if sizes == (None, None):
+        return FactorMap({0: here}, {0: there})
     common = math.gcd(*(1 if size is None else size for size in sizes))
     return FactorMap({0: here}, {0: there}, size=common)
 
@@ -184,25 +195,26 @@ def _squeeze_locally(local: LocalOp) -> list[ir.Value]:
 def _reshape(info: OpInfo) -> Rule | None:
     """The shape is rewritten to the local one wherever it is known.
 
-    A symbolic dimension keeps its own entry, which is the same on every rank because such a
-    dimension is never split. An entry that is 0 copies a dimension of the operand, so where the
-    entries are unknown that dimension must not be split either.
+    A symbolic dimension keeps its own entry, divided where it is split. An entry that is 0 copies a
+    dimension of the operand, so where the entries are unknown that dimension must not be split.
     """
     if info.version < 5 or not has_local_sizes(info, 1):
         return None  # before 5 the shape is an attribute
     factors = _loops(info)
     if info.literal(1) is None:
-        factors = [factor for factor in factors if not _may_be_copied(info, factor.operands[0])]
+        factors = [factor for factor in factors if not _may_be_copied(info, factor)]
     linear = linear_in(info, (0,))
     return rule_of(info, factors, linear=linear, localize=_reshape_locally)
 
 
-def _may_be_copied(info: OpInfo, dim: int) -> bool:
-    result = info.result_shape()
-    return dim < len(result) and result[dim] is None
+def _may_be_copied(info: OpInfo, factor: FactorMap) -> bool:
+    """Say whether a dimension of the result that is no part of the factor may be a copy of one."""
+    dim, result = factor.operands[0], info.result_shape()
+    return dim < len(result) and result[dim] is None and factor.results[0] != dim
 
 
 def _reshape_locally(local: LocalOp) -> list[ir.Value]:
     if not any(local.pieces(factor) > 1 for factor in range(len(local.rule.factors))):
         return local.clone()
-    return local.clone({1: local_sizes(local, 1, local.local_result_shape())})
+    sizes = local_sizes(local, 1, local.local_result_shape(), local.result_pieces())
+    return local.clone({1: sizes})

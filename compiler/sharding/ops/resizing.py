@@ -10,6 +10,7 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.sizes import local_sizes
+from tensoropt.compiler.sharding.rule.windows import count
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
@@ -54,7 +55,7 @@ def _resize(info: OpInfo) -> Rule | None:
         if scale == 1.0 or (scale.is_integer() and _repeats_elements(info))
     ]
     mode, work = info.attribute("mode", "nearest"), 0.0
-    points = math.prod(factor.factor(info).size or 1 for factor in factors)
+    points = count([factor.factor(info).size for factor in factors])
     result = info.results[0]
     if result is not None:
         work = _FLOPS[mode] * result.elements / points
@@ -119,4 +120,6 @@ def _resize_locally(local: LocalOp) -> list[ir.Value]:
     if not _has_sizes(local.info):
         return local.clone()
     shape = local.local_result_shape()
-    return local.clone({3: local_sizes(local, 3, tuple(shape[dim] for dim in _axes(local.info)))})
+    axes = _axes(local.info)
+    pieces = [local.result_pieces()[dim] for dim in axes]
+    return local.clone({3: local_sizes(local, 3, tuple(shape[dim] for dim in axes), pieces)})

@@ -40,7 +40,7 @@ def grouped(info: OpInfo) -> Rule:
         present_factor(info, batch, dict.fromkeys(range(4), 0), can_split=alone),
         present_factor(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=shared, can_split=known),
         window_loop(
-            [info.shape(0)[1], _keys(info, 3), 2 * (info.result_shape()[2] or 1) // shared]
+            [info.sizes(0)[1], _keys(info, 3), 2 * (info.result_shape()[2] or 1) // shared]
         ),
     ]
     return rule_of(info, factors, localize=_localize_grouped, flops_per_point=2.0)
@@ -59,8 +59,8 @@ def _keys(info: OpInfo, past: int) -> int:
     keys = info.operand(1) or info.operand(0)
     assert keys is not None
     cache = info.operand(past)
-    old = 0 if cache is None else count(cache.shape[-2:-1])
-    return count(keys.shape[_ROW[keys.rank] :][:1]) + old
+    old = 0 if cache is None else count(cache.sizes[-2:-1])
+    return count(keys.sizes[_ROW[keys.rank] :][:1]) + old
 
 
 def _localize_grouped(local: LocalOp) -> list[ir.Value]:
@@ -147,12 +147,12 @@ def merged(info: OpInfo) -> Rule | None:
     batch = {0: 0, 3: 0, 4: 1, **aligned(info, 5, 0, 4)}
     split = {4: 2, **aligned(info, 5, 1, 4)}
     past = info.operand(4)
-    keys = count(info.shape(0)[1:2]) + (0 if past is None else count(past.shape[3:4]))
+    keys = count(info.sizes(0)[1:2]) + (0 if past is None else count(past.sizes[3:4]))
     work = (info.shape(0)[2] or 1) * sum(sizes) // heads + keys * sum(sizes[1:]) // heads
     factors = [
         present_factor(info, batch, {0: 0, 1: 1}, can_split=_is_per_batch(info, 3)),
         present_factor(info, split, {0: 2, 1: 2}, size=heads),
-        window_loop([info.shape(0)[1], work]),
+        window_loop([info.sizes(0)[1], work]),
     ]
     return rule_of(info, factors, localize=_localize_merged, flops_per_point=2.0)
 

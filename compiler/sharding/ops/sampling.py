@@ -45,7 +45,8 @@ def _localize_grid(local: LocalOp) -> list[ir.Value]:
     if local.pieces(0) == 1:
         return local.clone()
     whole = (None,) * len(local.info.result_shape()[1:])
-    return local.clone({1: local_sizes(local, 1, (local.local_result_shape()[0], *whole))})
+    sizes, pieces = (local.local_result_shape()[0], *whole), local.result_pieces()
+    return local.clone({1: local_sizes(local, 1, sizes, pieces)})
 
 
 @sharding_rule("RoiAlign")

@@ -31,7 +31,7 @@ def fourier(info: OpInfo) -> Rule | None:
     if axis is None:
         return None
     dims = [dim for dim in range(rank - 1) if dim != axis % rank]
-    size = info.result_shape()[axis % rank] or 1
+    size = count([info.result_sizes()[axis % rank]])
     factors = [*kept_factors(info, dims), window_loop([size])]
     work = 5.0 * math.log2(max(size, 2))
     return rule_of(info, factors, linear=linear_in(info, (0,)), flops_per_point=work)
@@ -50,9 +50,9 @@ def _axis(info: OpInfo) -> int | None:
 @sharding_rule("STFT")
 def short_fourier(info: OpInfo) -> Rule:
     """Return the batch: frames overlap."""
-    _, frames, size, _ = info.result_shape()
+    _, frames, size, _ = info.result_sizes()
     factors = [FactorMap({0: 0}, {0: 0}), window_loop([frames, size])]
-    work = 10.0 * math.log2(max(size or 1, 2))
+    work = 10.0 * math.log2(max(count([size]), 2))
     return rule_of(info, factors, linear=linear_in(info, (0,)), flops_per_point=work)
 
 

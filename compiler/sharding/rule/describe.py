@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.sharding.rule.op_info import BodyInfo, OpInfo, TensorInfo
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.lifetimes import block_bytes
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.sizes import sizes_of_type
 
 __all__ = ["TypeInfos", "describe", "tensor_info"]
 
@@ -89,10 +91,11 @@ def tensor_info(type_: ir.Type) -> TensorInfo | None:
     """Return shape and element type of a ranked tensor type, ``None`` for any other type."""
     if not isinstance(type_, ir.RankedTensorType):
         return None
-    dynamic = ir.ShapedType.get_dynamic_size()
-    shape = tuple(None if size == dynamic else int(size) for size in type_.shape)
+    sizes = sizes_of_type(type_)
+    shape = tuple(size if isinstance(size, int) else None for size in sizes)
+    assumed = tuple(size if isinstance(size, Open) else None for size in sizes)
     dtype, item_bytes = _element(str(type_.element_type))
-    return TensorInfo(shape, dtype, item_bytes)
+    return TensorInfo(shape, dtype, item_bytes, assumed if any(assumed) else ())
 
 
 def _plain(attribute: ir.Attribute) -> Any:

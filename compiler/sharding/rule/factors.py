@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import Dims, Factor, InnerStep, Linear, Rule
+from tensoropt.compiler.layout.sizes import Open, Size, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ SUMMABLE = frozenset(
 class FactorMap:
     """A factor by where it appears: the dimension it runs along in each operand and result.
 
-    Its size is that of its dimensions; it can be split if they are static, equal and above 1.
+    Its size is that of its dimensions; it can be split if they are static, equal and above 1, or
+    open, known to be equal, and of sizes that have a common divisor.
     ``size`` overrides that for dimensions that merge several factors with this one as the major:
     it must divide all of them. ``can_split=False`` keeps it whole, ``least`` see :class:`Factor`.
     """
@@ -49,19 +51,27 @@ class FactorMap:
 
     def factor(self, info: OpInfo) -> Factor:
         """Return the factor for the shapes of ``info``."""
-        sizes = [info.result_shape(index)[dim] for index, dim in self.results.items()]
-        sizes += [info.shape(index)[dim] for index, dim in self.operands.items()]
+        sizes = [info.result_sizes(index)[dim] for index, dim in self.results.items()]
+        sizes += [info.sizes(index)[dim] for index, dim in self.operands.items()]
         if self.size is not None:
-            can_split = self.can_split and self.size > 1 and None not in sizes
+            static = all(isinstance(size, int) for size in sizes)
+            can_split = self.can_split and self.size > 1 and static
             return Factor(self.size, can_split, self.reduction, self.least)
-        known = max((size for size in sizes if size is not None), default=None)
         can_split = self.can_split and _can_split(sizes)
-        return Factor(known, can_split, self.reduction, self.least)
+        return Factor(_largest(sizes), can_split, self.reduction, self.least)
 
 
-def _can_split(sizes: Sequence[int | None]) -> bool:
+def _can_split(sizes: Sequence[Size]) -> bool:
     first = sizes[0]
-    return first is not None and first > 1 and all(size == first for size in sizes)
+    if any(size != first for size in sizes):
+        return False
+    return first.can_split if isinstance(first, Open) else first is not None and first > 1
+
+
+def _largest(sizes: Sequence[Size]) -> Size:
+    """Return the largest of the sizes that are known or assumed; ``None`` where none is."""
+    size = max((n for n in sizes if n is not None), key=lambda n: mean_of([n]), default=None)
+    return size.nameless() if isinstance(size, Open) else size
 
 
 def present_factor(

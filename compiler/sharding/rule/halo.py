@@ -9,7 +9,6 @@ dimension on a part that holds all its windows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arith
 from tensoropt.compiler.sharding.rule.factors import FactorMap
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.sharding.rule.windows import Window, windows_of
+from tensoropt.compiler.sharding.rule.windows import Window, count, windows_of
 from tensoropt.dialects.build import ints_attr
 from tensoropt.dialects.mlir import ir
 
@@ -66,8 +65,9 @@ def inner_exchange(
         factor.operands[0]: index for index, factor in enumerate(factors) if 0 in factor.operands
     }
     split, others = along.pop(_FIRST), tuple(along.values())
-    points = math.prod(factors[index].factor(info).size or 1 for index in others)
-    each = tensor.memory_bytes // ((info.shape(0)[_FIRST] or 1) * points)
+    points = count([factors[index].factor(info).size for index in others])
+    whole = tensor.elements * tensor.item_bytes
+    each = whole // (count([tensor.sizes[_FIRST]]) * points)
     copied = (width, width, *(side for side in (window.begin, window.after) if side))
     return (
         InnerStep((split,), others, width * each, "all_gather"),

@@ -62,6 +62,11 @@ class LocalOp:
         """Return the local shape of result ``index``; ``None`` marks a symbolic dimension."""
         return self.strategy.results[index].local_shape(self.info.result_shape(index), self.mesh)
 
+    def result_pieces(self, index: int = 0) -> list[int]:
+        """Return into how many pieces each dimension of result ``index`` is cut."""
+        layout = self.strategy.results[index]
+        return [layout.pieces(dim, self.mesh) for dim in range(len(self.info.result_shape(index)))]
+
     def clone(
         self,
         operands: Mapping[int, ir.Value] | None = None,

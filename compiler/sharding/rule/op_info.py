@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tensoropt.compiler.layout.sizes import Open, Sizes, end_of, mean_of
 from tensoropt.compiler.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,11 +24,16 @@ _MOVABLE = frozenset(
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A ranked tensor: its shape (``None`` marks a symbolic dimension) and element type."""
+    """A ranked tensor: its shape (``None`` marks a symbolic dimension) and element type.
+
+    ``assumed`` has an :class:`Open` for each symbolic dimension whose sizes were given as a range,
+    ``None`` for others; it is empty where there is none.
+    """
 
     shape: Shape
     dtype: str
     item_bytes: int
+    assumed: tuple[Open | None, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -40,14 +45,23 @@ class TensorInfo:
         return self.dtype in _MOVABLE
 
     @property
+    def sizes(self) -> Sizes:
+        """The shape, with what is assumed of symbolic dimensions."""
+        if not self.assumed:
+            return self.shape
+        return tuple(
+            n if n is not None else a for n, a in zip(self.shape, self.assumed, strict=True)
+        )
+
+    @property
     def elements(self) -> int:
-        """Number of elements; a symbolic dimension counts as 1."""
-        return math.prod(size for size in self.shape if size is not None)
+        """Number of elements at the mean of all ranges; what has no range counts as 1."""
+        return mean_of(self.sizes)
 
     @property
     def memory_bytes(self) -> int:
-        """Size of the tensor; a symbolic dimension counts as 1."""
-        return self.elements * self.item_bytes
+        """Size of the tensor at the end of all ranges; what has no range counts as 1."""
+        return end_of(self.sizes) * self.item_bytes
 
 
 class MisfitError(UserError):
@@ -125,6 +139,19 @@ class OpInfo:
         if info is None:
             raise MisfitError(self)
         return info.shape
+
+    def sizes(self, index: int) -> Sizes:
+        """Return `shape` with what is assumed of symbolic dimensions."""
+        info = self.operand(index)
+        if info is None:
+            raise MisfitError(self)
+        return info.sizes
+
+    def result_sizes(self, index: int = 0) -> Sizes:
+        """Return `result_shape` with what is assumed of symbolic dimensions."""
+        info = self.results[index]
+        assert info is not None, f"{self.name}: result {index} has no rank"
+        return info.sizes
 
     def result_shape(self, index: int = 0) -> Shape:
         """Return the shape of result ``index``, which must be ranked."""

@@ -15,6 +15,7 @@ from tensoropt.compiler.layout.layout import (
 )
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
+from tensoropt.compiler.layout.sizes import Open
 
 __all__ = ["axis_roles", "placements", "strategies", "strategy_of_layouts", "strategy_of_roles"]
 
@@ -93,7 +94,8 @@ def _cuts(factor: Factor, pieces: int) -> bool:
     """
     if not factor.can_split or not factor.size:
         return False
-    return factor.size % pieces == 0 and factor.size // pieces >= factor.least
+    size = factor.size.step if isinstance(factor.size, Open) else factor.size
+    return size % pieces == 0 and size // pieces >= factor.least
 
 
 def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:

@@ -6,9 +6,11 @@ into padding, it needs their edges: see :mod:`tensoropt.compiler.sharding.rule.h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tensoropt.compiler.layout.sizes import Size, mean_of
 from tensoropt.compiler.sharding.rule.factors import FactorMap
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 
@@ -225,14 +227,11 @@ def _spatial(info: OpInfo, name: str, rank: int) -> list[int]:
     return list(info.attribute(name, ())) or [1] * rank
 
 
-def window_loop(sizes: Sequence[int | None]) -> FactorMap:
+def window_loop(sizes: Sequence[Size]) -> FactorMap:
     """Return the factor over what stays whole: the elements of a window."""
     return FactorMap({}, size=count(sizes), can_split=False)
 
 
-def count(sizes: Sequence[int | None]) -> int:
-    """Return the product of ``sizes``; a symbolic one counts as 1."""
-    total = 1
-    for size in sizes:
-        total *= size or 1
-    return total
+def count(sizes: Sequence[Size]) -> int:
+    """Return the product of ``sizes`` at the mean of ranges; 0, or one not known, counts as 1."""
+    return math.prod(mean_of([size]) or 1 for size in sizes)

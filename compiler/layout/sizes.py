@@ -1,0 +1,81 @@
+"""Sizes of dimensions: one that is known, one that is assumed of an open dimension, or none."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+__all__ = ["Open", "Size", "Sizes", "divisor_of", "end_of", "mean_of", "read_open"]
+
+_OPEN = re.compile(r"(?:(.*) )?mean=(\d{1,18}) end=(\d{1,18}) step=(\d{1,18})")
+
+
+@dataclass(frozen=True)
+class Open:
+    """What is assumed of a symbolic dimension whose sizes were given as a range.
+
+    Times are those of its ``mean``, memory is that of its ``end``. ``step`` divides every size that
+    it may have. Dimensions of one ``name`` are of one size; one without a name is equal to none.
+    """
+
+    mean: int
+    end: int
+    step: int = 1
+    name: str = ""
+
+    @property
+    def can_split(self) -> bool:
+        """Whether all of its sizes have a common divisor, and others are known to be equal."""
+        return bool(self.name) and self.step > 1
+
+    def part(self, pieces: int) -> Open:
+        """Return one of so many equal pieces, which divide ``step``."""
+        if pieces == 1:
+            return self
+        name = self.name and f"{self.name}/{pieces}"
+        return Open(self.mean // pieces, self.end // pieces, self.step // pieces, name)
+
+    def nameless(self) -> Open:
+        """Return the same sizes of a dimension that is equal to no other."""
+        return replace(self, name="")
+
+    def __str__(self) -> str:
+        figures = f"mean={self.mean} end={self.end} step={self.step}"
+        return f"{self.name} {figures}" if self.name else figures
+
+
+Size = int | Open | None
+"""``None`` is a symbolic dimension of which nothing is assumed: it counts as 1."""
+
+Sizes = tuple[Size, ...]
+
+
+def read_open(text: str) -> Open | None:
+    """Return what ``str`` of an :class:`Open` wrote, ``None`` where it is something else."""
+    found = _OPEN.fullmatch(text)
+    if found is None or int(found[4]) < 1:
+        return None
+    return Open(int(found[2]), int(found[3]), int(found[4]), found[1] or "")
+
+
+def mean_of(sizes: Iterable[Size]) -> int:
+    """Return the elements that times are of."""
+    return math.prod(size.mean if isinstance(size, Open) else _known(size) for size in sizes)
+
+
+def end_of(sizes: Iterable[Size]) -> int:
+    """Return the elements that memory is of."""
+    return math.prod(size.end if isinstance(size, Open) else _known(size) for size in sizes)
+
+
+def divisor_of(size: Size) -> int:
+    """Return a number that divides what the size may be."""
+    if isinstance(size, Open):
+        return size.step if size.can_split else 1
+    return _known(size)
+
+
+def _known(size: int | None) -> int:
+    return 1 if size is None else size
