@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensoropt.runtime.plan.dims import bound
+from tensoropt.runtime.plan.dims import bound, sizes_in_words
 from tensoropt.runtime.support.dtypes import Array, name_of
 from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -61,6 +61,12 @@ def _check(spec: TensorSpec, array: Array, dims: dict[str, int], first: int) -> 
     for wanted, found in list(zip(spec.shape, array.shape, strict=True))[first:]:
         if _size(wanted, found, dims) != found:
             raise _misfit(spec, array)
+        sizes = spec.allowed.get(str(wanted))
+        if sizes is not None and found not in sizes:
+            raise _invalid(
+                f"input '{spec.name}': expected dimension '{wanted}' {sizes_in_words(sizes)} as "
+                f"the plan has it, got: {found}"
+            )
 
 
 def _size(wanted: int | str, found: int, dims: dict[str, int]) -> int | str:

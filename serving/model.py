@@ -58,7 +58,7 @@ class ServingOptions:
     """How requests are collected, and how long they may wait."""
 
     batch_delay_s: float = 0.002
-    max_batch: int = 8
+    max_batch: int | None = None
     is_batching: bool = True
     queue: int = 256
     timeout_s: float = 60.0
@@ -74,6 +74,7 @@ def specs_of(tensors: Sequence[Any], dims: Mapping[str, int]) -> tuple[TensorSpe
             tensor.name,
             tensor.dtype,
             tuple(bound(size, dims) if isinstance(size, str) else size for size in tensor.shape),
+            tensor.allowed,
         )
         for tensor in tensors
     )

@@ -14,9 +14,11 @@ from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.memory import StaticParts
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
-from tensoropt.dialects.topt.keys import DEVICE, SEARCH, TRAINING
+from tensoropt.dialects.topt.keys import DEVICE, RANGES, SEARCH, TRAINING
 from tensoropt.passes.pins import read_pins
 from tensoropt.passes.points import WrittenPoint, read_points
+from tensoropt.runtime.plan.dims import parse_ranges
+from tensoropt.runtime.plan.entries import DimEntry
 from tensoropt.runtime.support.files import sha256_of
 
 __all__ = ["SCHEMA", "plan_document", "predicted"]
@@ -45,7 +47,19 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
         "frontier": listed(read_points(module)),
         "chosen": _chosen(module).index,
         **({} if pins is None else {"pins": pins}),
+        **_dims(module),
     }
+
+
+def _dims(module: ir.Module) -> dict[str, dict[str, DimEntry]]:
+    texts = RANGES.get(module.operation.attributes, {})
+    ranges = parse_ranges([f"{name}={text}" for name, text in texts.items()])
+    found: dict[str, DimEntry] = {
+        name: {"first": own[0], "last": own[-1], "step": own.step}
+        for name, own in ranges.items()
+        if isinstance(own, range)
+    }
+    return {"dims": found} if found else {}
 
 
 def predicted(

@@ -44,8 +44,9 @@ class Resharder:
 
     Symbolic dimensions count as 1 and are never split; those of a range (:class:`Open`) count as
     its mean in times and as its end in bytes, and are split where that divides all their sizes. A
-    mesh axis of one rank does nothing, so layouts that differ there only are the same, and steps never name it. Layouts that
-    do not divide the shape, or that mix reductions, cannot be: no path leads from or to them.
+    mesh axis of one rank does nothing, so layouts that differ there only are the same, and steps
+    never name it. Layouts that do not divide the shape, or that mix reductions, cannot be: no path
+    leads from or to them.
     """
 
     def __init__(self, mesh: Mesh, device: Device) -> None:

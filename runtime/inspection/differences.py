@@ -117,6 +117,7 @@ def _changed(name: str, before: Any, after: Any) -> Changed | None:
 
 def _settings(a: Any, b: Any) -> tuple[Changed, ...]:
     found = [_changed(name, a[name], b[name]) for name in _SETTINGS]
+    found.append(_changed("dims", a.get("dims"), b.get("dims")))
     own = [(row.get("training") or {}) for row in (a, b)]
     asked = ("loss", "optimizer", "micro_batches", "clip_norm", "precision", "recompute", "start")
     found += [_changed(f"training.{n}", own[0].get(n), own[1].get(n)) for n in asked]

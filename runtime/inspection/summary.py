@@ -10,7 +10,7 @@ from typing import Any
 
 from tensoropt.runtime.inspection.graphs import Collective, read_graph
 from tensoropt.runtime.plan.costs import NodeCost, read_costs
-from tensoropt.runtime.plan.entries import PinsEntry, StrategyEntry, TensorEntry
+from tensoropt.runtime.plan.entries import DimEntry, PinsEntry, StrategyEntry, TensorEntry
 from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import dtype_of
@@ -82,6 +82,7 @@ class Summary:
     chosen: int | None
     predicted: Mapping[str, Any]
     training: Mapping[str, Any] | None
+    dims: Mapping[str, DimEntry]
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
     parameters: tuple[TensorEntry, ...]
@@ -114,6 +115,7 @@ def summarise(plan: Plan) -> Summary:
         document["chosen"],
         document["predicted"],
         None if training is None else _settings(training),
+        document.get("dims", {}),
         tuple(document["inputs"]),
         tuple(document["outputs"]),
         tuple([*document["parameters"], *_state(training)]),

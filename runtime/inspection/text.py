@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tensoropt.runtime.inspection.differences import Changed, Count, Difference
 from tensoropt.runtime.inspection.summary import Folded, Sent, Summary, Way, layout_text, part_bytes
+from tensoropt.runtime.plan.dims import sizes_in_words
 from tensoropt.runtime.plan.entries import TensorEntry
 from tensoropt.runtime.plan.pins import pins_lines
 from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
@@ -34,6 +35,9 @@ def _summary(plan: Summary) -> Iterator[str]:
     yield from _predicted(plan.predicted)
     if plan.training is not None:
         yield _training(plan.training)
+    for name, own in plan.dims.items():
+        sizes = sizes_in_words(range(own["first"], own["last"] + 1, own["step"]))
+        yield f"dimension {name}: {sizes}"
     yield f"files: {plan.files} of {size_text(plan.files_bytes)} in all"
     for kind, rows in (("inputs", plan.inputs), ("outputs", plan.outputs)):
         yield f"{kind}: {len(rows)}"

@@ -16,7 +16,7 @@ from tensoropt.runtime.inspection.matching import mismatches
 from tensoropt.runtime.plan.costs import COSTS, read_costs
 from tensoropt.runtime.plan.document import document_sha256, schema_errors
 from tensoropt.runtime.plan.entries import Entries
-from tensoropt.runtime.plan.plan import Plan, Tensor, read_document, tensor_of
+from tensoropt.runtime.plan.plan import Plan, Tensor, allowed_dims, read_document, tensor_of
 from tensoropt.runtime.support.errors import UserError, printable
 from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.training.plan import TrainingPlan
@@ -60,7 +60,7 @@ def _document(folder: Path) -> Entries:
     return read_document(folder)
 
 
-def _entries(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
+def _entries(folder: Path, document: Entries) -> Iterator[Problem]:
     """Yield what is wrong in plan.json itself."""
     digest = document_sha256(document)
     if document.get("sha256") != digest:
@@ -70,9 +70,14 @@ def _entries(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
     if math.prod(mesh) != document["ranks"]:
         text = f"expected the mesh's {math.prod(mesh)}, got: {document['ranks']}"
         yield Problem("plan.json: ranks", text)
+    try:
+        dims = allowed_dims(document)
+    except UserError as error:
+        yield Problem("plan.json", str(error))
+        dims = {}
     for kind in ("inputs", "outputs", "parameters"):
         for entry in document[kind]:
-            yield from _tensor(f"{kind[:-1]} '{entry['name']}'", entry, mesh, kind)
+            yield from _tensor(f"{kind[:-1]} '{entry['name']}'", entry, mesh, dims, kind)
     for row in document["strategies"]:
         for side in ("operands", "results"):
             for number, layout in enumerate(row[side]):
@@ -82,9 +87,11 @@ def _entries(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _training(folder, document)
 
 
-def _tensor(where: str, entry: Any, mesh: tuple[int, ...], kind: str) -> Iterator[Problem]:
+def _tensor(
+    where: str, entry: Any, mesh: tuple[int, ...], dims: Mapping[str, range], kind: str
+) -> Iterator[Problem]:
     try:
-        tensor = tensor_of(entry, mesh)
+        tensor = tensor_of(entry, mesh, dims)
     except UserError as error:
         yield Problem(f"plan.json: {where}", str(error))
         return

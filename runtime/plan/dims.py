@@ -20,6 +20,7 @@ __all__ = [
     "mean_of",
     "parse_dims",
     "parse_ranges",
+    "sizes_in_words",
     "sizes_text",
     "terms",
     "unnamed",
@@ -100,6 +101,12 @@ def sizes_text(sizes: Sizes) -> str:
         return str(sizes)
     step = "" if sizes.step == 1 else f":{sizes.step}"
     return f"{sizes[0]}..{sizes[-1]}{step}"
+
+
+def sizes_in_words(sizes: range) -> str:
+    """Return a range as messages say it: from 8 to 64 in steps of 8."""
+    steps = "" if sizes.step == 1 else f" in steps of {sizes.step}"
+    return f"from {sizes[0]} to {sizes[-1]}{steps}"
 
 
 def mean_of(sizes: Sizes) -> int:

@@ -8,6 +8,7 @@ from tensoropt.runtime.support.expected import ExpectedErrorEntry
 
 __all__ = [
     "CacheEntry",
+    "DimEntry",
     "Entries",
     "GradientEntry",
     "HyperEntry",
@@ -51,6 +52,14 @@ class CacheEntry(TypedDict):
     present: str
     dim: int | None
     in_place: bool
+
+
+class DimEntry(TypedDict):
+    """The sizes that a symbolic dimension may have."""
+
+    first: int
+    last: int
+    step: int
 
 
 class TextEntry(TypedDict):
@@ -172,6 +181,7 @@ class Entries(TypedDict):
     outputs: list[TensorEntry]
     parameters: list[TensorEntry]
     strategies: list[StrategyEntry]
+    dims: NotRequired[dict[str, DimEntry]]
     caches: NotRequired[list[CacheEntry]]
     text: NotRequired[TextEntry]
     target: NotRequired[str]

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from tensoropt.runtime.plan.dims import divisor, sizes_in_words
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.layout import Layout, parse_layout
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["SCHEMA", "Plan", "Tensor", "read_document", "tensor_of"]
+__all__ = ["SCHEMA", "Plan", "Tensor", "allowed_dims", "read_document", "tensor_of"]
 
 SCHEMA = 1
 
@@ -32,12 +33,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input, output or parameter; ``shape`` is global, a string is a symbolic dimension."""
+    """An input, output or parameter; ``shape`` is global, a string is a symbolic dimension.
+
+    ``allowed`` has the sizes that a plan allows, by the name of the dimension.
+    """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
     layout: Layout
+    allowed: Mapping[str, range] = field(default_factory=dict, hash=False)
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `UserError` unless the tensor may be of ``shape`` and be cut as it lies."""
+        for name, size in zip(self.shape, shape, strict=False):
+            sizes = self.allowed.get(name) if isinstance(name, str) else None
+            if sizes is not None and size not in sizes:
+                raise UserError(
+                    f"expected dimension '{name}' {sizes_in_words(sizes)} as the plan has it, "
+                    f"got: {size}"
+                )
+        self.layout.check(shape)
 
     def local_shape(self) -> tuple[int, ...]:
         """Return the shape of a rank's part; all sizes are known."""
@@ -186,33 +202,58 @@ def _with_place(place: Path | str, build: Callable[[], T]) -> T:
 
 
 def _build(folder: Path, document: Entries) -> Plan:
-    mesh = tuple(document["mesh"]["shape"])
+    mesh, dims = tuple(document["mesh"]["shape"]), allowed_dims(document)
     return Plan(
         folder=folder,
         mesh=mesh,
         ranks=document["ranks"],
         model_name=document["model"]["name"],
         model_sha256=document["model"]["sha256"],
-        inputs=_tensors(document["inputs"], "input", mesh),
-        outputs=_tensors(document["outputs"], "output", mesh),
-        parameters=_tensors(document["parameters"], "parameter", mesh),
+        inputs=_tensors(document["inputs"], "input", mesh, dims),
+        outputs=_tensors(document["outputs"], "output", mesh, dims),
+        parameters=_tensors(document["parameters"], "parameter", mesh, dims),
         files=document["files"],
         document=document,
     )
 
 
-def _tensors(entries: list[TensorEntry], kind: str, mesh: tuple[int, ...]) -> tuple[Tensor, ...]:
+def allowed_dims(document: Entries) -> dict[str, range]:
+    """Return the sizes that a plan allows symbolic dimensions, by name; raises `UserError`."""
+    found = {}
+    for name, own in document.get("dims", {}).items():
+        found[name] = range(own["first"], own["last"] + 1, own["step"])
+        if not found[name] or found[name][-1] != own["last"]:
+            raise UserError(
+                f"dims: '{name}': expected steps that lead from first to last, got: "
+                f"{own['step']} from {own['first']} to {own['last']}"
+            )
+    return found
+
+
+def _tensors(
+    entries: list[TensorEntry], kind: str, mesh: tuple[int, ...], dims: Mapping[str, range]
+) -> tuple[Tensor, ...]:
     return tuple(
-        _with_place(f"{kind} '{entry['name']}'", partial(tensor_of, entry, mesh))
+        _with_place(f"{kind} '{entry['name']}'", partial(tensor_of, entry, mesh, dims))
         for entry in entries
     )
 
 
-def tensor_of(entry: TensorEntry, mesh: tuple[int, ...]) -> Tensor:
-    """Return the tensor that an entry of plan.json describes; raises `UserError`."""
-    layout = parse_layout(entry["layout"], mesh)
+def tensor_of(
+    entry: TensorEntry, mesh: tuple[int, ...], dims: Mapping[str, range] | None = None
+) -> Tensor:
+    """Return the tensor that an entry of plan.json describes; raises `UserError`.
+
+    ``dims`` are the sizes that the plan allows symbolic dimensions.
+    """
+    layout, dims = parse_layout(entry["layout"], mesh), dims or {}
     layout.check(entry["shape"])
-    return Tensor(entry["name"], entry["dtype"], tuple(entry["shape"]), layout)
+    for dim, name in enumerate(entry["shape"]):
+        if name in dims and divisor(dims[str(name)]) % layout.parts(dim):
+            sizes = sizes_in_words(dims[str(name)])
+            raise UserError(f"'{name}' {sizes} does not divide into {layout.parts(dim)} parts")
+    allowed = {name: dims[name] for name in map(str, entry["shape"]) if name in dims}
+    return Tensor(entry["name"], entry["dtype"], tuple(entry["shape"]), layout, allowed)
 
 
 def _check_counts(plan: Plan) -> None:

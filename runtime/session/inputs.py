@@ -75,10 +75,10 @@ def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:
 
 
 def check_cuts(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
-    """Raise `UserError` unless inputs of these shapes can be cut as their layouts say."""
+    """Raise `UserError` unless the plan allows these sizes and inputs can be cut as they lie."""
     for name, shape in shapes.items():
         try:
-            tensors[name].layout.check(shape)
+            tensors[name].check(shape)
         except UserError as error:
             raise UserError(f"input '{name}': {error}") from None
 

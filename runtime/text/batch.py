@@ -21,15 +21,15 @@ class Batch:
     ``reader`` reads the prompts, which may be another plan of the same model: as much of them as it
     can take, as it may want a number of tokens at a time, or one that its ranks can divide.
 
-    Where the plan has a fixed number of sequences, the last prompt stands in for those that lack:
-    scores come with a row for each of these too, at the end.
+    Where the plan allows other numbers of sequences alone, the last prompt stands in for those that
+    lack: scores come with a row for each of these too, at the end.
     """
 
     def __init__(
         self, prompts: Sequence[Sequence[int]], limit: int, decoder: Decoder, reader: Decoder
     ) -> None:
         self._decoder, self._reader = decoder, reader
-        filled = [*prompts, *[prompts[-1]] * ((decoder.batch or 0) - len(prompts))]
+        filled = [*prompts, *[prompts[-1]] * (decoder.rows(len(prompts)) - len(prompts))]
         self.count, self._length = len(filled), max(map(len, filled))
         self.room = self._length + limit  # tokens of a sequence at its end
         self._ids = np.zeros((self.count, self._length), np.int64)
@@ -52,12 +52,10 @@ class Batch:
         """Yield how many tokens of the prompts each step reads, and by which plan."""
         left = self._length
         if self._reader is not self._decoder:
-            size = self._reader.length or left - left % self._reader.parts
-            while 0 < size <= left:
+            while size := self._reader.takes(left):
                 left -= size
                 yield self._reader, size
-        while left:
-            size = self._decoder.length or left
+        while size := self._decoder.takes(left):
             left -= size
             yield self._decoder, size
 

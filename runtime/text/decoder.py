@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tensoropt.runtime.plan.dims import bound, dim_flags
+from tensoropt.runtime.plan.dims import bound, dim_flags, sizes_in_words
 from tensoropt.runtime.plan.entries import TextEntry
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.support.errors import UserError
@@ -69,14 +69,38 @@ class Decoder:
 
     @property
     def batch(self) -> int | None:
-        """How many sequences a step takes, None for any number."""
+        """How many sequences a step takes at most, None for any number."""
         size = self.inputs[IDS].shape[0]
-        return size if isinstance(size, int) else None
+        sizes = self.allowed(0)
+        return size if isinstance(size, int) else None if sizes is None else sizes[-1]
+
+    def rows(self, sequences: int) -> int:
+        """Return how many sequences a step has that is for so many, at most `batch`."""
+        size, sizes = self.inputs[IDS].shape[0], self.allowed(0)
+        if sizes is not None:
+            return next(count for count in sizes if count >= sequences)
+        return size if isinstance(size, int) else sequences
+
+    def allowed(self, dim: int) -> range | None:
+        """Return the sizes that the plan allows a dimension of the tokens, None for any."""
+        return self.inputs[IDS].allowed.get(str(self.inputs[IDS].shape[dim]))
 
     @property
-    def parts(self) -> int:
-        """Into how many parts the ranks cut the tokens of a sequence that they read."""
-        return math.lcm(*(tensor.layout.parts(1) for tensor in self.inputs.values()))
+    def context(self) -> int | None:
+        """The most tokens of a text, None where nothing says it: those of the model, and of the
+        range that the plan allows the caches."""
+        pasts = [cache.past.allowed.get(str(cache.past.shape[cache.dim])) for cache in self.caches]
+        known = [self.entry["context"], *(sizes[-1] for sizes in pasts if sizes is not None)]
+        return min((size for size in known if size is not None), default=None)
+
+    def takes(self, left: int) -> int:
+        """Return how many of the tokens that are ``left`` of each sequence a step can take."""
+        if self.length is not None:
+            return self.length if self.length <= left else 0
+        sizes = self.allowed(1)
+        if sizes is not None:
+            return max((size for size in sizes if size <= left), default=0)
+        return left - left % math.lcm(*(own.layout.parts(1) for own in self.inputs.values()))
 
     @property
     def pads(self) -> bool:
@@ -129,6 +153,12 @@ def check_steps(decoder: Decoder) -> None:
             f"{folder}: a step takes {decoder.length} tokens always, expected 1 or an open size, "
             "or a plan for prompts alone (--prefill-plan)"
         )
+    sizes = decoder.allowed(1)
+    if sizes is not None and (sizes[0] > 1 or sizes.step > 1):
+        raise UserError(
+            f"{folder}: a step takes {decoder.inputs[IDS].shape[1]} {sizes_in_words(sizes)}, "
+            "expected any number of tokens from 1 on, or a plan for prompts alone (--prefill-plan)"
+        )
     if decoder.scores.layout.parts(1) > 1:
         raise UserError(
             f"{folder}: output '{decoder.scores.name}' is split by tokens, expected whole rows"
@@ -147,7 +177,8 @@ def check_reader(reader: Decoder, decoder: Decoder) -> None:
         raise UserError(
             f"{one.folder}: expected {other.ranks} ranks, as {other.folder} has, got: {one.ranks}"
         )
-    if reader.batch not in (None, decoder.batch):
+    same = reader.batch == decoder.batch and reader.allowed(0) == decoder.allowed(0)
+    if reader.batch is not None and not same:
         raise UserError(
             f"{one.folder}: expected any number of sequences, or that of {other.folder} "
             f"({decoder.batch or 'any'}), got: {reader.batch}"

@@ -240,10 +240,11 @@ class TextSession:
     def _check(self, tokens: list[int]) -> None:
         if not tokens:
             raise UserError("prompt: is empty, expected at least one token")
-        context, size = self._decoder.entry["context"], self._decoder.scores.shape[2]
+        context, size = self._decoder.context, self._decoder.scores.shape[2]
         if context is not None and len(tokens) >= context:
+            whose = "model" if context == self._decoder.entry["context"] else "plan"
             raise UserError(
-                f"prompt: expected fewer tokens than the model's context of {context}, "
+                f"prompt: expected fewer tokens than the {whose}'s context of {context}, "
                 f"got: {len(tokens)}"
             )
         for token in tokens:
@@ -291,7 +292,7 @@ class TextSession:
     ) -> Generator[Piece, None, None]:
         """Yield the tokens of prompts that go together until each sequence is at its end."""
         writers = [self._writer(number, stop) for number in prompts]
-        limit, context = max_tokens, self._decoder.entry["context"]
+        limit, context = max_tokens, self._decoder.context
         if context is not None:
             limit = min(limit, context - max(map(len, prompts.values())))
         asked = {

@@ -5,31 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensoropt.runtime.plan.dims import terms
+from tensoropt.runtime.plan.dims import sizes_in_words, terms
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.serving.protocol.tensors import TensorSpec
 
 __all__ = ["Batching", "batching_of"]
 
 
+_MOST = 8
+
+
 @dataclass(frozen=True)
 class Batching:
-    """Runs of up to ``size`` samples; ``is_fixed`` ones have exactly so many."""
+    """Runs of up to ``size`` samples; ``is_fixed`` ones have exactly so many.
+
+    Others have any of the ``allowed`` numbers, where the plan allows some only.
+    """
 
     size: int
     is_fixed: bool
+    allowed: range | None = None
 
     def padded(self, samples: int) -> int:
         """Return how many samples a run has that is for ``samples``."""
+        if self.allowed is not None:
+            return next(size for size in self.allowed if size >= samples)
         return self.size if self.is_fixed else samples
 
 
 def batching_of(
-    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most: int
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], most: int | None = None
 ) -> Batching | None:
     """Return how requests share runs, None where a request is a run of its own.
 
     Dimension 0 is that of samples if all inputs and outputs have it, of one size or one name, and
-    no other dimension has that name. A size is kept to; under a name a run has at most ``most``.
+    no other dimension has that name. A size is kept to; under a name a run has at most ``most``: 8
+    unless told, or what the plan allows. Raises `UserError` where that is not even so many.
     """
     tensors = [*inputs, *outputs]
     if not inputs or any(not tensor.shape for tensor in tensors):
@@ -42,4 +53,15 @@ def batching_of(
         return Batching(first, is_fixed=True) if first else None
     others = {size for tensor in tensors for size in tensor.shape[1:] if isinstance(size, str)}
     used = others.union(*map(terms, others))
-    return None if first in used or terms(first) != [first] else Batching(most, is_fixed=False)
+    if first in used or terms(first) != [first]:
+        return None
+    allowed = inputs[0].allowed.get(first)
+    if allowed is None:
+        return Batching(_MOST if most is None else most, is_fixed=False)
+    sizes = [size for size in allowed if size and (most is None or size <= most)]
+    if not sizes:
+        raise UserError(
+            f"--max-batch: expected at least {allowed[0]} samples, as the plan has '{first}' "
+            f"{sizes_in_words(allowed)}, got: {most}"
+        )
+    return Batching(sizes[-1], is_fixed=False, allowed=allowed)

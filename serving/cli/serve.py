@@ -194,7 +194,7 @@ def _add_address(add: Any) -> None:
 def _add_batching(add: Any) -> None:
     add("--batch-delay-ms", type=number(0.0), default=2.0, metavar="MS",
         help="how long a request waits for others while ranks are free (2)")  # fmt: skip
-    add("--max-batch", type=integer(1), default=8, metavar="N",
+    add("--max-batch", type=integer(1), metavar="N",
         help="samples of a run of a plan whose batch is symbolic (8)")  # fmt: skip
     add("--no-batching", action="store_true", help="make a run of each request")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,15 @@ _WORDS = {"b": "true and false", "u": "integers", "i": "integers", "f": "numbers
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of a model: ``dtype`` as in plans, a name where a size may vary."""
+    """An input or output of a model: ``dtype`` as in plans, a name where a size may vary.
+
+    ``allowed`` has the sizes that the plan allows such a one, by its name, where not any.
+    """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    allowed: Mapping[str, range] = field(default_factory=dict, hash=False)
 
     @property
     def datatype(self) -> str:
