@@ -38,10 +38,11 @@ def all_reduce(
 def all_gather(
     value: ir.Value, dim: int, axes: Sequence[int], mesh: Mesh, location: ir.Location
 ) -> ir.Value:
-    """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
+    """Return the parts of the ranks along ``axes``, in order, joined along ``dim``."""
     kind = ir.RankedTensorType(value.type)
     shape = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
-    shape[dim] = kind.get_dim_size(dim) * mesh.extent(tuple(axes))
+    part = shape[dim]
+    shape[dim] = None if part is None else part * mesh.extent(tuple(axes))
     result = tensor_type(shape, kind.element_type)
     return shard.AllGatherOp(
         result, MESH, value, dim, grid_axes=grid_axes(axes), loc=location

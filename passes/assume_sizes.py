@@ -92,7 +92,7 @@ class _Assuming:
         return tensor_type(sizes, kind.element_type)
 
     def _size(self, name: str, mean: int | None, end: int | None) -> Size:
-        if mean is None or end is None:
+        if mean is None or end is None or mean == end == 1:
             return None
         if self._at(name, self.means) != mean or self._at(name, self.ends) != end:
             return Open(mean, end)

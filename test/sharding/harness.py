@@ -15,6 +15,7 @@ from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.rule_text import named
+from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.compiler.sharding.rule.describe import describe
@@ -27,6 +28,7 @@ from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.context import context
 from tensoropt.dialects.elements import element_of_array, to_dense
 from tensoropt.dialects.mlir import func, ir
+from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import rule_attr, rule_of_attr, set_mesh
 from tensoropt.dialects.verifier.factors import rule_problem
 
@@ -43,7 +45,8 @@ class Case:
 
     ``operands`` holds an array per operand, ``None`` for an omitted one; ``literals`` the indices
     of those that are ``onnx.Constant``. ``results`` says which results are there. ``symbolic``
-    and ``symbolic_results`` list (index, dimension) pairs whose size the types do not tell.
+    and ``symbolic_results`` list (index, dimension) pairs whose size the types do not tell. All
+    dimensions of the size ``opened`` are open, but known to be multiples of it, and equal.
     """
 
     op_type: str
@@ -55,6 +58,7 @@ class Case:
     results: tuple[bool, ...] = (True,)
     symbolic: frozenset[tuple[int, int]] = frozenset()
     symbolic_results: frozenset[tuple[int, int]] = frozenset()
+    opened: int = 0
 
     @property
     def versions(self) -> dict[str, int]:
@@ -100,18 +104,38 @@ def check(
     rtol: float = 1e-4,
     atol: float = 1e-5,
     seed: int = 0,
+    opens: bool = True,
 ) -> Report:
     """Partition ``case`` by every strategy of its rule, run all ranks, compare with the whole op.
 
     Floats may differ by ``rtol``, or by ``atol`` of the largest value (of 1, if none is larger);
-    all else must be equal. Fails with the strategy and the local function; raises
-    `NotRunnableError` if there is nothing to compare with.
+    all else must be equal. With ``opens``, the same once more where all dimensions of the size of
+    the first one are open, by the strategies that split these. Fails with the strategy and the
+    local function; raises `NotRunnableError` if there is nothing to compare with.
     """
+    trial = _tried(case, mesh_shape, rtol, atol, seed)
+    opened = _first_size(case)
+    if opens and opened > 1:
+        _tried(replace(case, opened=opened), mesh_shape, rtol, atol, seed)
+    return Report(trial.info, trial.rule, trial.strategies)
+
+
+def _first_size(case: Case) -> int:
+    """Return the size of the first dimension of all, 0 where there is none to be opened."""
+    if case.symbolic or case.symbolic_results:
+        return 0
+    held = [o for i, o in enumerate(case.operands) if o is not None and i not in case.literals]
+    return next((o.shape[0] for o in held if o.ndim), 0)
+
+
+def _tried(case: Case, mesh_shape: tuple[int, ...], rtol: float, atol: float, seed: int) -> _Trial:
     mesh, rng = Mesh(mesh_shape), np.random.default_rng(seed)
     ctx = _context()
     with ctx, ir.Location.unknown(ctx):
         trial = _Trial(case, mesh)
         for strategy in trial.strategies:
+            if case.opened and not trial.splits_open(strategy):
+                continue
             function = trial.localize(strategy)
             try:
                 trial.compare(strategy, function, rng, rtol, atol)
@@ -120,7 +144,7 @@ def check(
                     f"{case.op_type} by {_text(strategy)}: {error}\n{function}"
                 ) from error
             function.operation.erase()
-    return Report(trial.info, trial.rule, trial.strategies)
+    return trial
 
 
 @cache
@@ -147,6 +171,13 @@ class _Trial:
         _check_written(self.op, self.rule)
         self.strategies = strategies(self.rule, mesh)
 
+    def splits_open(self, strategy: Strategy) -> bool:
+        """Say whether a factor of an open size is split."""
+        return any(
+            isinstance(factor.size, Open) and strategy.axes_of(number)
+            for number, factor in enumerate(self.rule.factors)
+        )
+
     def _build_whole(self) -> tuple[ir.Operation, list[Array | None]]:
         case = self.case
         attributes = {name: _attribute(value) for name, value in case.attributes.items()}
@@ -170,12 +201,15 @@ class _Trial:
         return [unknown if there else ir.NoneType.get() for there in self.case.results]
 
     def _result_types(self, results: Sequence[Array | None]) -> list[ir.Type]:
-        hidden = self.case.symbolic_results
-        return [ir.NoneType.get() if r is None else _type(r, i, hidden)
-                for i, r in enumerate(results)]  # fmt: skip
+        case = self.case
+        return [
+            ir.NoneType.get() if r is None else _type(r, i, case.symbolic_results, case.opened)
+            for i, r in enumerate(results)
+        ]
 
     def _argument_types(self) -> list[ir.Type]:
-        return [_type(self._array(i), i, self.case.symbolic) for i in self._passed()]
+        case = self.case
+        return [_type(self._array(i), i, case.symbolic, case.opened) for i in self._passed()]
 
     def _array(self, index: int) -> Array:
         array = self.case.operands[index]
@@ -213,7 +247,10 @@ class _Trial:
                     self.op, self.info, self.rule, strategy, self.mesh, operands, results
                 )
                 values = local.build()
-                assert [v.type for v in values] == results, f"{self.case.op_type}: {holder}"
+                made, wanted = [_plain(v.type) for v in values], [_plain(t) for t in results]
+                assert made == wanted, f"{self.case.op_type}: {holder}"
+                for value, kind in zip(values, results, strict=True):
+                    value.set_type(kind)
                 func.ReturnOp([v for v in values if not isinstance(v.type, ir.NoneType)])
         holder.operation.verify()
         return holder
@@ -227,8 +264,7 @@ class _Trial:
         if isinstance(type_, ir.NoneType):
             return type_
         ranked = ir.RankedTensorType(type_)
-        shape = [None if ranked.is_dynamic_dim(d) else ranked.get_dim_size(d)
-                 for d in range(ranked.rank)]  # fmt: skip
+        shape = sizes_of_type(ranked)
         assert layout.fits(shape, self.mesh), f"{layout} does not fit {ranked} on {self.mesh}"
         return tensor_type(layout.local_shape(shape, self.mesh), ranked.element_type)
 
@@ -290,9 +326,17 @@ def _held(array: Array | None) -> ir.Value:
     return ir.Operation.create(views.CONSTANT, [value.type], [], {"value": value}).results[0]
 
 
-def _type(array: Array, index: int, symbolic: frozenset[tuple[int, int]]) -> ir.Type:
+def _type(array: Array, index: int, symbolic: frozenset[tuple[int, int]], opened: int) -> ir.Type:
     shape = [None if (index, d) in symbolic else n for d, n in enumerate(array.shape)]
-    return tensor_type(shape, element_of_array(array).type())
+    sizes = [Open(n, n, n, "batch") if n and n == opened else n for n in shape]
+    return tensor_type(sizes, element_of_array(array).type())
+
+
+def _plain(kind: ir.Type) -> ir.Type:
+    """Return a type without what it assumes of open sizes."""
+    if not isinstance(kind, ir.RankedTensorType):
+        return kind
+    return ir.RankedTensorType.get(list(kind.shape), kind.element_type)
 
 
 def _attribute(value: Any) -> ir.Attribute:

@@ -81,7 +81,7 @@ def _rule(info: OpInfo, places: _Places) -> Rule:
         present_factor(
             info, {0: 0, 1: 0, 14: 0}, {0: 0}, size=info.shape(0)[0] if rank == 3 else None
         ),
-        present_factor(info, mine, {}, reduction="sum", can_split=_can_route(info)),
+        present_factor(info, mine, {}, reduction="sum", can_split=_can_route(info), counted=True),
         features,
         window_loop([_work(info, places) // (features.size or 1)]),
     ]

@@ -44,7 +44,7 @@ def _gather(info: OpInfo) -> Rule:
     factors += [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
     factors += [FactorMap({0: dim}, {0: dim - 1 + count}) for dim in range(axis + 1, len(data))]
     if info.version >= _WHERE_SINCE and _adds_up(info.operands[0]):
-        factors.append(FactorMap({0: axis}, reduction="sum"))
+        factors.append(FactorMap({0: axis}, reduction="sum", counted=True))
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
 
 
@@ -58,7 +58,8 @@ def _gather_blocks(info: OpInfo) -> Rule:
     axis = axis_of(info, 0, rank, "gather_axis")
     factors = [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
     if info.standard_version >= _WHERE_SINCE and _adds_up(info.results[0]):
-        factors.append(present_factor(info, dict.fromkeys((0, 2, 3), axis), {}, reduction="sum"))
+        places = dict.fromkeys((0, 2, 3), axis)
+        factors.append(present_factor(info, places, {}, reduction="sum", counted=True))
     return rule_of(info, factors, localize=_gather_locally, flops_per_point=0.0)
 
 
@@ -161,7 +162,7 @@ def _gather_elements(info: OpInfo) -> Rule:
         for dim in range(len(info.shape(0)))
     ]
     if info.version >= _AXES_OPERAND_SINCE and _adds_up(info.operands[0]):
-        factors.append(FactorMap({0: axis}, reduction="sum"))
+        factors.append(FactorMap({0: axis}, reduction="sum", counted=True))
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
 
 

@@ -128,7 +128,8 @@ def _scatter_elements(info: OpInfo) -> Rule:
     factors = [FactorMap({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
     adds = _adds(info) and adds_up(info)
     if adds:
-        factors += [FactorMap({0: axis}, {0: axis}), FactorMap({1: axis, 2: axis}, reduction="sum")]
+        factors.append(FactorMap({0: axis}, {0: axis}, counted=True))
+        factors.append(FactorMap({1: axis, 2: axis}, reduction="sum"))
     linear = linear_in(info, *_groups(info))
     bias = (0,) if adds else ()
     return rule_of(info, factors, linear=linear, additive=bias, localize=_scatter_locally)

@@ -31,7 +31,7 @@ def place_of_extremum(info: OpInfo) -> Rule:
     factors = [
         FactorMap({0: dim}, {0: dim - (dim > axis and not keeps)})
         if dim != axis
-        else FactorMap({0: dim}, can_split=can_split)
+        else FactorMap({0: dim}, can_split=can_split, counted=True)
         for dim in range(rank)
     ]
     kept = tuple(dim for dim in range(rank) if dim != axis)

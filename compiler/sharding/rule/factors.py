@@ -40,6 +40,7 @@ class FactorMap:
     open, known to be equal, and of sizes that have a common divisor.
     ``size`` overrides that for dimensions that merge several factors with this one as the major:
     it must divide all of them. ``can_split=False`` keeps it whole, ``least`` see :class:`Factor`.
+    Where the op of one rank is built from its size it is ``counted``: an open one stays whole.
     """
 
     operands: Mapping[int, int]
@@ -48,6 +49,7 @@ class FactorMap:
     reduction: Reduction | None = None
     can_split: bool = True
     least: int = 1
+    counted: bool = False
 
     def factor(self, info: OpInfo) -> Factor:
         """Return the factor for the shapes of ``info``."""
@@ -57,15 +59,17 @@ class FactorMap:
             static = all(isinstance(size, int) for size in sizes)
             can_split = self.can_split and self.size > 1 and static
             return Factor(self.size, can_split, self.reduction, self.least)
-        can_split = self.can_split and _can_split(sizes)
+        can_split = self.can_split and _can_split(sizes, counted=self.counted)
         return Factor(_largest(sizes), can_split, self.reduction, self.least)
 
 
-def _can_split(sizes: Sequence[Size]) -> bool:
+def _can_split(sizes: Sequence[Size], *, counted: bool) -> bool:
     first = sizes[0]
     if any(size != first for size in sizes):
         return False
-    return first.can_split if isinstance(first, Open) else first is not None and first > 1
+    if isinstance(first, Open):
+        return first.can_split and not counted
+    return first is not None and first > 1
 
 
 def _largest(sizes: Sequence[Size]) -> Size:
@@ -82,12 +86,13 @@ def present_factor(
     size: int | None = None,
     reduction: Reduction | None = None,
     can_split: bool = True,
+    counted: bool = False,
 ) -> FactorMap:
     """Return the factor along the operands and results that are there; the others are dropped."""
     given = {i: dim for i, dim in operands.items() if info.operand(i) is not None}
     made = range(len(info.results))
     kept = {i: d for i, d in results.items() if i in made and info.results[i] is not None}
-    return FactorMap(given, kept, size, reduction, can_split)
+    return FactorMap(given, kept, size, reduction, can_split, counted=counted)
 
 
 def aligned(info: OpInfo, index: int, dim: int, rank: int) -> dict[int, int]:

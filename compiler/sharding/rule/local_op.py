@@ -120,7 +120,7 @@ class LocalOp:
         return all_reduce(value, axes, reduction, self.op.location)
 
     def all_gather(self, value: ir.Value, dim: int, axes: Sequence[int]) -> ir.Value:
-        """Return the parts of the ranks along ``axes``, in order, joined along static ``dim``."""
+        """Return the parts of the ranks along ``axes``, in order, joined along ``dim``."""
         return all_gather(value, dim, axes, self.mesh, self.op.location)
 
 
