@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = ["Open", "Size", "Sizes", "divisor_of", "end_of", "mean_of", "read_open"]
+__all__ = ["Open", "Size", "Sizes", "divisor_of", "end_of", "largest", "mean_of", "read_open"]
 
 _OPEN = re.compile(r"(?:(.*) )?mean=(\d{1,18}) end=(\d{1,18}) step=(\d{1,18})")
 
@@ -75,6 +75,12 @@ def divisor_of(size: Size) -> int:
     if isinstance(size, Open):
         return size.step if size.can_split else 1
     return _known(size)
+
+
+def largest(sizes: Iterable[Size]) -> Size:
+    """Return the largest of those known or assumed, by their means; ``None`` if there is none."""
+    size = max((n for n in sizes if n is not None), key=lambda n: mean_of([n]), default=None)
+    return size.nameless() if isinstance(size, Open) else size
 
 
 def _known(size: int | None) -> int:

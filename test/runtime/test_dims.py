@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.runtime.plan.dims import bound, parse_dims, terms
+from tensoropt.runtime.plan.dims import (
+    Sizes,
+    bound,
+    divisor_of,
+    mean_of,
+    parse_dims,
+    parse_ranges,
+    sizes_text,
+    terms,
+)
 from tensoropt.runtime.plan.layout import parse_layout
 from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.session.inputs import make_inputs
@@ -90,3 +99,49 @@ def test_arrays_of_a_file_must_add_up(length: int, tmp_path: Path) -> None:
         return
     with pytest.raises(UserError, match=r"'mask': expected shape batchxpast \+ sequence with"):
         make_inputs(job, TENSORS)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "mean"),
+    [
+        ("1..4096", range(1, 4097), 2048),
+        ("8..64:8", range(8, 65, 8), 32),
+        ("0..3", range(4), 1),
+        ("8..8", 8, 8),
+        ("7", 7, 7),
+    ],
+)
+def test_what_ranges_say(text: str, sizes: Sizes, mean: int) -> None:
+    assert parse_ranges([f"past + 1={text}"]) == {"past + 1": sizes}
+    assert mean_of(sizes) == mean
+    assert text == "8..8" or sizes_text(sizes) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("8..", "expected FIRST..LAST or FIRST..LAST:STEP such as 1..4096 or 8..64:8, got: '8..'"),
+        ("1..8:", "expected FIRST..LAST or FIRST..LAST:STEP"),
+        ("-1..8", "expected FIRST..LAST or FIRST..LAST:STEP"),
+        ("8..1", "expected the smaller size first, got: '8..1'"),
+        ("0..0", "expected sizes above 0, got: '0..0'"),
+        ("1..8:0", "expected a step of 1 or more, got: '1..8:0'"),
+        ("9..15:8", "expected a step that leads from 9 to 15, got: '9..15:8', which ends at 9"),
+        ("1..9999999999", "expected a whole number from 0 to 2147483648, got: '9999999999'"),
+    ],
+)
+def test_ranges_that_are_none(text: str, why: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse_ranges([f"n={text}"])
+    assert str(refused.value).startswith(f"--dim n: {why}")
+
+
+@given(st.integers(0, 60), st.integers(1, 30), st.integers(0, 20), st.integers(0, 9))
+def test_what_divides_a_dimension_divides_all_that_it_may_be(
+    first: int, step: int, count: int, other: int
+) -> None:
+    sizes = range(first, first + step * count + 1, step)
+    for name in ("n", "2*n", "n + 4*m", "n*m + n"):
+        found = divisor_of(name, {"n": sizes})
+        assert found
+        assert all(int(bound(name, {"n": n, "m": other})) % found == 0 for n in sizes)

@@ -199,6 +199,32 @@ def test_a_plan_of_single_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[s
             session.chat([{"role": "user", "content": "t1"}])
 
 
+def test_a_plan_for_ranges_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Batches are filled up to what the plan takes, and texts end where its caches do."""
+    ranges = {"batch": "2..4:2", "past": "1..12", "sequence": "1..4"}
+    flags = [part for name, own in ranges.items() for part in ("--dim", f"{name}={own}")]
+    model, plan = compiled(tmp_path, *flags)
+    assert "without size" not in capsys.readouterr().err
+    with TextSession(plan, threads=1) as session:
+        for prompts in (PROMPTS[:1], [[3, 7, 1], [2, 2, 2], [1, 1, 1]]):
+            found = session.generate(prompts, max_tokens=100)
+            for prompt, text in zip(prompts, found, strict=True):
+                assert list(text.tokens) == greedy(model, prompt, 9)
+                assert text.finish == "length"
+        with pytest.raises(
+            UserError, match="at most the 4 tokens that a step of the plan may take"
+        ):
+            session.generate([[1] * 5])
+        with pytest.raises(UserError, match="fewer tokens than the plan's context of 12, got: 12"):
+            session.generate([[1] * 12])
+
+
+def test_a_plan_of_steps_of_several_tokens(tmp_path: Path) -> None:
+    _, plan = compiled(tmp_path, "--dim", "sequence=2..8:2")
+    with pytest.raises(UserError, match="takes sequence from 2 to 8 in steps of 2, expected any"):
+        TextSession(plan, threads=1)
+
+
 def test_a_plan_without_caches(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_plan([str(plan), "--generate", "hello"]) == 1
     error = capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import Dims, Factor, InnerStep, Linear, Rule
-from tensoropt.compiler.layout.sizes import Open, Size, mean_of
+from tensoropt.compiler.layout.sizes import Open, Size, largest
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class FactorMap:
             can_split = self.can_split and self.size > 1 and static
             return Factor(self.size, can_split, self.reduction, self.least)
         can_split = self.can_split and _can_split(sizes, counted=self.counted)
-        return Factor(_largest(sizes), can_split, self.reduction, self.least)
+        return Factor(largest(sizes), can_split, self.reduction, self.least)
 
 
 def _can_split(sizes: Sequence[Size], *, counted: bool) -> bool:
@@ -70,12 +70,6 @@ def _can_split(sizes: Sequence[Size], *, counted: bool) -> bool:
     if isinstance(first, Open):
         return first.can_split and not counted
     return first is not None and first > 1
-
-
-def _largest(sizes: Sequence[Size]) -> Size:
-    """Return the largest of the sizes that are known or assumed; ``None`` where none is."""
-    size = max((n for n in sizes if n is not None), key=lambda n: mean_of([n]), default=None)
-    return size.nameless() if isinstance(size, Open) else size
 
 
 def present_factor(

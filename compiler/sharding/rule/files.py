@@ -18,10 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tensoropt.compiler.layout.rule import Dims, Factor, Rule
 from tensoropt.compiler.layout.rule_text import NamedRule, RuleText, read_rule
+from tensoropt.compiler.layout.sizes import Size, divisor_of, largest
 from tensoropt.compiler.sharding.rule.factors import adds_up, linear_in
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape, TensorInfo
 from tensoropt.compiler.support.errors import UserError, did_you_mean
@@ -40,6 +41,8 @@ ENTRY_POINTS = "tensoropt.rules"
 """The group of entry points of packages; each is the path of a file of rules, as a string or Path.
 """
 
+T = TypeVar("T")
+
 _NAME = re.compile(r"[A-Za-z]\w*")
 _GIVEN: dict[str, list[FileRule]] = {}
 
@@ -56,9 +59,9 @@ class FileRule:
         """Say whether it is for operands of these ranks; ``None`` is an unknown one."""
         return [len(dims) for dims in self.named.rule.operands] == list(operands)
 
-    def sizes(self, shapes: Sequence[tuple[Dims, Shape]]) -> list[set[int | None]]:
+    def sizes(self, shapes: Sequence[tuple[Dims, Sequence[T]]]) -> list[set[T]]:
         """Return the sizes of the dimensions along each factor."""
-        found: list[set[int | None]] = [set() for _ in self.named.rule.factors]
+        found: list[set[T]] = [set() for _ in self.named.rule.factors]
         for dims, shape in shapes:
             for factor, size in zip(dims, shape, strict=True):
                 if factor is not None:
@@ -70,7 +73,7 @@ class FileRule:
         own = self.named.rule
         held = [*zip(own.operands, info.operands, strict=True)]
         held += [*zip(own.results, info.results, strict=True)]
-        sizes = self.sizes([(dims, () if x is None else x.shape) for dims, x in held])
+        sizes = self.sizes([(dims, () if x is None else x.sizes) for dims, x in held])
         factors = zip(own.factors, sizes, strict=True)
         return replace(
             own,
@@ -79,12 +82,11 @@ class FileRule:
         )
 
 
-def _sized(factor: Factor, sizes: set[int | None], summable: bool) -> Factor:
-    """Return ``factor`` with its size; it is split where that is one, known and above 1."""
-    known = [size for size in sizes if size is not None]
-    split = len(sizes) == 1 and len(known) == 1 and known[0] > 1
+def _sized(factor: Factor, sizes: set[Size], summable: bool) -> Factor:
+    """Return ``factor`` with its size; it is split where that is one, with divisors."""
+    split = len(sizes) == 1 and all(divisor_of(size) > 1 for size in sizes)
     split &= factor.reduction != "sum" or summable
-    return replace(factor, size=max(known, default=None), can_split=factor.can_split and split)
+    return replace(factor, size=largest(sizes), can_split=factor.can_split and split)
 
 
 def load_rules(path: Path | None) -> None:
