@@ -80,13 +80,14 @@ def load_model(
         normalise(graph)
         densify(path, graph)
     name_dims(proto)
-    before = _copied(proto) if dims and has_bodies(proto) else None
+    fixed = {name: size for name, size in (dims or {}).items() if isinstance(size, int)}
+    before = _copied(proto) if fixed and has_bodies(proto) else None
     bind_dims(path, proto, dims or {})
     check_graph(path, proto)
     _fetch_literals(path, proto)
-    if before is not None and dims:
+    if before is not None:
         _fetch_literals(path, before)
-        check_sizes(path, before, dims)
+        check_sizes(path, before, fixed)
     for graph, _ in subgraphs(proto.graph):
         _drop_empty_axes(graph)
     known = declared(proto) if training else Declared()
