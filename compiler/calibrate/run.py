@@ -105,8 +105,8 @@ class _Run:
 
     @property
     def seconds(self) -> float:
-        """What the runs of one graph may take."""
-        return self.request.budget_s * _PART
+        """What the runs of one graph may take: less where there are many models."""
+        return self.request.budget_s * _PART / max(len(self.request.models) / 2, 1.0)
 
     def _basics(self) -> Measurements:
         """Measure what is there without models; common operators as far as there is time."""
