@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
@@ -16,7 +16,7 @@ from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.text.stopping import MAX_TOKENS
 
 if TYPE_CHECKING:
-    from tensoropt.runtime.text.session import Continuation, Prompt, TextSession
+    from tensoropt.runtime.text.session import Continuation, How, Prompt, TextSession
 
 __all__ = ["add_text_flags", "check_text_flags", "generate"]
 
@@ -96,9 +96,9 @@ def _prompt(text: str, *, is_ids: bool) -> Prompt:
         raise UserError(f"--token-ids: expected tokens such as 5,17,2, got: '{text}'") from None
 
 
-def _how(arguments: argparse.Namespace) -> dict[str, Any]:
+def _how(arguments: argparse.Namespace) -> How:
     names = ("max_tokens", "temperature", "top_k", "top_p", "stop", "seed")
-    return {name: getattr(arguments, name) for name in names}
+    return cast("How", {name: getattr(arguments, name) for name in names})
 
 
 def _print_stream(session: TextSession, prompt: Prompt, arguments: argparse.Namespace) -> None:

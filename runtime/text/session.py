@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -24,13 +24,24 @@ from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.stopping import MAX_TOKENS, StopTexts
 from tensoropt.runtime.text.tokens import TextOf, Vocabulary, find_tokenizer
 
-__all__ = ["AHEAD", "Continuation", "Piece", "Prompt", "TextSession"]
+__all__ = ["AHEAD", "Continuation", "How", "Piece", "Prompt", "TextSession"]
 
 Prompt = str | Sequence[int]
 """Text, or tokens."""
 
 AHEAD = 32
 """Steps that ranks take for one request: so far they may be ahead of who reads."""
+
+
+class How(TypedDict, total=False):
+    """How to continue, see `TextSession.stream`."""
+
+    max_tokens: int
+    stop: Sequence[str]
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -132,34 +143,15 @@ class TextSession:
         self._pool.restart()
 
     def generate(
-        self,
-        prompts: Prompt | Sequence[Prompt],
-        *,
-        max_tokens: int = MAX_TOKENS,
-        stop: Sequence[str] = (),
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
+        self, prompts: Prompt | Sequence[Prompt], **how: Unpack[How]
     ) -> list[Continuation]:
         """Return the continuation of each prompt; of a single one, a list of one.
 
-        ``temperature``, ``top_k``, ``top_p`` and ``seed`` are those of `Sampling`: tokens are
-        drawn unless ``temperature`` is 0. Texts end at any of ``stop``, which is left out.
-        Raises `UserError` for a prompt that is empty or longer than the model's context.
+        ``how`` is as for `stream`, and so are errors.
         """
         many = _listed(prompts)
         pieces: list[list[Piece]] = [[] for _ in many]
-        made = self.stream(
-            many,
-            max_tokens=max_tokens,
-            stop=stop,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
-        for piece in made:
+        for piece in self.stream(many, **how):
             pieces[piece.number].append(piece)
         return [
             Continuation(
@@ -183,8 +175,11 @@ class TextSession:
     ) -> Generator[Piece, None, None]:
         """Return an iterator over the tokens of all continuations, as they are made.
 
-        What is wrong with the prompts is raised at once. Close an iterator that is not read to its
-        end: others wait for it.
+        ``temperature``, ``top_k``, ``top_p`` and ``seed`` are those of `Sampling`: tokens are
+        drawn unless ``temperature`` is 0. Texts end at any of ``stop``, which is left out.
+
+        Raises `UserError` at once for a prompt that is empty or longer than the model's context.
+        Close an iterator that is not read to its end: others wait for it.
         """
         if max_tokens < 1:
             raise UserError(f"max-tokens: expected at least 1, got: {max_tokens}")
@@ -194,10 +189,10 @@ class TextSession:
         tokens = [self.tokens_of(prompt) for prompt in _listed(prompts)]
         return self._texts(tokens, max_tokens, stop, sampling)
 
-    def chat(self, messages: Chat, **how: Any) -> Continuation:
+    def chat(self, messages: Chat, **how: Unpack[How]) -> Continuation:
         """Return what a model answers to messages, each with a ``role`` and its ``content``.
 
-        They become a text by the model's own chat template; ``how`` is as for `generate`. Raises
+        They become a text by the model's own chat template; ``how`` is as for `stream`. Raises
         `UserError` where the plan has no template, or that refuses the messages.
         """
         (answer,) = self.generate(self.tokens_of_chat(messages), **how)
