@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from tensoropt.compiler.calibrate.plans import MeasuredPlan
 from tensoropt.compiler.calibrate.run import Calibration
+from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.table import render
 from tensoropt.compiler.support.units import format_seconds
 
@@ -83,8 +85,13 @@ def _plan_row(plan: MeasuredPlan) -> list[str]:
 
 
 def _summary(profile: Calibration) -> str:
+    """Return how far off steps are that the fit has seen, and those that it has not."""
     middle = float(np.median([plan.error for plan in profile.plans]))
-    return f"median error of predicted steps: {middle:.0%} over {len(profile.plans)} plans"
+    count, expected = len(profile.plans), profile.description.expected
+    lines = [f"median error of steps, which the fit has seen: {middle:.0%} over {count} plans"]
+    for known in (True, False) if expected.other_models is not None else (True,):
+        lines.append(expected_line(expected.of_plan(known=known), profile.description.name))
+    return "\n".join(lines)
 
 
 def _percent(value: float | None) -> str:
@@ -126,6 +133,8 @@ def profile_json(profile: Calibration) -> str:
             }
             for own in description.collectives
         ],
+        "waiting": {ranks: asdict(own) for ranks, own in description.waiting.items()},
+        "expected_error": asdict(description.expected),
         "plans": [{**vars(plan), "ratio": plan.ratio} for plan in profile.plans],
         "left_out": list(profile.left_out),
     }

@@ -39,6 +39,8 @@ def test_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert all(line.startswith("note: other work had ") for line in err.splitlines())
     assert found["left_out"] == []
     assert {plan["ranks"] for plan in found["plans"]} == {1, 2}
+    assert found["expected_error"]["time"]["samples"] == len(found["plans"])
+    assert found["expected_error"]["other_models"] is None
     assert {held["ranks"] for held in found["collectives"]} == {2}
     assert all(plan["measured_s"] > 0 and plan["predicted_s"] > 0 for plan in found["plans"])
     device = load_device(str(path))
