@@ -200,7 +200,7 @@ class TextSession:
 
     def room(self, tokens: Sequence[int]) -> int:
         """Return how many tokens may follow these where nobody says: all that the context takes."""
-        context = self._decoder.entry["context"]
+        context = self._decoder.context
         return MAX_TOKENS if context is None else max(1, context - len(tokens))
 
     def tokens_of_chat(self, messages: Chat) -> list[int]:
