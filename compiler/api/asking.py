@@ -39,6 +39,7 @@ def ask(
     seed: int | str | None = None,
     epsilon: float | str | None = None,
     search_time: float | str | None = None,
+    search_memory: int | str | None = None,
     strategies: str | Path | None = None,
     pick: str | None = None,
     pins: str | Path | Sequence[str | Path] = (),
@@ -61,7 +62,8 @@ def ask(
     given: dict[str, object] = dict(
         devices=devices, mesh=mesh_text, search=search, seed=seed, epsilon=epsilon
     )
-    given |= dict(search_time=search_time, pick=pick, objective=objective)
+    given |= dict(search_time=search_time, search_memory=search_memory)
+    given |= dict(pick=pick, objective=objective)
     texts = [pin for pin in pins if isinstance(pin, str)]
     every = [pin for pin in pins if isinstance(pin, Path)]
     files = [path for path in every if path.suffix != ".onnx"]
@@ -81,6 +83,7 @@ def ask(
         seed=_seed(seed, searches),
         epsilon=_epsilon(epsilon, searches),
         search_time=_search_time(search_time, searches),
+        search_memory=_search_memory(search_memory, searches),
         strategies=None if strategies is None else str(strategies),
         pick=pick,
         pins=pinned,
@@ -89,7 +92,7 @@ def ask(
         annotations=None if annotated is None else str(annotated),
     )
     # what they refuse, they refuse now
-    _ = request.description, request.memory_bytes, request.read_pins
+    _ = request.description, request.memory_bytes, request.read_pins, request.search_memory_bytes
     return request
 
 
@@ -205,6 +208,13 @@ def _search_time(given: float | str | None, searches: Sequence[str]) -> float | 
     if not 0 <= seconds < math.inf:
         raise UserError(f"--search-time: expected seconds, at least 0, got: '{given}'")
     return seconds
+
+
+def _search_memory(given: int | str | None, searches: Sequence[str]) -> str | None:
+    if given is None:
+        return None
+    _check_taken("--search-memory", "search_memory_bytes", searches)
+    return str(given)
 
 
 def _number(given: float | str) -> float:

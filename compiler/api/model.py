@@ -147,6 +147,7 @@ class Model:
         search: str | None = None,
         epsilon: float | None = None,
         search_time: float | None = None,
+        search_memory: int | str | None = None,
         seed: int | None = None,
         strategies: str | Path | None = None,
         pins: str | Path | Sequence[str | Path] = (),
@@ -159,13 +160,14 @@ class Model:
         ``devices`` (4) are searched in every mesh, or in ``mesh`` alone, such as ``"2x4"``.
         ``device`` is the name of a description (``"cpu"``), the path of one, or a list of several
         measured on the same kind of machine. ``memory`` is what one device may use, such as
-        ``"16GiB"``: plans that need more are left out. ``epsilon`` is
-        how far a point may lie from the exact frontier, 0 for exact; ``search_time`` the seconds
-        to search for. Without both the search takes about eight seconds. ``strategies`` is a plan
-        whose strategies, edited or not, are taken in place of a search. ``pins`` fix single
-        tensors and nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins;
-        ``forbid`` rules out. ``train`` plans a training step. ``progress`` reports on stderr, or
-        to what it is called with lines of text.
+        ``"16GiB"``: plans that need more are left out. ``epsilon`` is how far a point may lie from
+        the exact frontier, 0 for exact; ``search_time`` the seconds to search for. Without both the
+        search takes about eight seconds. ``search_memory`` is what it may take meanwhile, such as
+        ``"4GiB"``, by default a quarter of the machine's. ``strategies`` is a plan whose strategies,
+        edited or not, are taken in place of a search. ``pins`` fix single tensors and nodes, such
+        as ``"wte.weight=S(0)@x"``, or are paths of files with pins; ``forbid`` rules out. ``train``
+        plans a training step. ``progress`` reports on stderr, or to what it is called with lines of
+        text.
 
         Raises :class:`UserError`; Ctrl-C raises :class:`Interrupted`, with what was found so far.
         """
@@ -177,6 +179,7 @@ class Model:
             search=search,
             epsilon=epsilon,
             search_time=search_time,
+            search_memory=search_memory,
             seed=seed,
             strategies=strategies,
             pins=pins,
@@ -193,6 +196,7 @@ class Model:
         most: int | None = None,
         epsilon: float | None = None,
         search_time: float | None = None,
+        search_memory: int | str | None = None,
         train: Training | None = None,
         progress: bool | Callable[[str], None] = False,
     ) -> Frontier:
@@ -207,6 +211,7 @@ class Model:
             devices=most,
             epsilon=epsilon,
             search_time=search_time,
+            search_memory=search_memory,
         )
         return self._searched(request, train, progress)
 
@@ -218,6 +223,7 @@ class Model:
         memory: int | str | None = None,
         epsilon: float | None = None,
         search_time: float | None = None,
+        search_memory: int | str | None = None,
         train: Training | None = None,
         progress: bool | Callable[[str], None] = False,
     ) -> Scaling:
@@ -228,6 +234,7 @@ class Model:
             memory=memory,
             epsilon=epsilon,
             search_time=search_time,
+            search_memory=search_memory,
         )
         with said_to(progress) as say:
             program = self.program(step_of(train, request), say)

@@ -99,7 +99,16 @@ def build_parser() -> Parser:
 def wants_planning(args: argparse.Namespace) -> bool:
     """Say whether a flag was given that only makes sense with devices to plan for."""
     names = ("devices", "mesh", "device", "memory", "objective", "pick", "plot", "search")
-    more = ("report", "netron", "seed", "epsilon", "strategies", "search_time", "compare")
+    more = (
+        "report",
+        "netron",
+        "seed",
+        "epsilon",
+        "strategies",
+        "search_time",
+        "search_memory",
+        "compare",
+    )
     given = [getattr(args, name) for name in (*names, *more)]
     some = args.pareto or args.explain or args.with_leanest
     some = some or args.pin or args.forbid or args.pins
@@ -191,6 +200,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
         help=f"seconds for --search {' or '.join(takers('time_limit_s'))}, all meshes together "
         f"(default {DEFAULT_SEARCH_S:g}, without --epsilon)",
     )
+    add("--search-memory", metavar="SIZE",
+        help="memory that the search may take, such as 4GiB (default a quarter of this "
+        "machine's)")  # fmt: skip
     add("--compare", nargs="?", const=",".join(COMPARED), metavar="NAMES",
         help="compare search engines: NAMES separated by commas (default %(const)s)")  # fmt: skip
     add("--seed", metavar="K", help=f"seed of --search {', '.join(takers('seed'))} (default 0)")

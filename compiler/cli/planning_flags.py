@@ -34,6 +34,7 @@ def read_request(args: argparse.Namespace) -> Request:
         seed=args.seed,
         epsilon=args.epsilon,
         search_time=args.search_time,
+        search_memory=args.search_memory,
         strategies=args.strategies,
         pick=args.pick,
         pins=[*args.pin, *args.pins],

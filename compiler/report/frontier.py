@@ -61,7 +61,7 @@ class FrontierReport:
         """What ``stopped`` the search, in words that follow its bound; empty if nothing did."""
         if self.stopped == "time":
             return f"after {self.time_limit_s:g} s"
-        return "with a quarter of this machine's memory" if self.stopped else ""
+        return "with the memory it may use" if self.stopped else ""
 
 
 @dataclass(frozen=True)

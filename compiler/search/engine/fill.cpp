@@ -35,6 +35,7 @@ std::vector<Solution> search_mixed(const Model& model, const std::vector<const S
     search_box(small, box, {kSums, kCap, 1}, token, found);
   } catch (const Stopped&) {
   } catch (const OverBudget&) {
+  } catch (const OutOfMemory&) {
   }
   return found;
 }

@@ -50,6 +50,7 @@ def solve_frontier(
     threads: int = _THREADS,
     control: Control = _NO_CONTROL,
     known: Sequence[tuple[float, float]] = (),
+    memory_bytes: float = 0.0,
 ) -> TableFrontier:
     """Return the Pareto points of a problem in (memory, time), each with an assignment that reaches
     it.
@@ -57,18 +58,18 @@ def solve_frontier(
     With ``epsilon`` 0 every Pareto point is returned (one assignment each). Otherwise every
     assignment is within a factor ``1 + epsilon`` of a returned point in both objectives; the
     fastest and the leanest point are exact. ``Frontier.epsilon`` is the bound proven: larger than
-    asked for only if ``time_limit_s`` ran out first, or a quarter of the machine's memory did not
-    hold the lists of points. The same arguments give the same points unless that is so. ``control``
-    says who watches, and what Ctrl-C does. ``known`` holds the time and the memory of points of
-    other problems: assignments that they cover need not be found, and the bound is that of all
-    points together.
+    asked for only if ``time_limit_s`` ran out first, or ``memory_bytes`` (0 for a quarter of the
+    machine's memory) did not hold its tables, bounds and lists of points. The same arguments give
+    the same points unless that is so. ``control`` says who watches, and what Ctrl-C does. ``known``
+    holds the time and the memory of points of other problems: assignments that they cover need not
+    be found, and the bound is that of all points together.
 
     Raises OutOfTimeError past ``control.last_limit_s``; UserError for options out of range, when no
     assignment is allowed (every one has an infinite time), and when the tables do not fit into
     memory even with nodes fixed one by one.
     """
     _check_options(epsilon, time_limit_s, threads)
-    options = {"threads": threads, "known": known}
+    options = {"threads": threads, "known": known, "budget": memory_bytes}
     return _solve(problem, epsilon, time_limit_s, control, options)
 
 
@@ -167,8 +168,7 @@ def _engine(
     order: Sequence[int] = (),
     threads: int = _THREADS,
 ) -> Engine:
-    """The engine, ready to solve; `budget` bytes for its tables, and as many for its lists of
-    points; 0 for a quarter of the machine's memory.
+    """The engine, ready to solve in `budget` bytes; 0 for a quarter of the machine's memory.
 
     With `numbers_only` it knows times alone, and only the least can be asked for.
 

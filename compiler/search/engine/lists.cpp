@@ -10,16 +10,14 @@
 namespace tensoropt::search {
 namespace {
 
-constexpr std::uint64_t kLook = 1u
-                                << 20;  // candidates between two looks at clock, memory and effort
+constexpr std::uint64_t kLook = 1u << 20;  // candidates between two looks at clock and effort
 
 class Eliminator {
  public:
   Eliminator(const Model& model, const Plan& plan, const Box& box, const Bounds& bounds,
              const std::vector<double>& levels, const Effort& effort, const Token& token)
       : model_(model), plan_(plan), box_(box), limiter_(model.base, box, bounds, levels),
-        levels_(levels), effort_(effort), token_(token), metered_(effort.meter),
-        tables_(plan.scope.size()) {}
+        levels_(levels), effort_(effort), token_(token), tables_(plan.scope.size()) {}
 
   std::vector<Solution> run() {
     for (std::size_t id = 0; id < plan_.base.size(); ++id)
@@ -28,10 +26,8 @@ class Eliminator {
     for (const Step& step : plan_.steps) {
       if (plan_.same[step.output] != step.output) continue;
       tables_[step.output] = eliminate_step(step);
-      bytes_ += tables_[step.output].bytes();
       for (int id : step.inputs)
-        if (last[plan_.same[id]] == &step) forget_costs(lists_of(id));
-      metered_.set(bytes_);
+        if (last[plan_.same[id]] == &step) lists_of(id).forget_costs();
     }
     return solutions();
   }
@@ -75,12 +71,6 @@ class Eliminator {
     return in_parallel(step, rows, parts);
   }
 
-  void forget_costs(Lists& lists) {
-    bytes_ -= lists.bytes();
-    lists.forget_costs();
-    bytes_ += lists.bytes();
-  }
-
   // A rough count of the sums to form: every list of average length.
   double work_of(const Step& step) const {
     double work = double(plan_.cells[step.output]) * double(step.values);
@@ -103,25 +93,18 @@ class Eliminator {
     Lists out;
     out.width = step.inputs.size();
     CellMerger merger(levels_.size() > 1), inner(levels_.size() > 1);
-    Metered metered(effort_.meter);
     Limits limits;
     each_row(step, first, last, [&](std::size_t to, const std::size_t* offset) {
       for (std::size_t x = 0; x < step.row; ++x) {
         limiter_.set(limits, step.output, to + x);
-        const std::size_t joined = eliminate_cell(step, offset, x, limits, merger, inner, out);
+        eliminate_cell(step, offset, x, limits, merger, inner, out);
         if (merger.candidates + inner.candidates <= kLook) continue;
-        metered.set(out.bytes() + joined);
-        look(metered);
+        token_.check();
         account(merger, inner);
       }
     });
     account(merger, inner);
     return out;
-  }
-
-  void look(const Metered& metered) const {
-    token_.check();
-    metered.check();
   }
 
   void account(CellMerger& merger, CellMerger& inner) const {
@@ -136,16 +119,14 @@ class Eliminator {
     return lists_of(step.inputs[i]).at(offset[i] + v * access.stride_v + (access.row ? x : 0));
   }
 
-  // Returns the bytes of what it held meanwhile.
-  std::size_t eliminate_cell(const Step& step, const std::size_t* offset, std::size_t x,
-                             const Limits& limits, CellMerger& merger, CellMerger& inner,
-                             Lists& out) const {
+  void eliminate_cell(const Step& step, const std::size_t* offset, std::size_t x,
+                      const Limits& limits, CellMerger& merger, CellMerger& inner,
+                      Lists& out) const {
     static constexpr double kZero = 0;
     static constexpr std::int32_t kFirst = 0;
     const List nothing{&kZero, &kZero, &kFirst, 1};
     const std::size_t inputs = step.inputs.size();
     std::vector<Partial> partials(inputs > 2 ? step.values : 0);
-    std::size_t joined = 0;
     merger.begin(limits);
     for (std::size_t v = 0; v < step.values; ++v) {
       const auto value = std::int32_t(v);
@@ -156,7 +137,6 @@ class Eliminator {
         if (inputs > 2) {
           partials[v] = join_all(step, offset, x, v, inner);
           left = partials[v].view();
-          joined += partials[v].bytes();
         }
         merger.add(value, left, input_at(step, offset, x, v, inputs - 1));
       }
@@ -166,11 +146,10 @@ class Eliminator {
       for (const Joined& point : points) store(step, point, partials, out);
     else store_some(step, points, partials, out);
     out.begin.push_back(std::uint32_t(out.time.size()));
-    return joined;
   }
 
   // Keeps, of each of `cap` slices of the range of time, the point nearest to the mixed line.
-  void store_some(const Step& step, const std::vector<Joined>& points,
+  void store_some(const Step& step, const CountedVector<Joined>& points,
                   const std::vector<Partial>& partials, Lists& out) const {
     const double first = points.front().time, span = points.back().time - first + 1;
     auto slice = [&](const Joined& p) {
@@ -252,8 +231,6 @@ class Eliminator {
   const std::vector<double>& levels_;
   const Effort& effort_;
   const Token& token_;
-  Metered metered_;
-  std::size_t bytes_ = 0;  // of the tables
   std::vector<Lists> tables_;
   mutable std::atomic<std::uint64_t> sums_{0};
 };

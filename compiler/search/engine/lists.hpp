@@ -31,16 +31,15 @@ struct Bounds {
 
 struct Solution {
   Cost cost;
-  std::vector<int> choice;  // per user variable
+  CountedVector<int> choice;  // per user variable
 };
 
 // How much an elimination may do: sums it may look at before it gives up, points it may keep per
-// cell, and what counts the memory of its lists, if anything does.
+// cell.
 struct Effort {
   std::uint64_t sums = UINT64_MAX;
   std::size_t cap = SIZE_MAX;
   int threads = 1;
-  Meter* meter = nullptr;
 };
 
 struct OverBudget : std::exception {
@@ -50,7 +49,7 @@ struct OverBudget : std::exception {
 // All Pareto points of the model inside the box, each with a choice, none left out unless the lists
 // are capped. `levels` are the values the transient maximum is charged as (ascending; a smaller
 // transient counts as the first). Throws Stopped at the token's end, OverBudget past `effort.sums`,
-// OutOfMemory past what `effort.meter` allows.
+// OutOfMemory past the budget.
 std::vector<Solution> frontier_of(const Model& model, const Plan& plan, const Box& box,
                                   const Bounds& bounds, const std::vector<double>& levels,
                                   const Effort& effort, const Token& token);

@@ -1,12 +1,16 @@
 // How much memory a search may use.
 #pragma once
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <utility>
+#include <memory>
+#include <new>
+#include <vector>
 
 namespace tensoropt::search {
 
@@ -17,47 +21,73 @@ inline double memory_budget() {
   return budget;
 }
 
-// Lists have grown over what they may take.
+// What is asked for is more than the budget leaves.
 struct OutOfMemory : std::exception {
-  const char* what() const noexcept override {
-    return "the lists of the search are over their budget";
-  }
+  const char* what() const noexcept override { return "the search is over its memory budget"; }
 };
 
-// What the lists of all threads take together.
-class Meter {
+// What all counted vectors of the process take together, and may take.
+class Budget {
  public:
-  explicit Meter(double budget_bytes) : budget_(budget_bytes) {}
-  void add(std::int64_t bytes) { used_ += bytes; }
-  void check() const {
-    if (double(used_.load()) > budget_) throw OutOfMemory();
+  static void limit(double bytes) { limit_ = bytes; }
+  static double used() { return double(used_.load(std::memory_order_relaxed)); }
+
+  // Throws OutOfMemory past the limit.
+  static void take(std::size_t bytes) {
+    const auto size = std::int64_t(bytes);
+    const auto before = used_.fetch_add(size, std::memory_order_relaxed);
+    if (double(before + size) <= limit_.load(std::memory_order_relaxed)) return;
+    give_back(bytes);
+    throw OutOfMemory();
+  }
+  static void give_back(std::size_t bytes) {
+    used_.fetch_sub(std::int64_t(bytes), std::memory_order_relaxed);
   }
 
  private:
-  const double budget_;
-  std::atomic<std::int64_t> used_{0};
+  inline static std::atomic<double> limit_{memory_budget()};
+  inline static std::atomic<std::int64_t> used_{0};
 };
 
-// The part of it that one owner takes, given back with the owner. Without a meter nothing is
-// counted.
-class Metered {
- public:
-  explicit Metered(Meter* meter) : meter_(meter) {}
-  Metered(const Metered&) = delete;
-  Metered& operator=(const Metered&) = delete;
-  ~Metered() { set(0); }
+// The allocator of what grows with a search: tables of numbers, bounds, lists of points.
+template <class T>
+struct Counted {
+  using value_type = T;
+  Counted() = default;
+  template <class U>
+  Counted(const Counted<U>&) {}  // NOLINT(google-explicit-constructor): as allocators are made
 
-  void set(std::size_t bytes) {
-    if (meter_) meter_->add(std::int64_t(bytes) - std::exchange(bytes_, std::int64_t(bytes)));
+  T* allocate(std::size_t count) {
+    Budget::take(count * sizeof(T));
+    try {
+      return is_large(count) ? mapped(count) : std::allocator<T>().allocate(count);
+    } catch (...) {
+      Budget::give_back(count * sizeof(T));
+      throw;
+    }
   }
-  // Throws OutOfMemory when all owners together take too much.
-  void check() const {
-    if (meter_) meter_->check();
+  void deallocate(T* at, std::size_t count) noexcept {
+    if (is_large(count)) munmap(at, count * sizeof(T));
+    else std::allocator<T>().deallocate(at, count);
+    Budget::give_back(count * sizeof(T));
   }
+  bool operator==(const Counted&) const = default;
 
  private:
-  Meter* const meter_;
-  std::int64_t bytes_ = 0;
+  // The heap would keep these when they are freed, and what is counted would not be what is taken.
+  static bool is_large(std::size_t count) { return count * sizeof(T) >= std::size_t(1) << 20; }
+
+  static T* mapped(std::size_t count) {
+    void* at = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                    -1, 0);
+    if (at == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<T*>(at);
+  }
 };
+
+template <class T>
+using CountedVector = std::vector<T, Counted<T>>;
+
+using Numbers = CountedVector<double>;
 
 }  // namespace tensoropt::search

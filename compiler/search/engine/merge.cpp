@@ -134,13 +134,13 @@ void CellMerger::emit_heap(const Token& token) {
 }
 
 template <bool L>
-const std::vector<Joined>& CellMerger::run(const Token& token) {
+const CountedVector<Joined>& CellMerger::run(const Token& token) {
   if (pairs_ <= kSortBelow) emit_sorted<L>();
   else emit_heap<L>(token);
   return out_;
 }
 
-const std::vector<Joined>& CellMerger::finish(const Token& token) {
+const CountedVector<Joined>& CellMerger::finish(const Token& token) {
   return levels_ ? run<true>(token) : run<false>(token);
 }
 

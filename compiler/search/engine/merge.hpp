@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory.hpp"
 #include "token.hpp"
 
 namespace tensoropt::search {
@@ -41,7 +42,7 @@ class CellMerger {
   void begin(const Limits& limits);
   void add(std::int32_t v, List left, List right);
   // The points in order of time; valid until the next begin.
-  const std::vector<Joined>& finish(const Token& token);
+  const CountedVector<Joined>& finish(const Token& token);
 
   std::uint64_t candidates = 0;  // sums looked at, over all cells
 
@@ -79,7 +80,7 @@ class CellMerger {
   template <bool L>
   void push_down(std::size_t hole);
   template <bool L>
-  const std::vector<Joined>& run(const Token& token);
+  const CountedVector<Joined>& run(const Token& token);
   bool beaten(double fixed, std::int32_t level) const { return fixed >= best_[level]; }
   void note(double fixed, std::int32_t level);
 
@@ -87,9 +88,9 @@ class CellMerger {
   const Limits* limits_ = nullptr;
   std::uint64_t pairs_ = 0;   // sums of the lists of this cell
   std::vector<double> best_;  // lowest static memory so far among points up to each level
-  std::vector<Row> rows_;
-  std::vector<Head> heap_;
-  std::vector<Joined> short_, out_;
+  CountedVector<Row> rows_;
+  CountedVector<Head> heap_;
+  CountedVector<Joined> short_, out_;
 };
 
 }  // namespace tensoropt::search

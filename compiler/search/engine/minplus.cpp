@@ -59,9 +59,8 @@ struct ProductUp : Product {
   }
 };
 
-std::vector<double> step_up(const Plan& plan, const Step& step, const Values& values,
-                            const Token* token) {
-  std::vector<double> out(plan.cells[step.output]);
+Numbers step_up(const Plan& plan, const Step& step, const Values& values, const Token* token) {
+  Numbers out(plan.cells[step.output]);
   auto each = [&](const Step& loops, auto fill) {
     const std::size_t rows = rows_of(loops);
     Lookout lookout(token, double(out.size()) * double(step.values) / double(rows));
@@ -82,8 +81,8 @@ std::vector<double> step_up(const Plan& plan, const Step& step, const Values& va
 
 }  // namespace
 
-std::vector<double> weigh(const Table& table, const Weights& weights) {
-  std::vector<double> out(table.size());
+Numbers weigh(const Table& table, const Weights& weights) {
+  Numbers out(table.size());
   const bool plain = weights.fixed == 0 || table.fixed.empty();
   for (std::size_t i = 0; i < out.size(); ++i)  // zero times infinity is not a number
     out[i] = table.time[i] == kInfinity ? kInfinity : weights.time * table.time[i];
@@ -95,7 +94,7 @@ std::vector<double> weigh(const Table& table, const Weights& weights) {
 }
 
 Values weighed(const Plan& plan, const Weights& weights) {
-  Values values{std::vector<std::vector<double>>(plan.scope.size()), &plan};
+  Values values{std::vector<Numbers>(plan.scope.size()), &plan};
   values.given.resize(plan.scope.size());
   for (std::size_t id = 0; id < plan.base.size(); ++id) {
     if (plan.same[id] != int(id)) continue;

@@ -16,7 +16,7 @@ struct Weights {
 
 // Values of the tables; tables that are the same share the first one's.
 struct Values {
-  std::vector<std::vector<double>> tables;
+  std::vector<Numbers> tables;
   const Plan* plan = nullptr;
   std::vector<const double*> given = {};  // values of base tables that are used as they are
   const double* of(int table) const {
@@ -27,7 +27,7 @@ struct Values {
 };
 
 // The values of the node and edge tables under the weights.
-std::vector<double> weigh(const Table& table, const Weights& weights);
+Numbers weigh(const Table& table, const Weights& weights);
 
 // The values of the base tables of a plan.
 Values weighed(const Plan& plan, const Weights& weights);
@@ -46,7 +46,7 @@ std::vector<int> decode(const Plan& plan, const Values& values, const Values* se
 
 // Per table and entry, the smallest sum of everything outside that table (kInfinity when there is
 // none). Of equal tables the first has it, the least over all places; the others have nothing.
-using Outside = std::vector<std::vector<double>>;
+using Outside = std::vector<Numbers>;
 Outside outside(const Plan& plan, const Values& values, const Token* token = nullptr);
 
 }  // namespace tensoropt::search

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 namespace tensoropt::search {
 
@@ -126,8 +127,18 @@ Cost cost_of(const Model& model, const std::vector<int>& choice) {
   return total;
 }
 
-std::vector<int> expand(const Model& model, const std::vector<int>& choice) {
-  std::vector<int> full = model.choice;
+double table_bytes(const Model& model) {
+  std::set<const Table*> distinct;
+  for (const TableRef& node : model.nodes) distinct.insert(node.get());
+  for (const Edge& edge : model.edges) distinct.insert(edge.table.get());
+  std::size_t numbers = 0;
+  for (const Table* table : distinct)
+    numbers += table->time.size() + table->fixed.size() + table->transient.size();
+  return double(numbers * sizeof(double));
+}
+
+CountedVector<int> expand(const Model& model, const std::vector<int>& choice) {
+  CountedVector<int> full(model.choice.begin(), model.choice.end());
   for (std::size_t n = 0; n < model.nodes.size(); ++n)
     full[model.source[n]] = model.configs[n][choice[n]];
   return full;

@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "memory.hpp"
+
 namespace tensoropt::search {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -82,6 +84,9 @@ void merge_parallel(Model& model);
 // left.
 std::optional<Model> reduce(Model model, const Keep& keep);
 
+// The bytes of the tables, equal ones once.
+double table_bytes(const Model& model);
+
 Keep keep_all(const Model& model);
 std::size_t count(const Keep& keep);
 
@@ -94,6 +99,6 @@ Keep undominated(const Model& model, const Enough& enough);
 Cost cost_of(const Model& model, const std::vector<int>& choice);
 
 // The user's choice (one configuration per user variable) for a choice per node.
-std::vector<int> expand(const Model& model, const std::vector<int>& choice);
+CountedVector<int> expand(const Model& model, const std::vector<int>& choice);
 
 }  // namespace tensoropt::search

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <iomanip>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include "intake.hpp"
@@ -23,6 +25,11 @@ namespace tensoropt::search {
 namespace {
 
 using Array = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+
+// Of the tables of a problem: they themselves, those of the problem less some configurations, and
+// those of a gap.
+constexpr double kCopies = 2;
+constexpr double kLeast = 16 << 20;  // bytes that any search may take
 
 // Of the time there is, for dropping configurations before the search.
 constexpr double kScreening = 0.2;
@@ -110,11 +117,13 @@ class Engine {
 
   // Rounds the costs to whole units and absorbs nodes without a choice; false if none is allowed.
   // With `numbers_only` there is no frontier, only the least time; `order`, if not empty, is then
-  // that of the elimination. Throws TooLarge when its tables would need more than `budget_bytes`.
+  // that of the elimination. Throws TooLarge when its tables would need more than `budget_bytes`
+  // even for one thread.
   bool prepare(bool always_share, double budget_bytes, bool numbers_only,
                const std::vector<int>& order, int threads) {
     always_share_ = always_share;
     numbers_only_ = numbers_only;
+    threads_ = threads;
     order_ = order;
     budget_bytes_ = budget_bytes > 0 ? budget_bytes : memory_budget();
     Model model = intake_.model(units_, threads);
@@ -126,7 +135,13 @@ class Engine {
     auto reduced = reduce(std::move(model), all);
     if (!reduced) return false;
     whole_.model = std::move(*reduced);
-    make_plans();
+    tables_bytes_ = table_bytes(whole_.model);
+    try {
+      make_plans();
+    } catch (const TooLarge&) {
+      whole_ = {};  // its parts will have tables of their own
+      throw;
+    }
     return true;
   }
 
@@ -150,9 +165,11 @@ class Engine {
     auto solve = [&] {
       const Values values = eliminate(whole_.numbers, {1, 0, kInfinity}, &ends.last);
       allowed = values.total() != kInfinity;
-      if (allowed) choice = expand(whole_.model, decode(whole_.numbers, values));
+      if (!allowed) return;
+      const auto found = expand(whole_.model, decode(whole_.numbers, values));
+      choice.assign(found.begin(), found.end());
     };
-    interruptible(ends, solve, [](bool) {});
+    within_budget([&] { interruptible(ends, solve, [](bool) {}); });
     if (!allowed) return nb::none();
     const std::size_t size = choice.size();
     return to_numpy(std::vector<std::int32_t>(choice.begin(), choice.end()), {size});
@@ -170,11 +187,10 @@ class Engine {
     Result result;
     const auto points = known ? std::span(known->data(), known->size()) : std::span<const double>{};
     const Options options{.epsilon = epsilon,
-                          .threads = threads,
+                          .threads = std::min(threads, threads_),
                           .direct_sums = direct_sums,
                           .box_sums = box_sums,
                           .hull_only = hull_only,
-                          .list_bytes = budget_bytes_,
                           .known = in_units(points)};
     auto solve = [&] {
       const Token screening(kScreening * time_limit_s);
@@ -182,7 +198,9 @@ class Engine {
       if (eliminate(whole_.numbers, {1, 0, kInfinity}, &ends.last).total() == kInfinity) return;
       result = solve_frontier(whole_, options, {ends.enough, ends.last}, progress);
     };
-    interruptible(ends, solve, [&](bool stopping) { show(watch, progress, stopping); });
+    within_budget([&] {
+      interruptible(ends, solve, [&](bool stopping) { show(watch, progress, stopping); });
+    });
     nb::dict out = to_dict(result);
     out["interrupted"] = ends.enough.cancelled();
     return out;
@@ -214,6 +232,25 @@ class Engine {
     }
   }
 
+  // Tables that turn out too large are refused as those that are known to be.
+  template <class F>
+  void within_budget(F solve) {
+    Budget::limit(std::max(left_bytes(), kLeast));
+    try {
+      solve();
+    } catch (const OutOfMemory&) {
+      std::ostringstream text;
+      text << std::fixed << std::setprecision(1) << "the search needs more than the "
+           << budget_bytes_ / (1 << 30) << " GiB of memory it may use";
+      throw TooLarge(text.str());
+    }
+  }
+
+  // What the tables leave of the budget: those of the problem, and as many narrowed ones.
+  double left_bytes() const {
+    return std::max(budget_bytes_ - kCopies * tables_bytes_, std::min(budget_bytes_, kLeast));
+  }
+
   void screen(const Enough& enough) {
     const Keep keep = undominated(whole_.model, enough);
     if (count(keep) == count(keep_all(whole_.model))) return;
@@ -236,7 +273,8 @@ class Engine {
 
   void check(const Plan& plan) {
     widest_ = plan.busiest < 0 ? -1 : whole_.model.source[plan.busiest];
-    check_size(plan, budget_bytes_);
+    while (threads_ > 1 && need_of(plan, threads_) >= left_bytes()) --threads_;
+    check_size(plan, left_bytes(), threads_);
   }
 
   // The user's order without the variables that are fixed.
@@ -270,8 +308,9 @@ class Engine {
 
   bool always_share_ = false, numbers_only_ = false;
   std::vector<int> order_;
-  double budget_bytes_ = 0;
+  double budget_bytes_ = 0, tables_bytes_ = 0;
   Units units_;
+  int threads_ = 1;  // as many as the budget has room for
   int widest_ = -1;
   std::size_t width_ = 0;  // variables of the user's problem
   Prepared whole_;

@@ -136,7 +136,7 @@ void step_down(const Plan& plan, const Step& step, const Values& values, Outside
 }
 
 // From the least totals through the entries of a table to what lies outside it.
-void take_off(std::vector<double>& total, const double* own) {
+void take_off(Numbers& total, const double* own) {
   for (std::size_t i = 0; i < total.size(); ++i)
     if (total[i] != kInfinity) total[i] -= own[i];
 }

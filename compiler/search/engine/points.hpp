@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory.hpp"
 #include "merge.hpp"
 
 namespace tensoropt::search {
@@ -11,21 +12,16 @@ namespace tensoropt::search {
 // The lists of all cells of a table, one after the other, and where each point came from: the value
 // of the eliminated variable and the point of each input of the step (`width` of them).
 struct Lists {
-  std::vector<std::uint32_t> begin{0};
-  std::vector<double> time, fixed;
-  std::vector<std::int32_t> level, v;
-  std::vector<std::uint32_t> from;
+  CountedVector<std::uint32_t> begin{0};
+  Numbers time, fixed;
+  CountedVector<std::int32_t> level, v;
+  CountedVector<std::uint32_t> from;
   std::size_t width = 0;
 
   List at(std::size_t cell) const {
     const std::uint32_t b = begin[cell];
     return {time.data() + b, fixed.data() + b, level.empty() ? nullptr : level.data() + b,
             begin[cell + 1] - b};
-  }
-
-  std::size_t bytes() const {
-    auto of = [](const auto& values) { return values.capacity() * sizeof(values[0]); };
-    return of(begin) + of(time) + of(fixed) + of(level) + of(v) + of(from);
   }
 
   // What is left is enough to trace a point back.
@@ -55,22 +51,18 @@ class Partial {
   // Adds a list, without limits on what is of use, and keeps the points that no other beats.
   void join(List more, std::size_t levels, CellMerger& merger, const Token& token);
 
-  std::size_t bytes() const {
-    return time_.size() * (sizeof(double) * 2 + sizeof(std::int32_t) * (1 + from_.size()));
-  }
-
   List view() const {
     return {time_.data(), fixed_.data(), level_.data(), std::uint32_t(time_.size())};
   }
   // Per list, the place of its point behind each point of the sum.
-  const std::vector<std::vector<std::uint32_t>>& from() const { return from_; }
+  const std::vector<CountedVector<std::uint32_t>>& from() const { return from_; }
 
  private:
   void push(double time, double fixed, std::int32_t level);
 
-  std::vector<double> time_, fixed_;
-  std::vector<std::int32_t> level_;
-  std::vector<std::vector<std::uint32_t>> from_;
+  Numbers time_, fixed_;
+  CountedVector<std::int32_t> level_;
+  std::vector<CountedVector<std::uint32_t>> from_;
 };
 
 }  // namespace tensoropt::search

@@ -71,7 +71,6 @@ class BoxSearch {
       if (round >= kRounds || double(entries(*next)) > kWorthwhile * double(before)) return state;
       model = std::move(*next);
       plan = make_plan(model);
-      check_size(plan, memory_budget());
     }
   }
 
@@ -186,11 +185,10 @@ class BoxSearch {
   }
 
   void in_parts(State state, const std::vector<double>& levels) {
-    const Effort capped{UINT64_MAX, kCap, effort_.threads, effort_.meter};
+    const Effort capped{UINT64_MAX, kCap, effort_.threads};
     auto some = frontier(state, levels, capped);
     keep_best(some);
-    if (some.empty())
-      return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads, effort_.meter}));
+    if (some.empty()) return keep(frontier(state, levels, {UINT64_MAX, SIZE_MAX, effort_.threads}));
     keep(some);
     divide({std::move(state.model), std::move(state.plan), {}, {}}, {levels.front(), levels.back()},
            some);
@@ -222,7 +220,8 @@ class BoxSearch {
                   std::make_move_iterator(more.end()));
   }
 
-  void split(const State& state, const std::vector<double>& levels) {
+  void split(State& state, const std::vector<double>& levels) {
+    state.bounds = {};  // of both parts anew
     const std::size_t half = levels.size() / 2;
     for (Range part : {Range{levels.front(), levels[half - 1]}, Range{levels[half], levels.back()}})
       if (auto next = narrow(state.model, state.plan, nullptr, part)) finish(*next, part);
@@ -261,9 +260,13 @@ std::vector<double> transient_levels(const Model& model, double lowest, double h
   return {levels.begin(), levels.end()};
 }
 
-void check_size(const Plan& plan, double budget) {
-  constexpr double kBytesPerCell = 48;  // three bounds, the numbers, where a list begins
-  const double need = plan.table_cells * kBytesPerCell;
+double need_of(const Plan& plan, int threads) {
+  constexpr double kBytesPerCell = 24;  // the numbers, those among ties, and bounds
+  return plan.table_cells * kBytesPerCell * threads;
+}
+
+void check_size(const Plan& plan, double budget, int threads) {
+  const double need = need_of(plan, threads);
   if (need < budget) return;
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << "the tables of the search need about "

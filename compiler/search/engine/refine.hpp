@@ -20,8 +20,11 @@ struct Prepared {
 std::vector<double> transient_levels(const Model& model, double lowest = 0,
                                      double highest = kInfinity);
 
-// Throws TooLarge when the tables of the plan need more than `budget` bytes.
-void check_size(const Plan& plan, double budget);
+// What the tables of the plan need in bytes, where so many threads each eliminate over them.
+double need_of(const Plan& plan, int threads);
+
+// Throws TooLarge when that is more than `budget`.
+void check_size(const Plan& plan, double budget, int threads = 2);
 
 // Finds all Pareto points in the box; those found so far are in `found` when an exception ends it.
 // Narrows the model to the configurations that can be part of one, range of transient levels by

@@ -36,7 +36,7 @@ class Frontier {
  public:
   Frontier(Prepared& whole, const Options& options, const Until& until, Progress& progress)
       : whole_(whole), options_(options), token_(until.enough), last_(until.last),
-        progress_(progress), levels_(transient_levels(whole.model)), meter_(options.list_bytes) {}
+        progress_(progress), levels_(transient_levels(whole.model)) {}
 
   Result run() {
     find_extremes();
@@ -218,6 +218,9 @@ class Frontier {
         });
       } catch (const Stopped&) {
         break;
+      } catch (const OutOfMemory&) {
+        result_.short_of_memory = true;
+        break;
       }
       for (std::size_t i = 0; i < batch.size(); ++i) settle(batch[i], std::move(best[i]));
       for (Gap& gap : gaps_) gap.error = std::min(gap.error, error_of(gap));
@@ -326,11 +329,15 @@ class Frontier {
     } catch (const Stopped&) {
       result_.open_gaps = result_.gaps;
       return;
+    } catch (const OutOfMemory&) {
+      result_.open_gaps = result_.gaps;
+      result_.short_of_memory = true;
+      return;
     }
     std::vector<std::vector<Solution>> found(todo.size());
     std::vector<char> done(todo.size(), 0);
     const Effort effort{std::uint64_t(options_.box_sums), SIZE_MAX,
-                        todo.size() == 1 ? options_.threads : 1, &meter_};
+                        todo.size() == 1 ? options_.threads : 1};
     std::atomic<bool> full{false};
     parallel(todo.size(), options_.threads, [&](std::size_t i) {
       if (token_.expired()) return;
@@ -360,7 +367,7 @@ class Frontier {
     try {
       know_bounds();
       std::vector<Solution> found;
-      search_box(whole_, box, {sums, SIZE_MAX, options_.threads, &meter_}, token_, found);
+      search_box(whole_, box, {sums, SIZE_MAX, options_.threads}, token_, found);
       for (Solution& point : found) add_point(std::move(point));
       gaps_.clear();
       return true;
@@ -377,7 +384,6 @@ class Frontier {
   const Token& last_;
   Progress& progress_;
   const std::vector<double> levels_;
-  Meter meter_;
   double target_ = 0;  // the bound that is worked for
   std::vector<Support> supports_;
   std::vector<Gap> gaps_;

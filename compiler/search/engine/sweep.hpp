@@ -12,11 +12,10 @@ namespace tensoropt::search {
 struct Options {
   double epsilon = 0;
   int threads = 1;
-  double direct_sums = 0;         // effort to spend on one elimination over the whole plane first
-  double box_sums = 0;            // effort to spend on a gap before it is divided
-  bool hull_only = false;         // stop when the supported points are known
-  double list_bytes = kInfinity;  // what the lists of points may take
-  std::vector<Cost> known = {};   // points that others have found: what they beat need not be found
+  double direct_sums = 0;        // effort to spend on one elimination over the whole plane first
+  double box_sums = 0;           // effort to spend on a gap before it is divided
+  bool hull_only = false;        // stop when the supported points are known
+  std::vector<Cost> known = {};  // points that others have found: what they beat need not be found
 };
 
 struct Result {

@@ -88,6 +88,8 @@ class SearchOptions:
     search ``must_answer``: then it goes on until one mesh has its fastest and its leanest point.
     With ``on_interrupt`` "return", Ctrl-C ends the search with what was found. With
     ``enough_bytes``, it ends after the first mesh with a point of at most that memory.
+    ``search_memory_bytes`` is what the search itself may take on one mesh, ``None`` for a quarter
+    of the machine's memory.
     """
 
     name: str = "ft"
@@ -99,6 +101,7 @@ class SearchOptions:
     memory_bytes: int | None = None
     on_interrupt: Literal["raise", "return"] = "raise"
     enough_bytes: int | None = None
+    search_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,7 @@ class MeshSearch:
         self._stopping = False  # Ctrl-C has come, and the method is about to return
         self._refusals: list[tuple[Mesh, Exception]] = []
         self._late = False  # a mesh was left out for want of time
+        self._left_bytes = 0.0  # what the tables of the mesh leave of the memory there is
         limit = options.time_limit_s
         self._end = None if limit is None else self.started + limit
         self._last = None if limit is None else self.started + limit * (1 + LATE) + LATE_S
@@ -231,7 +235,7 @@ class MeshSearch:
         tell("tables")
         with alarm(self._given_up):
             too_large = (m for m, e in self._refusals if isinstance(e, TablesTooLargeError))
-            check_tables(tables, too_large)
+            self._left_bytes = check_tables(tables, too_large, self.options.search_memory_bytes)
             lessons = Lessons(tables)
             assert lessons.problem
         if self._learns(tables):
@@ -313,7 +317,7 @@ class MeshSearch:
         time_limit_s = _seconds_to(end)
         known = [(max(c.time_s - overhead_s(t), 0.0), c.memory_bytes) for t, _, c in self.costed]
         asked = (options.seed, options.epsilon, time_limit_s, options.memory_bytes)
-        return Limits(*asked, control, known)
+        return Limits(*asked, control, known, self._left_bytes)
 
     def _teller(self, mesh: Mesh) -> Say:
         where = f"mesh {mesh}" + (f" ({self.number} of {self.count})" if self.count > 1 else "")

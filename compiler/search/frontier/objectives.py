@@ -128,6 +128,7 @@ def _options(request: Request, search: str) -> SearchOptions:
         request.time_limit_s if bounded or not request.anytime else None,
         memory_bytes=request.memory_bytes,
         must_answer=request.anytime,
+        search_memory_bytes=request.search_memory_bytes,
     )
 
 

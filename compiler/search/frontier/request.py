@@ -55,12 +55,14 @@ class Request:
 
     ``mesh``, such as 2x4, stands for itself; without one, every factorisation of ``devices`` is
     searched. ``device`` names a device description, or is the path of one. ``memory`` is what one
-    device may use, such as 16GiB; ``objective`` is time, memory, or devices: the fewest of them,
-    up to ``devices``, on which something fits. ``epsilon`` is how far a point of the exact frontier
+    device may use, such as 16GiB; ``objective`` is time, memory, or devices: the fewest of them, up
+    to ``devices``, on which something fits. ``epsilon`` is how far a point of the exact frontier
     may lie, relatively, from one that is found; 0 is exact. ``search_time`` is what the search of
     all meshes of one number of devices may take, in seconds. Without both, a search takes about
-    eight seconds, or more until it has something. ``strategies`` is a plan.json whose strategies
-    are taken in place of a search. ``pick`` is the index of a point, time, memory or knee.
+    eight seconds, or more until it has something. ``search_memory`` is what its tables, bounds and
+    lists may take, such as 4GiB; without it a quarter of the machine's memory. ``strategies`` is a
+    plan.json whose strategies are taken in place of a search. ``pick`` is the index of a point,
+    time, memory or knee.
 
     ``pins`` and ``forbid`` are what single tensors and nodes must and may not be (docs/pins.md);
     ``model`` is the file whose names of tensors between nodes they may use. ``annotations`` is a
@@ -76,6 +78,7 @@ class Request:
     seed: int | None = None
     epsilon: float | None = None
     search_time: float | None = None
+    search_memory: str | None = None
     strategies: str | None = None
     pick: str | None = None
     pins: tuple[str, ...] = field(default=(), metadata={"option": False})
@@ -103,6 +106,12 @@ class Request:
     def memory_bytes(self) -> int | None:
         """What one device may use, ``None`` for no limit."""
         return None if self.memory is None else parse_bytes(self.memory, "--memory")
+
+    @cached_property
+    def search_memory_bytes(self) -> int | None:
+        """What the search may take, ``None`` for the default."""
+        text = self.search_memory
+        return None if text is None else parse_bytes(text, "--search-memory")
 
     @cached_property
     def read_pins(self) -> tuple[Pin, ...]:

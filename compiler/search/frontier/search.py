@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -136,7 +136,15 @@ def search_graph(
     options = options or SearchOptions()
     distinct = distinct_meshes(meshes, device, names_axes=graph.names_axes)
     every = sorted(_chosen(distinct, options), key=promise)
-    return search_tables((mesh_tables(graph, m, device) for m in every), len(every), options, say)
+    return search_tables(_each(graph, every, device), len(every), options, say)
+
+
+def _each(graph: Graph, meshes: Iterable[Mesh], device: Device) -> Iterator[MeshTables]:
+    """Yield the tables of each mesh; those of its edges are dropped before the next."""
+    for mesh in meshes:
+        tables = mesh_tables(graph, mesh, device)
+        yield tables
+        tables.forget_edges()
 
 
 def search_tables(

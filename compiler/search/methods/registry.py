@@ -34,7 +34,7 @@ METHODS: Mapping[str, Method] = {
     "ft": Method(
         "tracking:search",
         "the whole frontier, exact or within a bound",
-        frozenset({"epsilon", "time_limit_s"}),
+        frozenset({"epsilon", "time_limit_s", "search_memory_bytes"}),
     ),
     "pase": Method("pase:search", "the least time, exact, by dynamic programming (PaSE)"),
     "pase-bfs": Method("pase:search_breadth_first", "PaSE in breadth-first order, to compare"),

@@ -45,7 +45,8 @@ class Limits:
 
     ``epsilon`` is as in ``solve_frontier``, ``memory_bytes`` what one device may use, ``None`` for
     no limit. ``control`` and ``known`` are as in ``solve_frontier``; a method that does not heed
-    ``control`` raises KeyboardInterrupt on Ctrl-C.
+    ``control`` raises KeyboardInterrupt on Ctrl-C. ``search_memory_bytes`` is what the search may
+    take beyond the tables it is given; 0 for a quarter of the machine's memory.
     """
 
     seed: int = 0
@@ -54,6 +55,7 @@ class Limits:
     memory_bytes: float | None = None
     control: Control = field(default_factory=Control)
     known: Sequence[tuple[float, float]] = ()
+    search_memory_bytes: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

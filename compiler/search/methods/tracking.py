@@ -19,6 +19,7 @@ def search(case: Case, limits: Limits) -> Found:
         time_limit_s=limits.time_limit_s,
         control=limits.control,
         known=limits.known,
+        memory_bytes=limits.search_memory_bytes,
     )
     ended = (frontier.interrupted, frontier.short_of_memory)
     if not frontier.whole:

@@ -13,17 +13,21 @@ from tensoropt.compiler.support.units import format_bytes
 __all__ = ["TablesTooLargeError", "check_tables", "refines"]
 
 CELL_BYTES = 16  # time and transient memory
-SHARE = 0.25  # of the machine's memory; the search holds copies
+DEFAULT_SHARE = 0.25  # of the machine's memory, for the search
+TABLES_SHARE = 0.25  # of what the search may take; it holds copies
 
 
 class TablesTooLargeError(UserError):
     """The cost tables of a mesh need more memory than the search may have."""
 
 
-def check_tables(tables: MeshTables, too_large: Iterable[Mesh]) -> None:
-    """Raise TablesTooLargeError if the tables do not fit, or did not on a coarser mesh.
+def check_tables(
+    tables: MeshTables, too_large: Iterable[Mesh], memory_bytes: int | None = None
+) -> float:
+    """Return what the tables leave of ``memory_bytes``, the default for ``None``.
 
-    Linear in the edges of the graph, after the options of its nodes.
+    Raises TablesTooLargeError if they do not fit, or did not on a coarser mesh. Linear in
+    the edges of the graph, after the options of its nodes.
     """
     for coarse in () if tables.mesh.is_deep else too_large:
         if refines(tables.mesh, coarse):
@@ -31,12 +35,14 @@ def check_tables(tables: MeshTables, too_large: Iterable[Mesh]) -> None:
                 f"search: the cost tables are larger than those of mesh {coarse}, "
                 "expected a mesh of fewer axes"
             )
-    need, most = table_bytes(tables), SHARE * _memory_bytes()
+    whole = DEFAULT_SHARE * _memory_bytes() if memory_bytes is None else memory_bytes
+    need, most = table_bytes(tables), TABLES_SHARE * whole
     if need > most:
         raise TablesTooLargeError(
             f"search: the cost tables need about {format_bytes(need)}, expected at most "
             f"{format_bytes(most)}; a mesh of fewer axes has smaller ones"
         )
+    return whole - need
 
 
 def table_bytes(tables: MeshTables) -> int:

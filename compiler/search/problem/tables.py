@@ -175,6 +175,11 @@ class MeshTables:
             self.held[value] = tuple(ends[: 1 if passed_on else 2])
         return Problem(nodes, edges + list(self._ties(position)))
 
+    def forget_edges(self) -> None:
+        """Free the problem and the tables of its edges; they are made again if asked for."""
+        self.__dict__.pop("problem", None)
+        self._edge_tables = EdgeTables(self.resharder)
+
     def _ties(self, position: dict[int, int]) -> Iterator[EdgeTable]:
         """Yield what makes each result lie as the cache does whose place it takes."""
         for index, node in enumerate(self.graph.nodes):

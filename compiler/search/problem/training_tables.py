@@ -80,6 +80,10 @@ class TrainingTables(MeshTables):
         self._columns: dict[object, Column] = {}
         self._flags: dict[object, NDArray[np.bool_]] = {}
 
+    def forget_edges(self) -> None:
+        super().forget_edges()
+        self._edges_known.clear()
+
     @property
     def leaders(self) -> list[int]:
         return [cluster.leader for cluster in self.clusters]

@@ -20,7 +20,7 @@ Result solve(Prepared& whole, const Options& options) {
 // Every point costs what its choice costs the user.
 void check_choices(const Problem& problem, const Result& result, const Units& units) {
   for (const Solution& point : result.points) {
-    const Cost cost = problem.cost_of(point.choice);
+    const Cost cost = problem.cost_of({point.choice.begin(), point.choice.end()});
     EXPECT_EQ(cost.time, point.cost.time * units.time);
     EXPECT_EQ(cost.memory(), point.cost.memory() * units.memory);
   }
@@ -170,8 +170,9 @@ TEST(FrontierOf, NoMoreThanItsEffort) {
   auto points_within = [&](const Effort& effort) {
     return frontier_of(whole->model, whole->plan, {}, {}, levels, effort, Token(kInfinity));
   };
-  Meter meter(1000);
-  EXPECT_THROW(points_within({.meter = &meter}), OutOfMemory);
+  Budget::limit(Budget::used() + 1000);
+  EXPECT_THROW(points_within({}), OutOfMemory);
+  Budget::limit(kInfinity);
   EXPECT_THROW(points_within({.sums = 1000}), OverBudget);
   EXPECT_LE(points_within({.cap = 16}).size(), 16u);
 }

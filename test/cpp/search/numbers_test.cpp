@@ -140,7 +140,8 @@ TEST(Minimise, LeastWeightedSum) {
     const Cost& cost = best.solution.cost;
     EXPECT_EQ(best.bound, expected);
     EXPECT_EQ(time * cost.time + memory * cost.memory(), expected);
-    const Cost of_user = problem.cost_of(best.solution.choice);
+    const Cost of_user =
+        problem.cost_of({best.solution.choice.begin(), best.solution.choice.end()});
     EXPECT_EQ(of_user.time, cost.time * units.time);
     EXPECT_EQ(of_user.memory(), cost.memory() * units.memory);
   }

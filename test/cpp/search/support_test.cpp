@@ -61,33 +61,27 @@ TEST(Lookout, LooksAfterSomeWork) {
   EXPECT_NO_THROW(never.done());
 }
 
-TEST(Meter, CountsAllOwnersUntilTheyGo) {
-  Meter meter(100);
-  Metered one(&meter);
-  one.set(60);
-  EXPECT_NO_THROW(one.check());
+TEST(Budget, CountsVectorsUntilTheyGo) {
+  const double before = Budget::used();
+  Budget::limit(before + 10'000);
   {
-    Metered other(&meter);
-    other.set(50);
-    EXPECT_THROW(one.check(), OutOfMemory);
+    const Numbers one(1000);
+    EXPECT_EQ(Budget::used(), before + 8000);
+    EXPECT_THROW(Numbers(1000), OutOfMemory);
   }
-  EXPECT_NO_THROW(one.check());
-  one.set(101);
-  EXPECT_THROW(one.check(), OutOfMemory);
+  EXPECT_NO_THROW(Numbers(1000));
+  EXPECT_EQ(Budget::used(), before);
+  Budget::limit(kInfinity);
 }
 
-TEST(Meter, OfManyThreads) {
-  Meter meter(1e9);
-  parallel(200, 4, [&](std::size_t i) {
-    Metered own(&meter);
-    own.set(i);
-    own.check();
+TEST(Budget, OfLargeVectorsAndManyThreads) {
+  const double before = Budget::used();
+  parallel(40, 4, [&](std::size_t i) {
+    Numbers own(100'000 * (i % 4 + 1), double(i));
+    own.push_back(1);
+    EXPECT_EQ(own[99'999], double(i));
   });
-  Metered last(&meter);
-  last.set(1'000'000'001);
-  EXPECT_THROW(last.check(), OutOfMemory);
-  last.set(999'999'999);
-  EXPECT_NO_THROW(last.check()) << "everything else was given back";
+  EXPECT_EQ(Budget::used(), before);
 }
 
 }  // namespace
