@@ -160,14 +160,14 @@ class Model:
         ``devices`` (4) are searched in every mesh, or in ``mesh`` alone, such as ``"2x4"``.
         ``device`` is the name of a description (``"cpu"``), the path of one, or a list of several
         measured on the same kind of machine. ``memory`` is what one device may use, such as
-        ``"16GiB"``: plans that need more are left out. ``epsilon`` is how far a point may lie from
-        the exact frontier, 0 for exact; ``search_time`` the seconds to search for. Without both the
-        search takes about eight seconds. ``search_memory`` is what it may take meanwhile, such as
-        ``"4GiB"``, by default a quarter of the machine's. ``strategies`` is a plan whose strategies,
-        edited or not, are taken in place of a search. ``pins`` fix single tensors and nodes, such
-        as ``"wte.weight=S(0)@x"``, or are paths of files with pins; ``forbid`` rules out. ``train``
-        plans a training step. ``progress`` reports on stderr, or to what it is called with lines of
-        text.
+        ``"16GiB"``: plans that need more are left out. ``epsilon`` is how far a point may lie
+        from the exact frontier, 0 for exact; ``search_time`` the seconds to search for. Without
+        both the search takes about eight seconds. ``search_memory`` is what it may take
+        meanwhile, such as ``"4GiB"``, by default a quarter of the machine's. ``strategies`` is a
+        plan whose strategies, edited or not, are taken in place of a search. ``pins`` fix single
+        tensors and nodes, such as ``"wte.weight=S(0)@x"``, or are paths of files with pins;
+        ``forbid`` rules out. ``train`` plans a training step. ``progress`` reports on stderr, or
+        to what it is called with lines of text.
 
         Raises :class:`UserError`; Ctrl-C raises :class:`Interrupted`, with what was found so far.
         """

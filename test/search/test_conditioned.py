@@ -50,20 +50,20 @@ def _complete(nodes: int, size: int) -> Problem:
 def test_fixing_one_node_is_enough_for_some() -> None:
     problem = _complete(4, 6)
     with pytest.raises(UserError, match="the tables of the search need about"):
-        ft._engine(problem, budget=3e4)
+        ft._engine(problem, budget=1.5e4)
     times, _ = brute.enumerate_costs(problem)
-    assert ft._fastest(problem, budget=3e4).time == times.min()
-    assert ft._solve(problem, 0.0, None, Control(), {"budget": 3e4}).points[0].time == times.min()
+    assert ft._fastest(problem, budget=1.5e4).time == times.min()
+    assert ft._solve(problem, 0.0, None, Control(), {"budget": 1.5e4}).points[0].time == times.min()
 
 
 def test_a_time_limit_is_shared_among_the_parts() -> None:
-    frontier = ft._solve(_complete(4, 6), 0.0, 0.0, Control(), {"budget": 3e4})
+    frontier = ft._solve(_complete(4, 6), 0.0, 0.0, Control(), {"budget": 1.5e4})
     assert frontier.points[0].time == ft._fastest(_complete(4, 6)).time
 
 
 def test_parts_left_out_for_lack_of_time_leave_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ft, "_run", _gives_up_after(ft._run, 2))
-    problem, options = _complete(4, 6), {"budget": 3e4}
+    problem, options = _complete(4, 6), {"budget": 1.5e4}
     frontier = ft._solve(problem, 0.0, None, Control(), options)
     assert frontier.points
     assert (frontier.whole, frontier.epsilon) == (False, np.inf)
