@@ -88,10 +88,10 @@ class Device:
 
     def plan_error(self, model: Path | None, *, training: bool) -> PlanError | None:
         """Return what to expect of a plan of the model in a file; ``None`` if nobody measured."""
-        if self.expected_error is None:
+        if self.expected_error is None and self.machine is None:
             return None
         known = is_known(self.measured_models, model, training=training)
-        return self.expected_error.of_plan(known=known)
+        return (self.expected_error or ExpectedError()).of_plan(known=known)
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the peak rate of a NumPy type name; a type not listed runs at float32's rate."""

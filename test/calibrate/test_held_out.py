@@ -18,7 +18,7 @@ from tensoropt.compiler.calibrate.held_out import (
 )
 from tensoropt.compiler.calibrate.samples import PlanSample
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.cost.expected import MeasuredModel
+from tensoropt.compiler.cost.expected import MeasuredModel, PlanError
 from tensoropt.compiler.cost.measured import Operator
 
 IDENTITY = Identity("here", load_device("cpu"), "Measured in a test.")
@@ -113,3 +113,5 @@ def test_a_model_is_known_by_its_contents(tmp_path: Path) -> None:
         assert error.model_measured == known
         assert (error.time is None) is not known  # one model says nothing of others
     assert load_device("cpu").plan_error(model, training=False) is None
+    without_plans = described(IDENTITY, measured([]), checked=True).device
+    assert without_plans.plan_error(model, training=False) == PlanError(None, None, False)
