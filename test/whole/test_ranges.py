@@ -131,6 +131,13 @@ def test_costs_are_those_of_the_middle_and_of_the_end(tmp_path: Path) -> None:
     assert ranged.memory_bytes > 1.5 * first.memory_bytes
 
 
+def test_a_cache_that_becomes_divisible_as_it_grows(tmp_path: Path) -> None:
+    """Of one token it cannot be cut, of two it can; both lie alike."""
+    model = zoo.provide("decoder_standard", tmp_path)
+    frontier = to.load(model, dims={"past": 1, "sequence": 1, "batch": 4}).frontier(2)
+    assert len(frontier)
+
+
 def test_the_emitted_program_needs_what_the_end_does(tmp_path: Path) -> None:
     model = zoo.provide("decoder_standard", tmp_path)
     found = []

@@ -60,7 +60,8 @@ class EdgeTables:
         (rows, row_of), (columns, column_of) = _distinct(sources), _distinct(targets)
         time_s, transient = self._resharder.table(info.sizes, info.item_bytes, rows, columns)
         picked = np.ix_(row_of, column_of)
-        return time_s[picked], transient[picked]
+        # A tensor may be tied to one of another size, whose layouts it cannot have.
+        return time_s[picked], np.where(np.isfinite(transient), transient, 0.0)[picked]
 
     def _cuts(self, info: TensorInfo, sources: Layouts, targets: Layouts) -> tuple[Array, Array]:
         allowed = [[_is_cut(a, b) for b in targets] for a in sources]
