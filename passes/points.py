@@ -15,7 +15,7 @@ from tensoropt.dialects.topt.keys import DEVICE, LAYOUT, STRATEGY
 
 __all__ = ["WrittenPoint", "fingerprint", "read_points", "write_points"]
 
-_CHOSEN, _RECOMPUTE = "chosen", "recompute"
+_CHOSEN, _RECOMPUTE, _PROCESS = "chosen", "recompute", "process_bytes"
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class WrittenPoint(Cost):
     index: int
     mesh: tuple[int, ...]
     recompute: str | None
+    process_bytes: int
     chosen: bool
 
 
@@ -45,6 +46,8 @@ def write_points(module: ir.Module, points: Sequence[Point], chosen: int) -> Non
             way = recompute_of(point)
             if way is not None:
                 made.attributes[_RECOMPUTE] = ir.StringAttr.get(way)
+            if point.process_bytes != point.memory_bytes:
+                made.attributes[_PROCESS] = ir.IntegerAttr.get(i64, point.process_bytes)
             if point.index == chosen:
                 made.attributes[_CHOSEN] = ir.UnitAttr.get()
 
@@ -87,14 +90,18 @@ def _ops(module: ir.Module) -> list[ir.Operation]:
 
 
 def _read(index: int, attributes: ir.OpAttributeMap) -> WrittenPoint:
+    static_bytes = ir.IntegerAttr(attributes["static_bytes"]).value
+    transient_bytes = ir.IntegerAttr(attributes["transient_bytes"]).value
+    tensors = static_bytes + transient_bytes
     return WrittenPoint(
         ir.FloatAttr(attributes["compute_s"]).value,
         ir.FloatAttr(attributes["communication_s"]).value,
-        ir.IntegerAttr(attributes["static_bytes"]).value,
-        ir.IntegerAttr(attributes["transient_bytes"]).value,
+        static_bytes,
+        transient_bytes,
         index,
         tuple(ir.DenseI64ArrayAttr(attributes["mesh"])),
         ir.StringAttr(attributes[_RECOMPUTE]).value if _RECOMPUTE in attributes else None,
+        ir.IntegerAttr(attributes[_PROCESS]).value if _PROCESS in attributes else tensors,
         _CHOSEN in attributes,
     )
 

@@ -77,7 +77,8 @@ class Point:
     """One trade-off: a mesh, a layout for every tensor, and what they cost per device.
 
     ``index`` counts the points of the whole frontier from the fastest on. ``time_s`` is that of one
-    step, ``compute_s`` and ``communication_s`` its parts; ``memory_bytes`` is the sum of
+    step, ``compute_s`` and ``communication_s`` its parts; ``process_bytes`` is what the
+    process of a device takes, as ``memory`` limits it; ``memory_bytes`` its tensors, the sum of
     ``static_bytes`` (weights and state) and ``transient_bytes``. ``recompute`` is what a training
     step computes again, None for inference.
     """
@@ -87,6 +88,7 @@ class Point:
         self.index, self.mesh = found.index, found.mesh
         self.time_s, self.compute_s = found.time_s, found.compute_s
         self.communication_s = found.communication_s
+        self.process_bytes = found.process_bytes
         self.memory_bytes, self.static_bytes = found.memory_bytes, found.static_bytes
         self.transient_bytes = found.transient_bytes
         self.recompute = points_of.recompute_of(found)
@@ -389,13 +391,13 @@ class Frontier(Sequence[Point]):
         """Return the points of at most ``limit_bytes``, all for None."""
         if limit_bytes is None:
             return self
-        found = [point for point in self._found if point.memory_bytes <= limit_bytes]
+        found = [point for point in self._found if point.process_bytes <= limit_bytes]
         return Frontier(self._whole, found, limit_bytes)
 
     def _nothing(self) -> UserError:
         if self._limit_bytes is None or self._whole.report.result is None:
             return UserError("expected a frontier with points, got: an empty one")
-        need = points_of.leanest(self._whole.result.points).memory_bytes
+        need = points_of.leanest(self._whole.result.points).process_bytes
         return nothing_fits(self._limit_bytes, need, self.devices)
 
 

@@ -28,6 +28,7 @@ from tensoropt.compiler.cost.measured import (
     read_operators,
     read_waiting,
 )
+from tensoropt.compiler.cost.process import Footprint, Process, read_process
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 
@@ -57,6 +58,7 @@ class Device:
     is what running a graph takes besides its nodes. ``operators`` and ``collectives``
     hold what was measured, by (ONNX name, NumPy type) and by (kind, ranks of a group).
     ``waiting`` is by number of ranks how much longer steps take as they wait for each other.
+    ``process`` is what a process takes beside tensors, ``None`` where nobody measured it.
     ``expected_error`` says how far predictions were off, ``None`` where nothing was measured;
     ``measured_models`` whose plans they were held against, ``machine`` on what kind of machine.
     """
@@ -74,6 +76,7 @@ class Device:
     operators: Operators = field(default_factory=dict, hash=False)
     collectives: Collectives = field(default_factory=dict, hash=False)
     waiting: Mapping[int, Waiting] = field(default_factory=dict, hash=False)
+    process: Process | None = None
     expected_error: ExpectedError | None = None
     measured_models: tuple[MeasuredModel, ...] = ()
     machine: Machine | None = None
@@ -92,6 +95,17 @@ class Device:
             return None
         known = is_known(self.measured_models, model, training=training)
         return (self.expected_error or ExpectedError()).of_plan(known=known)
+
+    def process_bytes(self, held: Footprint, ranks: int) -> int:
+        """Return what the process of a rank takes; its tensors, where nobody measured the rest."""
+        if self.process is None:
+            return held.static_bytes + held.transient_bytes
+        return self.process.bytes(held, ranks)
+
+    def tensor_bytes(self, process_bytes: int, ranks: int) -> int:
+        """Return what a limit of a process leaves for tensors, 1 at least."""
+        rest = 0 if self.process is None else self.process.rest_bytes(ranks)
+        return max(process_bytes - rest, 1)
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the peak rate of a NumPy type name; a type not listed runs at float32's rate."""
@@ -199,6 +213,7 @@ def _device(table: Table) -> Device:
         operators=read_operators(table.optional("operator")),
         collectives=read_collectives(table.optional("collective")),
         waiting=read_waiting(table.optional("waiting")),
+        process=read_process(table.optional("process")),
         expected_error=read_expected_error(table.optional("expected_error")),
         measured_models=read_measured_models(table.tables("measured_model")),
         machine=read_machine(table.optional("measured_on")),

@@ -74,6 +74,7 @@ def predicted(
     return {
         **{name: getattr(point, name) for name in FIELDS},
         "memory_bytes": memory.static_bytes + memory.transient_bytes,
+        "process_bytes": point.process_bytes + _beyond(point, memory),
         "static_bytes": memory.static_bytes,
         "transient_bytes": memory.transient_bytes,
         **({} if parts is None else {"static_parts": vars(parts)}),
@@ -86,6 +87,11 @@ def _expected_error(module: ir.Module, model: Path) -> dict[str, Any] | None:
     device, trains = load_device(DEVICE.of(attributes)), TRAINING.on(attributes)
     error = device.plan_error(model, training=trains)
     return None if error is None else asdict(error)
+
+
+def _beyond(point: WrittenPoint, memory: RankMemory) -> int:
+    """Return how much more the tensors of the emitted graphs take than the frontier knows."""
+    return max(memory.static_bytes + memory.transient_bytes - point.memory_bytes, 0)
 
 
 def _chosen(module: ir.Module) -> WrittenPoint:

@@ -86,7 +86,7 @@ def _without(frontier: FrontierReport) -> str:
 
 def _cells(point: Point) -> list[str]:
     times = (point.time_s, point.compute_s, point.communication_s)
-    sizes = (point.memory_bytes, point.static_bytes, point.transient_bytes)
+    sizes = (point.process_bytes, point.static_bytes, point.transient_bytes)
     mesh = mesh_name(point.mesh)
     return [mesh, *map(format_seconds, times), *map(format_bytes, sizes)]
 

@@ -83,7 +83,8 @@ class PointOp(Topt.Operation, name="point"):
     """A point of the frontier that the search found; the one that the strategies are is `chosen`.
 
     Seconds of a step and bytes of a device, predicted. In a training step `recompute` says what
-    the backward pass of this point computes anew.
+    the backward pass of this point computes anew; `process_bytes` is what the process of a device
+    takes, where the device description says what that is beside tensors.
     """
 
     mesh: Any

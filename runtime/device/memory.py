@@ -12,17 +12,15 @@ __all__ = ["PeakMemory", "return_freed"]
 
 
 class PeakMemory:
-    """The most resident memory that this process took beyond what it had here, in bytes."""
+    """The most resident memory that this process has had since this was made, in bytes."""
 
     def __init__(self) -> None:
         with suppress(OSError):  # proc(5): 5 sets the peak to what is resident now
             Path("/proc/self/clear_refs").write_text("5")
-        self._before = _status().get("VmRSS")
 
     def bytes(self) -> int | None:
         """Return it, None on a system that does not say."""
-        peak = _status().get("VmHWM")
-        return None if peak is None or self._before is None else peak - self._before
+        return _status().get("VmHWM")
 
 
 def return_freed() -> None:

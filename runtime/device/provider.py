@@ -272,8 +272,6 @@ class CpuProvider(Provider):
             return make()
 
     def measure(self) -> MemoryMeter:
-        import onnxruntime  # noqa: F401  # its code is no part of what sessions take
-
         return PeakMemory()
 
     def reserve(self, sizes: Iterable[int]) -> None:

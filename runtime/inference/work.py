@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -131,7 +131,7 @@ def _run_plan(
         plan.mesh,
         provider=job.provider,
         predicted_time_s=predicted["time_s"],
-        predicted_bytes=predicted["memory_bytes"],
+        predicted_bytes=predicted.get("process_bytes", predicted["memory_bytes"]),
         expected_error=predicted["expected_error"],
     )
     memory = provider.measure()
@@ -140,11 +140,11 @@ def _run_plan(
     if session is None:
         return replace(result, error=error, passed=False if job.model else None)
     try:
-        keep_outputs(session, plan, provider)
+        kept = keep_outputs(session, plan, provider)
         times = _take_steps(job, session, make_inputs(job, plan.inputs), comm, link)
         link.show(f"{plan.folder}: {'comparing' if job.model else 'joining'} the outputs")
         facts = _facts(session, provider, memory, comm)
-        judged = _outputs(job, plan, session, comm, reference)
+        judged = _outputs(job, plan, session, comm, reference, kept)
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
     wait_idle(comm)
@@ -200,13 +200,20 @@ def _facts(session: RankSession, provider: Provider, memory: MemoryMeter, comm: 
 
 
 def _outputs(
-    job: Job, plan: Plan, session: RankSession, comm: MPI.Comm, reference: Reference | None
+    job: Job,
+    plan: Plan,
+    session: RankSession,
+    comm: MPI.Comm,
+    reference: Reference | None,
+    kept: Mapping[str, Array],
 ) -> tuple[OutputResult, ...]:
     """Judge the outputs, and write them where the job says; there are none but on rank 0.
 
-    Of what several ranks have whole, every copy is judged, one at a time.
+    Those ``kept`` are where the session left them. Of what several ranks have whole, every copy is
+    judged, one at a time.
     """
-    local, whole, judged = session.fetch(), {}, []
+    rest = [tensor.name for tensor in plan.outputs if tensor.name not in kept]
+    local, whole, judged = {**kept, **dict(session.results(rest))}, {}, []
     for tensor in plan.outputs:
         found: list[OutputResult] = []
         for copy in range(1 if job.model is None else tensor.layout.copies):

@@ -10,7 +10,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.session.weights import common_weights
-from tensoropt.runtime.support.dtypes import dtype_of
+from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.job import Launched
 
 if TYPE_CHECKING:
@@ -50,14 +50,18 @@ def opened_session(
     return None, refusal, error
 
 
-def keep_outputs(session: RankSession, plan: Plan, provider: Provider) -> None:
-    """Have outputs of known sizes written to arrays that stay, on the CPU.
+def keep_outputs(session: RankSession, plan: Plan, provider: Provider) -> dict[str, Array]:
+    """Have outputs of known sizes written to arrays that stay, on the CPU; return those by name.
 
     In the arena they would lie between the tensors of the next run.
     """
+    kept: dict[str, Array] = {}
     if provider.name != "cpu":
-        return
+        return kept
     for tensor in plan.outputs:
         dtype = dtype_of(tensor.dtype)
         if not dtype.hasobject and all(isinstance(size, int) for size in tensor.shape):
-            session.write(tensor.name, provider.empty(tensor.local_shape(), dtype))
+            array = provider.empty(tensor.local_shape(), dtype)
+            session.write(tensor.name, array)
+            kept[tensor.name] = array.get()
+    return kept

@@ -169,7 +169,7 @@ class CheckResult:
     what inputs were drawn where not as usual. ``first`` is where the plan goes wrong, and
     ``layers`` how long each of them took, where that was asked for.
 
-    ``peak_bytes`` is the most memory that a rank took: resident memory beyond what it had before,
+    ``peak_bytes`` is the most memory that a rank took: all resident memory of its process,
     on a device what ONNX Runtime's arenas took, since ranks started, and the inputs; None where
     nothing says.
     ``predicted_time_s`` and ``predicted_bytes`` are the plan's own, for the device that it was made

@@ -23,7 +23,7 @@ def measured(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str,
     predicted = trainer.plan.plan.document["predicted"]
     return {
         "peak_bytes": largest(comm, memory.bytes()),
-        "predicted_peak_bytes": predicted["memory_bytes"],
+        "predicted_peak_bytes": predicted.get("process_bytes", predicted["memory_bytes"]),
         "used_bytes": largest(comm, trainer.held.provider.used_bytes()),
         "nodes_on_cpu": largest(comm, trainer.nodes_on_cpu()),
         "held_bytes": _held_bytes(trainer, comm),

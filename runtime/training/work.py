@@ -42,9 +42,6 @@ def run_training(job: TrainJob, comm: MPI.Comm, link: LauncherLink) -> TrainResu
     plan = TrainingPlan.of(Plan.read(job.plan))
     resume = None if job.resume is None else find_checkpoint(Path(job.resume))
     progress = Progress() if resume is None else check_checkpoint(plan, resume)
-    import onnx  # noqa: F401  # the code of both is no part of what training takes
-    import onnxruntime  # noqa: F401
-
     provider, said = provider_of(job, comm), link.of_rank(comm.rank)
     memory = provider.measure()
     state = Held(plan, comm.rank, provider)

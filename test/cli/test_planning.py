@@ -25,6 +25,7 @@ FIELDS = [
     "time_s",
     "compute_s",
     "communication_s",
+    "process_bytes",
     "memory_bytes",
     "static_bytes",
     "transient_bytes",
@@ -109,7 +110,7 @@ def test_without_pareto_one_point_is_printed(opt, mlp: Path) -> None:
 
 def test_memory_takes_the_fastest_that_fits(opt, refused, mlp: Path) -> None:
     whole = points(opt(mlp, "--pareto", "--devices", "2", "--format", "json"))
-    limit = str(int(whole[1]["memory_bytes"]))
+    limit = str(int(whole[1]["process_bytes"]))
     (one,) = points(opt(mlp, "--devices", "2", "--memory", limit, "--format", "json"))
     assert one == whole[1]
     message = refused(mlp, "--devices", "2", "--memory", limit, "--pick", "0")
@@ -118,7 +119,7 @@ def test_memory_takes_the_fastest_that_fits(opt, refused, mlp: Path) -> None:
 
 def test_nothing_fits(refused, opt, mlp: Path) -> None:
     leanest = points(opt(mlp, "--devices", "2", "--pick", "memory", "--format", "json"))[0]
-    need = int(leanest["memory_bytes"])
+    need = int(leanest["process_bytes"])
     message = refused(mlp, "--devices", "2", "--memory", str(need - 100))
     assert message.startswith("--memory: nothing fits ")
     assert f" on 2 devices, the leanest plan needs {format_bytes(need)} ({need} bytes), " in message
@@ -145,12 +146,12 @@ def test_profile(opt, mlp: Path) -> None:
     rows = json.loads(outcome.out)["profile"]
     assert [row["devices"] for row in rows] == [1, 2, 4]
     assert rows[0]["point"]["communication_s"] == 0
-    need = rows[0]["point"]["memory_bytes"]
+    need = rows[0]["point"]["process_bytes"]
     limited = ["--objective", "profile", "--devices", "3", "--memory", str(need - 1)]
     table = opt(mlp, *limited)
     assert [line.split()[0] for line in table.out.splitlines()[2:-1]] == ["1", "2", "3"]
     assert "does not fit" in table.out.splitlines()[2]
-    assert opt(mlp, *limited, "--format", "csv").out.splitlines()[1] == "1,,,,,,,"
+    assert opt(mlp, *limited, "--format", "csv").out.splitlines()[1] == "1,,,,,,,,"
 
 
 def test_plan(opt, mlp: Path, tmp_path: Path) -> None:

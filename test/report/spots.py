@@ -19,6 +19,10 @@ class Spot:
     transient_bytes: int
     recompute: str | None = None
 
+    @property
+    def process_bytes(self) -> int:
+        return self.memory_bytes
+
 
 def spot(index: int, time_s: float, memory_bytes: int, mesh: tuple[int, ...] = (2, 2)) -> Spot:
     return Spot(index, mesh, time_s, time_s * 0.75, time_s * 0.25, memory_bytes, memory_bytes, 0)

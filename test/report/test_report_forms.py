@@ -22,6 +22,7 @@ FIGURES = [
     "time_s",
     "compute_s",
     "communication_s",
+    "process_bytes",
     "memory_bytes",
     "static_bytes",
     "transient_bytes",

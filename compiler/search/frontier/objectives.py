@@ -126,7 +126,7 @@ def _options(request: Request, search: str) -> SearchOptions:
         request.seed or 0,
         request.epsilon or 0.0,
         request.time_limit_s if bounded or not request.anytime else None,
-        memory_bytes=request.memory_bytes,
+        memory_bytes=request.tensor_bytes,
         must_answer=request.anytime,
         search_memory_bytes=request.search_memory_bytes,
     )
@@ -152,13 +152,13 @@ def fewest_devices(
     limit, exactly = request.memory_bytes or 0, False
     for count in device_counts(request.devices):
         need, own, exactly = _least_bytes(graphs, count), request.on(count), False
-        if need > limit:
+        if need > (own.tensor_bytes or 0):
             continue
-        brief = replace(_options(own, own.search), epsilon=1.0, enough_bytes=limit)
+        brief = replace(_options(own, own.search), epsilon=1.0, enough_bytes=own.tensor_bytes)
         lean = leanest(_frontier(graphs, own, say, brief).points)
-        if lean.memory_bytes <= limit:
+        if lean.process_bytes <= limit:
             return own, _frontier(graphs, own, say, _interruptible(own))
-        need, exactly = lean.memory_bytes, True
+        need, exactly = lean.process_bytes, True
     raise nothing_fits(limit, need, count, exactly=exactly)
 
 
@@ -197,7 +197,7 @@ def profile(graphs: Graphs, request: Request, say: Say = _silent) -> Iterator[Ro
 def _row(graphs: Graphs, request: Request, say: Say) -> Row:
     limit = request.memory_bytes
     least = 0 if limit is None else _least_bytes(graphs, request.devices)
-    if limit is not None and least > limit:
+    if limit is not None and least > (request.tensor_bytes or 0):
         return Row(request, None, (), lacking(limit, least, exactly=False))
     # Without a limit both points are extremes, which are exact.
     options = _options(request, request.search)
@@ -208,6 +208,6 @@ def _row(graphs: Graphs, request: Request, say: Say) -> Row:
         return Row(request, None, (), str(error))
     if limit is None:
         return Row(request, result, result.points)
-    fits = [point for point in result.points if point.memory_bytes <= limit]
-    need = leanest(result.points).memory_bytes
+    fits = [point for point in result.points if point.process_bytes <= limit]
+    need = leanest(result.points).process_bytes
     return Row(request, result, fits, "" if fits else lacking(limit, need))

@@ -26,6 +26,7 @@ FIELDS = (
     "time_s",
     "compute_s",
     "communication_s",
+    "process_bytes",
     "memory_bytes",
     "static_bytes",
     "transient_bytes",
@@ -50,6 +51,8 @@ class Point(Protocol):
     def compute_s(self) -> float: ...
     @property
     def communication_s(self) -> float: ...
+    @property
+    def process_bytes(self) -> int: ...
     @property
     def memory_bytes(self) -> int: ...
     @property

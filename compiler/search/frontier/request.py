@@ -107,6 +107,12 @@ class Request:
         """What one device may use, ``None`` for no limit."""
         return None if self.memory is None else parse_bytes(self.memory, "--memory")
 
+    @property
+    def tensor_bytes(self) -> int | None:
+        """What that leaves for the tensors of a device, ``None`` for no limit."""
+        limit = self.memory_bytes
+        return None if limit is None else self.description.tensor_bytes(limit, self.devices)
+
     @cached_property
     def search_memory_bytes(self) -> int | None:
         """What the search may take, ``None`` for the default."""
@@ -173,9 +179,9 @@ def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
     limit = request.memory_bytes
     if limit is None:
         return points
-    fits = [point for point in points if point.memory_bytes <= limit]
+    fits = [point for point in points if point.process_bytes <= limit]
     if not fits:
-        raise nothing_fits(limit, leanest(points).memory_bytes, request.devices)
+        raise nothing_fits(limit, leanest(points).process_bytes, request.devices)
     return fits
 
 

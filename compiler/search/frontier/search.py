@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from tensoropt.compiler.search.frontier.meshes import (
     promise,
 )
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
+from tensoropt.compiler.search.problem.footprint import footprint
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
@@ -64,6 +66,14 @@ class FrontierPoint:
     @property
     def communication_s(self) -> float:
         return self.cost.communication_s
+
+    @property
+    def process_bytes(self) -> int:
+        """What the process of a rank takes."""
+        if self.tables.device.process is None:
+            return self.memory_bytes
+        held = footprint(self.tables, self.strategies, self.cost)
+        return self.tables.device.process_bytes(held, math.prod(self.mesh))
 
     @property
     def memory_bytes(self) -> int:

@@ -1,0 +1,96 @@
+"""What the process of a rank takes: its tensors, and all that is no tensor (decision 46)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensoropt.compiler.cost.fields import Table
+
+__all__ = ["CONVOLUTIONS", "PRODUCTS", "Footprint", "Loading", "Process", "read_process"]
+
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+"""Operators whose constant weights ONNX Runtime lays out anew, all of them at once."""
+
+PRODUCTS = frozenset({"MatMul", "Gemm", "LSTM", "GRU"})
+"""Operators whose constant weights it packs, one after the other."""
+
+
+class Loading:
+    """What a session takes while it is made, of weights in the order of the program."""
+
+    def __init__(self) -> None:
+        self._images = self._packed = self._most = 0
+
+    def read(self, operator: str, size_bytes: int) -> None:
+        """Say that a node of an ``operator`` has constant weights of that size."""
+        if operator in CONVOLUTIONS:
+            self._images += size_bytes
+        elif operator in PRODUCTS:
+            self._most = max(self._most, self._packed + 2 * size_bytes)
+            self._packed += size_bytes
+
+    def bytes(self) -> int:
+        """Return the most: of convolutions both forms of all weights, of products of one."""
+        return 2 * self._images + self._most
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a program has on one rank that its process takes room for.
+
+    ``static_bytes`` and ``transient_bytes`` are those of its tensors. ``packed_bytes`` are weights
+    that stay twice, as they are and packed for products; ``loading_bytes`` is what is there while
+    the session is made; ``output_bytes`` are outputs, which stay from run to run.
+    """
+
+    static_bytes: int
+    transient_bytes: int
+    packed_bytes: int = 0
+    loading_bytes: int = 0
+    output_bytes: int = 0
+    nodes: int = 0
+    trains: bool = False
+
+
+@dataclass(frozen=True)
+class Process:
+    """What a process of a device takes beside tensors: `[process]` of a device description.
+
+    ``floor_bytes`` is a rank that runs nothing, ``training_bytes`` what one that trains has more,
+    ``communicator_bytes`` are for each other rank, ``node_bytes`` for each node of a graph.
+    ``gaps`` is the part of transient bytes that the arena loses between tensors.
+    """
+
+    floor_bytes: int
+    communicator_bytes: int = 0
+    training_bytes: int = 0
+    node_bytes: int = 0
+    gaps: float = 0.0
+
+    def rest_bytes(self, ranks: int, nodes: int = 0, *, trains: bool = False) -> int:
+        """Return what of a process on ``ranks`` ranks is no tensor."""
+        own = self.training_bytes if trains else 0
+        return (
+            self.floor_bytes + own + self.communicator_bytes * (ranks - 1) + self.node_bytes * nodes
+        )
+
+    def bytes(self, held: Footprint, ranks: int) -> int:
+        """Return the most that the process of a rank takes, while it loads or while it runs."""
+        running = held.packed_bytes + held.output_bytes + held.transient_bytes * (1 + self.gaps)
+        rest = self.rest_bytes(ranks, held.nodes, trains=held.trains)
+        return rest + max(held.static_bytes + round(running), held.loading_bytes)
+
+
+def read_process(table: Table) -> Process | None:
+    """Return the table ``[process]``, None where it is empty."""
+    if not table.names():
+        return None
+    process = Process(
+        int(table.number("floor_bytes")),
+        int(table.amount("communicator_bytes")),
+        int(table.amount("training_bytes")),
+        int(table.amount("node_bytes")),
+        table.amount("gaps"),
+    )
+    table.reject_unread()
+    return process
