@@ -70,10 +70,19 @@ class Description:
         yield "\n[memory]"
         yield f"bandwidth_bytes_per_s = {_number(self.basics.bandwidth_bytes_per_s)}"
         yield f"capacity_bytes = {self.basics.capacity_bytes}"
+        yield from self._process()
         yield from self._links()
         yield "\n[measured_on]"
         for name, value in vars(self.machine).items():
             yield f"{name} = {json.dumps(value)}"
+
+    def _process(self) -> Iterable[str]:
+        process = self.basics.process
+        if process is not None:
+            yield "\n[process]"
+            for name in ("floor_bytes", "communicator_bytes", "training_bytes", "node_bytes"):
+                yield f"{name} = {getattr(process, name)}"
+            yield f"gaps = {_number(process.gaps)} # not measured: {self.base.name}'s"
 
     def _peaks(self) -> Iterable[str]:
         """Yield the rates: those of types that were not measured keep their ratio to float32."""

@@ -77,6 +77,11 @@ class Ranks:
         found = self._run(graphs, ranks, seconds, traced=False)
         return [None if result.error else result.step_s for result in found]
 
+    def process_bytes(self, graph: MeasuredGraph, ranks: int, seconds: float) -> int | None:
+        """Return the most that the process of a rank had that ran nothing but ``graph``."""
+        [found] = self._run([graph], ranks, seconds, traced=False)
+        return found.process_bytes
+
     def kernels(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float
     ) -> list[Measured]:

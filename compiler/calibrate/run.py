@@ -16,6 +16,7 @@ from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.held_out import measured_models
 from tensoropt.compiler.calibrate.machine import machine_of
 from tensoropt.compiler.calibrate.plans import MeasuredPlan, Model, PlanFiles, written_plans
+from tensoropt.compiler.calibrate.processes import measure_process
 from tensoropt.compiler.calibrate.ranks import Ranks
 from tensoropt.compiler.calibrate.samples import Basics, Measurements
 from tensoropt.compiler.cost.device import load_device
@@ -118,13 +119,14 @@ class _Run:
         floor = basics.measure_floor(*where, seconds)
         peaks = basics.measure_peaks(*where, seconds, floor)
         bandwidth = basics.measure_bandwidth(*where, seconds)
+        process = measure_process(*where, load_device(request.base).process)
         self._allow(_OPERATORS if request.models else 0.5)
         common = basics.measure_operators(*where, seconds, floor)
         most = _QUICK_BYTES if request.quick else _MOST_BYTES
         self._allow(_COLLECTIVES if request.models else 1.0)
         collectives = basics.measure_collectives(*where, seconds, floor, most)
         memory = basics.capacity_bytes(self.ranks, request.ranks)
-        own = Basics(floor, peaks, bandwidth, memory)
+        own = Basics(floor, peaks, bandwidth, memory, process)
         found = Measurements(machine, own, common, collectives)
         return found if request.before is None else request.before.joined(found)
 

@@ -25,6 +25,7 @@ from tensoropt.compiler.calibrate.samples import (
 from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.expected import MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
+from tensoropt.compiler.cost.process import Process
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
 
@@ -111,7 +112,9 @@ def _measurements(row: _Row) -> Measurements:
         raise ValueError
     basics: _Row = row["basics"]
     peaks = {dtype: Peak(**peak) for dtype, peak in basics["peaks"].items()}
-    own = Basics(**{**basics, "floor": Floor(**basics["floor"]), "peaks": peaks})
+    process = None if basics["process"] is None else Process(**basics["process"])
+    floor = Floor(**basics["floor"])
+    own = Basics(**{**basics, "floor": floor, "peaks": peaks, "process": process})
     return Measurements(Machine(**row["machine"]), own)
 
 

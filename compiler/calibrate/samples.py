@@ -15,6 +15,7 @@ from tensoropt.compiler.cost.compute import Work
 from tensoropt.compiler.cost.expected import MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measured import Context
+from tensoropt.compiler.cost.process import Process
 from tensoropt.compiler.layout.collective import Collective
 
 __all__ = [
@@ -116,12 +117,14 @@ class Peak:
 
 @dataclass(frozen=True)
 class Basics:
-    """What a rank can do whatever the model, while all ranks of a machine do the same."""
+    """What a rank can do whatever the model, while all ranks of a machine do the same, and what
+    its process takes."""
 
     floor: Floor
     peaks: Mapping[str, Peak]
     bandwidth_bytes_per_s: float
     capacity_bytes: int
+    process: Process | None = None
 
     def joined(self, other: Basics) -> Basics:
         """Return the best of both, as other work on the machine only makes things slower."""

@@ -102,10 +102,9 @@ class Device:
             return held.static_bytes + held.transient_bytes
         return self.process.bytes(held, ranks)
 
-    def tensor_bytes(self, process_bytes: int, ranks: int) -> int:
-        """Return what a limit of a process leaves for tensors, 1 at least."""
-        rest = 0 if self.process is None else self.process.rest_bytes(ranks)
-        return max(process_bytes - rest, 1)
+    def rest_bytes(self, ranks: int) -> int:
+        """Return what a process takes before it has tensors, 0 where nobody measured it."""
+        return 0 if self.process is None else self.process.rest_bytes(ranks)
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the peak rate of a NumPy type name; a type not listed runs at float32's rate."""

@@ -40,14 +40,14 @@ class Footprint:
 
     ``static_bytes`` and ``transient_bytes`` are those of its tensors. ``packed_bytes`` are weights
     that stay twice, as they are and packed for products; ``loading_bytes`` is what is there while
-    the session is made; ``output_bytes`` are outputs, which stay from run to run.
+    the session is made; ``fed_bytes`` are inputs and outputs, which stay from run to run.
     """
 
     static_bytes: int
     transient_bytes: int
     packed_bytes: int = 0
     loading_bytes: int = 0
-    output_bytes: int = 0
+    fed_bytes: int = 0
     nodes: int = 0
     trains: bool = False
 
@@ -76,7 +76,7 @@ class Process:
 
     def bytes(self, held: Footprint, ranks: int) -> int:
         """Return the most that the process of a rank takes, while it loads or while it runs."""
-        running = held.packed_bytes + held.output_bytes + held.transient_bytes * (1 + self.gaps)
+        running = held.packed_bytes + held.fed_bytes + held.transient_bytes * (1 + self.gaps)
         rest = self.rest_bytes(ranks, held.nodes, trains=held.trains)
         return rest + max(held.static_bytes + round(running), held.loading_bytes)
 

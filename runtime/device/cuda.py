@@ -202,6 +202,9 @@ class _DeviceMemory:
         now = self._provider.used_bytes()
         return None if now is None or self._before is None else now - self._before
 
+    def added_bytes(self) -> int | None:
+        return self.bytes()
+
 
 @contextlib.contextmanager
 def _stderr_kept() -> Iterator[list[str]]:

@@ -17,10 +17,16 @@ class PeakMemory:
     def __init__(self) -> None:
         with suppress(OSError):  # proc(5): 5 sets the peak to what is resident now
             Path("/proc/self/clear_refs").write_text("5")
+        self._before = _status().get("VmRSS")
 
     def bytes(self) -> int | None:
         """Return it, None on a system that does not say."""
         return _status().get("VmHWM")
+
+    def added_bytes(self) -> int | None:
+        """Return how much more that is than was resident when this was made."""
+        peak = self.bytes()
+        return None if peak is None or self._before is None else peak - self._before
 
 
 def return_freed() -> None:

@@ -39,10 +39,13 @@ _ALIGNMENT = 64  # bytes of a cache line
 
 
 class MemoryMeter(Protocol):
-    """The most memory that a rank took, where it computes, since this was made."""
+    """The most memory that a rank had, where it computes, since this was made."""
 
     def bytes(self) -> int | None:
         """Return it in bytes, None where nothing says."""
+
+    def added_bytes(self) -> int | None:
+        """Return it without what the rank had before."""
 
 
 class PlacedArray(ABC):

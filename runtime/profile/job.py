@@ -57,9 +57,10 @@ class Measured:
     Runtime ran on rank 0, the mean time of its kernel on all ranks, in the fastest of its runs;
     of a collective the least, which has no waiting for others in it. ``graph`` is the file with the
     graph that those nodes are of. ``peak_bytes``: of a task that is timed, the memory that its
-    session took on the rank where it took most, None where nothing says. ``error`` says why the
-    task could not be run. A job without tasks has one result, with the bytes of memory of each GPU
-    by its number, and their names.
+    session took on the rank where it took most, None where nothing says. ``process_bytes`` is all
+    that the process of a rank had by then, or on a device what is in use there. ``error`` says why
+    the task could not be run. A job without tasks has one result, with the bytes of memory of each
+    GPU by its number, and their names.
     """
 
     step_s: float = 0.0
@@ -67,6 +68,7 @@ class Measured:
     nodes: dict[str, float] | None = None
     graph: str | None = None
     peak_bytes: int | None = None
+    process_bytes: int | None = None
     error: str | None = None
     gpu_bytes: list[int] = field(default_factory=list)
     gpu_names: list[str] = field(default_factory=list)

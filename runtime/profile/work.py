@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.check.trace import kernel_times_s, merged
 from tensoropt.runtime.device.memory import return_freed
-from tensoropt.runtime.device.provider import Provider
+from tensoropt.runtime.device.provider import MemoryMeter, Provider
 from tensoropt.runtime.device.providers import provider_of
 from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.ops import library
@@ -91,12 +91,23 @@ def _task(job: ProfileJob, task: Task, comm: MPI.Comm, place: _Place, left_s: fl
     runs = _warm_up(session, comm, task.seconds, left_s)
     if trace is None:
         times = _times(session, comm, runs, min(_PATIENCE * task.seconds, left_s))
-        return Measured(min(times), len(times), peak_bytes=largest(comm, memory.bytes()))
+        return Measured(
+            min(times),
+            len(times),
+            peak_bytes=largest(comm, memory.added_bytes()),
+            process_bytes=largest(comm, _process_bytes(place.provider, memory)),
+        )
     for _ in range(min(runs, _MOST_TRACED)):
         comm.Barrier()
         session.run()
     ranks = comm.gather(kernel_times_s(session.end_trace(), _WARM_UP))
     return Measured(0.0, runs, merged(ranks) if ranks else None, f"{trace}.onnx")
+
+
+def _process_bytes(provider: Provider, memory: MemoryMeter) -> int | None:
+    """Return what the process has: on a device all that is in use there."""
+    used = provider.used_bytes()
+    return memory.bytes() if used is None else used
 
 
 def _open(path: Path, place: _Place, trace: Path | None) -> RankSession:

@@ -53,7 +53,7 @@ def test_slices_are_frontiers(frontier: to.Frontier) -> None:
 
 
 def test_what_fits(frontier: to.Frontier) -> None:
-    least = frontier.leanest.memory_bytes
+    least = frontier.leanest.process_bytes
     assert [point.index for point in frontier.fits(least)] == [frontier.leanest.index]
     assert len(frontier.fits("16GiB")) == len(frontier)
     assert not frontier.fits(1)
@@ -64,9 +64,9 @@ def test_what_fits(frontier: to.Frontier) -> None:
 
 
 def test_a_limit_leaves_the_points_that_fit(model: to.Model, frontier: to.Frontier) -> None:
-    least = frontier.leanest.memory_bytes
+    least = frontier.leanest.process_bytes
     lean = model.frontier(devices=2, epsilon=0, memory=least)
-    assert [point.memory_bytes for point in lean] == [least]
+    assert [point.process_bytes for point in lean] == [least]
     assert len(lean.whole) == len(frontier)
     with pytest.raises(to.UserError, match=re.escape(EMPTY)):
         model.frontier(devices=2, memory="1B")
@@ -80,7 +80,8 @@ def test_other_devices_of_the_same_model(model: to.Model, frontier: to.Frontier)
 
 
 def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
-    found = model.fewest_devices(frontier.leanest.memory_bytes, most=8)
+    lean = model.frontier(devices=2, epsilon=0, device="v100").leanest
+    found = model.fewest_devices(lean.process_bytes, most=8, device="v100")
     assert found.devices == 2
 
 

@@ -40,7 +40,7 @@ def test_compare_as_json_and_csv(opt, mlp: Path) -> None:
 
 
 def test_a_refusal_is_a_row(opt, mlp: Path) -> None:
-    flags = ["--devices", "2", "--memory", "16B", "--compare", "ft,ilp"]
+    flags = ["--device", "v100", "--devices", "2", "--memory", "16B", "--compare", "ft,ilp"]
     lines = opt(mlp, *flags).out.splitlines()
     assert lines[2].endswith("refused: nothing that it found fits the memory")
     assert lines[3].endswith("refused: no choice fits, expected more memory, got: 16 bytes")
@@ -88,7 +88,7 @@ def test_search_time(opt, mlp: Path) -> None:
         (["--search-time", "inf"], "--search-time: expected seconds, at least 0, got: 'inf'"),
         (["--search", "ilp", "--epsilon", "0.1"], "--epsilon belongs to --search ft, got: --sea"),
         (
-            ["--devices", "2", "--search", "ilp", "--memory", "16B"],
+            ["--device", "v100", "--devices", "2", "--search", "ilp", "--memory", "16B"],
             "--search ilp: no choice fits, expected more memory, got: 16 bytes",
         ),
     ],

@@ -51,9 +51,9 @@ def test_a_family_has_the_points_of_the_table(opt, mlp: Path, tmp_path: Path) ->
 
 
 def test_counts_that_do_not_fit_are_in_it(opt, mlp: Path, tmp_path: Path) -> None:
-    folder, flags = tmp_path / "family", (*PROFILE, "--devices", "2")
+    folder, flags = tmp_path / "family", (*PROFILE, "--devices", "2", "--device", "v100")
     rows = json.loads(opt(mlp, *flags, "--format", "json").out)["profile"]
-    limit = rows[0]["point"]["memory_bytes"] // 2 + 1000
+    limit = rows[0]["point"]["process_bytes"] // 2 + 1000
     outcome = opt(mlp, *flags, "--memory", str(limit), "-o", folder)
     assert "does not fit" in outcome.out
     assert outcome.out.endswith(f"family: {folder}: plans 2\n")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+V100 = ("--device", "v100")  # whose processes nobody measured
 TRAIN = ("--train", "--loss", "mse:y,t", "--optimizer", "sgd")
 
 
@@ -85,9 +86,9 @@ def test_a_profile_of_training(opt, mlp: Path) -> None:
 
 def test_a_search_that_finds_nothing_within_the_memory_ends_no_profile(opt, mlp: Path) -> None:
     """The sizes of the tensors alone do not rule it out; a search may do so by its own error."""
-    flags = (*TRAIN, "--recompute", "none", "--objective", "profile", "--format", "json")
+    flags = (*TRAIN, "--recompute", "none", "--objective", "profile", "--format", "json", *V100)
     (row,) = json.loads(opt(mlp, *flags, "--devices", "1").out)["profile"]
-    limit = str(row["point"]["memory_bytes"] - 1)
+    limit = str(row["point"]["process_bytes"] - 1)
     outcome = opt(mlp, *flags, "--devices", "2", "--memory", limit, "--search", "ilp")
     assert outcome.status == 0
     one, two = json.loads(outcome.out)["profile"]
@@ -96,9 +97,9 @@ def test_a_search_that_finds_nothing_within_the_memory_ends_no_profile(opt, mlp:
 
 
 def test_the_fewest_devices_that_train(opt, mlp: Path) -> None:
-    flags = (*TRAIN, "--objective", "devices", "--format", "json")
-    lean = points(opt(mlp, *TRAIN, "--devices", "2", "--pareto", "--format", "json").out)[-1]
-    outcome = opt(mlp, *flags, "--memory", str(lean["memory_bytes"]), "--devices", "4")
+    flags = (*TRAIN, *V100, "--objective", "devices", "--format", "json")
+    lean = points(opt(mlp, *TRAIN, *V100, "--devices", "2", "--pareto", "--format", "json").out)[-1]
+    outcome = opt(mlp, *flags, "--memory", str(lean["process_bytes"]), "--devices", "4")
     assert points(outcome.out)[0]["mesh"] == [2]
 
 

@@ -120,7 +120,7 @@ def test_profile_for_machines(profile) -> None:
     assert rows[1]["point"]["mesh"] == [2, 2]
     lines = profile_csv(profile).splitlines()
     assert lines[0] == "devices,mesh," + ",".join(FIGURES)
-    assert lines[1] == "1,,,,,,,"
+    assert lines[1] == "1,,,,,,,,"
     assert lines[3].startswith("4,4,0.001,")
 
 

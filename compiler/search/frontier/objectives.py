@@ -151,8 +151,9 @@ def fewest_devices(
     """
     limit, exactly = request.memory_bytes or 0, False
     for count in device_counts(request.devices):
-        need, own, exactly = _least_bytes(graphs, count), request.on(count), False
-        if need > (own.tensor_bytes or 0):
+        own, exactly = request.on(count), False
+        need = own.rest_bytes + _least_bytes(graphs, count)
+        if need > limit:
             continue
         brief = replace(_options(own, own.search), epsilon=1.0, enough_bytes=own.tensor_bytes)
         lean = leanest(_frontier(graphs, own, say, brief).points)
@@ -196,8 +197,8 @@ def profile(graphs: Graphs, request: Request, say: Say = _silent) -> Iterator[Ro
 
 def _row(graphs: Graphs, request: Request, say: Say) -> Row:
     limit = request.memory_bytes
-    least = 0 if limit is None else _least_bytes(graphs, request.devices)
-    if limit is not None and least > (request.tensor_bytes or 0):
+    least = 0 if limit is None else request.rest_bytes + _least_bytes(graphs, request.devices)
+    if limit is not None and least > limit:
         return Row(request, None, (), lacking(limit, least, exactly=False))
     # Without a limit both points are extremes, which are exact.
     options = _options(request, request.search)

@@ -109,9 +109,14 @@ class Request:
 
     @property
     def tensor_bytes(self) -> int | None:
-        """What that leaves for the tensors of a device, ``None`` for no limit."""
+        """What that leaves for the tensors of a device, 1 at least, ``None`` for no limit."""
         limit = self.memory_bytes
-        return None if limit is None else self.description.tensor_bytes(limit, self.devices)
+        return None if limit is None else max(limit - self.rest_bytes, 1)
+
+    @property
+    def rest_bytes(self) -> int:
+        """What the process of a device takes before it has tensors."""
+        return self.description.rest_bytes(self.devices)
 
     @cached_property
     def search_memory_bytes(self) -> int | None:

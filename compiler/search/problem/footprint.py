@@ -15,11 +15,13 @@ __all__ = ["footprint"]
 
 def footprint(tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost) -> Footprint:
     """Return it for a strategy per node, whose tensors take what ``cost`` says."""
-    loading, packed, outputs, nodes = Loading(), 0, 0, 0
+    loading, packed, fed, nodes = Loading(), 0, 0, 0
     for index, strategy in strategies.items():
         node = tables.graph.nodes[index]
         if node.kind == "result":
-            outputs += _output_bytes(tables, node, strategy)
+            fed += _output_bytes(tables, node, strategy)
+        elif node.kind == "argument":
+            fed += _input_bytes(tables, node, strategy)
         elif node.kind == "op" and not node.constant:
             nodes += 1
             if not tables.graph.trains:  # whose weights are no constants
@@ -28,12 +30,18 @@ def footprint(tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost
                 packed += _shared_bytes(tables, node, strategy) if operator in PRODUCTS else 0
     loaded, trains = loading.bytes(), tables.graph.trains
     sizes = cost.static_bytes, cost.transient_bytes
-    return Footprint(*sizes, packed, loaded, outputs, nodes, trains)
+    return Footprint(*sizes, packed, loaded, fed, nodes, trains)
 
 
 def _operator(node: Node) -> str:
     assert node.op is not None
     return str(node.op.name).removeprefix("onnx.")
+
+
+def _input_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
+    if node.is_parameter or node.state is not None or node.is_cache:
+        return 0
+    return tensor_bytes(tables.graph.values[node.results[0]].info, strategy.results[0], tables.mesh)
 
 
 def _output_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
