@@ -33,9 +33,7 @@ DESCRIPTION = Description(
     base=load_device("cpu"),
     source="Measured in a test.",
     machine=Machine("a processor", "cpu", 4, 1, "1.31"),
-    basics=Basics(
-        Floor(2e-6, 3e-7, 1e-6), {"float32": Peak(2e11, 0.75)}, 2.5e10, 2**33, PROCESS
-    ),
+    basics=Basics(Floor(2e-6, 3e-7, 1e-6), {"float32": Peak(2e11, 0.75)}, 2.5e10, 2**33, PROCESS),
     operators=[
         operator("Conv:grouped", "float32", CONV),
         operator("com.microsoft.Gelu", "float16", Operator(0.0, 0.0, 4e-11)),
