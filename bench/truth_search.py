@@ -35,6 +35,7 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import TableFrontier, TablePoint
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Truth", "truths"]
 
@@ -120,9 +121,14 @@ def _rows(names: Sequence[str], device: Device) -> Iterator[str]:
         known = name in MODELS
         graph = model_graph(name) if known else _zoo_graph(name)
         for mesh in map(Mesh, LARGE if known else SMALL):
-            first, last = (every := truths(graph, mesh, device))[0], every[-1]
+            try:
+                every = truths(graph, mesh, device)
+            except UserError as error:
+                yield f"| {name} | {mesh} | {error} |"
+                continue
+            first, last = every[0], every[-1]
             memory = f"{first.memory_least:.3f} -> {last.memory_least:.3f}"
-            bound = f"{first.bound:.1%} -> {last.bound:.1%}"
+            bound = f"{first.bound:.1%} -> {min(truth.bound for truth in every):.1%}"
             lean = f"{first.leanest_bytes / 2**20:.4g} -> {last.leanest_bytes / 2**20:.4g}"
             time = max(truth.time_most for truth in every)
             yield f"| {name} | {mesh} | {last.points} | {time:.4f} | {memory} | {bound} | {lean} |"

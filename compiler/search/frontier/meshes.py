@@ -148,9 +148,10 @@ class MeshSearch:
         self.started = time.monotonic()
         self.number = 0  # of the mesh that is searched, from 1
         self.found: list[Found] = []
-        self._tables: list[MeshTables] = []  # of each of them
+        self._claims: list[tuple[MeshTables, list[Found]]] = []  # all that was returned per mesh
         self.costed: list[Costed] = []
         self.left_out: list[LeftOut] = []
+        self._returned: list[Found] = []  # of the mesh that is searched
         self.interrupted = False
         self._stopping = False  # Ctrl-C has come, and the method is about to return
         self._refusals: list[tuple[Mesh, Exception]] = []
@@ -193,11 +194,19 @@ class MeshSearch:
     @property
     def bounds(self) -> list[float | None]:
         """The bound of each mesh that was searched: of a model's memory as programs have it."""
-        return [self._bound(*pair) for pair in zip(self._tables, self.found, strict=True)]
+        every = zip(self.found, self._claims, strict=True)
+        return [self._bound(found, *claims) for found, claims in every]
 
-    def _bound(self, tables: MeshTables, result: Found) -> float | None:
-        if result.epsilon is None or not self._learns(tables):
-            return result.epsilon
+    def _bound(self, found: Found, tables: MeshTables, claims: Sequence[Found]) -> float | None:
+        """Return the best of what each frontier of a mesh says of the programs that were costed."""
+        if not self._learns(tables):
+            return found.epsilon
+        bounds = (self._paid(tables, claim) for claim in claims)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def _paid(self, tables: MeshTables, result: Found) -> float | None:
+        if result.epsilon is None:
+            return None
         points = _kept(result, self.options, len(tables.graph.nodes))
         factor = float(self._shortfalls(points, tables).max(initial=1.0))
         return (1 + result.epsilon) * factor - 1
@@ -238,6 +247,7 @@ class MeshSearch:
             self._left_bytes = check_tables(tables, too_large, self.options.search_memory_bytes)
             lessons = Lessons(tables)
             assert lessons.problem
+        self._returned = []
         if self._learns(tables):
             self._rehearse(lessons, end, tell)
         started = time.monotonic()
@@ -250,7 +260,7 @@ class MeshSearch:
                 break
             result = self._run(lessons, self._limits(end, tell))
         self.found.append(result)
-        self._tables.append(tables)
+        self._claims.append((tables, self._returned))
 
     def _learns(self, tables: MeshTables) -> bool:
         return self.options.name == "ft" and not tables.graph.trains
@@ -281,6 +291,7 @@ class MeshSearch:
         """Search the tables with what they have learnt, and cost what is found."""
         result = run_method(self.options.name, Case(lessons.problem, lessons.tables), limits)
         self.interrupted |= result.interrupted
+        self._returned.append(result)
         self._cost(lessons, result)
         return result
 
