@@ -74,11 +74,12 @@ class SearchStrategiesPass(Request, Pass):
     """Searches the frontier of memory and time, and writes the plan of one point into the module.
 
     `devices` are searched in every factorisation, unless `mesh`, such as 2x4, is given. `device`
-    names a device description, or is the path of one; `memory`, such as 16GiB, is what one may use.
-    `objective` is time, memory, or devices: the fewest of them on which something fits.
+    names a device description, or is the path of one; `memory`, such as 16GiB, is what one may
+    use. `objective` is time, memory, or devices: the fewest of them on which something fits.
     `epsilon` is the slack of the frontier, 0 for none, `search-time` the seconds that the search
-    may take; without both it takes about eight. `search-memory` is what it may take meanwhile, such
-    as 4GiB. `strategies` is a plan.json whose strategies are taken in place of a search. `pick` is the index of a point, time, memory or knee.
+    may take; without both it takes about eight. `search-memory` is what it may take meanwhile,
+    such as 4GiB. `strategies` is a plan.json whose strategies are taken in place of a search.
+    `pick` is the index of a point, time, memory or knee.
 
     Adds `shard.grid @mesh`, `topt.strategy` to every op, `topt.layout` to every argument and
     result of `@main`, and a `topt.point` for each point of the frontier. Of several ways to build a
