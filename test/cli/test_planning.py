@@ -113,11 +113,11 @@ def test_without_pareto_one_point_is_printed(opt, mlp: Path) -> None:
 
 
 def test_memory_takes_the_fastest_that_fits(opt, refused, mlp: Path) -> None:
-    whole = points(opt(mlp, "--pareto", "--devices", "2", "--format", "json"))
+    whole = points(opt(mlp, "--pareto", "--devices", "2", *V100, "--format", "json"))
     limit = str(int(whole[1]["process_bytes"]))
-    (one,) = points(opt(mlp, "--devices", "2", "--memory", limit, "--format", "json"))
+    (one,) = points(opt(mlp, "--devices", "2", *V100, "--memory", limit, "--format", "json"))
     assert one == whole[1]
-    message = refused(mlp, "--devices", "2", "--memory", limit, "--pick", "0")
+    message = refused(mlp, "--devices", "2", *V100, "--memory", limit, "--pick", "0")
     assert "expected the index of a point that fits, from 1 to" in message
 
 
