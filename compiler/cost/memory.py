@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tensoropt.dialects import onnx
@@ -10,7 +11,7 @@ from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["RankMemory", "program_memory"]
+__all__ = ["RankMemory", "hold", "program_memory"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,24 @@ def program_memory(module: ir.Module) -> RankMemory:
     next, and the gradients, and a decoder's caches; new state is written where the old was.
     Open dimensions count as the end of their ranges, as 1 without one.
     """
-    return _Program(onnx.function(module)).memory()
+    lifetimes = Lifetimes()
+    program = _Program(onnx.function(module), lifetimes)
+    for _ in program.run():
+        pass
+    return RankMemory(sum(program.static.values()), lifetimes.peak_bytes())
+
+
+def hold(function: ir.Operation, lifetimes: Lifetimes) -> Iterator[ir.Operation | None]:
+    """Say to ``lifetimes`` what comes and goes, as `program_memory` counts it.
+
+    Yields ``None`` after the arguments, then each operation after what it reads and makes. Those
+    that are folded at load say nothing. Linear in the operations.
+    """
+    return _Program(function, lifetimes).run()
 
 
 class _Program:
-    def __init__(self, function: ir.Operation) -> None:
+    def __init__(self, function: ir.Operation, lifetimes: Lifetimes) -> None:
         self.function = function
         self.folded = onnx.folded_values(function)
         self.in_place = _in_place(function)
@@ -44,17 +58,18 @@ class _Program:
         self.alike: dict[ir.Value, ir.Value] = {}  # the first that is folded to the same
         self.first: dict[object, list[ir.Value]] = {}
         self.static: dict[ir.Value, int] = {}
-        self.lifetimes = Lifetimes()
+        self.lifetimes = lifetimes
 
-    def memory(self) -> RankMemory:
+    def run(self) -> Iterator[ir.Operation | None]:
         block = self.function.regions[0].blocks[0]
         caches = _caches(self.function)
         for value, own in onnx.arguments(self.function):
             stays = keys.STATE.on(own) or keys.NAME.get(own) in caches
             self._argument(value, is_state=stays)
+        yield None
         for op in block:
             self._op(op.operation)
-        return RankMemory(sum(self.static.values()), self.lifetimes.peak_bytes())
+            yield op.operation
 
     def _argument(self, value: ir.Value, *, is_state: bool) -> None:
         if is_state:

@@ -22,7 +22,7 @@ PHASES: Mapping[str, str] = {
     "import": "",
     "prepare": "verify-onnx,infer-shapes,fold-constants,simplify,fold-transposes,dce",
     "train": "build-training-step",
-    "rules": "assume-sizes,add-rules,mark-caches",
+    "rules": "assume-sizes,schedule,add-rules,mark-caches",
     "search": "search-strategies",
     "reshard": "check-strategies,insert-reshards,optimize-reshards",
     "partition": "check-strategies,keep-whole,partition,dce",

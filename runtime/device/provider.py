@@ -179,9 +179,11 @@ class Provider(ABC):
     """Where the sessions of a rank compute. ``name`` is that of ``--provider``.
 
     ``device`` and ``number`` are what ONNX Runtime's bindings call the place of its arrays.
+    ``keeps_order`` says whether nodes run as in the plan, also those that are fused.
     """
 
     name: str
+    keeps_order = False
     device = "cpu"
     number = 0
 
@@ -257,6 +259,7 @@ class CpuProvider(Provider):
     """The cores of this machine; arrays are numpy's memory."""
 
     name = "cpu"
+    keeps_order = True
 
     def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
         return [("CPUExecutionProvider", {})]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
+from tensoropt.runtime.session.order import optimised_in_order
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
 
@@ -281,7 +282,7 @@ def training_session(
 
 def run_in_file_order(options: SessionOptions) -> None:
     """Let nodes run in the order of the file, which says when activations are computed anew
-    (decision 14)."""
+    (decision 14); only what is fused runs late (decision 45)."""
     import onnxruntime
 
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -297,12 +298,12 @@ def every_value_session(
     options = _options(threads)
     _leave_as_it_is(options)
     _look_for_data(options, folder)
-    return _rank_opened(model, options, provider)
+    return _opened("a graph", lambda: model, options, provider, lambda: _add_collectives(options))
 
 
 def made_session(model: bytes, provider: Provider) -> RankSession:
     """Return the session of a small graph made here, without collectives. Raises `UserError`."""
-    return _opened(model, _options(1), provider, lambda: None)
+    return _opened("a graph", lambda: model, _options(1), provider, lambda: None)
 
 
 def one_device_session(
@@ -321,7 +322,8 @@ def one_device_session(
         _leave_as_it_is(options)
     if changed is not None:
         _look_for_data(options, model.parent)
-    return _opened(model if changed is None else changed, options, provider, lambda: None)
+    place, given = (str(model), str(model)) if changed is None else ("a graph", changed)
+    return _opened(place, lambda: given, options, provider, lambda: None)
 
 
 _custom_ops: list[str] = []
@@ -374,35 +376,58 @@ def _leave_as_it_is(options: SessionOptions) -> None:
 
 
 def _rank_opened(
-    graph: Path | bytes, options: SessionOptions, provider: Provider, *, graphs: bool = False
+    graph: Path, options: SessionOptions, provider: Provider, *, graphs: bool = False
 ) -> RankSession:
-    library = str(library_path())
-    register = lambda: options.register_custom_ops_library(library)  # noqa: E731
-    return _opened(graph, options, provider, register, graphs=graphs)
+    """Return the session of a graph of a plan, whose nodes run in the order of the file."""
+    load = (lambda: _optimised(graph, options)) if provider.keeps_order else (lambda: str(graph))
+    register = lambda: _add_collectives(options)  # noqa: E731
+    return _opened(str(graph), load, options, provider, register, graphs=graphs)
+
+
+def _optimised(graph: Path, options: SessionOptions) -> bytes:
+    """Return a graph as ONNX Runtime optimises it, in its order, for a session that leaves it so."""
+    own = _options(options.intra_op_num_threads)
+    _add_collectives(own)
+    _add_custom_ops(own)
+    made = optimised_in_order(graph, own)
+    _leave_as_it_is(options)
+    _look_for_data(options, graph.parent)
+    run_in_file_order(options)
+    options.add_external_initializers([*made.constants], [*made.constants.values()])
+    return made.model
+
+
+def _add_collectives(options: SessionOptions) -> None:
+    options.register_custom_ops_library(str(library_path()))
+
+
+def _add_custom_ops(options: SessionOptions) -> None:
+    for library in _custom_ops:
+        options.register_custom_ops_library(library)
 
 
 def _opened(
-    model: Path | bytes,
+    place: str,
+    load: Callable[[], str | bytes],
     options: SessionOptions,
     provider: Provider,
     register: Callable[[], None],
     *,
     graphs: bool = False,
 ) -> RankSession:
+    """Return a session of what ``load`` gives, which may change ``options``; errors begin with
+    ``place``."""
     from onnxruntime import InferenceSession
 
-    where = model if isinstance(model, bytes) else str(model)
     try:
         kinds = provider.sessions(graphs=graphs)
         provider.prepare(options)
         register()
-        for library in _custom_ops:
-            options.register_custom_ops_library(library)
+        _add_custom_ops(options)
         # Without the fallback: a second session on the CPU, and a text on stdout.
-        make = lambda: InferenceSession(where, options, kinds, enable_fallback=0)  # noqa: E731
+        make = lambda: InferenceSession(load(), options, kinds, enable_fallback=0)  # noqa: E731
         session = provider.opened(make)
         has_text = any(value.type == _TEXT for value in session.get_inputs())
         return (TextRankSession if has_text else RankSession)(session, provider, graphs=graphs)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        place = "a graph" if isinstance(model, bytes) else model
         raise UserError(f"{place}: {provider.told(error)}") from None

@@ -1,6 +1,6 @@
 """What is used of ONNX Runtime, whose wheel has no types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -17,6 +17,7 @@ class ExecutionOrder(Enum):
 
 class GraphOptimizationLevel(Enum):
     ORT_DISABLE_ALL = ...
+    ORT_ENABLE_ALL = ...
 
 class SessionOptions:
     enable_mem_pattern: bool
@@ -31,6 +32,9 @@ class SessionOptions:
     optimized_model_filepath: str
     profile_file_prefix: str
     def add_initializer(self, name: str, value: OrtValue) -> None: ...
+    def add_external_initializers(
+        self, names: Sequence[str], values: Sequence[OrtValue]
+    ) -> None: ...
     def add_session_config_entry(self, key: str, value: str) -> None: ...
     def register_custom_ops_library(self, path: str) -> None: ...
 
@@ -81,6 +85,25 @@ class OrtValue:
     def is_tensor(self) -> bool: ...
     def numpy(self) -> npt.NDArray[Any]: ...
     def shape(self) -> list[int]: ...
+    def tensor_size_in_bytes(self) -> int: ...
+
+class OrtExternalInitializerInfo:
+    def __init__(self, filepath: str, file_offset: int, byte_size: int) -> None: ...
+
+class ModelCompiler:
+    def __init__(
+        self,
+        sess_options: SessionOptions,
+        input_model_path_or_bytes: str | bytes,
+        embed_compiled_data_into_model: bool = False,
+        *,
+        graph_optimization_level: GraphOptimizationLevel = ...,
+        get_initializer_location_func: Callable[
+            [str, OrtValue, OrtExternalInitializerInfo | None], OrtExternalInitializerInfo | None
+        ]
+        | None = None,
+    ) -> None: ...
+    def compile_to_bytes(self) -> bytes: ...
 
 class IOBinding:
     def bind_cpu_input(self, name: str, arr_on_cpu: npt.NDArray[Any]) -> None: ...

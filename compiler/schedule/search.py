@@ -1,0 +1,112 @@
+"""Orders of a stretch, from one set of tasks that have run to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tensoropt.compiler.schedule.problem import Problem, bits
+
+__all__ = ["lower_order"]
+
+_CHOICES = 8
+"""Of the tasks that are ready, how many are tried next."""
+
+_Trail: TypeAlias = "tuple[int, _Trail] | None"
+
+
+@dataclass(slots=True)
+class _State:
+    """What has run, in the order of ``trail``, the last first; with the lowest peak on the way."""
+
+    done: int
+    ready: int
+    alive: int
+    peak: int
+    trail: _Trail
+
+    def rank(self) -> tuple[int, int, int]:
+        return self.peak, self.alive, self.done
+
+
+def lower_order(problem: Problem, width: int, most: int) -> tuple[list[int] | None, int]:
+    """Return an order with a lower peak than that given, or ``None``, and the steps taken.
+
+    Dynamic programming over the sets of tasks that can have run, from small to large: of all ways
+    to one set only that of the lowest peak counts. A task that is ready, frees as much as it makes
+    and raises no peak is run at once, as that can only help. Of sets of equally many tasks the
+    ``width`` best are followed: the order found is the best of all where there are no more.
+    ``most`` bounds the steps. Time: ``width`` times the square of the tasks.
+    """
+    return _Search(problem, width, most).run()
+
+
+class _Search:
+    def __init__(self, problem: Problem, width: int, most: int) -> None:
+        self.problem, self.width, self.most = problem, width, most
+        self.steps = 0
+        self.floor = problem.floor
+        self.bound = problem.given
+        self.sets: list[dict[int, _State]] = [{} for _ in range(len(problem) + 1)]
+
+    def run(self) -> tuple[list[int] | None, int]:
+        if self.floor >= self.bound:
+            return None, self.steps
+        ready = sum(1 << task for task, after in enumerate(self.problem.after) if not after)
+        self._add(_State(0, ready, 0, self.floor, None))
+        for count in range(len(self.problem)):
+            for state in sorted(self.sets[count].values(), key=_State.rank)[: self.width]:
+                for task in self._choices(state):
+                    self._add(self._after(state, task))
+            self.sets[count].clear()
+            if self.steps > self.most:
+                return None, self.steps
+        found = self.sets[-1].values()
+        return next((_order(state.trail) for state in found), None), self.steps
+
+    def _add(self, state: _State) -> None:
+        """Keep a state after all that can only help; of two with the same done the better."""
+        while (task := self._harmless(state)) is not None:
+            state = self._after(state, task)
+        if state.peak >= self.bound:
+            return
+        known = self.sets[state.done.bit_count()]
+        other = known.get(state.done)
+        if other is None or state.peak < other.peak:
+            known[state.done] = state
+
+    def _harmless(self, state: _State) -> int | None:
+        """Return the first task that raises neither the peak nor what is alive."""
+        for task in bits(state.ready):
+            made = self.problem.makes[task]
+            if state.alive + made <= state.peak and made <= self.problem.freed(task, state.done):
+                return task
+        return None
+
+    def _choices(self, state: _State) -> Iterator[int]:
+        def rank(task: int) -> tuple[int, int, int]:
+            made = self.problem.makes[task]
+            peak = max(state.peak, state.alive + made)
+            return peak, made - self.problem.freed(task, state.done), task
+
+        yield from sorted(bits(state.ready), key=rank)[:_CHOICES]
+
+    def _after(self, state: _State, task: int) -> _State:
+        self.steps += 1
+        alive = state.alive + self.problem.makes[task]
+        done = state.done | 1 << task
+        ready = state.ready & ~(1 << task)
+        for one in self.problem.then[task]:
+            if not self.problem.after[one] & ~done:
+                ready |= 1 << one
+        left = alive - self.problem.freed(task, state.done)
+        return _State(done, ready, left, max(state.peak, alive), (task, state.trail))
+
+
+def _order(trail: _Trail) -> list[int]:
+    order = []
+    while trail is not None:
+        task, trail = trail
+        order.append(task)
+    return order[::-1]

@@ -1,0 +1,140 @@
+"""A program as tasks that read and make tensors: all that an order of it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tensoropt.compiler.cost.memory import hold
+from tensoropt.dialects import onnx
+from tensoropt.dialects.lifetimes import Lifetimes
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
+
+__all__ = ["Task", "Tasks", "peaks", "read_tasks"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One operation that runs. Tensors and tasks are numbers.
+
+    ``after`` are the tasks that must come first, ``stage`` the part of a training step that it
+    belongs to. What it holds only while it runs is a tensor that nothing reads.
+    """
+
+    reads: tuple[int, ...]
+    makes: tuple[int, ...]
+    after: tuple[int, ...]
+    stage: str = ""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks of a program in its order, the bytes of its tensors, and those alive at first.
+
+    The last task is the return. ``operations`` are those of the tasks, where they come from IR.
+    """
+
+    tasks: Sequence[Task]
+    sizes: Sequence[int]
+    given: Sequence[int] = ()
+    operations: Sequence[ir.Operation] = ()
+
+
+def peaks(program: Tasks) -> list[int]:
+    """Return the bytes alive while each task runs, as `program_memory` counts them. Linear."""
+    left = [0] * len(program.sizes)
+    for task in program.tasks:
+        for tensor in task.reads:
+            left[tensor] += 1
+    alive = sum(program.sizes[tensor] for tensor in program.given)
+    found = []
+    for task in program.tasks:
+        alive += sum(program.sizes[tensor] for tensor in task.makes)
+        found.append(alive)
+        for tensor in task.reads:
+            left[tensor] -= 1
+        over = {tensor for tensor in (*task.reads, *task.makes) if not left[tensor]}
+        alive -= sum(program.sizes[tensor] for tensor in over)
+    return found
+
+
+def read_tasks(function: ir.Operation) -> Tasks:
+    """Return the tasks of a function: what is folded at load is none. Linear in its operands.
+
+    Beside those that read what others make, tasks wait for what draws numbers before them and,
+    if they are collectives, for the collective before: these keep their order.
+    """
+    return _Reader(function).read()
+
+
+class _Recorder(Lifetimes):
+    """Writes down what each operation reads and makes, by number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[object, int] = {}
+        self.sizes: list[int] = []
+        self.reads: dict[int, None] = {}
+        self.makes: list[int] = []
+
+    def define(self, tensor: object, size_bytes: int) -> None:
+        self.numbers[tensor] = len(self.sizes)
+        self.makes.append(len(self.sizes))
+        self.sizes.append(size_bytes)
+
+    def use(self, tensor: object) -> None:
+        if tensor in self.numbers:
+            self.reads[self.numbers[tensor]] = None
+
+    def take(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what was read and made since the last call."""
+        taken = tuple(self.reads), tuple(self.makes)
+        self.reads, self.makes = {}, []
+        return taken
+
+
+class _Reader:
+    def __init__(self, function: ir.Operation) -> None:
+        self.function = function
+        self.recorder = _Recorder()
+        self.tasks: list[Task] = []
+        self.operations: list[ir.Operation] = []
+        self.makers: dict[ir.Value, int] = {}
+        self.chains: dict[str, int] = {}
+
+    def read(self) -> Tasks:
+        folded = onnx.folded_values(self.function)
+        steps = hold(self.function, self.recorder)
+        given: tuple[int, ...] = ()
+        for op in steps:
+            reads, makes = self.recorder.take()
+            if op is None:
+                given = makes
+            elif not (len(op.results) and folded.issuperset(op.results)):
+                self._append(op, reads, makes)
+        return Tasks(self.tasks, self.recorder.sizes, given, self.operations)
+
+    def _append(self, op: ir.Operation, reads: tuple[int, ...], makes: tuple[int, ...]) -> None:
+        after = tuple(dict.fromkeys(self._after(op)))
+        self.tasks.append(Task(reads, makes, after, self._stage(op)))
+        self.operations.append(op)
+        self.makers.update((value, len(self.tasks) - 1) for value in op.results)
+
+    def _stage(self, op: ir.Operation) -> str:
+        """Return the part of a training step that an op is in, that of the one before it if it does
+        not say; what is computed anew is part of the backward pass."""
+        before = self.tasks[-1].stage if self.tasks else ""
+        phase = keys.PHASE.get(op.attributes, before)
+        return "backward" if phase == "recompute" else phase
+
+    def _after(self, op: ir.Operation) -> Iterator[int]:
+        yield from (self.makers[v] for v in onnx.read_values(op) if v in self.makers)
+        for chain, belongs in (
+            ("random", any(map(onnx.is_random, (op, *onnx.walk(op))))),
+            ("collective", op.name.startswith("shard.")),
+        ):
+            if belongs:
+                if chain in self.chains:
+                    yield self.chains[chain]
+                self.chains[chain] = len(self.tasks)

@@ -1,0 +1,161 @@
+"""The order of a plan's graph, kept by ONNX Runtime.
+
+It runs nodes in an order of its own, depth first from the outputs, or in that of the file if it is
+told to. But what it fuses is put behind all other nodes, and so runs late. So its optimiser runs
+first, its result is put in the order of the plan, and the session is made of that as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+    from onnxruntime import OrtExternalInitializerInfo, OrtValue, SessionOptions
+
+__all__ = ["Optimised", "optimised_in_order", "ordered"]
+
+_LEAST = 1024
+"""Bytes of a constant that is given to a session beside the graph, and not in it."""
+_TEXT = 8  # the number of ONNX's strings
+_MADE_OF = ("_nchwc", "_token_", "/")
+"""What ONNX Runtime puts behind the name of a node or of its result, to name what it makes."""
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """A graph as ONNX Runtime optimised it, and the large constants that it made for it, by name.
+
+    In the graph these look as if they lay in a file.
+    """
+
+    model: bytes
+    constants: Mapping[str, OrtValue]
+
+
+def optimised_in_order(graph: Path, options: SessionOptions) -> Optimised:
+    """Return what ONNX Runtime makes of a graph, with its nodes in the order of the file.
+
+    Weights that it leaves as they are stay in their files. ``options`` have what a session of the
+    graph needs. Raises what ONNX Runtime raises.
+    """
+    import onnx
+    from onnxruntime import GraphOptimizationLevel, ModelCompiler, OrtExternalInitializerInfo
+
+    constants: dict[str, OrtValue] = {}
+
+    def lies(
+        name: str, value: OrtValue, info: OrtExternalInitializerInfo | None
+    ) -> OrtExternalInitializerInfo | None:
+        size = value.tensor_size_in_bytes()
+        if info is not None or size < _LEAST or value.element_type() == _TEXT:
+            return info
+        constants[name] = _copy(value)
+        return OrtExternalInitializerInfo(name, 0, size)
+
+    compiler = ModelCompiler(
+        options,
+        str(graph),
+        embed_compiled_data_into_model=True,
+        graph_optimization_level=GraphOptimizationLevel.ORT_ENABLE_ALL,
+        get_initializer_location_func=lies,
+    )
+    model = onnx.load_model_from_string(compiler.compile_to_bytes())
+    nodes = ordered(model.graph.node, onnx.load(graph, load_external_data=False).graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return Optimised(bytes(model.SerializeToString()), constants)
+
+
+def _copy(value: OrtValue) -> OrtValue:
+    """Return a copy that holds its own memory."""
+    from onnxruntime import OrtValue
+
+    held = OrtValue.ortvalue_from_shape_and_type(value.shape(), value.element_type())
+    ctypes.memmove(held.data_ptr(), value.data_ptr(), value.tensor_size_in_bytes())
+    return held
+
+
+def ordered(
+    nodes: Sequence[onnx.NodeProto], given: Sequence[onnx.NodeProto]
+) -> list[onnx.NodeProto]:
+    """Return ``nodes``, made of those ``given``, in the order of these.
+
+    A fused node stands where the last that it is made of stood, which its results or its name tell.
+    One that is new, such as a change of layout, stands before the first that reads it. Linear, but
+    for the sorting.
+    """
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    needs = [
+        {makers[name] for name in _read(node) if name in makers} - {place}
+        for place, node in enumerate(nodes)
+    ]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for place, needed in enumerate(needs):
+        for one in needed:
+            readers[one].append(place)
+    wanted = _wanted(nodes, readers, _places(given))
+    return [nodes[place] for place in _sorted(needs, readers, wanted)]
+
+
+def _places(given: Sequence[onnx.NodeProto]) -> dict[str, int]:
+    """Return the place of each node, by its name and by those of its results."""
+    by_name = {node.name: place for place, node in enumerate(given) if node.name}
+    return by_name | {name: place for place, node in enumerate(given) for name in node.output}
+
+
+def _wanted(
+    nodes: Sequence[onnx.NodeProto], readers: Sequence[Sequence[int]], places: Mapping[str, int]
+) -> list[int]:
+    """Return the place among those given that each node belongs to; ``nodes`` are sorted."""
+    wanted = [len(places)] * len(nodes)
+    for place in reversed(range(len(nodes))):
+        known = [places[name] for name in nodes[place].output if name in places]
+        named = _named(nodes[place].name, places)
+        if known:
+            wanted[place] = max(known)
+        elif named is not None:
+            wanted[place] = named
+        else:
+            wanted[place] = min((wanted[one] for one in readers[place]), default=len(places))
+    return wanted
+
+
+def _named(name: str, places: Mapping[str, int]) -> int | None:
+    """Return the place of what a node was made of, if its name begins with that one's."""
+    while name:
+        if name in places:
+            return places[name]
+        name = name[: max(0, *(name.rfind(mark) for mark in _MADE_OF))]
+    return None
+
+
+def _sorted(
+    needs: Sequence[set[int]], readers: Sequence[Sequence[int]], wanted: Sequence[int]
+) -> Iterator[int]:
+    """Yield the nodes, each after those that it needs, and otherwise in the order wanted."""
+    missing = [len(needed) for needed in needs]
+    ready = [(wanted[place], place) for place, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    while ready:
+        _, place = heapq.heappop(ready)
+        yield place
+        for reader in readers[place]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, (wanted[reader], reader))
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node reads, also inside its bodies."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
+            for inner in body.node:
+                yield from _read(inner)
+            yield from (value.name for value in body.output)
