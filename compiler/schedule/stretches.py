@@ -17,9 +17,9 @@ def stretches(program: Tasks, alive: Sequence[int]) -> Iterator[range]:
 
     A task that needs all before it, and that all after it need, has its place in every order, so
     what lies between two such tasks is ordered alone without a loss. Tasks that nothing needs are
-    left out of account, as are those that need nothing: they stay between the same two. So is
-    everything between parts of a training step. A stretch of more than 160 tasks is cut further,
-    where the fewest bytes are ``alive``, which may miss better orders. Linear but for that.
+    left out of account: they stay between the same two. Nothing passes from one part of a training
+    step to another. A stretch of more than 160 tasks is cut further, where the fewest bytes are
+    ``alive``, which may miss better orders. Linear but for that.
     """
     start = 0
     for stop in _cuts(program.tasks):
@@ -57,12 +57,11 @@ def _all_before_lead_here(tasks: Sequence[Task]) -> list[bool]:
 
 
 def _all_after_come_from_here(tasks: Sequence[Task]) -> list[bool]:
-    """Say of each task whether every later one, which needs anything, needs it."""
+    """Say of each task whether every later one needs it."""
     found, earliest = [True] * len(tasks), len(tasks)
     for place in reversed(range(len(tasks))):
         found[place] = earliest >= place
-        if tasks[place].after:
-            earliest = min(earliest, max(tasks[place].after))
+        earliest = min(earliest, max(tasks[place].after, default=-1))
     return found
 
 
