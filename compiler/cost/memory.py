@@ -43,8 +43,8 @@ def program_memory(module: ir.Module) -> RankMemory:
 def hold(function: ir.Operation, lifetimes: Lifetimes) -> Iterator[ir.Operation | None]:
     """Say to ``lifetimes`` what comes and goes, as `program_memory` counts it.
 
-    Yields ``None`` after the arguments, then each operation after what it reads and makes. Those
-    that are folded at load say nothing. Linear in the operations.
+    Yields ``None`` after the arguments, then each operation after what it reads and makes, but none
+    that is folded at load. Linear in the operations.
     """
     return _Program(function, lifetimes).run()
 
@@ -68,8 +68,11 @@ class _Program:
             self._argument(value, is_state=stays)
         yield None
         for op in block:
-            self._op(op.operation)
-            yield op.operation
+            if len(op.results) and self.folded.issuperset(op.results):
+                self._fold(op.operation)
+            else:
+                self._op(op.operation)
+                yield op.operation
 
     def _argument(self, value: ir.Value, *, is_state: bool) -> None:
         if is_state:
@@ -78,9 +81,6 @@ class _Program:
             self.lifetimes.define(value, type_bytes(value.type))
 
     def _op(self, op: ir.Operation) -> None:
-        if len(op.results) and self.folded.issuperset(op.results):
-            self._fold(op)
-            return
         for value in onnx.read_values(op)[: 1 if onnx.is_barrier(op) else None]:
             if value in self.folded:
                 self.static[self.alike.get(value, value)] = type_bytes(value.type)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
+from operator import eq
 
 from tensoropt.compiler.schedule.problem import Problem, problem_of
 from tensoropt.compiler.schedule.search import lower_order
 from tensoropt.compiler.schedule.stretches import stretches
-from tensoropt.compiler.schedule.tasks import Tasks, peaks
+from tensoropt.compiler.schedule.tasks import Task, Tasks, peaks
 
 __all__ = ["depth_first", "in_order", "lower_peak"]
 
@@ -22,20 +23,30 @@ _WORTH = 0.5
 def lower_peak(program: Tasks) -> list[int]:
     """Return the tasks in an order with a lower peak, or as they are if none was found.
 
-    Two orders are improved stretch by stretch, the one given and the one that ONNX Runtime would
-    take by itself, depth first; of equals the former counts. Linear in the tasks but for the
-    searches, whose steps are bounded.
+    The order given is improved stretch by stretch. Where that does not reach what no order avoids,
+    so is the order that ONNX Runtime would take by itself, depth first, and the lower one counts.
+    Linear in the tasks but for the searches, whose steps are bounded.
     """
     given = list(range(len(program.tasks)))
-    found = [_improved(program, order) for order in (given, depth_first(program))]
-    return min(found, key=lambda order: max(peaks(in_order(program, order))))
+    order, peak, unavoidable = _improved(program, given)
+    if peak > unavoidable:
+        other, other_peak, _ = _improved(program, depth_first(program))
+        if other_peak < peak:
+            return other
+    return order
 
 
 def in_order(program: Tasks, order: Sequence[int]) -> Tasks:
     """Return the program in another order, with tasks numbered by it."""
-    place = {task: number for number, task in enumerate(order)}
-    held = [program.tasks[task] for task in order]
-    tasks = [replace(task, after=tuple(place[one] for one in task.after)) for task in held]
+    if all(map(eq, order, count())):
+        return program
+    place = [0] * len(order)
+    for number, task in enumerate(order):
+        place[task] = number
+    tasks = [
+        Task(task.reads, task.makes, tuple(map(place.__getitem__, task.after)), task.stage)
+        for task in map(program.tasks.__getitem__, order)
+    ]
     operations = [program.operations[task] for task in order] if program.operations else ()
     return replace(program, tasks=tasks, operations=operations)
 
@@ -68,11 +79,16 @@ def _visit(program: Tasks, end: int, order: dict[int, None]) -> None:
             stack.append((one, iter(program.tasks[one].after)))
 
 
-def _improved(program: Tasks, order: Sequence[int]) -> list[int]:
+def _improved(program: Tasks, order: Sequence[int]) -> tuple[list[int], int, int]:
+    """Return an order that is lower where it can be, its peak, and what no order avoids."""
+    schedule = _Schedule(in_order(program, order))
+    found = list(schedule.run())
+    if not found:
+        return list(order), max(schedule.alive), schedule.unavoidable
     changed = list(order)
-    for stretch, better in _Schedule(in_order(program, order)).run():
+    for stretch, better in found:
         changed[stretch.start : stretch.stop] = [order[place] for place in better]
-    return changed
+    return changed, max(peaks(in_order(program, changed))), schedule.unavoidable
 
 
 class _Schedule:
@@ -82,7 +98,7 @@ class _Schedule:
         self.program = program
         self.alive = peaks(program)
         self.last = _last_uses(program)
-        self.solved: dict[Problem, list[int] | None] = {}
+        self.solved: dict[Problem, tuple[int, list[int] | None]] = {}
         self.steps = _STEPS
         self.unavoidable = 0
 
@@ -107,14 +123,15 @@ class _Schedule:
 
     def _order(self, stretch: range) -> list[int] | None:
         problem = problem_of(self.program, stretch, self.last)
-        before = self._peak(stretch) - problem.given
-        self.unavoidable = max(self.unavoidable, before + problem.floor)
         if problem not in self.solved:
             width = max(2, min(_WIDEST, _AREA // len(stretch)))
             order, steps = lower_order(problem, width, min(_STEPS // 4, self.steps))
-            self.solved[problem] = order
+            self.solved[problem] = problem.floor, order
             self.steps -= steps
-        return self.solved[problem]
+        floor, order = self.solved[problem]
+        before = self._peak(stretch) - problem.given
+        self.unavoidable = max(self.unavoidable, before + floor)
+        return order
 
 
 def _last_uses(program: Tasks) -> Sequence[int]:

@@ -104,14 +104,12 @@ class _Reader:
         self.chains: dict[str, int] = {}
 
     def read(self) -> Tasks:
-        folded = onnx.folded_values(self.function)
-        steps = hold(self.function, self.recorder)
         given: tuple[int, ...] = ()
-        for op in steps:
+        for op in hold(self.function, self.recorder):
             reads, makes = self.recorder.take()
             if op is None:
                 given = makes
-            elif not (len(op.results) and folded.issuperset(op.results)):
+            else:
                 self._append(op, reads, makes)
         return Tasks(self.tasks, self.recorder.sizes, given, self.operations)
 

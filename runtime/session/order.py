@@ -87,8 +87,8 @@ def ordered(
     """Return ``nodes``, made of those ``given``, in the order of these.
 
     A fused node stands where the last that it is made of stood, which its results or its name tell.
-    One that is new, such as a change of layout, stands before the first that reads it. Linear, but
-    for the sorting.
+    One that is new, such as a change of layout, stands before the first that reads it, as does one
+    that equal nodes became. Linear, but for the sorting.
     """
     makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
     needs = [
@@ -115,14 +115,12 @@ def _wanted(
     """Return the place among those given that each node belongs to; ``nodes`` are sorted."""
     wanted = [len(places)] * len(nodes)
     for place in reversed(range(len(nodes))):
-        known = [places[name] for name in nodes[place].output if name in places]
-        named = _named(nodes[place].name, places)
-        if known:
-            wanted[place] = max(known)
-        elif named is not None:
-            wanted[place] = named
-        else:
-            wanted[place] = min((wanted[one] for one in readers[place]), default=len(places))
+        node = nodes[place]
+        made_of = [places[name] for name in node.output if name in places]
+        if not made_of:
+            made_of = [one for one in (_named(node.name, places),) if one is not None]
+        first = min((wanted[one] for one in readers[place]), default=len(places))
+        wanted[place] = min(max(made_of, default=first), first)
     return wanted
 
 

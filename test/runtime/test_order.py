@@ -1,0 +1,138 @@
+"""The order of a plan's graph is the one in which ONNX Runtime runs it, fused nodes among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tensoropt.runtime.device.provider import CPU
+from tensoropt.runtime.session import order
+from tensoropt.runtime.session.session import rank_session, training_session
+
+BRANCHES, WIDTH = 4, 16
+
+
+def branches(path: Path) -> onnx.ModelProto:
+    """Write branches that run one after the other; in each a product and a sum become one node."""
+    nodes, total = [], "x"
+    for n in range(BRANCHES):
+        nodes += [
+            node("Mul", ["x", f"w{n}"], f"scaled{n}"),
+            node("MatMul", [f"scaled{n}", f"w{n}"], f"product{n}"),
+            node("Add", [f"product{n}", "b"], f"sum{n}"),
+            node("Sin", [f"sum{n}"], f"sin{n}"),
+            node("Mul", [f"sin{n}", total], f"total{n}"),
+        ]
+        total = f"total{n}"
+    rng = np.random.default_rng(0)
+    weights = {f"w{n}": rng.random((WIDTH, WIDTH)) for n in range(BRANCHES)}
+    weights["b"] = rng.random(WIDTH)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (WIDTH, WIDTH))],
+        [helper.make_tensor_value_info(total, TensorProto.FLOAT, (WIDTH, WIDTH))],
+        [numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(model, path)
+    return model
+
+
+def node(op_type: str, inputs: Sequence[str], output: str) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs, [output], name=output)
+
+
+def names_run(trace: Path, graph: Path) -> list[str]:
+    """Return what ran, in order."""
+    session = rank_session(graph, 1, trace)
+    session.feed("x", np.ones((WIDTH, WIDTH), np.float32))
+    session.run()
+    events = json.loads(Path(session._session.end_profiling()).read_text())
+    ends = "_kernel_time"
+    return [e["name"].removesuffix(ends) for e in events if e["name"].endswith(ends)]
+
+
+def test_nodes_run_in_the_order_of_the_file(tmp_path: Path) -> None:
+    given = branches(tmp_path / "m.onnx")
+    run = names_run(tmp_path / "trace", tmp_path / "m.onnx")
+    assert len(run) == 4 * BRANCHES, "a product and a sum are one node"
+    kept = [node.name for node in given.graph.node if node.name in run]
+    assert [name for name in run if name in kept] == kept
+    fused = [at for at, name in enumerate(run) if name not in kept]
+    assert fused == [1 + 4 * n for n in range(BRANCHES)]
+
+
+def test_onnx_runtime_alone_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, ONNX Runtime has learnt to: `order.py` can go."""
+    monkeypatch.setattr(CPU, "keeps_order", False)
+    given = branches(tmp_path / "m.onnx")
+    run = names_run(tmp_path / "trace", tmp_path / "m.onnx")
+    kept = [node.name for node in given.graph.node if node.name in run]
+    assert [name for name in run if name in kept] != kept
+
+
+def test_what_is_computed_is_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    model = branches(path)
+    x = np.random.default_rng(1).random((WIDTH, WIDTH)).astype(np.float32)
+    found = []
+    for session in (rank_session(path, 1), training_session(path, 1)):
+        session.feed("x", x)
+        session.run()
+        found.append(session.fetch()[model.graph.output[0].name])
+    *weights, b = (numpy_helper.to_array(t) for t in model.graph.initializer)
+    wanted = x
+    for w in weights:
+        wanted = np.sin((x * w) @ w + b) * wanted
+    for y in found:
+        np.testing.assert_allclose(y, wanted, 1e-5)
+
+
+def test_too_many_new_constants_are_left_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order, "_MOST", 0)
+    branches(tmp_path / "m.onnx")
+    assert len(names_run(tmp_path / "trace", tmp_path / "m.onnx")) == 4 * BRANCHES
+
+
+def test_new_nodes_stand_before_the_first_that_reads_them() -> None:
+    given = [node("Relu", ["x"], "a"), node("Neg", ["x"], "b"), node("Add", ["a", "b"], "c")]
+    made = [
+        node("Cast", ["x"], "new"),
+        node("Neg", ["new"], "b"),
+        node("Relu", ["x"], "a_nchwc"),
+        helper.make_node("Add", ["a_nchwc", "b"], ["c"], name="c/Fusion/"),
+    ]
+    assert [one.output[0] for one in order.ordered(made, given)] == ["a_nchwc", "new", "b", "c"]
+
+
+def test_what_equal_nodes_became_stands_where_the_first_stood() -> None:
+    given = [node("Neg", ["x"], "a"), node("Relu", ["a"], "b"), node("Neg", ["x"], "c")]
+    given += [node("Add", ["b", "c"], "d")]
+    made = [node("Neg", ["x"], "c"), node("Relu", ["c"], "b"), node("Add", ["b", "c"], "d")]
+    extra = node("Tanh", ["x"], "e")
+    found = order.ordered([*made, extra], [*given[:2], extra, *given[2:]])
+    assert [one.output[0] for one in found] == ["c", "b", "e", "d"]
+
+
+def test_a_body_reads_what_comes_before_it() -> None:
+    body = helper.make_graph(
+        [node("Neg", ["late"], "inner")],
+        "body",
+        [],
+        [helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)],
+    )
+    branch = helper.make_node("If", ["x"], ["a"], name="a", then_branch=body, else_branch=body)
+    made = [node("Relu", ["x"], "late"), branch]
+    given = [branch, node("Relu", ["x"], "late")]
+    assert [one.output[0] for one in order.ordered(made, given)] == ["late", "a"]
