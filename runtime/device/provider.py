@@ -89,22 +89,22 @@ class PlacedArray(ABC):
 
 
 class HostArray(PlacedArray):
-    """An array in the host's memory: numpy's own."""
+    """An array in the host's memory: numpy's own. ``value`` is an OrtValue of that memory."""
 
     def __init__(self, array: Array) -> None:
         self.shape, self.dtype, self.nbytes = array.shape, array.dtype, array.nbytes
         self.address = array.ctypes.data
-        self._value, self._array = host_value(array), array
+        self.value, self._array = host_value(array), array
 
     def bind_input(self, binding: IOBinding, name: str) -> None:
-        binding.bind_ortvalue_input(name, self._value)
+        binding.bind_ortvalue_input(name, self.value)
 
     def bind_output(self, binding: IOBinding, name: str) -> None:
-        binding.bind_ortvalue_output(name, self._value)
+        binding.bind_ortvalue_output(name, self.value)
 
     def initialize(self, options: SessionOptions, name: str) -> None:
         """Let a session have these values for weight ``name``; it does not keep them."""
-        options.add_initializer(name, self._value)
+        options.add_initializer(name, self.value)
 
     def put(self, array: Array) -> None:
         if array is not self._array:

@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from tensoropt.runtime.device.provider import HostArray
+from tensoropt.runtime.support.dtypes import dtype_of_code
+
 if TYPE_CHECKING:
     import onnx
     from onnxruntime import OrtExternalInitializerInfo, OrtValue, SessionOptions
@@ -35,7 +40,7 @@ class Optimised:
     """
 
     model: bytes
-    constants: Mapping[str, OrtValue]
+    constants: Mapping[str, HostArray]
 
 
 def optimised_in_order(graph: Path, options: SessionOptions) -> Optimised:
@@ -47,7 +52,7 @@ def optimised_in_order(graph: Path, options: SessionOptions) -> Optimised:
     import onnx
     from onnxruntime import GraphOptimizationLevel, ModelCompiler, OrtExternalInitializerInfo
 
-    constants: dict[str, OrtValue] = {}
+    constants: dict[str, HostArray] = {}
 
     def lies(
         name: str, value: OrtValue, info: OrtExternalInitializerInfo | None
@@ -72,13 +77,10 @@ def optimised_in_order(graph: Path, options: SessionOptions) -> Optimised:
     return Optimised(bytes(model.SerializeToString()), constants)
 
 
-def _copy(value: OrtValue) -> OrtValue:
-    """Return a copy that holds its own memory."""
-    from onnxruntime import OrtValue
-
-    held = OrtValue.ortvalue_from_shape_and_type(value.shape(), value.element_type())
-    ctypes.memmove(held.data_ptr(), value.data_ptr(), value.tensor_size_in_bytes())
-    return held
+def _copy(value: OrtValue) -> HostArray:
+    array = np.empty(tuple(value.shape()), dtype_of_code(value.element_type()))
+    ctypes.memmove(array.ctypes.data, value.data_ptr(), array.nbytes)
+    return HostArray(array)
 
 
 def ordered(

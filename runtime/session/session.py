@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.session.order import optimised_in_order
+from tensoropt.runtime.session.order import Optimised, optimised_in_order
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
 
@@ -60,6 +60,7 @@ class RankSession:
         self._elsewhere: dict[str, PlacedArray] = {}
         self._passed: dict[str, OrtValue] = {}
         self._kept: dict[tuple[str, str], PlacedArray] = {}  # bindings have only addresses
+        self._weights: dict[str, PlacedArray] = {}
         self._release()
 
     def _release(self) -> None:
@@ -138,7 +139,7 @@ class RankSession:
 
     def keep(self, weights: Mapping[str, PlacedArray]) -> None:
         """Keep arrays that the session reads as weights."""
-        self._weights = dict(weights)
+        self._weights.update(weights)
 
     def made(self, names: Collection[str]) -> dict[str, OrtValue]:
         """Return the last run's values of outputs, where they lie."""
@@ -379,13 +380,23 @@ def _rank_opened(
     graph: Path, options: SessionOptions, provider: Provider, *, graphs: bool = False
 ) -> RankSession:
     """Return the session of a graph of a plan, whose nodes run in the order of the file."""
-    load = (lambda: _optimised(graph, options)) if provider.keeps_order else (lambda: str(graph))
+    constants: dict[str, HostArray] = {}
+
+    def load() -> str | bytes:
+        if not provider.keeps_order:
+            return str(graph)
+        made = _optimised(graph, options)
+        constants.update(made.constants)
+        return made.model
+
     register = lambda: _add_collectives(options)  # noqa: E731
-    return _opened(str(graph), load, options, provider, register, graphs=graphs)
+    session = _opened(str(graph), load, options, provider, register, graphs=graphs)
+    session.keep(constants)
+    return session
 
 
-def _optimised(graph: Path, options: SessionOptions) -> bytes:
-    """Return a graph as ONNX Runtime optimises it, in its order, for a session that leaves it so."""
+def _optimised(graph: Path, options: SessionOptions) -> Optimised:
+    """Return a graph as ONNX Runtime optimises it, for a session that leaves it as it is."""
     own = _options(options.intra_op_num_threads)
     _add_collectives(own)
     _add_custom_ops(own)
@@ -393,8 +404,9 @@ def _optimised(graph: Path, options: SessionOptions) -> bytes:
     _leave_as_it_is(options)
     _look_for_data(options, graph.parent)
     run_in_file_order(options)
-    options.add_external_initializers([*made.constants], [*made.constants.values()])
-    return made.model
+    values = [array.value for array in made.constants.values()]
+    options.add_external_initializers([*made.constants], values)
+    return made
 
 
 def _add_collectives(options: SessionOptions) -> None:
