@@ -39,6 +39,7 @@ _NAMES = (
     "optimize-reshards",
     "keep-whole",
     "partition",
+    "mark-order",
 )
 
 PASSES: Mapping[str, str] = {name: _target(name) for name in _NAMES}

@@ -36,6 +36,7 @@ from tensoropt.dialects.onnx import (
     split_name,
 )
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.support.ordering import ORDERED
 
 __all__ = ["MIN_IR_VERSION", "Argument", "Emitter", "Lowering", "Store", "arguments", "dims_of"]
 
@@ -273,6 +274,8 @@ class Emitter:
         made.graph.CopyFrom(self.graph)
         for domain, number in sorted(self.opsets.items()):
             made.opset_import.add(domain=domain, version=number)
+        if keys.ORDERED.on(attributes):
+            made.metadata_props.add(key=ORDERED, value="1")
         return made
 
 

@@ -246,6 +246,8 @@ MERGED = _key("merged", _TEXTS, MODULE)
 """Initializers that are stored once and read under several names."""
 LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
+ORDERED = _key("ordered", _FLAG, MODULE)
+"""The program takes more memory in another order: sessions of its graphs are to keep it."""
 
 RANGES = _key("ranges", _SETTINGS, MODULE)
 """The sizes that dimensions without one size may have, by name: `1..4096`, `8..64:8`."""

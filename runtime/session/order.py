@@ -18,12 +18,13 @@ import numpy as np
 
 from tensoropt.runtime.device.provider import HostArray
 from tensoropt.runtime.support.dtypes import dtype_of_code
+from tensoropt.runtime.support.ordering import ORDERED
 
 if TYPE_CHECKING:
     import onnx
     from onnxruntime import OrtExternalInitializerInfo, OrtValue, SessionOptions
 
-__all__ = ["Optimised", "optimised_in_order", "ordered"]
+__all__ = ["Optimised", "is_ordered", "optimised_in_order", "ordered"]
 
 _LEAST = 1024
 """Bytes of a constant that is given to a session beside the graph, and not in it."""
@@ -41,6 +42,14 @@ class Optimised:
 
     model: bytes
     constants: Mapping[str, HostArray]
+
+
+def is_ordered(graph: Path) -> bool:
+    """Say whether a graph of a plan is to run in its order: another one takes more memory."""
+    import onnx
+
+    held = onnx.load(graph, load_external_data=False).metadata_props
+    return any(one.key == ORDERED for one in held)
 
 
 def optimised_in_order(graph: Path, options: SessionOptions) -> Optimised:

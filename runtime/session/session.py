@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.session.order import Optimised, optimised_in_order
+from tensoropt.runtime.session.order import Optimised, is_ordered, optimised_in_order
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
 
@@ -379,11 +379,11 @@ def _leave_as_it_is(options: SessionOptions) -> None:
 def _rank_opened(
     graph: Path, options: SessionOptions, provider: Provider, *, graphs: bool = False
 ) -> RankSession:
-    """Return the session of a graph of a plan, whose nodes run in the order of the file."""
+    """Return the session of a graph of a plan, which runs in its order where memory needs that."""
     constants: dict[str, HostArray] = {}
 
     def load() -> str | bytes:
-        if not provider.keeps_order:
+        if not (provider.keeps_order and is_ordered(graph)):
             return str(graph)
         made = _optimised(graph, options)
         constants.update(made.constants)

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.session import order
 from tensoropt.runtime.session.session import rank_session, training_session
+from tensoropt.runtime.support.ordering import ORDERED
 
 BRANCHES, WIDTH = 4, 16
 
 
-def branches(path: Path) -> onnx.ModelProto:
+def branches(path: Path, *, marked: bool = True) -> onnx.ModelProto:
     """Write branches that run one after the other; in each a product and a sum become one node."""
     nodes, total = [], "x"
     for n in range(BRANCHES):
@@ -42,6 +41,8 @@ def branches(path: Path) -> onnx.ModelProto:
         [numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    if marked:
+        model.metadata_props.add(key=ORDERED, value="1")
     onnx.save(model, path)
     return model
 
@@ -70,12 +71,9 @@ def test_nodes_run_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert fused == [1 + 4 * n for n in range(BRANCHES)]
 
 
-def test_onnx_runtime_alone_does_not_keep_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If this fails, ONNX Runtime has learnt to: `order.py` can go."""
-    monkeypatch.setattr(CPU, "keeps_order", False)
-    given = branches(tmp_path / "m.onnx")
+def test_one_without_a_mark_runs_as_onnx_runtime_likes(tmp_path: Path) -> None:
+    """If marking it changes nothing, ONNX Runtime has learnt to keep orders: `order.py` can go."""
+    given = branches(tmp_path / "m.onnx", marked=False)
     run = names_run(tmp_path / "trace", tmp_path / "m.onnx")
     kept = [node.name for node in given.graph.node if node.name in run]
     assert [name for name in run if name in kept] != kept
@@ -112,7 +110,9 @@ def test_constants_that_onnx_runtime_makes_are_what_it_makes_them(tmp_path: Path
         [numpy_helper.from_array(filters, "w")],
     )
     opsets = [helper.make_opsetid("", 20)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    model.metadata_props.add(key=ORDERED, value="1")
+    onnx.save(model, path)
     session = rank_session(path, 1)
     gc.collect()
     session.feed("x", x)
