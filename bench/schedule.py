@@ -85,7 +85,7 @@ class Case:
 def counted(case: Case) -> str:
     """Return a line of the first table."""
     tasks = read_tasks(ops.function(case.module(scheduled=False)))
-    given, deep = _peak(tasks), _peak(in_order(tasks, depth_first(tasks)))
+    given, deep = _peak(tasks), _peak(in_order(tasks, depth_first(tasks, last_first=True)))
     order = lower_peak(tasks)
     best = _peak(in_order(tasks, order))
     moved = sum(place != task for place, task in enumerate(order))
@@ -143,7 +143,7 @@ class _Run:
         options.optimized_model_filepath = f"{trace}.onnx"
         options.log_severity_level = 4
         options.register_custom_ops_library(str(library_path()))
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
     def _nodes(self) -> Iterator[tuple[onnx.NodeProto, list[int]]]:
         """Yield each node that ran, with the bytes of its results."""

@@ -24,7 +24,7 @@ def lower_peak(program: Tasks) -> list[int]:
     """Return the tasks in an order with a lower peak, or as they are if none was found.
 
     The order given is improved stretch by stretch. Where that does not reach what no order avoids,
-    so is the order that ONNX Runtime would take by itself, depth first, and the lower one counts.
+    so is one that goes depth first, and the lower one counts.
     Linear in the tasks but for the searches, whose steps are bounded.
     """
     given = list(range(len(program.tasks)))
@@ -51,24 +51,30 @@ def in_order(program: Tasks, order: Sequence[int]) -> Tasks:
     return replace(program, tasks=tasks, operations=operations)
 
 
-def depth_first(program: Tasks) -> list[int]:
+def depth_first(program: Tasks, *, last_first: bool = False) -> list[int]:
     """Return the tasks so that each comes just before the first that needs it, stage by stage.
 
-    The order in which ONNX Runtime runs nodes unless it is told otherwise. Linear.
+    Of what a task needs, and of those that nothing needs, the first comes first. With
+    ``last_first`` it is the last: so ONNX Runtime runs nodes unless it is told otherwise. Linear.
     """
     order: dict[int, None] = {}
     for _, stage in groupby(range(len(program.tasks)), lambda task: program.tasks[task].stage):
         members = list(stage)
         needed = {one for task in members for one in program.tasks[task].after}
-        for end in members:
+        for end in reversed(members) if last_first else members:
             if end not in needed:
-                _visit(program, end, order)
+                _visit(program, end, order, last_first=last_first)
     return list(order)
 
 
-def _visit(program: Tasks, end: int, order: dict[int, None]) -> None:
+def _visit(program: Tasks, end: int, order: dict[int, None], *, last_first: bool) -> None:
     """Add what ``end`` needs and has not been added yet, and ``end`` after it."""
-    stack = [(end, iter(program.tasks[end].after))]
+
+    def needs(task: int) -> Iterator[int]:
+        after = program.tasks[task].after
+        return iter(sorted(after, reverse=True) if last_first else after)
+
+    stack = [(end, needs(end))]
     while stack:
         task, needed = stack[-1]
         one = next((one for one in needed if one not in order), None)
@@ -76,7 +82,7 @@ def _visit(program: Tasks, end: int, order: dict[int, None]) -> None:
             order[task] = None
             stack.pop()
         else:
-            stack.append((one, iter(program.tasks[one].after)))
+            stack.append((one, needs(one)))
 
 
 def _improved(program: Tasks, order: Sequence[int]) -> tuple[list[int], int, int]:
