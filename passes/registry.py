@@ -26,11 +26,8 @@ _NAMES = (
     "fold-transposes",
     "dce",
     "build-training-step",
-<<<<<<< HEAD
     "assume-sizes",
-=======
     "schedule",
->>>>>>> d909f59 (schedule: operations in an order of a lower peak, which sessions on the CPU keep)
     "add-rules",
     "mark-caches",
     "search-strategies",
