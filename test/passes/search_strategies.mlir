@@ -11,6 +11,6 @@ module attributes {topt.model = "m.onnx", topt.opset = {ai.onnx = 20 : i64}, top
     %0 = "onnx.Relu"(%x) : (tensor<1024x64xf32>) -> tensor<1024x64xf32>
     return %0 : tensor<1024x64xf32>
   }
-  // CHECK: "topt.point"() {chosen, communication_s = 0.000000e+00 : f64, compute_s = {{.*}} : f64, mesh = array<i64: 2>, static_bytes = 0 : i64, transient_bytes = 262144 : i64} : () -> ()
+  // CHECK: "topt.point"() {chosen, communication_s = 0.000000e+00 : f64, compute_s = {{.*}} : f64, mesh = array<i64: 2>, process_bytes = {{[0-9]+}} : i64, static_bytes = 0 : i64, transient_bytes = 262144 : i64} : () -> ()
   // CHECK-NOT: topt.point
 }
