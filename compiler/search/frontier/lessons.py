@@ -54,6 +54,11 @@ class Lessons:
             return False
         return any([self.cuts.learn(point) for point in points if self._is_short(point)])
 
+    def forget(self) -> None:
+        """Go back to the tables as they were."""
+        if self.cuts is not None:
+            self.cuts = Cuts(self.evaluator)
+
     def _is_short(self, point: TablePoint) -> bool:
         cost, _ = self.cost(self.tables.decode(point.assignment))
         return cost.transient_bytes > point.transient

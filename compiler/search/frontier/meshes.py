@@ -251,15 +251,19 @@ class MeshSearch:
         if self._learns(tables):
             self._rehearse(lessons, end, tell)
         started = time.monotonic()
-        result = self._run(lessons, self._limits(end, tell))
+        if not self._returned:
+            self._run(lessons, self._limits(end, tell))
+        elif not self.interrupted and not self._tried(lessons, self._limits(end, tell)):
+            self._tried(lessons, self._limits(end, tell))
         for _ in range(self._repeats(tables)):
             left_s, past_s = _seconds_to(end), time.monotonic() - started
             if self.interrupted or (left_s is not None and past_s > left_s):
                 break
-            if not lessons.learn(self._short(result, lessons, 0.0)):
+            if not lessons.learn(self._short(self._returned[-1], lessons, 0.0)):
                 break
-            result = self._run(lessons, self._limits(end, tell))
-        self.found.append(result)
+            if not self._tried(lessons, self._limits(end, tell)):
+                break
+        self.found.append(self._returned[-1])
         self._claims.append((tables, self._returned))
 
     def _learns(self, tables: MeshTables) -> bool:
@@ -281,19 +285,31 @@ class MeshSearch:
         for _ in range(ROUNDS):
             limits = self._limits(min(end or math.inf, started + limit_s), tell)
             limits = replace(limits, epsilon=max(limits.epsilon, COARSE))
-            result = self._run(lessons, limits)
-            short = self._short(result, lessons, COARSE)
+            if not self._tried(lessons, limits):
+                break
+            short = self._short(self._returned[-1], lessons, COARSE)
             late = time.monotonic() > started + limit_s
             if self.interrupted or late or not lessons.learn(short):
                 break
 
-    def _run(self, lessons: Lessons, limits: Limits) -> Found:
+    def _tried(self, lessons: Lessons, limits: Limits) -> bool:
+        """Search what is not needed for an answer; say whether that was possible.
+
+        What was learnt is forgotten where not: with it the tables may be too wide.
+        """
+        try:
+            self._run(lessons, limits)
+        except (UserError, MemoryError):
+            lessons.forget()
+            return False
+        return True
+
+    def _run(self, lessons: Lessons, limits: Limits) -> None:
         """Search the tables with what they have learnt, and cost what is found."""
         result = run_method(self.options.name, Case(lessons.problem, lessons.tables), limits)
         self.interrupted |= result.interrupted
         self._returned.append(result)
         self._cost(lessons, result)
-        return result
 
     def _short(self, result: Found, lessons: Lessons, epsilon: float) -> list[TablePoint]:
         """Return the points that no program is as good as, within ``epsilon``."""
