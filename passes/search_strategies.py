@@ -29,12 +29,8 @@ if TYPE_CHECKING:
     from tensoropt.compiler.layout.rule import Strategy
     from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
     from tensoropt.compiler.search.frontier.steps import Graphs
-    from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["SearchReport", "SearchStrategiesPass", "annotate", "settle"]
-
-_ADDRESSABLE = 1 << 63
-"""Bytes beyond which nothing addresses."""
 
 
 @dataclass(eq=False)
@@ -174,15 +170,12 @@ def annotate(module: ir.Module, point: FrontierPoint, device: str) -> None:
         keys.DEVICE.set(module.operation.attributes, device)
         for index, node in enumerate(graph.nodes):
             if node.kind == "op":
-                _annotate_op(node, point.strategies[index], point.tables)
+                _annotate_op(node, point.strategies[index])
         _annotate_signature(module, graph, point.strategies)
 
 
-def _annotate_op(node: Node, chosen: Strategy, tables: MeshTables) -> None:
+def _annotate_op(node: Node, chosen: Strategy) -> None:
     assert node.op is not None
-    needed = max(tables.static_bytes(node, chosen), tables.transient_bytes(node, chosen))
-    if needed >= _ADDRESSABLE:
-        raise UserError(f"an operation needs {needed} bytes on one rank, expected less than 2^63")
     keys.STRATEGY.set(node.op.attributes, (list(chosen.operands), list(chosen.results)))
 
 

@@ -19,6 +19,7 @@ from tensoropt.compiler.reshard.shared_tree import spread
 from tensoropt.compiler.search._engine import Walk
 from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
+from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Cost", "Evaluator", "ProgramCost", "Record"]
 
@@ -129,6 +130,9 @@ class Evaluator:
         return self.graph.updates(self.graph.nodes[index])
 
 
+_MOST_BYTES = 1 << 48
+"""What no device holds for one operation, and little enough for 64 bits to add up a program."""
+
 _Strategy = tuple[float, float, int, list[int], list[int], list[int], list[int]]
 """Seconds of compute and of collectives inside, static bytes; then numbers of layouts and bytes of
 operands, and of results: ``Strategy`` of ``engine/walk.hpp``."""
@@ -142,15 +146,24 @@ class _Costing:
         self.number, self.layouts = owner.number, owner.layouts
 
     def strategy(self, position: int, picked: int) -> _Strategy:
-        """Return what a strategy of the node at ``position`` of the variables costs."""
+        """Return what a strategy of the node at ``position`` of the variables costs.
+
+        Raises `UserError` for one that no device can hold.
+        """
         index = self.tables.variables[position]
         node, strategy = self.graph.nodes[index], self.tables.options[index][picked]
+        kept = self.tables.static_bytes(node, strategy)
+        needed = max(kept, self.tables.transient_bytes(node, strategy))
+        if needed > _MOST_BYTES:
+            raise UserError(
+                f"{node.name}: needs {needed} bytes on one rank, expected at most 2^48 (256 TiB)"
+            )
         wanted = [(value, strategy.operands[operand]) for operand, value in read(self.graph, node)]
         made = list(zip(node.results, strategy.results, strict=True))
         return (
             self.tables.op_time_s(node, strategy),
             self.tables.inner_time_s(node, strategy),
-            self.tables.static_bytes(node, strategy),
+            kept,
             [self.number(layout) for _, layout in wanted],
             [self._bytes(v, x) if self.graph.producer(v).constant else 0 for v, x in wanted],
             [self.number(layout) for _, layout in made],
