@@ -24,7 +24,7 @@
 #   make bench-text   texts of decoders beside transformers and onnxruntime-genai (ARGS: the folder that
 #                    bench/decoders.py made, --torch PYTHON, --genai PYTHON)
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
-#   make bench-truth   what is promised of plans beside what they take (ten minutes of an idle machine;
+#   make bench-truth   what is promised of plans beside what they take (an hour of an idle machine;
 #                    ARGS=--write puts it into docs/benchmarks.md)
 #   make truth-search   2,000 small random models, each searched beside all of its plans (minutes)
 #   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
@@ -218,6 +218,7 @@ bench-text: build
 
 bench-truth: build
 	$(BIN)/python bench/truth_search.py $(ARGS)
+	$(BIN)/python bench/truth_process.py $(ARGS)
 	$(BIN)/python bench/truth_time.py $(ARGS)
 
 # The search beside every plan of small models.

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tensoropt.compiler.schedule.schedule import depth_first, in_order
 from tensoropt.compiler.schedule.tasks import peaks, read_tasks
+from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import function
 from tensoropt.dialects.topt import keys
@@ -23,19 +24,30 @@ class MarkOrderPass(Pass):
 
     ONNX Runtime sorts nodes by itself, depth first, but what it fuses changes that order. If the
     peak is more than 1% higher depth first, whether the first operand goes first or the last, the
-    module gets `topt.ordered`, and the sessions of its graphs keep the order. Refuses nothing.
-    Linear in the operands of `@main`.
+    module gets `topt.ordered`, and the sessions of its graphs keep the order. A program with
+    strings does not get it: what ONNX Runtime writes of its constants it does not read again.
+    Refuses nothing. Linear in the operands of `@main`.
     """
 
     name: ClassVar[str] = "mark-order"
     summary: ClassVar[str] = "Mark a program whose peak of memory depends on its order."
 
     def run(self, module: ir.Module) -> None:
-        program = read_tasks(function(module))
+        main = function(module)
+        program = read_tasks(main)
         orders = [depth_first(program, last_first=last) for last in (False, True)]
         highest = max(max(peaks(in_order(program, order))) for order in orders)
         attributes = module.operation.attributes
         keys.ORDERED.remove(attributes)
-        if highest > (1 + _SLACK) * max(peaks(program)):
+        if highest > (1 + _SLACK) * max(peaks(program)) and not _has_strings(main):
             with module.context:
                 keys.ORDERED.set(attributes, True)
+
+
+def _has_strings(main: ir.Operation) -> bool:
+    block = main.regions[0].blocks[0]
+    made = (value for op in block for value in op.operation.results)
+    types = {value.type for value in (*block.arguments, *made)}
+    tensors = [one for one in types if isinstance(one, ir.RankedTensorType | ir.UnrankedTensorType)]
+    elements = (element_of(str(one.element_type)) for one in tensors)
+    return any(element is not None and element.name == "STRING" for element in elements)

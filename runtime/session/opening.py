@@ -53,13 +53,16 @@ def opened_session(
 def keep_outputs(session: RankSession, plan: Plan, provider: Provider) -> dict[str, Array]:
     """Have outputs of known sizes written to arrays that stay, on the CPU; return those by name.
 
-    In the arena they would lie between the tensors of the next run.
+    In the arena they would lie between the tensors of the next run. An input that is given back
+    is not written anywhere.
     """
     kept: dict[str, Array] = {}
     if provider.name != "cpu":
         return kept
     for tensor in plan.outputs:
         dtype = dtype_of(tensor.dtype)
+        if tensor.name in session.inputs:
+            continue
         if not dtype.hasobject and all(isinstance(size, int) for size in tensor.shape):
             array = provider.empty(tensor.local_shape(), dtype)
             session.write(tensor.name, array)

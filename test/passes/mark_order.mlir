@@ -23,3 +23,17 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}, topt.ordered} {
     return %1 : tensor<4xf32>
   }
 }
+
+// -----
+
+// As the first, but for a string.
+// CHECK: module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<1x64xf32> {topt.name = "x"}, %w: tensor<64x1xf32> {topt.name = "w", topt.param}, %s: tensor<1x!onnx.String> {topt.name = "s"}) -> (tensor<64x1xf32> {topt.name = "y"}, tensor<1x!onnx.String> {topt.name = "t"}) {
+    %0 = "onnx.Mul"(%x, %w) : (tensor<1x64xf32>, tensor<64x1xf32>) -> tensor<64x64xf32>
+    %1 = "onnx.MatMul"(%0, %w) : (tensor<64x64xf32>, tensor<64x1xf32>) -> tensor<64x1xf32>
+    %2 = "onnx.Add"(%x, %w) : (tensor<1x64xf32>, tensor<64x1xf32>) -> tensor<64x64xf32>
+    %3 = "onnx.MatMul"(%2, %1) : (tensor<64x64xf32>, tensor<64x1xf32>) -> tensor<64x1xf32>
+    return %3, %s : tensor<64x1xf32>, tensor<1x!onnx.String>
+  }
+}
