@@ -105,7 +105,7 @@ class Point:
         marks = "".join(f", {mark}" for mark in self.marks)
         return (
             f"<Point {self.index} of {self._whole.name}: mesh {points_of.mesh_name(self.mesh)}, "
-            f"{format_seconds(self.time_s)}, {format_bytes(self.memory_bytes)}{marks}>"
+            f"{format_seconds(self.time_s)}, {format_bytes(self.process_bytes)}{marks}>"
         )
 
     def _repr_html_(self) -> str:

@@ -30,7 +30,7 @@ def point_html(title: str, point: Point, notes: Sequence[str]) -> str:
         ("time of a step", format_seconds(point.time_s)),
         ("compute", format_seconds(point.compute_s)),
         ("communication", format_seconds(point.communication_s)),
-        ("memory per device", format_bytes(point.memory_bytes)),
+        ("memory per device", format_bytes(point.process_bytes)),
         ("static", format_bytes(point.static_bytes)),
         ("transient", format_bytes(point.transient_bytes)),
     ]

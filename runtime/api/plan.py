@@ -27,6 +27,8 @@ __all__ = ["Plan", "Predicted", "SessionOptions", "diff"]
 class Predicted:
     """What a plan is predicted to cost, per device and step; times in seconds.
 
+    ``process_bytes`` is what the process of a device takes, where that is known; else it is
+    ``memory_bytes``, its tensors: those that stay and the most that comes and goes.
     ``expected_error`` says how far off time and memory are to be expected, None where nobody
     measured the device.
     """
@@ -34,6 +36,7 @@ class Predicted:
     time_s: float
     compute_s: float
     communication_s: float
+    process_bytes: int
     memory_bytes: int
     static_bytes: int
     transient_bytes: int
@@ -88,7 +91,7 @@ class Plan:
         predicted = self.predicted
         return (
             f"<Plan {self.folder}: {of} on {self.ranks} ranks, predicted "
-            f"{milliseconds(predicted.time_s)}, {size_text(predicted.memory_bytes)} per device>"
+            f"{milliseconds(predicted.time_s)}, {size_text(predicted.process_bytes)} per device>"
         )
 
     def _repr_html_(self) -> str:
@@ -100,7 +103,7 @@ class Plan:
             ("for", "training" if self.trains else "inference"),
             ("ranks", f"{self.ranks}, mesh {'x'.join(map(str, self.mesh))}"),
             ("time of a step, predicted", f"{milliseconds(predicted.time_s)}{time}"),
-            ("memory per device, predicted", f"{size_text(predicted.memory_bytes)}{memory}"),
+            ("memory per device, predicted", f"{size_text(predicted.process_bytes)}{memory}"),
         ]
         tables = facts_html(f"plan {self.folder}", facts), self._ends_html()
         return f"<div>{''.join(tables)}</div>"
@@ -129,6 +132,7 @@ class Plan:
     def predicted(self) -> Predicted:
         """What it is predicted to cost."""
         entry: Mapping[str, Any] = self._plan.document["predicted"]
+        entry = {"process_bytes": entry["memory_bytes"], **entry}
         return Predicted(**{name: entry[name] for name in Predicted.__dataclass_fields__})
 
     @property
