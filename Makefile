@@ -14,6 +14,7 @@
 #   make fuzz-gradients   random graphs, gradients of their training steps against PyTorch (ARGS: the same)
 #   make fuzz-damage   ten thousand damaged models: a plan or a line of error (ARGS: --count, --seed, --keep)
 #   make sweep   every model, many plans, run on ranks (long)
+#   make slow    the tests that `make test` has no time for (minutes)
 #   make sweep-train   small models trained on many plans, beside one device and PyTorch (long)
 #   make house   counts of the code: Any per 1,000 lines, comments, lengths of functions, CHECKs
 #   make bench-session   runs of a session beside the steps of its ranks, and what ranks take while idle
@@ -70,7 +71,7 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
 unexport PYTHONPATH VIRTUAL_ENV
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train bench-session bench-train bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
+.PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train slow bench-session bench-train bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
 
 all: build
 
@@ -197,6 +198,10 @@ sweep: build
 	$(BIN)/python test/sweeps/sweep.py
 	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 --dist loadfile test/importer test/cli/test_spoilt_plans.py \
 	    test/search
+
+# Tests that `make test` has no time for.
+slow: build
+	TENSOROPT_SWEEP=1 $(BIN)/python -m pytest -n 2 -m slow test
 
 sweep-train: build
 	$(BIN)/python test/sweeps/sweep_train.py

@@ -33,6 +33,17 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: run where TENSOROPT_SWEEP is set, by make slow")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "TENSOROPT_SWEEP" not in os.environ:
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="make slow"))
+
+
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the stand-ins for NCCL and CUDA write, which take their place in this test."""

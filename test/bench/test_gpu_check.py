@@ -166,6 +166,7 @@ def test_on_the_stand_ins(
     assert report.count("| AllReduce | 2 |") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_times_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(*words: Path | str) -> None:  # what takes a while, and has tests of its own

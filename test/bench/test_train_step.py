@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from graphs.trained import TRAINED
 from sweep_train import Case, memory_error
 from train_memory import measure
 from train_step import ratios, time_model
 
 
+@pytest.mark.slow
 def test_all_ways_take_turns(tmp_path: Path) -> None:
     medians = time_model("gpt2", TRAINED["gpt2"], 2, steps=5, rounds=1, folder=tmp_path)
     assert list(medians) == ["fastest", "batch", "DDP"]

@@ -15,6 +15,7 @@ from tensoropt.elastic.control import StepRow
 _SWITCHES = {3: "2", 9: "4", 15: "2-lean", 21: "1"}
 
 
+@pytest.mark.slow
 def test_switches_leave_the_curve_and_the_samples_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

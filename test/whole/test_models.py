@@ -20,7 +20,12 @@ def _check(row: Row) -> None:
     assert row.memory_error < 0.05
 
 
-@pytest.mark.parametrize("name", zoo.TRANSFORMERS)
+_SLOW = {"llama_tiny": [pytest.mark.slow]}  # llama_tiny_dynamic is the same with open sizes
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=_SLOW.get(name, [])) for name in zoo.TRANSFORMERS]
+)
 def test_transformers_agree_with_one_device(name: str) -> None:
     devices = 2 if name == "bert_tiny" else 4
     _check(sweep_model(zoo.transformer_path(name), devices, plans=1, epsilon=EPSILON))

@@ -33,6 +33,7 @@ def test_every_loss_is_that_of_one_device_and_of_pytorch(
     assert row.point_error < 0.02
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_another_plan_on_fewer_ranks(tmp_path: Path) -> None:
     case = Case("gpt2", tmp_path, STEPS)
     half, checkpoint = case.steps // 2, tmp_path / "checkpoint"
