@@ -66,6 +66,15 @@ def genai_engine(folder: Path, threads: int) -> Engine:
     return run
 
 
+def _known(new: list[int], total: int) -> dict[str, Any]:
+    """Return what a model may ask for beside caches, where ``total`` tokens end with ``new``."""
+    return {
+        "input_ids": np.array([new], np.int64),
+        "attention_mask": np.ones((1, total), np.int64),
+        "position_ids": np.arange(total - len(new), total)[None],
+    }
+
+
 def ort_engine(folder: Path, threads: int) -> Engine:
     """One session of ONNX Runtime, the plain way."""
     import onnxruntime
@@ -90,11 +99,7 @@ def ort_engine(folder: Path, threads: int) -> Engine:
         new, total = prompt, 0
         for _ in range(count):
             total += len(new)
-            known = {
-                "input_ids": np.array([new], np.int64),
-                "attention_mask": np.ones((1, total), np.int64),
-                "position_ids": np.arange(total - len(new), total)[None],
-            }
+            known = _known(new, total)
             feeds.update((name, array) for name, array in known.items() if name in inputs)
             made = dict(zip(outputs, session.run(None, feeds), strict=True))
             feeds = {name: made[name.replace("past_key_values", "present")] for name in empty}
@@ -152,11 +157,7 @@ def rank_engine(folder: Path, threads: int) -> Engine:
         comm.Barrier()
         for _ in range(count):
             total += len(new)
-            known = {
-                "input_ids": np.array([new], np.int64),
-                "attention_mask": np.ones((1, total), np.int64),
-                "position_ids": np.arange(total - len(new), total)[None],
-            }
+            known = _known(new, total)
             feeds.update((name, value(known[name])) for name in decoder.inputs)
             feeds = step(feeds)
             new = [1]

@@ -132,7 +132,7 @@ class Plan:
     def predicted(self) -> Predicted:
         """What it is predicted to cost."""
         entry: Mapping[str, Any] = self._plan.document["predicted"]
-        entry = {"process_bytes": entry["memory_bytes"], **entry}
+        entry = {**entry, "process_bytes": self._plan.process_bytes}
         return Predicted(**{name: entry[name] for name in Predicted.__dataclass_fields__})
 
     @property

@@ -131,7 +131,7 @@ def _run_plan(
         plan.mesh,
         provider=job.provider,
         predicted_time_s=predicted["time_s"],
-        predicted_bytes=predicted.get("process_bytes", predicted["memory_bytes"]),
+        predicted_bytes=plan.process_bytes,
         expected_error=predicted["expected_error"],
     )
     memory = provider.measure()

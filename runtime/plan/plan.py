@@ -121,6 +121,12 @@ class Plan:
         return _inside(self.folder, name)
 
     @property
+    def process_bytes(self) -> int:
+        """What a rank's process is predicted to take; its tensors where nothing else is known."""
+        predicted = self.document["predicted"]
+        return predicted.get("process_bytes", predicted["memory_bytes"])
+
+    @property
     def transient_bytes(self) -> int:
         """What tensors of a rank that come and go are predicted to take at a time."""
         return self.document["predicted"]["transient_bytes"]

@@ -20,10 +20,11 @@ __all__ = ["export_trained", "is_due", "measured", "result_of", "save_checkpoint
 
 def measured(trainer: Trainer, memory: MemoryMeter, comm: MPI.Comm) -> dict[str, Any]:
     """Return what was measured beside times, of the rank that has most, and the prediction."""
-    predicted = trainer.plan.plan.document["predicted"]
+    plan = trainer.plan.plan
+    predicted = plan.document["predicted"]
     return {
         "peak_bytes": largest(comm, memory.bytes()),
-        "predicted_peak_bytes": predicted.get("process_bytes", predicted["memory_bytes"]),
+        "predicted_peak_bytes": plan.process_bytes,
         "used_bytes": largest(comm, trainer.held.provider.used_bytes()),
         "nodes_on_cpu": largest(comm, trainer.nodes_on_cpu()),
         "held_bytes": _held_bytes(trainer, comm),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import itemgetter
 from typing import TypeVar
 
 from tensoropt.compiler.cost.device import Device
@@ -13,7 +15,6 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.frontier.meshes import (
     Assignment,
-    Costed,
     LeftOut,
     MeshSearch,
     Say,
@@ -67,9 +68,9 @@ class FrontierPoint:
     def communication_s(self) -> float:
         return self.cost.communication_s
 
-    @property
+    @cached_property
     def process_bytes(self) -> int:
-        """What the process of a rank takes."""
+        """What the process of a rank takes; linear in the program, the first time."""
         if self.tables.device.process is None:
             return self.memory_bytes
         held = footprint(self.tables, self.strategies, self.cost)
@@ -176,7 +177,8 @@ def search_tables(
     if not search.found:
         raise search.nothing()
     return FrontierResult(
-        undominated(_point(*costed) for costed in _best(search.costed)),
+        # First, as to name the strategies of all would take longer.
+        undominated(_point(*costed) for costed in _unbeaten(search.costed, itemgetter(2))),
         worst_bound(search.bounds),
         worst_bound([result.time_epsilon for result in search.found]),
         sum(len(result.points) for result in search.found),
@@ -210,22 +212,22 @@ def _point(tables: MeshTables, assignment: Assignment, cost: ProgramCost) -> Fro
     return FrontierPoint(0, tables.mesh.shape, cost, strategies, tables)
 
 
-def _best(costed: Iterable[Costed]) -> list[Costed]:
-    """Return those that no other one beats: to name the strategies of all would take longer."""
-    kept: list[Costed] = []
-    for one in sorted(costed, key=lambda c: (c[2].time_s, c[2].memory_bytes)):
-        if not kept or one[2].memory_bytes < kept[-1][2].memory_bytes:
-            kept.append(one)
-    return kept
-
-
+_T = TypeVar("_T")
 _P = TypeVar("_P", bound=FrontierPoint)
+
+
+def _unbeaten(items: Iterable[_T], cost: Callable[[_T], ProgramCost]) -> list[_T]:
+    """Return those that no other one beats in both objectives, sorted by time."""
+    kept: list[_T] = []
+    least = math.inf
+    for item in sorted(items, key=lambda item: (cost(item).time_s, cost(item).memory_bytes)):
+        if cost(item).memory_bytes < least:
+            least = cost(item).memory_bytes
+            kept.append(item)
+    return kept
 
 
 def undominated(points: Iterable[_P]) -> list[_P]:
     """Return the points that none is better than in both objectives, sorted by time, numbered."""
-    kept: list[_P] = []
-    for point in sorted(points, key=lambda p: (p.time_s, p.memory_bytes)):
-        if not kept or point.memory_bytes < kept[-1].memory_bytes:
-            kept.append(point)
+    kept = _unbeaten(points, lambda point: point.cost)
     return [replace(point, index=index) for index, point in enumerate(kept)]
