@@ -22,6 +22,7 @@ from typing import Any
 from tensoropt.elastic.control import OVER, Event, JobStatus, StepRow
 from tensoropt.elastic.records import event_from, facts_of, json_line, status_from, step_from
 from tensoropt.elastic.rows import Rows
+from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError, did_you_mean
 from tensoropt.runtime.support.files import replace_private
 
@@ -107,7 +108,7 @@ def is_alive(name: str) -> bool:
         return job.is_alive()
 
 
-class JobFolder:
+class JobFolder(Closing):
     """The files of a job: `create` for its coordinator, which alone writes, `open` to read.
 
     Both are context managers. From any thread.
@@ -168,12 +169,6 @@ class JobFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def __enter__(self) -> JobFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # What the coordinator writes.
 

@@ -16,6 +16,7 @@ from tensoropt.elastic.api.app import make_app
 from tensoropt.elastic.api.guard import Guard
 from tensoropt.elastic.control import JobControl
 from tensoropt.elastic.jobs import Address
+from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Serving", "serve"]
@@ -46,7 +47,7 @@ def serve(
     return Serving(control, _listening(host, port), host, token, names)
 
 
-class Serving:
+class Serving(Closing):
     """A server that runs: at ``url``, for who has ``token``; ``page`` is its page."""
 
     def __init__(
@@ -84,12 +85,6 @@ class Serving:
             if time.monotonic() >= end or not self._thread.is_alive():
                 raise UserError(f"API: the server at {self.url} did not start")
             time.sleep(0.005)
-
-    def __enter__(self) -> Serving:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _server(guard: Guard) -> uvicorn.Server:

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tensoropt.runtime.pool.job import PoolJob
 from tensoropt.runtime.pool.places import packed_texts, unpacked_texts
 from tensoropt.runtime.pool.ranks import Ranks, last
 from tensoropt.runtime.session.session import check_custom_ops
+from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
@@ -49,7 +49,7 @@ def start(
     return Pool(plan, job)
 
 
-class Pool:
+class Pool(Closing):
     """Running ranks; a context that ends them. From any thread: requests queue."""
 
     def __init__(self, plan: Plan, job: PoolJob) -> None:
@@ -60,17 +60,6 @@ class Pool:
         self._lock, self._owner = threading.RLock(), os.getpid()
         self._blocks = Blocks()
         self._ranks: Ranks | None = Ranks(job, plan.ranks)
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def is_alive(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,14 @@ from tensoropt.runtime.session.inputs import (
     match_names,
     match_shapes,
 )
+from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of
 from tensoropt.runtime.support.errors import RankFailedError, UserError, did_you_mean
 
 __all__ = ["Session"]
 
 
-class Session:
+class Session(Closing):
     """The ranks of the plan in a folder, ready to run; a context that ends them.
 
     ``threads`` are those of each rank: None divides the machine's cores. ``dims`` sets symbolic
@@ -66,17 +66,6 @@ class Session:
             custom_ops=tuple(map(str, custom_ops)),
             timeout_s=timeout_s,
         )
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

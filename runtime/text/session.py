@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.pool import Pool, start
 from tensoropt.runtime.pool.ranks import last
+from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
@@ -68,7 +68,7 @@ class Continuation:
     finish: str
 
 
-class TextSession:
+class TextSession(Closing):
     """The ranks of a decoder's plan, ready to continue texts; a context that ends them.
 
     ``tokenizer`` is a file tokenizer.json: None takes the plan's, if it has one; without any,
@@ -115,17 +115,6 @@ class TextSession:
             custom_ops=tuple(map(str, custom_ops)),
             timeout_s=timeout_s,
         )
-
-    def __enter__(self) -> TextSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def is_alive(self) -> bool:
