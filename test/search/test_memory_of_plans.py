@@ -10,10 +10,11 @@ import random
 
 import numpy as np
 import pytest
-from small_models import best, every_cost, small_tables
+from small_models import best, every_cost, missed, small_tables
 
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.frontier.lessons import overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.evaluate import Evaluator
@@ -27,6 +28,7 @@ from tensoropt.passes.search_strategies import annotate
 
 TABLES = small_tables(range(60), most_plans=600)
 LEARNS = 1  # a seed whose tables have to learn
+THREE = (889, 1345, 1410)  # of few plans, and a tensor with three uses
 
 
 def _found(tables: MeshTables, memory_bytes: int | None = None) -> list[tuple[float, int]]:
@@ -50,6 +52,22 @@ def test_the_frontier_is_that_of_all_programs(seed: int) -> None:
     wanted, found = best(every_cost(TABLES[seed]).values()), best(_found(TABLES[seed]))
     assert [memory for _, memory in found] == [memory for _, memory in wanted]
     assert [time for time, _ in found] == pytest.approx([time for time, _ in wanted], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", THREE)
+def test_tables_charge_the_time_of_programs(seed: int) -> None:
+    (tables,) = small_tables([seed]).values()
+    every = every_cost(tables)
+    for plan in random.Random(seed).sample(sorted(every), 40):
+        fastest, *_ = solve_frontier(_only(tables.problem, plan)).points
+        assert fastest.time + overhead_s(tables) == pytest.approx(every[plan][0], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", THREE)
+def test_a_tensor_with_three_uses_hides_no_plan(seed: int) -> None:
+    lacking, plans = missed(small_tables([seed])[seed])
+    assert plans > 100
+    assert not lacking
 
 
 @pytest.mark.parametrize("seed", [*TABLES][::5])

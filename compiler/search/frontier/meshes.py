@@ -23,12 +23,11 @@ from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, St
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.methods.registry import run_method
 from tensoropt.compiler.search.methods.result import Case, DoesNotFitError, Found, Limits
-from tensoropt.compiler.search.problem.cuts import SMALL
 from tensoropt.compiler.search.problem.evaluate import ProgramCost
 from tensoropt.compiler.search.problem.pins import PinsError
 from tensoropt.compiler.search.problem.problem import Floats, NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
-from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.search.problem.tables import SMALL, MeshTables
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = [

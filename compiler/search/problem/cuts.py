@@ -23,13 +23,10 @@ from tensoropt.compiler.search.problem.problem import (
     TablePoint,
 )
 from tensoropt.compiler.search.problem.program import read
-from tensoropt.compiler.search.problem.tables import Assignment, tensor_bytes
+from tensoropt.compiler.search.problem.tables import SMALL, Assignment, tensor_bytes
 from tensoropt.compiler.search.problem.waiting import Moment, Waits
 
 __all__ = ["Cut", "Cuts"]
-
-SMALL = 24
-"""Nodes of a problem that may have cuts, which join many of them."""
 
 Flags = NDArray[np.bool_]
 

@@ -9,6 +9,11 @@ import numpy.typing as npt
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.search.problem.shared_uses import (
+    LayoutSets,
+    making_tables,
+    reading_times,
+)
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
 __all__ = ["EdgeTables"]
@@ -27,7 +32,8 @@ class EdgeTables:
     def __init__(self, resharder: Resharder) -> None:
         self._resharder = resharder
         self._tables: dict[object, tuple[Array, Array]] = {}
-        self._held: list[Layouts] = []  # so that no other tuple takes the identity of one of these
+        self._reading: dict[object, Array] = {}
+        self._held: list[object] = []  # so that no other tuple takes the identity of one of these
 
     def table(
         self,
@@ -53,6 +59,22 @@ class EdgeTables:
                 time_s = _where_same(time_s, sources, targets)
             self._tables[key] = time_s, transient
         return self._tables[key]
+
+    def making(self, info: TensorInfo, sources: Layouts, sets: LayoutSets) -> tuple[Array, Array]:
+        """Return (time_s, transient_bytes) as [source, set] of making every layout of a set."""
+        key = (info.sizes, info.item_bytes, info.is_movable, id(sources), id(sets))
+        if key not in self._tables:
+            self._held += [sources, sets]
+            self._tables[key] = making_tables(self._resharder, info, sources, sets)
+        return self._tables[key]
+
+    def reading(self, sets: LayoutSets, wanted: Layouts) -> Array:
+        """Return seconds as [set, option] of reading a layout of what was made."""
+        key = (id(sets), id(wanted))
+        if key not in self._reading:
+            self._held += [sets, wanted]
+            self._reading[key] = reading_times(sets, wanted)
+        return self._reading[key]
 
     def _reshards(
         self, info: TensorInfo, sources: Layouts, targets: Layouts

@@ -28,10 +28,27 @@ from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
 from tensoropt.compiler.search.problem.pins import Condition, allowed
 from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_sets
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
-__all__ = ["Assignment", "End", "MeshTables", "complete", "rounds", "tensor_bytes"]
+__all__ = [
+    "SMALL",
+    "Assignment",
+    "End",
+    "MeshTables",
+    "SharedEnd",
+    "complete",
+    "rounds",
+    "tensor_bytes",
+]
 
+
+SMALL = 24
+"""Nodes that choose in a problem that is searched until its points are those of programs."""
+SETS_OF_SMALL = 256
+"""The most sets of layouts by which a tensor of such a problem is charged."""
+SETS = 40
+"""The same of larger problems: any tensor on a mesh of one axis has fewer."""
 
 T = TypeVar("T")
 
@@ -67,6 +84,14 @@ class End:
     layouts: tuple[Layout, ...]
 
 
+@dataclass(frozen=True)
+class SharedEnd:
+    """A node of the problem, and per option the layouts in which a tensor is read."""
+
+    node: int
+    layouts: LayoutSets
+
+
 @dataclass(eq=False)
 class MeshTables:
     """The options and costs of a graph on one mesh of one device description."""
@@ -81,7 +106,9 @@ class MeshTables:
         self._layouts: dict[object, tuple[Layout, ...]] = {}
         self._node_tables: dict[object, NodeTable] = {}
         self._numbers: dict[int, dict[tuple[AxisRole, ...], int]] = {}
-        self.held: dict[int, tuple[End, ...]] = {}  # value -> who made it, and the first copy
+        self._layout_sets_known: dict[object, LayoutSets | None] = {}
+        # value -> who made it; its first copy or how it is read, if all depends on that
+        self.held: dict[int, tuple[End, End | SharedEnd | None]] = {}
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
@@ -151,7 +178,8 @@ class MeshTables:
         A tensor with several uses has a *copy*: a node that chooses the layout in which its uses
         find it, so that they pay together for getting there and each alone for going on. With
         three uses or more, all but the last share a second copy, made from the first: the last is
-        often where a residual connection ends, which wants what the producer made.
+        often where a residual connection ends, which wants what the producer made. Where the sets
+        of layouts in which it may be read are few, there is a node for these instead.
         Linear in the number of edges, times the sizes of their distinct tables.
         """
         position = {node: index for index, node in enumerate(self.variables)}
@@ -159,21 +187,56 @@ class MeshTables:
         edges: list[EdgeTable] = []
         for value, uses in self._free_uses().items():
             source = self._source(value, position)
-            ends = [source]
+            made, first = source, None
             passed_on = [use for use in uses if self.graph.is_passed_on(value, use[0])]
             for use in passed_on:
                 edges.append(self._edge(value, source, self._use(use, position), fixed=True))
             free = [use for use in uses if use not in passed_on]
+            sets = self._layout_sets(value, free)
+            if sets is not None:
+                shared = SharedEnd(len(nodes), sets)
+                self.held[value] = source, None if passed_on else shared
+                edges += self._sharing(
+                    value, source, shared, [self._use(u, position) for u in free]
+                )
+                nodes.append(self._free_node(len(sets)))
+                continue
             for sharing, paying in self._rounds(value, free):
                 if sharing:
                     copy = self._copy(value, source, sharing, len(nodes))
                     edges.append(self._edge(value, source, copy))
                     nodes.append(self._free_node(len(copy.layouts)))
                     source = copy
-                    ends.append(copy)
+                    first = first or copy
                 edges += [self._edge(value, source, self._use(u, position)) for u in paying]
-            self.held[value] = tuple(ends[: 1 if passed_on else 2])
+            self.held[value] = made, None if passed_on else first
         return Problem(nodes, edges + list(self._ties(position)))
+
+    def _layout_sets(self, value: int, uses: _Uses) -> LayoutSets | None:
+        """Return the sets of layouts in which a tensor may be read, if it is charged by those.
+
+        That is exact, but there can be many.
+        """
+        if len(uses) < 2 or self.graph.producer(value).constant:
+            return None
+        most = SETS_OF_SMALL if len(self.variables) <= SMALL else SETS
+        wanted = [self._wanted(*use) for use in uses]
+        key = (most, *map(id, wanted))
+        if key not in self._layout_sets_known:
+            self._layout_sets_known[key] = layout_sets(wanted, most)
+        return self._layout_sets_known[key]
+
+    def _sharing(
+        self, value: int, source: End, shared: SharedEnd, uses: Sequence[End]
+    ) -> Iterator[EdgeTable]:
+        """Yield the edges of the node that says in which layouts a tensor is read."""
+        info, sets = self.graph.values[value].info, shared.layouts
+        assert info is not None
+        made = self._edge_tables.making(info, source.layouts, sets)
+        yield EdgeTable(source.node, shared.node, made[0], transient_bytes=made[1])
+        for use in uses:
+            reading = self._edge_tables.reading(sets, use.layouts)
+            yield EdgeTable(shared.node, use.node, reading)
 
     def forget_edges(self) -> None:
         """Free the problem and the tables of its edges; they are made again if asked for."""

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import End, MeshTables, tensor_bytes
 
@@ -39,8 +40,9 @@ class Moment:
 class Waits:
     """The moments of a model's tables on one mesh.
 
-    A tensor lies as it was made until it is first read, then as its first copy does. One that is
-    read in between is left out there: the op that does so counts it, perhaps in another layout.
+    A tensor lies as it was made until it is first read, then as its first copy does, or as it is
+    read. One that is read in between is left out there: the op that does so counts it, perhaps in
+    another layout.
     """
 
     def __init__(self, tables: MeshTables) -> None:
@@ -73,14 +75,23 @@ class Waits:
         return sorted({node for node, _ in self.graph.values[value].uses})
 
     def _part(self, value: int, index: int) -> Waiting:
-        ends = self.tables.held[value]
-        end = ends[0] if index < self._readers(value)[0] else ends[-1]
-        return Waiting(end.node, self._bytes(value, end))
+        made, read = self.tables.held[value]
+        if read is None or index < self._readers(value)[0]:
+            return Waiting(made.node, self._bytes(value, made, made.layouts))
+        return Waiting(read.node, self._bytes(value, made, read.layouts))
 
-    def _bytes(self, value: int, end: End) -> Floats:
-        info = self.graph.values[value].info
-        key = (id(info), id(end.layouts))
+    def _bytes(
+        self, value: int, made: End, options: Sequence[Layout | tuple[Layout, ...]]
+    ) -> Floats:
+        """Return the bytes of a tensor that waits in a layout, or in the smallest of several.
+
+        If it is read in several, it may also wait as it was made.
+        """
+        info, mesh = self.graph.values[value].info, self.tables.mesh
+        key = (id(info), id(made.layouts), id(options))
         if key not in self._sizes:
-            sizes = [tensor_bytes(info, layout, self.tables.mesh) for layout in end.layouts]
+            each = [(one,) if isinstance(one, Layout) else one for one in options]
+            ways = [one if len(one) == 1 else (*one, *made.layouts) for one in each]
+            sizes = [min(tensor_bytes(info, layout, mesh) for layout in one) for one in ways]
             self._sizes[key] = np.array(sizes, dtype=np.float64)
         return self._sizes[key]

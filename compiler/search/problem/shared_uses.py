@@ -1,0 +1,81 @@
+"""A tensor that several nodes read: in which sets of layouts it may be read, and what each costs.
+
+A program makes each distinct layout once, in the cheapest order (``reshard/shared_tree.py``). So a
+node of the problem stands for the *set* of them: the producer pays for making all of a set, and a
+reader finds its own there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.reshard.resharder import Resharder
+from tensoropt.compiler.reshard.shared_tree import spread
+from tensoropt.compiler.search.problem.problem import Floats
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+
+__all__ = ["LayoutSets", "layout_sets", "making_tables", "reading_times"]
+
+LayoutSets = tuple[tuple[Layout, ...], ...]
+"""Sets of layouts, each in the order in which readers list them."""
+
+
+def layout_sets(wanted: Iterable[Sequence[Layout]], most: int) -> LayoutSets | None:
+    """Return every set that readers may want together, each one layout of those listed for it.
+
+    ``None`` where there are more than ``most``. Linear in the sets, times the layouts of a reader.
+    """
+    numbers: dict[Layout, int] = {}
+    found = {frozenset[int](): None}
+    for layouts in wanted:
+        own = [numbers.setdefault(layout, len(numbers)) for layout in dict.fromkeys(layouts)]
+        found = dict.fromkeys(held | {number} for held in found for number in own)
+        if len(found) > most:
+            return None
+    every = list(numbers)
+    return tuple(tuple(every[number] for number in sorted(held)) for held in found)
+
+
+def making_tables(
+    resharder: Resharder, info: TensorInfo, sources: Sequence[Layout], sets: LayoutSets
+) -> tuple[Floats, Floats]:
+    """Return seconds and bytes [source, set] of making all layouts of a set, as programs do.
+
+    Of several, no bytes: which is made from which is up to the program where it costs the same.
+    """
+    known: dict[Layout, list[tuple[float, float]]] = {}
+    for source in sources:
+        if source not in known:
+            known[source] = [_making(resharder, info, source, held) for held in sets]
+    costs = np.array([known[source] for source in sources])
+    return np.ascontiguousarray(costs[:, :, 0]), np.ascontiguousarray(costs[:, :, 1])
+
+
+def _making(
+    resharder: Resharder, info: TensorInfo, source: Layout, held: Sequence[Layout]
+) -> tuple[float, float]:
+    targets = [layout for layout in held if layout != source]
+    if not targets:
+        return 0.0, 0.0
+    ends = [source, *targets]
+    times, peaks = resharder.table(info.sizes, info.item_bytes, ends, ends)
+    if not info.is_movable or not np.isfinite(times[0]).all():
+        return math.inf, 0.0
+    if len(targets) == 1:
+        return float(times[0, 1]), float(peaks[0, 1])
+    tree = spread(resharder, info.sizes, info.item_bytes, source, targets)
+    moves = (resharder.path(info.sizes, info.item_bytes, of, to) for to, of in tree.items())
+    return sum(move.time_s for move in moves), 0.0
+
+
+def reading_times(sets: LayoutSets, wanted: Sequence[Layout]) -> Floats:
+    """Return seconds [set, option] of reading a layout: none where it is there, else infinite."""
+    distinct = {
+        layout: np.array([0.0 if layout in held else np.inf for held in sets])
+        for layout in dict.fromkeys(wanted)
+    }
+    return np.ascontiguousarray(np.stack([distinct[layout] for layout in wanted], axis=1))
