@@ -67,8 +67,9 @@ $(TOOLS): HOW := --no-build-isolation --config-settings=build-dir=$(BUILD) \
     --config-settings=cmake.define.TENSOROPT_TESTS=ON \
     --config-settings=cmake.define.TENSOROPT_WERROR=ON
 
-# A virtual environment of ours, whatever one is active.
-unexport PYTHONPATH VIRTUAL_ENV
+# A virtual environment of ours, whatever one is active, and one that keeps what it compiles: tests
+# start thousands of processes, each of which would compile all that it imports.
+unexport PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: all build demo test cpp lit pytest lint lint-python lint-cpp lint-workflows typecheck docs reference site examples bench-search house conformance fuzz-plans fuzz-gradients fuzz-shapes fuzz-damage sweep sweep-train slow bench-session bench-train bench-elastic bench-text bench-profile bench-truth truth-search bench-serving bench-cluster chaos ray-check nccl-check gpu-check clean sanitize tidy wheel
