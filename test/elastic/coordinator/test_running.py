@@ -34,14 +34,13 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def job(subject: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningJob]:
-    """One that trains on one device, and has no end."""
+def endless(subject: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningJob]:
+    """A job that starts on one device, and has no end."""
     before = os.environ.get("TENSOROPT_JOBS")
     os.environ["TENSOROPT_JOBS"] = str(tmp_path_factory.mktemp("jobs"))
     flags = ("--data", subject / "data.npz", "--steps", 10**9, "--devices", 1, *FLAGS_OF_RUN)
     made = RunningJob("endless", subject / "family", *flags, "--snapshot-every", 20)
     try:
-        made.wait(lambda status: status.state == "training" and status.step > 5)
         yield made
     finally:
         made.kill()
@@ -51,8 +50,26 @@ def job(subject: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
             os.environ["TENSOROPT_JOBS"] = before
 
 
-def test_it_goes_to_more_devices_to_another_plan_and_back(job: RunningJob):
-    client = job.client()
+@pytest.fixture
+def job(endless: RunningJob) -> RunningJob:
+    """The endless job while it trains: on what an earlier test left it, started again if ended."""
+    if endless.process.poll() is not None:
+        endless.start()
+    endless.wait(lambda status: status.state == "training" and status.step > 5)
+    return endless
+
+
+@pytest.fixture
+def job_on_one(job: RunningJob) -> RunningJob:
+    """The same on one device."""
+    if job.client().status().devices != 1:
+        job.client().scale(1, wait=True)
+    return job
+
+
+def test_it_goes_to_more_devices_to_another_plan_and_back(job_on_one: RunningJob):
+    client = job_on_one.client()
+    seen = len(client.events())
     to_two = client.scale(2, wait=True)
     assert (to_two.from_devices, to_two.to_devices, to_two.method) == (1, 2, "live")
     assert to_two.moved_bytes > 0
@@ -61,7 +78,7 @@ def test_it_goes_to_more_devices_to_another_plan_and_back(job: RunningJob):
     assert client.scale(2, plan="2-lean", wait=True).to_devices == 2
     assert client.status().plan == "2-lean"
     assert client.scale(1, method="stop-resume", wait=True).method == "stop-resume"
-    kinds = [event.kind for event in client.events()]
+    kinds = [event.kind for event in client.events(after=seen)]
     assert kinds.count("switched") == 3
 
 
@@ -87,17 +104,16 @@ def test_it_migrates_to_other_processes(job: RunningJob):
         (1, None, "runs with plan 1 already"),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_job_goes_on(job: RunningJob, devices, plan, line):
-    client = job.client()
-    job.wait(lambda status: status.state == "training")
+def test_what_cannot_be_is_refused_and_the_job_goes_on(job_on_one: RunningJob, devices, plan, line):
+    client = job_on_one.client()
     with pytest.raises((RefusedError, UserError), match=line):
         client.scale(devices, plan=plan, wait=True)
     step = client.status().step
-    job.wait(lambda status: status.step > step)
+    job_on_one.wait(lambda status: status.step > step)
 
 
-def test_a_second_switch_waits_for_nobody(job: RunningJob):
-    client = job.client()
+def test_a_second_switch_waits_for_nobody(job_on_one: RunningJob):
+    client = job_on_one.client()
     first = client.scale(2, wait=False)
     with pytest.raises(RefusedError, match="a switch to plan 2 is under way"):
         client.scale(4, wait=True)
@@ -141,10 +157,10 @@ def test_a_generation_that_fails_while_it_prepares_leaves_the_job_as_it_was(
 
 
 def test_a_coordinator_that_died_finds_its_ranks(job: RunningJob):
-    before = job.wait(lambda status: status.state == "training")
+    before = job.client().status()
     job.process.kill()
     job.start()
-    after = job.wait(lambda status: len(status.ranks) == 2 and status.step > before.step)
+    after = job.wait(lambda status: len(status.ranks) > 0 and status.step > before.step)
     assert after.generation == before.generation
     assert {rank.pid for rank in after.ranks} == {rank.pid for rank in before.ranks}
 
