@@ -1,72 +1,213 @@
 #include "minimise.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+
+#include "narrow.hpp"
 
 namespace tensoropt::search {
 namespace {
 
-// Least weighted sum over a range of levels, dividing the range where it can still hold the best.
-struct LevelSearch {
-  struct Bound {
-    double first = 0, second = 0;
-  };
+constexpr double kWorthDropping = 3e6;  // sums of an elimination: below that, more of them are less
+constexpr double kWorthwhile = 0.8;     // another round where less than this share of work is left
 
-  const Prepared& whole;
-  const std::vector<double>& levels;
-  const Token* token;
-  const Line first, second;  // the second one decides among equals, if it has a weight
-  Supported best{};
-  double best_second = 0;
+struct Bound {
+  double first = 0, second = 0;
+};
+
+// Two weighted sums, of which the second one decides among equals if it has a weight.
+struct Aim {
+  Line first, second;
 
   bool breaks_ties() const { return second.time != 0 || second.memory != 0; }
-
-  // Whether no level from `low` on can hold anything better, when all choices are at least `known`.
-  bool hopeless(std::ptrdiff_t low, const Bound& known) const {
-    const double a = known.first + first.memory * levels[low];
-    const double b = known.second + second.memory * levels[low];
-    return a > best.bound || (a == best.bound && b >= best_second);
-  }
-
-  void search(std::ptrdiff_t low, std::ptrdiff_t high, std::ptrdiff_t probe, const Bound& known) {
-    if (low > high || hopeless(low, known)) return;
-    const Values values =
-        eliminate(whole.numbers, {first.time, first.memory, levels[probe]}, token);
-    if (values.total() == kInfinity) return search(probe + 1, high, high, known);
-    Values ties;
-    if (breaks_ties())
-      ties = among_ties(whole.numbers, values, {second.time, second.memory, levels[probe]}, token);
-    const auto choice = decode(whole.numbers, values, breaks_ties() ? &ties : nullptr);
-    const Cost cost = cost_of(whole.model, choice);
-    const double transient = std::max(cost.transient, levels[0]);
-    const Bound bound{values.total() + value(first, whole.model.base),
-                      breaks_ties() ? value(second, cost) : 0};
-    const Bound here{bound.first + first.memory * transient,
-                     bound.second + second.memory * transient};
-    if (std::pair(here.first, here.second) < std::pair(best.bound, best_second)) {
-      best = {here.first, {cost, expand(whole.model, choice)}};
-      best_second = here.second;
-    }
-    const auto reached = std::lower_bound(levels.begin(), levels.end(), transient) - levels.begin();
-    search(probe + 1, high, (probe + 1 + high) / 2, known);
-    search(low, reached - 1, (low + reached - 1) / 2, bound);
-  }
 
   static double value(const Line& line, const Cost& cost) {
     return line.time * cost.time + line.memory * cost.fixed;
   }
 };
 
+// The best choice so far, and its second sum.
+struct Best {
+  Supported found{};
+  double second = 0;
+
+  void take(const Bound& value, const Model& model, const std::vector<int>& choice) {
+    if (std::pair(value.first, value.second) >= std::pair(found.bound, second)) return;
+    found = {value.first, {cost_of(model, choice), expand(model, choice)}};
+    second = value.second;
+  }
+};
+
+// Least weighted sum over a range of levels, dividing the range where it can still hold the best.
+struct LevelSearch {
+  const Model& model;
+  const Plan& plan;
+  const std::vector<double>& levels;
+  const Token* token;
+  const Aim aim;
+  Best& best;
+
+  // Whether no level from `low` on can hold anything better, when all choices are at least `known`.
+  bool hopeless(std::ptrdiff_t low, const Bound& known) const {
+    const double a = known.first + aim.first.memory * levels[low];
+    const double b = known.second + aim.second.memory * levels[low];
+    return a > best.found.bound || (a == best.found.bound && b >= best.second);
+  }
+
+  void search(std::ptrdiff_t low, std::ptrdiff_t high, std::ptrdiff_t probe, const Bound& known) {
+    if (low > high || hopeless(low, known)) return;
+    const Values values = eliminate(plan, {aim.first.time, aim.first.memory, levels[probe]}, token);
+    if (values.total() == kInfinity) return search(probe + 1, high, high, known);
+    Values ties;
+    if (aim.breaks_ties())
+      ties = among_ties(plan, values, {aim.second.time, aim.second.memory, levels[probe]}, token);
+    const auto choice = decode(plan, values, aim.breaks_ties() ? &ties : nullptr);
+    const Cost cost = cost_of(model, choice);
+    const double transient = std::max(cost.transient, levels[0]);
+    const Bound bound{values.total() + Aim::value(aim.first, model.base),
+                      aim.breaks_ties() ? Aim::value(aim.second, cost) : 0};
+    best.take(
+        {bound.first + aim.first.memory * transient, bound.second + aim.second.memory * transient},
+        model, choice);
+    const auto reached = std::lower_bound(levels.begin(), levels.end(), transient) - levels.begin();
+    search(probe + 1, high, (probe + 1 + high) / 2, known);
+    search(low, reached - 1, (low + reached - 1) / 2, bound);
+  }
+};
+
+// Drops what cannot be part of a choice as good as the best known one, again and again.
+class Dropping {
+ public:
+  Dropping(const Aim& aim, const Token* token, Best& best)
+      : aim_(aim), token_(token), best_(best) {}
+
+  void search(const Model& model, const Plan& plan, const std::vector<double>& levels,
+              double work = kInfinity) {
+    if (levels.empty()) return;
+    if (plan.distinct_work < kWorthDropping) return finish(model, plan, levels);
+    Levels rest(levels);
+    const auto values = try_level(model, plan, rest, levels.size() - 1);
+    if (!values) return;
+    const Outside around = outside(plan, *values, token_);
+    for (std::size_t table = 0; table < plan.base.size(); ++table)
+      if (plan.same[table] == int(table)) raise(*plan.base[table], around[table], rest);
+    // A large problem is made smaller by what one more choice tells; a small one is solved.
+    const bool shrinks = plan.distinct_work < kWorthwhile * work;
+    for (bool more = true; more;) {
+      const auto next = promising(model, rest);
+      if (!next) return ties(model, plan, rest, around);
+      try_level(model, plan, rest, *next);
+      more = !shrinks;
+    }
+    if (auto left = part(model, plan, levels, around))
+      search(*left, make_number_plan(*left, false), transient_levels(*left), plan.distinct_work);
+  }
+
+ private:
+  // What the choices up to each level take at least, and for which levels that is known exactly.
+  struct Levels {
+    const std::vector<double>& at;
+    std::vector<double> least;
+    std::vector<char> known;
+    explicit Levels(const std::vector<double>& levels)
+        : at(levels), least(levels.size(), 0), known(levels.size(), 0) {}
+  };
+
+  double sum_at(const Model& model, const Levels& rest, std::size_t i) const {
+    return rest.least[i] + Aim::value(aim_.first, model.base) + aim_.first.memory * rest.at[i];
+  }
+
+  // The level that may hold the least sum, if one may hold less than is found.
+  std::optional<std::size_t> promising(const Model& model, const Levels& rest) const {
+    std::optional<std::size_t> best;
+    double least = best_.found.bound;
+    for (std::size_t i = 0; i < rest.at.size(); ++i)
+      if (const double sum = sum_at(model, rest, i); !rest.known[i] && sum < least) {
+        least = sum;
+        best = i;
+      }
+    return best;
+  }
+
+  void finish(const Model& model, const Plan& plan, const std::vector<double>& levels) {
+    if (levels.empty()) return;
+    const auto last = std::ptrdiff_t(levels.size()) - 1;
+    LevelSearch{model, plan, levels, token_, aim_, best_}.search(0, last, last, {});
+  }
+
+  // Of the choices with the least sum, which is known, finds the one with the least second sum.
+  void ties(const Model& model, const Plan& plan, const Levels& rest, const Outside& around) {
+    if (!aim_.breaks_ties()) return;
+    auto left = part(model, plan, rest.at, around);
+    if (!left) return;
+    std::vector<double> levels = transient_levels(*left);
+    std::erase_if(levels, [&](double level) {
+      const auto at = std::lower_bound(rest.at.begin(), rest.at.end(), level) - rest.at.begin();
+      return std::size_t(at) < rest.at.size() &&
+             sum_at(model, rest, std::size_t(at)) > best_.found.bound;
+    });
+    finish(*left, make_number_plan(*left, false), levels);
+  }
+
+  // What can be part of a choice as good as the best one.
+  std::optional<Model> part(const Model& model, const Plan& plan, const std::vector<double>& levels,
+                            const Outside& around) const {
+    const double base = Aim::value(aim_.first, model.base), low = levels.front();
+    return useful_part(model, plan, [&](int table, std::size_t at, const Cost& cost) {
+      const double sum = around[table][at] + Aim::value(aim_.first, cost) + base;
+      return sum + aim_.first.memory * std::max(low, cost.transient) <= best_.found.bound;
+    });
+  }
+
+  // The least sums up to a level; nothing where no choice is left there.
+  std::optional<Values> try_level(const Model& model, const Plan& plan, Levels& rest,
+                                  std::size_t at) {
+    Values values = eliminate(plan, {aim_.first.time, aim_.first.memory, rest.at[at]}, token_);
+    const double total = values.total();
+    for (std::size_t i = 0; i <= at; ++i) rest.least[i] = std::max(rest.least[i], total);
+    rest.known[at] = 1;
+    if (total == kInfinity) return std::nullopt;
+    const auto choice = decode(plan, values);
+    const Cost cost = cost_of(model, choice);
+    const double transient = std::max(cost.transient, rest.at.front());
+    for (std::size_t i = at; i-- > 0 && rest.at[i] >= transient;) rest.known[i] = 1;
+    best_.take({total + Aim::value(aim_.first, model.base) + aim_.first.memory * transient,
+                Aim::value(aim_.second, cost) + aim_.second.memory * transient},
+               model, choice);
+    return values;
+  }
+
+  // Whatever is chosen of a table takes at least the least of its entries up to the level.
+  void raise(const Table& table, const Numbers& around, Levels& rest) const {
+    if (table.transient.empty()) return;
+    std::vector<double> own(rest.at.size(), kInfinity);
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      if (table.time[i] == kInfinity) continue;
+      const auto at = std::lower_bound(rest.at.begin(), rest.at.end(), table.transient[i]);
+      double& known = own[std::size_t(at - rest.at.begin())];
+      known = std::min(known, around[i] + Aim::value(aim_.first, table.at(i)));
+    }
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (i > 0) own[i] = std::min(own[i], own[i - 1]);
+      rest.least[i] = std::max(rest.least[i], own[i]);
+    }
+  }
+
+  const Aim& aim_;
+  const Token* token_;
+  Best& best_;
+};
+
 }  // namespace
 
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
                    double memory, const Token* token) {
-  const auto last = std::ptrdiff_t(levels.size()) - 1;
   const bool corner = time == 0 || memory == 0;
-  LevelSearch search{
-      whole, levels, token, {time, memory}, {corner ? memory : 0, corner ? time : 0}};
-  search.search(0, last, last, {});
-  return std::move(search.best);
+  const Aim aim{{time, memory}, {corner ? memory : 0, corner ? time : 0}};
+  Best best;
+  Dropping(aim, token, best).search(whole.model, whole.numbers, levels);
+  return std::move(best.found);
 }
 
 }  // namespace tensoropt::search

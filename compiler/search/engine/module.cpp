@@ -195,7 +195,6 @@ class Engine {
     auto solve = [&] {
       const Token screening(kScreening * time_limit_s);
       screen([&] { return ends.enough.expired() || screening.expired(); });
-      if (eliminate(whole_.numbers, {1, 0, kInfinity}, &ends.last).total() == kInfinity) return;
       result = solve_frontier(whole_, options, {ends.enough, ends.last}, progress);
     };
     within_budget([&] {

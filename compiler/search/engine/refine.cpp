@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "memory.hpp"
+#include "narrow.hpp"
 
 namespace tensoropt::search {
 namespace {
@@ -129,36 +130,9 @@ class BoxSearch {
 
   std::optional<Model> drop(const State& state, Range range) const {
     const double low = transient_floor(state.model, range);
-    Model copy = state.model;
-    Keep keep = keep_all(copy);
-    const std::vector<int>& same = state.plan.same;
-    const int nodes = int(copy.nodes.size());
-    for (int n = 0; n < nodes; ++n)
-      if (same[n] != n) keep[n] = keep[same[n]];
-      else
-        for (std::size_t i = 0; i < keep[n].size(); ++i)
-          keep[n][i] = useful(state, n, i, copy.nodes[n]->at(i), low, range.high);
-    for (std::size_t e = 0; e < copy.edges.size(); ++e)
-      if (const int table = int(e) + nodes; same[table] != table)
-        copy.edges[e].table = copy.edges[same[table] - nodes].table;
-      else drop_entries(state, table, copy.edges[e], low, range.high);
-    return reduce(std::move(copy), keep);
-  }
-
-  void drop_entries(const State& state, int table, Edge& edge, double low, double high) const {
-    const std::size_t rows = state.model.size(edge.a), columns = state.model.size(edge.b);
-    const Table& old = *edge.table;
-    std::unique_ptr<Table> left;  // a copy, once something is dropped
-    for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t c = 0; c < columns; ++c) {
-        const std::size_t at = r * columns + c;
-        const std::size_t in_plan = state.plan.flipped[table] ? c * rows + r : at;
-        if (old.time[at] == kInfinity || useful(state, table, in_plan, old.at(at), low, high))
-          continue;
-        if (!left) left = std::make_unique<Table>(old);
-        left->time[at] = kInfinity;
-      }
-    if (left) edge.table = std::move(left);
+    return useful_part(state.model, state.plan, [&](int table, std::size_t at, const Cost& cost) {
+      return useful(state, table, at, cost, low, range.high);
+    });
   }
 
   // Splits a wide range of levels, or lists the frontier of what is left.

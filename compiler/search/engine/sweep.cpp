@@ -39,7 +39,7 @@ class Frontier {
         progress_(progress), levels_(transient_levels(whole.model)) {}
 
   Result run() {
-    find_extremes();
+    if (!find_extremes()) return {};
     if (!search_directly(quick() * options_.direct_sums))
       for (const double epsilon : stages()) search_within(epsilon);
     result_.epsilon = largest_error();
@@ -76,17 +76,18 @@ class Frontier {
     if (epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
   }
 
-  // Cut short by the last token alone.
-  void find_extremes() {
+  // Cut short by the last token alone; false if no choice is allowed.
+  bool find_extremes() {
     Supported best[2];
     parallel(2, options_.threads, [&](std::size_t i) {
       best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &last_);
     });
+    if (best[0].bound == kInfinity) return false;
     supports_ = {{1, 0, best[0].bound}, {0, 1, best[1].bound}};
     const bool one = best[0].solution.cost.memory() <= best[1].bound;
     const std::size_t left = add_point(std::move(best[0].solution));
-    if (one) return;
-    gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
+    if (!one) gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
+    return true;
   }
 
   // A few of many points, both ends among them: each makes a gap, which has to be looked at.

@@ -34,7 +34,7 @@ struct Until {
   const Token& last;
 };
 
-// The frontier of a model that has a choice at all; `progress` follows the search. Throws Stopped
+// The frontier, empty if no choice is allowed; `progress` follows the search. Throws Stopped
 // when `until.last` ends before the fastest and the leanest point are known.
 Result solve_frontier(Prepared& whole, const Options& options, const Until& until,
                       Progress& progress);
