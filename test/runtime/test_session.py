@@ -37,9 +37,13 @@ LIMIT_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def session(perceptron: Perceptron, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    plan = mixed_plan(tmp_path_factory.mktemp("mixed") / "plan", perceptron.model)
-    with Session(plan, threads=1) as session:
+def mixed(perceptron: Perceptron, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mixed_plan(tmp_path_factory.mktemp("mixed") / "plan", perceptron.model)
+
+
+@pytest.fixture(scope="module")
+def session(mixed: Path) -> Iterator[Session]:
+    with Session(mixed, threads=1) as session:
         yield session
 
 
@@ -241,8 +245,8 @@ def late(plan: Path, limit: float) -> str:
     return str(caught.value)
 
 
-def test_a_rank_is_killed(session: Session) -> None:
-    """It comes last: the ranks of the tests before it are no more."""
+def test_a_rank_is_killed(mixed: Path) -> None:
+    session = Session(mixed, threads=1)
     os.kill(session.pids[1], signal.SIGKILL)
     with pytest.raises(RankFailedError, match=r"^rank 1 of 2 was killed by signal 9"):
         session.run(feeds())
