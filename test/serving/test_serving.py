@@ -32,12 +32,15 @@ def perceptrons(tmp_path_factory):
     return folder, found
 
 
-@pytest.fixture(scope="module")
-def server(perceptrons):
-    folder, _ = perceptrons
+def _serving(folder):
     plans = [str(folder / "fixed"), f"loose={folder / 'free'}"]
     ports = ["--port", "0", "--grpc-port", "0"]
-    with started([*_COMMAND, *plans, *ports, "--max-batch", "6", "--threads", "1"]) as found:
+    return started([*_COMMAND, *plans, *ports, "--max-batch", "6", "--threads", "1"])
+
+
+@pytest.fixture(scope="module")
+def server(perceptrons):
+    with _serving(perceptrons[0]) as found:
         yield found
 
 
@@ -105,13 +108,22 @@ def _used_s(process):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_rank_that_is_killed_comes_back(server, http, perceptrons):
+def test_a_rank_that_is_killed_comes_back_and_all_end(perceptrons):
+    with (
+        _serving(perceptrons[0]) as server,
+        tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http}") as http,
+    ):
+        _kill_a_rank(server, http, perceptrons[1])
+        _end(server)
+
+
+def _kill_a_rank(server, http, perceptrons):
     x = np.random.default_rng(9).random((2, 6), np.float32)
     first = _ranks(server)
     os.kill(first[0], signal.SIGKILL)
     for model, plan in (("fixed", "fixed"), ("loose", "free")):
         found = _patient_answer(http, model, x)
-        np.testing.assert_allclose(found, _expected(perceptrons[1][plan], x), rtol=1e-5)
+        np.testing.assert_allclose(found, _expected(perceptrons[plan], x), rtol=1e-5)
     while not http.is_server_ready():
         time.sleep(0.05)
     now = _ranks(server)
@@ -128,7 +140,7 @@ def _patient_answer(client, model, x):
         return _answer(client, model, x)
 
 
-def test_the_end(server):
+def _end(server):
     ranks = _ranks(server)
     server.process.send_signal(signal.SIGTERM)
     status, said = server.ended()
