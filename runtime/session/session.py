@@ -385,7 +385,7 @@ def _rank_opened(
     def load() -> str | bytes:
         if not (provider.keeps_order and is_ordered(graph)):
             return str(graph)
-        made = _optimised(graph, options)
+        made = _optimised(graph, options, provider)
         constants.update(made.constants)
         return made.model
 
@@ -395,9 +395,10 @@ def _rank_opened(
     return session
 
 
-def _optimised(graph: Path, options: SessionOptions) -> Optimised:
+def _optimised(graph: Path, options: SessionOptions, provider: Provider) -> Optimised:
     """Return a graph as ONNX Runtime optimises it, for a session that leaves it as it is."""
     own = _options(options.intra_op_num_threads)
+    provider.prepare(own)
     _add_collectives(own)
     _add_custom_ops(own)
     made = optimised_in_order(graph, own)
