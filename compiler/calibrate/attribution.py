@@ -83,11 +83,14 @@ def _claims(
 ) -> tuple[list[_Ran], list[_Ran]]:
     """Return what ran under names that are known, and what did not."""
     known = {value for node in facts for value in node.results}
+    by_name = {node.name: node.results for node in facts if node.name}
     claimed, rest, taken = list[_Ran](), list[_Ran](), set[str]()
     for position, (node, time_s) in enumerate(zip(proto.node, times, strict=True)):
         blocked = _BLOCKED.fullmatch(node.name)
         values = [blocked[1]] if blocked else list(node.output)
         makes = [value for value in values if value in known and value not in taken]
+        if not makes:  # a Concat of what is laid out anew gives that under another name
+            makes = [value for value in by_name.get(node.name, ()) if value not in taken]
         taken.update(makes)
         (claimed if makes else rest).append(_Ran(position, time_s, makes))
     return claimed, rest

@@ -84,6 +84,24 @@ def test_a_blocked_node_is_known_by_its_name(facts: list[NodeFacts], tmp_path: P
     assert shares(facts, ran, **times) == {"conv": 5.25, "add": 1.5}
 
 
+def test_a_node_whose_result_is_renamed_is_known_by_its_name(tmp_path: Path) -> None:
+    given = [
+        node("Conv", "conv", "x w", "c"),
+        helper.make_node("Concat", ["c", "x"], ["j"], name="join", axis=2),
+        helper.make_node("MaxPool", ["j"], ["y"], name="pool", kernel_shape=[2, 1], strides=[2, 1]),
+    ]
+    facts = read_facts(saved(tmp_path / "given.onnx", given, "y"))
+    nodes = [
+        node("Conv", "c_nchwc", "x w", "reorder_token_1", "com.microsoft.nchwc"),
+        node("Concat", "join", "reorder_token_1 x", "reorder_token_2"),
+        node("MaxPool", "y_nchwc", "reorder_token_2", "reorder_token_3", "com.microsoft.nchwc"),
+        node("ReorderOutput", "back", "reorder_token_3", "y", "com.microsoft.nchwc"),
+    ]
+    ran = saved(tmp_path / "ran.onnx", nodes, "y")
+    times = {"c_nchwc": 5.0, "join": 2.0, "y_nchwc": 1.0, "back": 0.5}
+    assert shares(facts, ran, **times) == {"conv": 5.0, "join": 2.0, "pool": 1.5}
+
+
 def test_what_is_only_returned_keeps_its_owner(tmp_path: Path) -> None:
     given = [node("Relu", "relu", "x", "inner"), node("Identity", "named", "inner", "y")]
     facts = read_facts(saved(tmp_path / "given.onnx", given, "y"))
