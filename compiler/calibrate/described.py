@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tensoropt.compiler.calibrate.agreement import agreeing
 from tensoropt.compiler.calibrate.description import Description
-from tensoropt.compiler.calibrate.fit import FittedOperator, fit_collectives, fit_operators
+from tensoropt.compiler.calibrate.fit import fit_collectives, fit_operators
 from tensoropt.compiler.calibrate.held_out import expected_error, measured_models
 from tensoropt.compiler.calibrate.samples import Measurements, OpSample, PlanSample
 from tensoropt.compiler.calibrate.waiting import fit_waiting
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.exporter.collectives import DOMAIN
 
 __all__ = ["Identity", "described"]
 
@@ -43,21 +45,39 @@ def described(identity: Identity, measured: Measurements, *, checked: bool) -> D
 
 def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSample]) -> Description:
     """Return the description with operators, collectives, and then what steps take beyond both."""
-    apart = Description(
+    linked = Description(
         identity.name,
         identity.base,
         identity.source,
         measured.machine,
         measured.basics,
-        _united([sample for plan in plans for sample in plan.ops], measured.common),
-        fit_collectives(measured.collectives),
+        collectives=fit_collectives(measured.collectives),
     )
+    own = [sample for plan in plans for sample in agreeing(plan, linked.device)]
+    apart = replace(linked, operators=fit_operators(_united(own, measured.common)))
     return replace(apart, waiting=fit_waiting(plans, apart.device))
 
 
-def _united(own: Sequence[OpSample], common: Sequence[OpSample]) -> list[FittedOperator]:
-    """Return the operators of ``own``, and of ``common`` those that are not among them."""
-    first = fit_operators(own)
-    known = {(operator.name, operator.dtype) for operator in first}
-    rest = [sample for sample in common if (sample.work.operator, sample.work.dtype) not in known]
-    return [*first, *fit_operators(rest)]
+def _united(own: Sequence[OpSample], common: Sequence[OpSample]) -> Iterator[OpSample]:
+    """Yield the samples of plans, and of common operators those that plans say nothing of.
+
+    What follows a collective is left out: a prediction knows no such contexts. It takes longer than
+    in its place, as it reads what another core wrote, and was laid out anew; steps have that as
+    waiting.
+    """
+    kept = [sample for sample in own if not any(map(_is_ours, sample.context))]
+    ran = {_kind(sample) for sample in kept if sample.time_s}
+    seen = {(_kind(sample), sample.context) for sample in kept}
+    yield from kept
+    for sample in common:
+        is_new = not sample.time_s and (_kind(sample), sample.context) not in seen
+        if is_new or _kind(sample) not in ran:
+            yield sample
+
+
+def _is_ours(maker: str) -> bool:
+    return maker.startswith(f"{DOMAIN}.")
+
+
+def _kind(sample: OpSample) -> tuple[str, str]:
+    return sample.work.operator, sample.work.dtype

@@ -57,15 +57,18 @@ class PlannedStep:
     def time_s(self, device: Device) -> float:
         """Return the time of the step on ranks that share a node, as a search predicts it."""
         ops_s = self.ops_s(device) * (1.0 + device.waits(self.ranks).operators)
-        sends_s = sum(count * _send_time_s(send, device) for send, count in self.sends)
         copy = copy_line(1.0, device)
         copies_s = self.copies * copy.fixed_s + self.copied_bytes * copy.s_per_byte
         graphs_s = self.graphs * device.step_overhead_s
-        return graphs_s + ops_s + sends_s + copies_s
+        return graphs_s + ops_s + self.sends_s(device) + copies_s
 
     def ops_s(self, device: Device) -> float:
         """Return the time of the operators on ranks that do not wait for each other."""
         return sum(count * _op_time_s(op, device) for op, count in self.ops) + self.bodies_s
+
+    def sends_s(self, device: Device) -> float:
+        """Return the time of the collectives."""
+        return sum(count * _send_time_s(send, device) for send, count in self.sends)
 
 
 def _op_time_s(op: PlannedOp, device: Device) -> float:
