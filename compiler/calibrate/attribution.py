@@ -19,7 +19,7 @@ from tensoropt.compiler.calibrate.features import NodeFacts
 
 __all__ = ["TracedNode", "attribute"]
 
-_BLOCKED = re.compile(r"(.*)_nchwc(_token_\d+)?")  # a node for the blocked layout of images
+_BLOCKED = re.compile(r"((.*?)(_bn|_mul)?)_nchwc(_token_\d+)?")  # a node for blocked images
 
 _INTENSE = 4.0  # FLOPs per element of the result from which on an op is the work of a group
 
@@ -87,7 +87,9 @@ def _claims(
     claimed, rest, taken = list[_Ran](), list[_Ran](), set[str]()
     for position, (node, time_s) in enumerate(zip(proto.node, times, strict=True)):
         blocked = _BLOCKED.fullmatch(node.name)
-        values = [blocked[1]] if blocked else list(node.output)
+        values = list(node.output)
+        if blocked:
+            values = [blocked[1] if blocked[1] in known else blocked[2]]
         makes = [value for value in values if value in known and value not in taken]
         if not makes:  # a Concat of what is laid out anew gives that under another name
             makes = [value for value in by_name.get(node.name, ()) if value not in taken]

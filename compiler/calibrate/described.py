@@ -70,8 +70,8 @@ def _united(own: Sequence[OpSample], common: Sequence[OpSample]) -> Iterator[OpS
     seen = {(_kind(sample), sample.context) for sample in kept}
     yield from kept
     for sample in common:
-        is_new = not sample.time_s and (_kind(sample), sample.context) not in seen
-        if is_new or _kind(sample) not in ran:
+        is_known = (_kind(sample), sample.context) in seen
+        if not is_known and (not sample.time_s or _kind(sample) not in ran):
             yield sample
 
 

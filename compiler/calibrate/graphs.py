@@ -149,6 +149,7 @@ def _matrices(built: Builder, rows: int, columns: int) -> None:
         built.node(op_type, built.input(*shape))
     for op_type in _PAIRS:
         built.node(op_type, built.input(*shape), built.input(*shape))
+    built.node("Pow", built.input(*shape), built.constant(np.array(2.0, np.float32)))
     built.node("LayerNormalization", built.input(*shape), built.weight(columns))
     axis = built.constant(np.array([1], np.int64))
     for op_type in ("ReduceSum", "ReduceMean", "ReduceMax"):
@@ -176,6 +177,33 @@ def _images(built: Builder, channels: int, side: int) -> None:
         pads = [kernel // 2] * 4
         value = built.node("Conv", value, weight, built.weight(channels), pads=pads, group=group)
         value = built.node("Relu", value)
+    for join in ("Add", "Sum"):
+        value = _residual(built, value, channels, join)
+    value = _dense(built, value, channels)
+    built.node("LRN", built.input(1, channels, side, side), size=5)
     pooled = built.node("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2])
     pooled = built.node("AveragePool", pooled, kernel_shape=[2, 2])
     built.node("GlobalAveragePool", pooled)
+
+
+def _residual(built: Builder, value: str, channels: int, join: str) -> str:
+    """Add a sum as residual networks have it, which is part of the second convolution."""
+    inner = value
+    for number in range(2):
+        inner = built.node("Conv", inner, built.weight(channels, channels, 1, 1))
+        inner = _normalised(built, inner, channels)
+        inner = built.node("Relu", inner) if number == 0 else inner
+    return built.node("Relu", built.node(join, inner, value))
+
+
+def _dense(built: Builder, value: str, channels: int) -> str:
+    """Add a normalisation of what was joined, as dense networks have it: no part of another."""
+    other = built.node("Conv", value, built.weight(channels, channels, 1, 1))
+    joined = built.node("Concat", value, other, axis=1)
+    normal = _normalised(built, joined, 2 * channels)
+    return built.node("Conv", normal, built.weight(channels, 2 * channels, 1, 1))
+
+
+def _normalised(built: Builder, value: str, channels: int) -> str:
+    scales = [built.weight(channels) for _ in range(4)]
+    return built.node("BatchNormalization", value, *scales)

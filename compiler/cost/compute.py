@@ -48,6 +48,8 @@ VARIANTS: dict[str, tuple[str, int, str]] = {
 }
 """Operators that run otherwise where an attribute is not its default: attribute, default, word."""
 
+_SQUARES = (2.0, 3.0)  # exponents for which ONNX Runtime's Pow only multiplies
+
 
 @dataclass(frozen=True)
 class Work:
@@ -111,6 +113,10 @@ def work_time_s(work: Work, device: Device) -> float:
 
 def _measured_as(info: OpInfo) -> str:
     """Return the name that measurements of an op go by: ``Conv``, ``Conv:grouped``."""
+    if info.name == "Pow":
+        exponent = info.literal(1)
+        is_square = exponent is not None and exponent.size == 1 and exponent.item() in _SQUARES
+        return "Pow:square" if is_square else "Pow"
     attribute, default, word = VARIANTS.get(info.name, ("", None, ""))
     special = bool(attribute) and info.attribute(attribute, default) != default
     return f"{info.name}:{word}" if special else info.name

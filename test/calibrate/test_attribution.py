@@ -84,6 +84,20 @@ def test_a_blocked_node_is_known_by_its_name(facts: list[NodeFacts], tmp_path: P
     assert shares(facts, ran, **times) == {"conv": 5.25, "add": 1.5}
 
 
+def test_a_blocked_normalisation_is_known_by_its_name(
+    facts: list[NodeFacts], tmp_path: Path
+) -> None:
+    nodes = [
+        node("Conv", "c_nchwc", "x w", "reorder", "com.microsoft.nchwc"),
+        node("Conv", "b_bn_nchwc_token_3", "reorder w", "reorder_token_1", "com.microsoft.nchwc"),
+        node("Relu", "relu", "reorder_token_1", "reorder_token_2"),
+        node("Add", "add", "reorder_token_2 x", "y"),
+    ]
+    ran = saved(tmp_path / "ran.onnx", nodes, "y")
+    times = {"c_nchwc": 5.0, "b_bn_nchwc_token_3": 2.0, "relu": 1.0, "add": 0.5}
+    assert shares(facts, ran, **times) == {"conv": 5.0, "norm": 2.0, "relu": 1.0, "add": 0.5}
+
+
 def test_a_node_whose_result_is_renamed_is_known_by_its_name(tmp_path: Path) -> None:
     given = [
         node("Conv", "conv", "x w", "c"),
