@@ -28,7 +28,7 @@ class Lessons:
     def __init__(self, tables: MeshTables) -> None:
         self.tables = tables
         self.evaluator = Evaluator(tables)
-        self.cuts = None if tables.graph.trains else Cuts(self.evaluator)
+        self.cuts = Cuts(self.evaluator) if tables.learns else None
         self._costs: dict[bytes, ProgramCost] = {}
 
     @property

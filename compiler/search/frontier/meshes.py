@@ -27,7 +27,7 @@ from tensoropt.compiler.search.problem.evaluate import ProgramCost
 from tensoropt.compiler.search.problem.pins import PinsError
 from tensoropt.compiler.search.problem.problem import Floats, NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
-from tensoropt.compiler.search.problem.tables import SMALL, MeshTables
+from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
@@ -266,13 +266,13 @@ class MeshSearch:
         self._claims.append((tables, self._returned))
 
     def _learns(self, tables: MeshTables) -> bool:
-        return self.options.name == "ft" and not tables.graph.trains
+        return self.options.name == "ft" and tables.learns
 
     def _repeats(self, tables: MeshTables) -> int:
         """Return how often a mesh is searched again with what was learnt."""
         if not self._learns(tables):
             return 0
-        return MOST_ROUNDS if len(tables.variables) <= SMALL else 1
+        return MOST_ROUNDS if tables.is_small else 1
 
     def _rehearse(self, lessons: Lessons, end: float | None, tell: Say) -> None:
         """Let the tables learn from coarse frontiers, which are found in a moment."""

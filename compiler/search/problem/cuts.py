@@ -7,7 +7,7 @@ depends on has at least that much alive. A cut is true of every choice, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,18 +23,16 @@ from tensoropt.compiler.search.problem.problem import (
     TablePoint,
 )
 from tensoropt.compiler.search.problem.program import read
-from tensoropt.compiler.search.problem.tables import SMALL, Assignment, tensor_bytes
+from tensoropt.compiler.search.problem.tables import Assignment, Flags, tensor_bytes
 from tensoropt.compiler.search.problem.waiting import Moment, Waits
 
 __all__ = ["Cut", "Cuts"]
 
-Flags = NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
 class Cut:
-    """At least ``transient_bytes`` are alive at once if every node of ``masks`` takes one of the
-    options that its mask has."""
+    """At least ``transient_bytes`` are alive at once if every node of ``masks``, one of the
+    problem, takes one of the options that its mask has."""
 
     masks: tuple[tuple[int, tuple[bool, ...]], ...]
     transient_bytes: int
@@ -91,7 +89,8 @@ class _Peak:
         return self._made()
 
     def _made(self) -> Cut:
-        masks = ((n, tuple(mask.tolist())) for n, mask in sorted(self.masks.items()))
+        asked = self.tables.on_variables(self.masks)
+        masks = ((n, tuple(mask.tolist())) for n, mask in sorted(asked.items()))
         return Cut(tuple((n, mask) for n, mask in masks if not all(mask)), self.bytes)
 
     def _alive(self) -> dict[int, set[int]]:
@@ -138,14 +137,15 @@ class _Peak:
         )
         self._ask(held.producer, sizes >= sizes[self.picked[held.producer]])
 
-    def _exactly(self, value: int) -> None:
-        """Ask that a value is made as it is and read as it is."""
+    def _exactly(self, value: int, parts: Container[int] | None = None) -> None:
+        """Ask that a value is made as it is and read as it is, in some ``parts`` or in all."""
         held, options = self.graph.values[value], self.tables.options
         self._alike(
             held.producer, [option.results[held.index] for option in options[held.producer]]
         )
         for node, operand in held.uses:
-            self._alike(node, [option.operands[operand] for option in options[node]])
+            if parts is None or self.graph.part(self.graph.nodes[node]) in parts:
+                self._alike(node, [option.operands[operand] for option in options[node]])
 
     def _alike(self, index: int, layouts: Sequence[Layout]) -> None:
         own = layouts[self.picked[index]]
@@ -153,6 +153,73 @@ class _Peak:
 
     def _ask(self, index: int, mask: Flags) -> None:
         self.masks[index] = self.masks[index] & mask if index in self.masks else mask
+
+
+class _StepPeak(_Peak):
+    """The same in a training step, where a tensor may take the place of another in memory."""
+
+    def cut(self) -> Cut:
+        index, alive = self._index, self._alive()
+        covered = self._own(index) if self._runs else set[int]()
+        for value in alive.keys() - covered:
+            if self._is_unread(value, index):
+                self._at_least(value)
+            else:
+                self._whole(value, index)
+        return self._made()
+
+    def _own(self, index: int) -> set[int]:
+        """Ask that an op's tensors are as large as they are; return those that are its alone."""
+        node, options = self.graph.nodes[index], self.tables.options[index]
+        picked, covered = options[self.picked[index]], set[int]()
+        alive = self._alive()
+        sides = ((node.operands, "operands"), (node.results, "results"))
+        for values, side in sides:
+            for place, value in enumerate(values):
+                if value not in alive or self._is_entangled(value, index, alive):
+                    continue
+                layouts = [getattr(option, side)[place] for option in (*options, picked)]
+                info = self.graph.values[value].info
+                *sizes, own = (tensor_bytes(info, x, self.tables.mesh) for x in layouts)
+                self._ask(index, np.array([size >= own for size in sizes]))
+                covered.add(value)
+        return covered
+
+    def _is_entangled(self, value: int, index: int, alive: Mapping[int, set[int]]) -> bool:
+        """Say whether a value may be in memory in another way than as an op reads or makes it."""
+        node = self.graph.nodes[index]
+        every = [*node.operands, *node.results]
+        several = every.count(value) > 1 or len(alive[value]) > 1
+        return several or self.graph.stays(value) or self._is_shared(value)
+
+    def _is_shared(self, value: int) -> bool:
+        """Say whether a value may lie in the memory of another, or another in its."""
+        users = (self.graph.nodes[node] for node, _ in self.graph.values[value].uses)
+        replaces = any(user.updates is not None or user.is_alias for user in users)
+        return replaces or self.graph.producer(value).is_alias
+
+    def _is_unread(self, value: int, index: int) -> bool:
+        uses = self.graph.values[value].uses
+        first = min((node for node, _ in uses), default=-1)
+        return 0 <= index < first and not self.graph.stays(value) and not self._is_shared(value)
+
+    def _whole(self, value: int, index: int) -> None:
+        """Ask that a value, and what lies in its memory, is made and read as it is.
+
+        State is fetched anew in each part of a step: it is so in those that are under way.
+        """
+        uses = self.graph.values[value].uses
+        if self.graph.producer(value).state is not None and index >= 0:
+            spans: dict[int, list[int]] = {}
+            for node, _ in uses:
+                spans.setdefault(self.graph.part(self.graph.nodes[node]), []).append(node)
+            self._exactly(value, {p for p, own in spans.items() if min(own) <= index <= max(own)})
+        else:
+            self._exactly(value)
+        for node, _ in uses:
+            if self.graph.nodes[node].is_alias:
+                for result in self.graph.nodes[node].results:
+                    self._whole(result, index)
 
 
 @dataclass(frozen=True)
@@ -182,7 +249,8 @@ class Cuts:
 
         Returns whether that is new.
         """
-        peak = _Peak(self.evaluator, self.tables.decode(point.assignment))
+        kind = _StepPeak if self.tables.graph.trains else _Peak
+        peak = kind(self.evaluator, self.tables.decode(point.assignment))
         return any(self._add(lesson) for lesson in self._lessons(peak, point))
 
     def _add(self, lesson: Cut | _Sum) -> bool:
@@ -195,7 +263,7 @@ class Cuts:
         moment = self.waits.moments.get(peak.op)
         if moment is not None:
             yield from self._sums(moment, point)
-        if len(self.tables.variables) <= SMALL:
+        if self.tables.is_small:
             yield peak.cut()
 
     def _sums(self, moment: Moment, point: TablePoint) -> Iterator[_Sum]:
@@ -235,11 +303,10 @@ class Cuts:
                 )
 
     def _add_cut(self, cut: Cut, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
-        position = {node: n for n, node in enumerate(self.tables.variables)}
         here, count = len(nodes), len(cut.masks)
         bytes_ = np.append(np.zeros(count), cut.transient_bytes)
         nodes.append(NodeTable(np.zeros(count + 1), transient_bytes=bytes_))
         for place, (node, mask) in enumerate(cut.masks):
             times = np.zeros((len(mask), count + 1))
             times[np.array(mask), place] = np.inf
-            edges.append(EdgeTable(position[node], here, times))
+            edges.append(EdgeTable(node, here, times))

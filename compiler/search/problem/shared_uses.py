@@ -18,47 +18,49 @@ from tensoropt.compiler.reshard.shared_tree import spread
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
-__all__ = ["LayoutSets", "layout_sets", "making_tables", "reading_times"]
+__all__ = ["LayoutSets", "layout_sets", "making_costs", "making_tables", "reading_times"]
 
 LayoutSets = tuple[tuple[Layout, ...], ...]
 """Sets of layouts, each in the order in which readers list them."""
 
 
-def layout_sets(wanted: Iterable[Sequence[Layout]], most: int) -> LayoutSets | None:
-    """Return every set that readers may want together, each one layout of those listed for it.
+def layout_sets(readers: Iterable[Iterable[Sequence[Layout]]], most: int) -> LayoutSets | None:
+    """Return every set that readers may want together; each wants one of its sequences.
 
-    ``None`` where there are more than ``most``. Linear in the sets, times the layouts of a reader.
+    ``None`` where there are more than ``most``. Linear in the sets, times the ways of a reader.
     """
     numbers: dict[Layout, int] = {}
     found = {frozenset[int](): None}
-    for layouts in wanted:
-        own = [numbers.setdefault(layout, len(numbers)) for layout in dict.fromkeys(layouts)]
-        found = dict.fromkeys(held | {number} for held in found for number in own)
+    for ways in readers:
+        every = dict.fromkeys(map(tuple, ways))
+        own = [{numbers.setdefault(x, len(numbers)) for x in way} for way in every]
+        found = dict.fromkeys(held | way for held in found for way in own)
         if len(found) > most:
             return None
-    every = list(numbers)
-    return tuple(tuple(every[number] for number in sorted(held)) for held in found)
+    layouts = list(numbers)
+    return tuple(tuple(layouts[number] for number in sorted(held)) for held in found)
 
 
 def making_tables(
     resharder: Resharder, info: TensorInfo, sources: Sequence[Layout], sets: LayoutSets
 ) -> tuple[Floats, Floats]:
-    """Return seconds and bytes [source, set] of making all layouts of a set, as programs do.
-
-    Of several, no bytes: which is made from which is up to the program where it costs the same.
-    """
+    """Return seconds and bytes [source, set] of making all layouts of a set."""
     known: dict[Layout, list[tuple[float, float]]] = {}
     for source in sources:
         if source not in known:
-            known[source] = [_making(resharder, info, source, held) for held in sets]
+            known[source] = [making_costs(resharder, info, source, held) for held in sets]
     costs = np.array([known[source] for source in sources])
     return np.ascontiguousarray(costs[:, :, 0]), np.ascontiguousarray(costs[:, :, 1])
 
 
-def _making(
-    resharder: Resharder, info: TensorInfo, source: Layout, held: Sequence[Layout]
+def making_costs(
+    resharder: Resharder, info: TensorInfo, source: Layout, wanted: Iterable[Layout]
 ) -> tuple[float, float]:
-    targets = [layout for layout in held if layout != source]
+    """Return seconds and bytes of making distinct layouts of one, as programs do.
+
+    Of several, no bytes: which is made from which is up to the program where it costs the same.
+    """
+    targets = [layout for layout in wanted if layout != source]
     if not targets:
         return 0.0, 0.0
     ends = [source, *targets]

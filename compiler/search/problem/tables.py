@@ -7,7 +7,7 @@ what lets the engine solve repeated layers once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -32,9 +32,11 @@ from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_set
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
 __all__ = [
+    "SETS_OF_SMALL",
     "SMALL",
     "Assignment",
     "End",
+    "Flags",
     "MeshTables",
     "SharedEnd",
     "complete",
@@ -51,6 +53,8 @@ SETS = 40
 """The same of larger problems: any tensor on a mesh of one axis has fewer."""
 
 T = TypeVar("T")
+
+Flags = NDArray[np.bool_]
 
 Assignment = NDArray[np.int32]
 """Numbers of options."""
@@ -156,6 +160,21 @@ class MeshTables:
         return [index for index, node in enumerate(self.graph.nodes) if not node.private]
 
     @property
+    def learns(self) -> bool:
+        """Whether the tables charge at most what programs take, and learn where it is less."""
+        return True
+
+    @property
+    def is_small(self) -> bool:
+        """Whether tables learn until points have the memory of programs."""
+        return len(self.variables) <= SMALL
+
+    def on_variables(self, masks: Mapping[int, Flags]) -> dict[int, Flags]:
+        """Return which options of the problem's nodes give nodes of the graph one of ``masks``."""
+        position = {node: number for number, node in enumerate(self.variables)}
+        return {position[node]: mask for node, mask in masks.items()}
+
+    @property
     def leaders(self) -> list[int]:
         """The nodes that the first nodes of the problem stand for, in its order."""
         return self.variables
@@ -219,11 +238,13 @@ class MeshTables:
         """
         if len(uses) < 2 or self.graph.producer(value).constant:
             return None
-        most = SETS_OF_SMALL if len(self.variables) <= SMALL else SETS
+        most = SETS_OF_SMALL if self.is_small else SETS
         wanted = [self._wanted(*use) for use in uses]
         key = (most, *map(id, wanted))
         if key not in self._layout_sets_known:
-            self._layout_sets_known[key] = layout_sets(wanted, most)
+            self._layout_sets_known[key] = layout_sets(
+                ([(x,) for x in own] for own in wanted), most
+            )
         return self._layout_sets_known[key]
 
     def _sharing(

@@ -9,7 +9,7 @@ all split is stage 3, fetched once for the forward and once for the backward pas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,8 +26,10 @@ from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.pins import Condition
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_gradients import SharedGradient, shared_gradients
+from tensoropt.compiler.search.problem.small_step import small_step
 from tensoropt.compiler.search.problem.tables import (
     Assignment,
+    Flags,
     MeshTables,
     complete,
     rounds,
@@ -78,7 +80,8 @@ class TrainingTables(MeshTables):
         self._summed_known: dict[object, SharedGradient] = {}
         self._edges_known: dict[object, _Tables] = {}
         self._columns: dict[object, Column] = {}
-        self._flags: dict[object, NDArray[np.bool_]] = {}
+        self._flags: dict[object, Flags] = {}
+        self._is_exact: bool | None = None
 
     def forget_edges(self) -> None:
         super().forget_edges()
@@ -120,12 +123,48 @@ class TrainingTables(MeshTables):
 
     @cached_property
     def problem(self) -> Problem:
-        """The pairwise factor graph; its node ``i`` is ``clusters[i]``, then come copies.
+        """The pairwise factor graph; its node ``i`` is ``clusters[i]``, then come others.
+
+        Of a small step that is what its programs take (``small_step.py``).
 
         Values with several readers have copies, as in ``MeshTables.problem``; that of a tensor
         whose gradients are summed is one with the sum. State has none, as it is fetched for each
         use. Linear in the operands, times the sizes of distinct tables.
         """
+        own = small_step(self)
+        self._is_exact = own is not None
+        return own or self._paired()
+
+    @property
+    def learns(self) -> bool:
+        """Whether the tables charge at most what programs take: those of small steps do."""
+        if self._is_exact is None:
+            assert self.problem
+        return bool(self._is_exact)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether tables learn until points have the memory of programs."""
+        return self.learns
+
+    def on_variables(self, masks: Mapping[int, Flags]) -> dict[int, Flags]:
+        """Return which options of the problem's nodes give nodes of the graph one of ``masks``."""
+        found: dict[int, Flags] = {}
+        for node, mask in masks.items():
+            number = self._cluster_of[node]
+            picked = self._options_of(number).picks[:, self.clusters[number].members.index(node)]
+            found[number] = found.get(number, True) & mask[picked]
+        return found
+
+    def constant_edges(self) -> list[EdgeTable]:
+        """Return how clusters have to read the constants of others."""
+        edges: list[EdgeTable] = []
+        for value, targets in self._readers().items():
+            if self.graph.producer(value).constant:
+                self._connect(value, self._source_of(value), targets, [], edges)
+        return edges
+
+    def _paired(self) -> Problem:
         readers = self._readers()
         for value, targets in readers.items():
             if self._is_shared(value, targets):

@@ -1,0 +1,194 @@
+"""The problem of a small training step, as its programs are costed.
+
+Where a step has few clusters and its tensors are wanted in few layouts, each tensor is paid for as
+programs do, once for all that read it in whichever cluster: by the set of layouts it is read in
+(``shared_uses.py``). Its memory is at most that of a program: what stays, and what an op reads and
+writes. All else is learnt (``cuts.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
+from tensoropt.compiler.search.problem.program import read
+from tensoropt.compiler.search.problem.shared_uses import layout_sets, making_costs
+from tensoropt.compiler.search.problem.tables import SETS_OF_SMALL, SMALL, tensor_bytes
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.search.problem.training_tables import TrainingTables
+
+__all__ = ["small_step"]
+
+_Set = tuple[Layout, ...]
+
+
+@dataclass
+class _Tensor:
+    """A tensor, state anew in each part of a step: who makes it and how, who reads it and how.
+
+    Both per option of a cluster.
+    """
+
+    value: int
+    cluster: int
+    made: Sequence[Layout]
+    read: dict[int, list[_Set]] = field(default_factory=dict)
+
+
+def small_step(tables: TrainingTables) -> Problem | None:
+    """Return the problem of a training step whose clusters are its first nodes.
+
+    ``None`` where too many clusters have a choice, or a tensor too many ways to be read.
+    """
+    choosing = sum(len(tables.kind(cluster).picks) > 1 for cluster in tables.clusters)
+    return _Step(tables).problem() if choosing <= SMALL else None
+
+
+class _Step:
+    def __init__(self, tables: TrainingTables) -> None:
+        self.tables, self.graph = tables, tables.graph
+        self.picks = [tables.kind(cluster).picks for cluster in tables.clusters]
+        self.nodes = [self._node(number) for number in range(len(self.picks))]
+        self.edges: list[EdgeTable] = []
+
+    def problem(self) -> Problem | None:
+        self.edges += self.tables.constant_edges()
+        for tensor in self._tensors():
+            if not self._join(tensor):
+                return None
+        for reads in self._constants().values():
+            if not self._keep(reads):
+                return None
+        return Problem(self.nodes, self.edges)
+
+    def _node(self, number: int) -> NodeTable:
+        """Return what the members of a cluster cost, but for moves and constants."""
+        time_s, static, transient = (np.zeros(len(self.picks[number])) for _ in range(3))
+        for place, member in enumerate(self.tables.clusters[number].members):
+            node, picked = self.graph.nodes[member], self.picks[number][:, place]
+            table = self.tables.node_table(member)
+            time_s += table.time_s[picked]
+            if not node.constant:
+                static += table.static_bytes[picked]
+                least = self._own_bytes(member)
+                np.maximum(transient, least[picked], out=transient)
+        return NodeTable(time_s, static, transient)
+
+    def _own_bytes(self, member: int) -> Floats:
+        """Return what an op reads and writes, but for what may replace state in its memory."""
+        node, own = self.graph.nodes[member], self.tables.node_table(member).transient_bytes
+        replaces = any(self._is_update(value) for value in node.results)
+        return np.zeros_like(own) if replaces else own
+
+    def _is_update(self, value: int) -> bool:
+        uses = self.graph.values[value].uses
+        return any(self.graph.nodes[node].updates is not None for node, _ in uses)
+
+    def _tensors(self) -> list[_Tensor]:
+        found: dict[tuple[int, int], _Tensor] = {}
+        for number, place, member in self._members():
+            node = self.graph.nodes[member]
+            for operand, value in read(self.graph, node):
+                if self.graph.producer(value).constant or self.graph.values[value].info is None:
+                    continue
+                is_state = self.graph.producer(value).state is not None
+                key = value, self.graph.part(node) if is_state else 0
+                tensor = found.setdefault(key, self._made(value))
+                self._note(tensor.read, number, self._layouts(number, place, operand))
+        return list(found.values())
+
+    def _members(self) -> Iterator[tuple[int, int, int]]:
+        """Yield each cluster's number, and place and node of its members."""
+        for number, cluster in enumerate(self.tables.clusters):
+            for place, member in enumerate(cluster.members):
+                yield number, place, member
+
+    def _made(self, value: int) -> _Tensor:
+        held = self.graph.values[value]
+        for number, place, member in self._members():
+            if member == held.producer:
+                options = self.tables.options[member]
+                picked = self.picks[number][:, place]
+                made = [options[option].results[held.index] for option in picked]
+                return _Tensor(value, number, made)
+        raise AssertionError("every node that makes a tensor is in a cluster")
+
+    def _layouts(self, number: int, place: int, operand: int) -> list[Layout]:
+        options = self.tables.options[self.tables.clusters[number].members[place]]
+        return [options[option].operands[operand] for option in self.picks[number][:, place]]
+
+    @staticmethod
+    def _note(reads: dict[int, list[_Set]], number: int, layouts: Sequence[Layout]) -> None:
+        own = reads.setdefault(number, [()] * len(layouts))
+        pairs = zip(own, layouts, strict=True)
+        reads[number] = [(*held, x) if x not in held else held for held, x in pairs]
+
+    def _join(self, tensor: _Tensor) -> bool:
+        """Charge the moves of a tensor; say whether it is wanted in few enough sets of layouts."""
+        others = {number: own for number, own in tensor.read.items() if number != tensor.cluster}
+        inside = tensor.read.get(tensor.cluster, [()] * len(tensor.made))
+        sets = layout_sets(others.values(), SETS_OF_SMALL)
+        if sets is None:
+            return False
+        node = self._sets_node(others, sets, np.zeros(len(sets)))
+        known: dict[object, tuple[float, float]] = {}
+        costs = np.zeros((len(tensor.made), len(sets), 2))
+        for row, (source, own) in enumerate(zip(tensor.made, inside, strict=True)):
+            for column, held in enumerate(sets):
+                key = source, own, held
+                if key not in known:
+                    known[key] = self._making(
+                        tensor.value, source, (*dict.fromkeys((*own, *held)),)
+                    )
+                costs[row, column] = known[key]
+        times, peaks = (np.ascontiguousarray(costs[:, :, n]) for n in range(2))
+        self.edges.append(EdgeTable(tensor.cluster, node, times, transient_bytes=peaks))
+        return True
+
+    def _making(self, value: int, source: Layout, wanted: _Set) -> tuple[float, float]:
+        info = self.graph.values[value].info
+        assert info is not None
+        time_s, peak = making_costs(self.tables.resharder, info, source, wanted)
+        # State is no part of what comes and goes, nor is what replaces it.
+        return time_s, 0.0 if self.graph.stays(value) or self._is_update(value) else peak
+
+    def _sets_node(self, reads: dict[int, list[_Set]], sets: Sequence[_Set], static: Floats) -> int:
+        """Add the node for the set of layouts in which clusters read a tensor."""
+        node = len(self.nodes)
+        self.nodes.append(NodeTable(np.zeros(len(sets)), static))
+        for number, own in reads.items():
+            times = [[0.0 if {*one} <= {*held} else np.inf for one in own] for held in sets]
+            self.edges.append(EdgeTable(node, number, np.array(times)))
+        return node
+
+    def _constants(self) -> dict[tuple[int, int], list[tuple[int, int, list[Layout]]]]:
+        """Return the reads of constants at run time, of those that are made alike together."""
+        found: dict[tuple[int, int], list[tuple[int, int, list[Layout]]]] = {}
+        for number, place, member in self._members():
+            node = self.graph.nodes[member]
+            for operand, value in () if node.constant else read(self.graph, node):
+                held = self.graph.values[value]
+                if self.graph.nodes[held.producer].constant:
+                    key = self.graph.alike[held.producer], held.index
+                    layouts = self._layouts(number, place, operand)
+                    found.setdefault(key, []).append((value, number, layouts))
+        return found
+
+    def _keep(self, reads: Sequence[tuple[int, int, list[Layout]]]) -> bool:
+        """Charge what constants take in each layout in which they are read."""
+        own: dict[int, list[_Set]] = {}
+        for _, number, layouts in reads:
+            self._note(own, number, layouts)
+        sets = layout_sets(own.values(), SETS_OF_SMALL)
+        if sets is None:
+            return False
+        info, mesh = self.graph.values[reads[0][0]].info, self.tables.mesh
+        sizes = [sum(tensor_bytes(info, layout, mesh) for layout in held) for held in sets]
+        self._sets_node(own, sets, np.array(sizes, dtype=np.float64))
+        return True
