@@ -27,7 +27,8 @@
 #   make bench-profile   predicted against measured steps, before and after tensoropt-profile
 #   make bench-truth   what is promised of plans beside what they take (an hour of an idle machine;
 #                    ARGS=--write puts it into docs/benchmarks.md)
-#   make truth-search   2,000 small random models, each searched beside all of its plans (minutes)
+#   make truth-search   2,000 small random models and 200 training steps, each searched beside all of
+#                       its plans (minutes)
 #   make bench-cluster   policies that share a GPU cluster, elastic or not, on a trace of jobs (minutes;
 #                    ARGS: --trace FILE, --stall S, --write)
 #   make chaos   200 jobs of which a process is killed at some moment, and what is left (15 minutes)
@@ -229,7 +230,7 @@ bench-truth: build
 
 # The search beside every plan of small models.
 truth-search: build
-	$(BIN)/python bench/truth_search.py --plans 2000 $(ARGS)
+	$(BIN)/python bench/truth_search.py --plans 2000 --steps 200 $(ARGS)
 
 bench-profile: build
 	$(BIN)/python bench/profile_accuracy.py

@@ -2,13 +2,15 @@
 
     python bench/truth_search.py [MODELS] [--write]    benchmark models: the tables beside programs
     python bench/truth_search.py --plans 2000          small models: the search beside every plan
+    python bench/truth_search.py --steps 200           the same for small training steps
 
 Of a model and a mesh, every point of a frontier within 2% (at most 60) is costed as a program,
 before the tables have learnt from programs and after (docs/decisions/0044-tables-learn.md): the
 smallest part of a program's memory that the tables charge, the bound of the frontier in the memory
 of programs, and the leanest program. The largest charge in time over that of the program is told
-too. With ``--plans`` so many random models of few plans are searched, and every plan of each is
-costed: ends with status 1 if the search missed one that no other is better than.
+too. With ``--plans`` so many random models of few plans are searched, with ``--steps`` training
+steps, and every plan of each is costed: ends with status 1 if the search missed one that no other
+is better than.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Truth", "truths"]
 
+TEST = Path(__file__).parent.parent / "test"
 SMALL = ((2,), (2, 2), (2, 4))
 LARGE = ((2, 2), (4, 8))
 EPSILON = 0.02
@@ -134,20 +137,23 @@ def _rows(names: Sequence[str], device: Device) -> Iterator[str]:
             yield f"| {name} | {mesh} | {last.points} | {time:.4f} | {memory} | {bound} | {lean} |"
 
 
-def _check_plans(count: int) -> int:
-    """Search small models beside all their plans; return how many were missed."""
-    sys.path.append(str(Path(__file__).parent.parent / "test" / "search"))
+def _check_plans(count: int, *, steps: bool) -> int:
+    """Search small models, or training steps, beside all their plans; return how many missed."""
+    sys.path += [str(TEST), str(TEST / "search")]
     from small_models import missed, small_tables
+    from small_steps import missed_steps, small_steps
 
     models = plans = wrong = seed = 0
     while models < count:
-        for number, tables in small_tables(range(seed, seed + 1)).items():
-            lacking, every = missed(tables)
+        found = small_steps([seed]) if steps else small_tables([seed])
+        for tables in found.values():
+            lacking, every = missed_steps(tables) if steps else missed(tables)
             models, plans, wrong = models + 1, plans + every, wrong + bool(lacking)
             if lacking:
-                print(f"seed {number}: missed {lacking}", flush=True)
+                print(f"seed {seed}: missed {lacking}", flush=True)
         seed += 1
-    print(f"{models} models, {plans} plans: {wrong} with a plan that was missed")
+    what = "training steps" if steps else "models"
+    print(f"{models} {what}, {plans} plans: {wrong} with a plan that was missed", flush=True)
     return wrong
 
 
@@ -158,10 +164,13 @@ def main() -> None:
     names = [*zoo.NAMES, *MODELS]
     parser.add_argument("models", nargs="*", choices=[*names, []], default=[], metavar="MODEL")
     parser.add_argument("--plans", type=int, default=0, help="small models to check, and no others")
+    parser.add_argument("--steps", type=int, default=0, help="small training steps to check")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     arguments = parser.parse_args()
-    if arguments.plans:
-        sys.exit(min(_check_plans(arguments.plans), 1))
+    if arguments.plans or arguments.steps:
+        wrong = _check_plans(arguments.plans, steps=False)
+        wrong += _check_plans(arguments.steps, steps=True)
+        sys.exit(min(wrong, 1))
     lines = [_HEAD]
     say = partial(print, flush=True)
     say(_HEAD)

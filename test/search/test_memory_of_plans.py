@@ -74,7 +74,11 @@ def test_a_tensor_with_three_uses_hides_no_plan(seed: int) -> None:
 def test_no_plan_that_fits_a_limit_is_missed(seed: int) -> None:
     tables, costs = TABLES[seed], every_cost(TABLES[seed]).values()
     memories = sorted({memory for _, memory in best(costs)})
-    for limit in {*memories, *(sum(pair) // 2 for pair in itertools.pairwise(memories))}:
+    for limit in {
+        *memories,
+        memories[0] + 1,
+        *(sum(pair) // 2 for pair in itertools.pairwise(memories)),
+    }:
         least = min(time for time, memory in costs if memory <= limit)
         found = [time for time, memory in _found(tables, limit) if memory <= limit]
         assert min(found) == pytest.approx(least, rel=1e-9)

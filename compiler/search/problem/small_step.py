@@ -82,9 +82,14 @@ class _Step:
 
     def _own_bytes(self, member: int) -> Floats:
         """Return what an op reads and writes, but for what may replace state in its memory."""
-        node, own = self.graph.nodes[member], self.tables.node_table(member).transient_bytes
-        replaces = any(self._is_update(value) for value in node.results)
-        return np.zeros_like(own) if replaces else own
+        node, table = self.graph.nodes[member], self.tables.node_table(member)
+        touched = {value for value in (*node.operands, *node.results) if value is not None}
+        replaces = {value for value in touched if self._is_update(value)}
+        if not replaces:
+            return table.transient_bytes
+        options = self.tables.options[member]
+        sizes = [self.tables.transient_bytes(node, option, replaces) for option in options]
+        return np.array(sizes, dtype=np.float64)
 
     def _is_update(self, value: int) -> bool:
         uses = self.graph.values[value].uses

@@ -7,7 +7,7 @@ what lets the engine solve repeated layers once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -346,20 +346,22 @@ class MeshTables:
             total += sum(tensor_bytes(v.info, strategy.results[v.index], self.mesh) for v in kept)
         return total
 
-    def transient_bytes(self, node: Node, strategy: Strategy) -> int:
-        """Return the bytes that ``node`` reads and writes while it runs, parameters left out, and
-        what its bodies hold."""
+    def transient_bytes(
+        self, node: Node, strategy: Strategy, but: Container[int] = frozenset()
+    ) -> int:
+        """Return the bytes that ``node`` reads and writes while it runs, parameters and values
+        ``but`` left out, and what its bodies hold."""
         if node.constant or node.is_alias:
             return 0
         read = {
             (value, strategy.operands[operand])
             for operand, value in enumerate(node.operands)
-            if value is not None and not self.graph.stays(value)
+            if value is not None and value not in but and not self.graph.stays(value)
         }
         total = 0 if node.info is None else node.info.inner_bytes
         total += sum(tensor_bytes(self.graph.values[v].info, x, self.mesh) for v, x in read)
         for value, layout in zip(node.results, strategy.results, strict=True):
-            if not self.graph.stays(value):
+            if value not in but and not self.graph.stays(value):
                 total += tensor_bytes(self.graph.values[value].info, layout, self.mesh)
         return total
 
