@@ -117,7 +117,7 @@ class StepRow:
 class ProfileRow:
     """Throughput with ``devices``: predicted by the plan, and measured where it has run.
 
-    ``why_not`` says why there is no plan. ``memory_bytes`` is per device.
+    ``why_not`` says why there is no plan. ``process_bytes`` is per device, as the plan has it.
     """
 
     devices: int
@@ -125,7 +125,7 @@ class ProfileRow:
     predicted_samples_per_s: float | None = None
     measured_samples_per_s: float | None = None
     measured_steps: int = 0
-    memory_bytes: int | None = None
+    process_bytes: int | None = None
     why_not: str | None = None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from tensoropt.compiler.report.frontier import FrontierReport
+from tensoropt.compiler.report.memory import BESIDE, beside_bytes
 from tensoropt.compiler.report.plot import frontier_svg
 from tensoropt.compiler.report.table import frontier_rows
 from tensoropt.compiler.search.frontier.points import Point, mesh_name, recompute_of
@@ -23,7 +24,7 @@ def frontier_html(report: FrontierReport, notes: Sequence[str]) -> str:
 
 def point_html(title: str, point: Point, notes: Sequence[str]) -> str:
     """Return what a point is, and what it costs."""
-    way = recompute_of(point)
+    way, beside = recompute_of(point), beside_bytes(point)
     facts = [
         ("mesh", mesh_name(point.mesh)),
         *([] if way is None else [("recompute", way)]),
@@ -33,6 +34,7 @@ def point_html(title: str, point: Point, notes: Sequence[str]) -> str:
         ("memory per device", format_bytes(point.process_bytes)),
         ("static", format_bytes(point.static_bytes)),
         ("transient", format_bytes(point.transient_bytes)),
+        *([(BESIDE, format_bytes(beside))] if beside else []),
     ]
     return f"<div>{facts_html(title, facts)}{_lines(notes)}</div>"
 

@@ -173,5 +173,5 @@ def _entry(name: str, plan: TrainingPlan, point: FrontierPoint) -> PlanEntry:
         "devices": plan.plan.ranks,
         "time_s": time_s,
         "samples_per_s": plan.samples_per_step / time_s,
-        "memory_bytes": plan.plan.document["predicted"]["memory_bytes"],
+        "process_bytes": plan.plan.process_bytes,
     }

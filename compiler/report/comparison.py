@@ -51,7 +51,16 @@ def comparison_json(comparison: Comparison) -> str:
 
 def comparison_csv(comparison: Comparison) -> str:
     """Return CSV with a header line; cells are empty where a method refused."""
-    header = ["method", "mesh", "time_s", "memory_bytes", "search_s", "ratio", "refused"]
+    header = [
+        "method",
+        "mesh",
+        "time_s",
+        "process_bytes",
+        "memory_bytes",
+        "search_s",
+        "ratio",
+        "refused",
+    ]
     return csv_text(header, [_plain_cells(row) for row in comparison.rows])
 
 
@@ -60,13 +69,14 @@ def _cells(row: Compared) -> list[str]:
     if row.point is None or row.ratio is None:
         return [row.method, "-", "-", "-", seconds, "-", f"refused: {row.refused}"]
     point = row.point
-    figures = [format_seconds(point.time_s), format_bytes(point.memory_bytes), seconds]
+    figures = [format_seconds(point.time_s), format_bytes(point.process_bytes), seconds]
     return [row.method, mesh_name(point.mesh), *figures, f"{row.ratio:.3f}", ""]
 
 
 def _plain_cells(row: Compared) -> list[object]:
     if row.point is None:
-        return [row.method, "", "", "", row.seconds, "", row.refused]
+        return [row.method, "", "", "", "", row.seconds, "", row.refused]
     point = row.point
-    mesh = mesh_name(point.mesh)
-    return [row.method, mesh, point.time_s, point.memory_bytes, row.seconds, row.ratio, ""]
+    sizes = point.process_bytes, point.memory_bytes
+    costs = mesh_name(point.mesh), point.time_s, *sizes
+    return [row.method, *costs, row.seconds, row.ratio, ""]

@@ -219,11 +219,13 @@ class Memory:
     """What bounds the memory of a rank: static bytes by kind, and what is alive at the peak.
 
     ``at`` is the index of the first timeline entry at the peak, ``None`` for an empty program.
-    ``alive`` and ``kept`` are sorted by size; the sums are those of the plan.
+    ``alive`` and ``kept`` are sorted by size; the sums are those of the plan. ``beside_bytes`` is
+    what the process takes that is no tensor, 0 where the device description does not say it.
     """
 
     static_bytes: int
     transient_bytes: int
+    beside_bytes: int
     static_parts: dict[str, int]
     kept: tuple[Tensor, ...]
     alive: tuple[Tensor, ...]
@@ -258,6 +260,7 @@ class Neighbour:
     mesh: tuple[int, ...]
     recompute: str | None
     time_s: float
+    process_bytes: int
     memory_bytes: int
     changes: tuple[Change, ...]
     others: int
@@ -303,7 +306,13 @@ class Explanation:
 
     @property
     def memory_bytes(self) -> int:
+        """What tensors take."""
         return self.memory.static_bytes + self.memory.transient_bytes
+
+    @property
+    def process_bytes(self) -> int:
+        """What the process of a rank takes, as tables show it."""
+        return self.memory_bytes + self.memory.beside_bytes
 
     def layer_titles(self) -> dict[str, str]:
         """Return by the name of each layer the title of the group that it is in."""
@@ -316,4 +325,5 @@ class Explanation:
             {**row, "title": layer.title, "count": layer.count}
             for row, layer in zip(fields["layers"], self.layers, strict=True)
         ]
-        return {"schema": SCHEMA, **fields, "layers": layers, "memory_bytes": self.memory_bytes}
+        sizes = {"process_bytes": self.process_bytes, "memory_bytes": self.memory_bytes}
+        return {"schema": SCHEMA, **fields, "layers": layers, **sizes}

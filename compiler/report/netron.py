@@ -138,7 +138,7 @@ def _of_plan(explanation: Explanation) -> Mapping[str, str]:
         "mesh": mesh_name(explanation.mesh),
         "time": format_seconds(explanation.time_s),
         "communication": format_seconds(explanation.communication_s),
-        "memory": f"{format_bytes(explanation.memory_bytes)} on each device",
+        "memory": f"{format_bytes(explanation.process_bytes)} on each device",
     }
 
 

@@ -99,7 +99,7 @@ def undivided(frontier: FrontierReport, point: Point, parts: int, odd: int, bett
 
 def unsplit(frontier: FrontierReport, point: Point, parts: int) -> str:
     """Return the line on a plan that splits its work in ``parts``, though it could in more."""
-    leaner = frontier.points[-1].memory_bytes < point.memory_bytes
+    leaner = frontier.points[-1].process_bytes < point.process_bytes
     lean = ", or --pick memory for less memory" if leaner else ""
     what = "at these sizes more would cost time, expected a larger batch"
     return f"note: {_split(frontier, point, parts)}: {what}{lean}"

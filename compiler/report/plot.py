@@ -6,11 +6,13 @@ import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.comparison import Comparison
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
+from tensoropt.compiler.report.memory import memory_title
 from tensoropt.compiler.report.plot_axes import COLOURS, Scale, begin, byte_scale, second_scale
 from tensoropt.compiler.report.plot_labels import Box, Text, place_labels
 from tensoropt.compiler.search.frontier.points import (
@@ -111,11 +113,11 @@ def _frontier_figure(frontier: FrontierReport) -> Figure:
 
     figure = Figure(figsize=(7.2, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    memory = byte_scale(point.memory_bytes for point in frontier.points)
+    memory = byte_scale(point.process_bytes for point in frontier.points)
     time = second_scale(point.time_s for point in frontier.points)
-    begin(axes, "x", memory.of(point.memory_bytes for point in frontier.points))
+    begin(axes, "x", memory.of(point.process_bytes for point in frontier.points))
     begin(axes, "y", time.of(point.time_s for point in frontier.points))
-    axes.set_xlabel(f"memory per device ({memory.unit})")
+    axes.set_xlabel(memory_title(frontier.points, memory.unit))
     axes.set_ylabel(f"time per step ({time.unit})")
     axes.set_title(_title(frontier), fontsize=10)
     axes.grid(alpha=0.25)
@@ -136,7 +138,7 @@ def _draw_points(
     figure: Figure, axes: Axes, frontier: FrontierReport, memory: Scale, time: Scale
 ) -> None:
     points = frontier.points
-    x = memory.of(point.memory_bytes for point in points)
+    x = memory.of(point.process_bytes for point in points)
     y = time.of(point.time_s for point in points)
     _staircase(axes, x, y)
     _meshes(axes, points, x, y)
@@ -149,8 +151,9 @@ def _draw_points(
 
 
 def _staircase(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
-    # A budget between two points buys the leaner one's time: steps, not a slope.
-    ordered = sorted(zip(x, y, strict=True))
+    # A budget between two points buys the least time of those that fit: steps, not a slope.
+    sizes, times = zip(*sorted(zip(x, y, strict=True)), strict=True)
+    ordered = zip(sizes, accumulate(times, min), strict=True)
     axes.step(*zip(*ordered, strict=True), where="post", color="0.65", linewidth=1.0, zorder=1)
 
 

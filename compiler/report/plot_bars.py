@@ -1,4 +1,4 @@
-"""Bars of two parts, one behind the other: what the time of a step goes to, and its memory."""
+"""Bars of parts, one behind the other: what the time of a step goes to, and its memory."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ def step_times(axes: Axes, found: Sequence[tuple[int, Point]], *, lying: bool = 
 def stacked(
     axes: Axes,
     places: Sequence[int],
-    parts: tuple[Part, Part],
+    parts: Sequence[Part],
     scale: Scale,
     *,
     lying: bool = False,
 ) -> None:
-    """Draw a bar of both ``parts`` at each place, upright or ``lying``."""
-    (first, begin, colour), (second, rest, other) = parts
+    """Draw a bar of all ``parts`` at each place, upright or ``lying``."""
     draw = axes.barh if lying else axes.bar
-    draw(places, scale.of(begin), BAR, label=first, color=COLOURS[colour])
-    draw(places, scale.of(rest), BAR, scale.of(begin), label=second, color=COLOURS[other])
+    begin = [0.0] * len(places)
+    for name, figures, colour in parts:
+        lengths = scale.of(figures)
+        draw(places, lengths, BAR, begin, label=name, color=COLOURS[colour])
+        begin = [start + length for start, length in zip(begin, lengths, strict=True)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.comparison import Comparison
+from tensoropt.compiler.report.memory import memory_title
 from tensoropt.compiler.report.plot_axes import (
     COLOURS,
     byte_scale,
@@ -74,10 +75,10 @@ def _refused(reason: str) -> str:
 
 def _sizes(axes: Axes, rows: Sequence[Compared]) -> None:
     found = _found(rows)
-    scale = byte_scale(point.memory_bytes for _, _, point in found)
-    sizes = [(place, point.memory_bytes, COLOURS[3]) for place, _, point in found]
+    scale = byte_scale(point.process_bytes for _, _, point in found)
+    sizes = [(place, point.process_bytes, COLOURS[3]) for place, _, point in found]
     _bars(axes, [(p, size / scale.one, c, format_bytes(size)) for p, size, c in sizes])
-    axes.set_title(f"memory per device ({scale.unit})", fontsize=9)
+    axes.set_title(memory_title((point for _, _, point in found), scale.unit), fontsize=9)
 
 
 def _searches(axes: Axes, rows: Sequence[Compared]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.report.frontier import ScalingReport
+from tensoropt.compiler.report.memory import BESIDE, beside_bytes, memory_title
 from tensoropt.compiler.report.plot_axes import COLOURS, byte_scale
 from tensoropt.compiler.report.plot_bars import stacked, step_times
 from tensoropt.compiler.search.frontier.points import Point, mesh_name
@@ -31,6 +32,7 @@ def profile_figure(profile: ScalingReport) -> Figure:
     for axes in (times, rates, sizes):
         axes.set_xticks(range(len(profile.rows)), [str(devices) for devices, _ in profile.rows])
         axes.set_xlim(-0.6, len(profile.rows) - 0.4)
+        axes.use_sticky_edges = False  # or parts of no height would take the margin
         axes.margins(y=0.15)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("devices")
@@ -78,16 +80,21 @@ def _rates(axes: Axes, rows: Sequence[_Row]) -> None:
 
 def _sizes(axes: Axes, rows: Sequence[_Row]) -> None:
     found = _found(rows)
-    scale = byte_scale(point.memory_bytes for _, _, point in found)
+    scale = byte_scale(point.process_bytes for _, _, point in found)
     static = [point.static_bytes for _, _, point in found]
-    rest = [point.transient_bytes for _, _, point in found]
-    parts = (("static", static, 3), ("transient", rest, 4))
+    transient = [point.transient_bytes for _, _, point in found]
+    parts = [("static", static, 3), ("transient", transient, 4)]
+    beside = [beside_bytes(point) for _, _, point in found]
+    if any(beside):
+        parts.append((BESIDE, beside, 7))
     stacked(axes, [place for place, _, _ in found], parts, scale)
     _lacking(axes, rows)
-    axes.set_title("memory per device", fontsize=9)
-    axes.set_ylabel(scale.unit)
+    points = [point for _, _, point in found]
+    axes.set_title(memory_title(points, scale.unit), fontsize=9)
     if found:
-        axes.legend(fontsize=8)
+        highest = max(point.process_bytes for point in points) / scale.one
+        axes.set_ylim(top=highest * 1.4)  # bars of processes differ little: beside the legend
+        axes.legend(fontsize=8, loc="upper center", ncols=2)
 
 
 def _over(

@@ -99,7 +99,7 @@ def profile_text(rows: Sequence[ProfileRow]) -> str:
             _rate(row.predicted_samples_per_s),
             _rate(row.measured_samples_per_s),
             str(row.measured_steps),
-            size_text(row.memory_bytes),
+            size_text(row.process_bytes),
             printable(row.why_not or ""),
         ]
         for row in rows

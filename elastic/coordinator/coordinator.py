@@ -107,7 +107,7 @@ class Coordinator:
             plan.samples_per_s,
             self._job.throughput.samples_per_s(plan.name),
             self._job.throughput.steps(plan.name),
-            plan.memory_bytes,
+            plan.process_bytes,
         )
 
     # The one thread that everything is done on.

@@ -27,13 +27,13 @@ FAMILY_SCHEMA = Path(__file__).with_name("family.schema.json")
 
 
 class PlanEntry(TypedDict):
-    """A plan: its folder, and what it is predicted to do. ``memory_bytes`` is per device."""
+    """A plan: its folder, and what it is predicted to do. ``process_bytes`` is per device."""
 
     name: str
     devices: int
     time_s: float
     samples_per_s: float
-    memory_bytes: int
+    process_bytes: int
 
 
 class LeftOutEntry(TypedDict):

@@ -32,7 +32,8 @@ __all__ = ["Family", "FamilyPlan"]
 class FamilyPlan:
     """A plan of a family; ``name`` is that of its folder, ``path``.
 
-    ``time_s`` of a step, ``samples_per_s`` and ``memory_bytes`` per device are predictions.
+    ``time_s`` of a step, ``samples_per_s`` and ``process_bytes`` per device, as in plan.json, are
+    predictions.
     """
 
     name: str
@@ -40,7 +41,7 @@ class FamilyPlan:
     path: Path
     time_s: float
     samples_per_s: float
-    memory_bytes: int
+    process_bytes: int
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ __all__ = ["difference_text", "summary_text"]
 
 _TENSORS, _NODES = 12, 20
 _FIGURES: tuple[Literal["time", "memory"], ...] = ("time", "memory")
+_COSTS = {"process_bytes": "memory", "memory_bytes": "memory of tensors"}
+"""Figures of plan.json that people call otherwise."""
 _TIMES = ("time_s", "compute_s", "communication_s")
 
 
@@ -55,11 +57,18 @@ def _predicted(costs: Mapping[str, Any]) -> Iterator[str]:
     error: ExpectedErrorEntry | None = costs["expected_error"]
     time, memory = (margin(error and error[name]) for name in _FIGURES)
     yield f"predicted: {times[0]}{time} a step ({', '.join(times[1:])})"
-    static, transient = size_text(costs["static_bytes"]), size_text(costs["transient_bytes"])
-    yield (
-        f"predicted: memory {size_text(costs['memory_bytes'])}{memory} a rank "
-        f"(static {static}, transient {transient})"
-    )
+    yield _memory(costs, memory)
+
+
+def _memory(costs: Mapping[str, Any], error: str) -> str:
+    """Return what a process takes and what that is made of; of tensors where no more is known."""
+    tensors = costs["memory_bytes"]
+    whole = costs.get("process_bytes", tensors)
+    parts = [f"{name} {size_text(costs[f'{name}_bytes'])}" for name in ("static", "transient")]
+    if whole > tensors:
+        parts.append(f"beside tensors {size_text(whole - tensors)}")
+    name = "process memory" if whole > tensors else "tensor memory"
+    return f"predicted: {name} {size_text(whole)}{error} a rank ({', '.join(parts)})"
 
 
 def _training(training: Mapping[str, Any]) -> str:
@@ -166,11 +175,12 @@ def _value(value: object) -> str:
 
 def _cost(row: Changed) -> str:
     form = _time if row.name.endswith("_s") else size_text
+    name = _COSTS.get(row.name) or row.name.removesuffix("_s").removesuffix("_bytes")
     if row.before is None or row.after is None:
         texts = ["none" if one is None else form(one) for one in (row.before, row.after)]
-        return f"predicted {row.name}: {' -> '.join(texts)}"
+        return f"predicted {name}: {' -> '.join(texts)}"
     change = f" ({(row.after - row.before) / row.before:+.1%})" if row.before else ""
-    return f"predicted {row.name}: {form(row.before)} -> {form(row.after)}{change}"
+    return f"predicted {name}: {form(row.before)} -> {form(row.after)}{change}"
 
 
 def _changes(name: str, rows: Sequence[Changed]) -> Iterator[str]:

@@ -39,7 +39,7 @@ def test_a_family_is_written_and_said(opt, mlp: Path, tmp_path: Path) -> None:
     for plan in family.plans:
         document = json.loads((plan.path / "plan.json").read_text())
         assert document["predicted"]["time_s"] == pytest.approx(plan.time_s)
-        assert document["predicted"]["memory_bytes"] == plan.memory_bytes
+        assert document["predicted"]["process_bytes"] == plan.process_bytes
 
 
 def test_a_family_has_the_points_of_the_table(opt, mlp: Path, tmp_path: Path) -> None:

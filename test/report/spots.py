@@ -18,10 +18,11 @@ class Spot:
     static_bytes: int
     transient_bytes: int
     recompute: str | None = None
+    beside_bytes: int = 0
 
     @property
     def process_bytes(self) -> int:
-        return self.memory_bytes
+        return self.memory_bytes + self.beside_bytes
 
 
 def spot(index: int, time_s: float, memory_bytes: int, mesh: tuple[int, ...] = (2, 2)) -> Spot:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.report.explain.explain import explain
+from tensoropt.compiler.report.explain.text import explanation_text
 from tensoropt.compiler.report.explanation import Explanation, Layer
 from tensoropt.compiler.search.frontier.objectives import frontier
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.frontier.steps import read_graphs
+from tensoropt.compiler.support.units import format_bytes
 from tensoropt.runtime.plan.layers import numbered_scopes, repeats
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -53,6 +56,12 @@ def test_the_parts_add_up_to_what_was_predicted(free: list[FrontierPoint], index
     assert sum(found.memory.static_parts.values()) == point.static_bytes
     assert sum(t.bytes for t in found.memory.alive) == point.transient_bytes
     assert max(entry.memory_bytes for entry in found.timeline) == point.memory_bytes
+    parts = found.memory.static_bytes, found.memory.transient_bytes, found.memory.beside_bytes
+    assert sum(parts) == found.process_bytes == point.process_bytes > point.memory_bytes
+    whole, beside = format_bytes(point.process_bytes), format_bytes(found.memory.beside_bytes)
+    text = explanation_text(found)
+    assert f" and {whole} per device\n" in text
+    assert re.search(f"process memory: static .*, transient .*, beside tensors {beside}\n", text)
 
 
 def _block(explanation: Explanation) -> Layer:

@@ -92,6 +92,17 @@ def test_the_data_are_those_of_the_plan(gpt2: Planned, page: str) -> None:
     assert {"Gemm", "Softmax", "LayerNormalization"} <= ops
 
 
+def test_memory_is_that_of_the_process(tmp_path: Path) -> None:
+    model = chain(tmp_path / "a.onnx", 4, lambda i: f"n{i}")
+    frontier, points = planned(model, devices=2)
+    data, picked = data_of(report_page(frontier, points, points[0])), points[0]
+    assert ["B", picked.process_bytes, "process memory per device"] in data["head"]["tiles"]
+    sizes = [point["process_bytes"] for point in data["frontier"]["points"]]
+    assert sizes == [point.process_bytes for point in points]
+    rows, beside = data["timeline"]["rows"], data["timeline"]["beside_bytes"]
+    assert max(row[7] for row in rows) + beside == picked.process_bytes > picked.memory_bytes
+
+
 def test_what_other_points_do_otherwise_is_said(gpt2: Planned, page: str) -> None:
     data = data_of(page)
     rows = {row["index"]: row for row in data["frontier"]["points"]}

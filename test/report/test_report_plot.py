@@ -23,8 +23,27 @@ def test_svg_shows_meshes_and_knee(frontier, tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     plot_frontier(frontier, path)
     text = path.read_text()
-    for label in ("2x2", "knee", "memory per device (MiB)", "model.onnx on 4 x cpu, predicted"):
+    for label in (
+        "2x2",
+        "knee",
+        "tensor memory per device (MiB)",
+        "model.onnx on 4 x cpu, predicted",
+    ):
         assert f"<!-- {label} -->" in text
+
+
+def test_memory_is_that_of_processes_where_it_is_known(frontier, profile, tmp_path: Path) -> None:
+    beside = [replace(point, beside_bytes=80 << 20) for point in frontier.points]
+    for points, name in ((frontier.points, "tensor"), (beside, "process")):
+        plot_frontier(replace(frontier, points=points), tmp_path / "a.svg")
+        rows = [(1, None), (2, points[1])]
+        plot_profile(replace(profile, rows=rows), tmp_path / "b.svg")
+        compared = [Compared("ft", points[1], 1.0, 1.0, "")]
+        plot_comparison(Comparison("model.onnx", "cpu", 2, compared), tmp_path / "c.svg")
+        for path in tmp_path.iterdir():
+            assert f"{name} memory per device (MiB)" in drawn(path)
+        assert ("beside tensors" in drawn(tmp_path / "b.svg")) == (name == "process")
+        assert ("82.0 MiB" in drawn(tmp_path / "c.svg")) == (name == "process")
 
 
 def test_same_frontier_same_bytes(frontier, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +84,15 @@ def test_a_little_time_for_much_memory_is_given(saved: float) -> None:
     for time_s, index in ((even * 0.999, 1), (even * 1.001, 0)):
         points = [spot(0, 1.0, 10**9), spot(1, time_s, round(10**9 * (1 - saved)))]
         assert knee(points).index == index
+
+
+def test_memory_is_that_of_the_process() -> None:
+    """Half the tensors are next to nothing of a process, and no tensor may count too."""
+    points = [replace(spot(n, 1.0 + 0.1 * n, 4 >> n), beside_bytes=100) for n in range(3)]
+    assert knee(points).index == 0
+    assert leanest(points).index == 2
+    points[1] = replace(points[1], beside_bytes=90)
+    assert leanest(points).index == 1
 
 
 def test_points_without_time_or_memory() -> None:

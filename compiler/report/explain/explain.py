@@ -25,6 +25,7 @@ from tensoropt.compiler.report.explanation import (
     Tensor,
     TimelineEntry,
 )
+from tensoropt.compiler.report.memory import beside_bytes
 from tensoropt.compiler.search.frontier.points import marks, recompute_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.search.problem.evaluate import Evaluator
@@ -338,6 +339,7 @@ class _Explainer:
         return Memory(
             timeline.cost.static_bytes,
             timeline.cost.transient_bytes,
+            beside_bytes(self.point),
             dict(sorted(parts.items(), key=lambda part: -part[1])),
             tuple(
                 self._held(kept.value, kept.kind, kept.layout, kept.bytes)

@@ -47,6 +47,7 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
         other.mesh,
         recompute_of(other),
         other.time_s,
+        other.process_bytes,
         other.memory_bytes,
         tuple(_change(rows, after) for rows in found.values()),
         others,

@@ -12,10 +12,12 @@ from tensoropt.compiler.report.explanation import (
     Communication,
     Explanation,
     Layer,
+    Memory,
     Neighbour,
     Operation,
     Tensor,
 )
+from tensoropt.compiler.report.memory import BESIDE, memory_name
 from tensoropt.compiler.search.frontier.points import mesh_name
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.plan.pins import pins_lines
@@ -36,7 +38,7 @@ def _head(plan: Explanation) -> Iterator[str]:
     marks = f" ({', '.join(plan.marks)})" if plan.marks else ""
     yield (
         f"{plan.model} on {plan.devices} x {plan.device}, point {plan.index} of {plan.points}"
-        f"{marks}: {format_seconds(plan.time_s)} and {format_bytes(plan.memory_bytes)} per device"
+        f"{marks}: {format_seconds(plan.time_s)} and {format_bytes(plan.process_bytes)} per device"
     )
     named = (f"{n} has {size}" for n, size in zip(plan.axes, plan.mesh, strict=True))
     yield f"mesh {mesh_name(plan.mesh)}: axis {', '.join(named)} devices"
@@ -46,15 +48,20 @@ def _head(plan: Explanation) -> Iterator[str]:
         f"communication {format_seconds(sent)} ({_share(sent, plan.time_s)})"
     )
     yield expected_line(plan.expected_error, plan.device)
-    parts = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in plan.memory.static_parts.items())
-    yield (
-        f"memory: static {format_bytes(plan.memory.static_bytes)}{f' ({parts})' if parts else ''}, "
-        f"transient {format_bytes(plan.memory.transient_bytes)}"
-    )
+    yield _sizes(plan.memory)
     if plan.recompute is not None:
         update = format_seconds(plan.update_s)
         yield f"training: recomputes {plan.recompute}; the update takes {update} of the step"
     yield from pins_lines(plan.pins)
+
+
+def _sizes(memory: Memory) -> str:
+    """Return what memory is made of, and whether it is that of a process."""
+    name = memory_name(whole=memory.beside_bytes > 0)
+    parts = ", ".join(f"{kind} {format_bytes(n)}" for kind, n in memory.static_parts.items())
+    static = f"static {format_bytes(memory.static_bytes)}{f' ({parts})' if parts else ''}"
+    beside = f", {BESIDE} {format_bytes(memory.beside_bytes)}" if memory.beside_bytes else ""
+    return f"{name}: {static}, transient {format_bytes(memory.transient_bytes)}{beside}"
 
 
 def _layers(plan: Explanation) -> Iterator[str]:
@@ -160,6 +167,9 @@ def _memory(plan: Explanation) -> Iterator[str]:
     if memory.kept:
         yield f"kept all the time, {format_bytes(memory.static_bytes)}"
         yield from _tensors(memory.kept)
+    if memory.beside_bytes:
+        size = format_bytes(memory.beside_bytes)
+        yield f"{BESIDE}, {size}: what any process takes, packed weights, gaps between tensors"
 
 
 def _tensors(tensors: Sequence[Tensor]) -> Iterator[str]:
@@ -183,12 +193,12 @@ def _neighbour(plan: Explanation, other: Neighbour | None, which: str) -> Iterat
     if other is None:
         yield f"no point of the frontier is {which}"
         return
-    time_s, size = other.time_s - plan.time_s, other.memory_bytes - plan.memory_bytes
+    time_s, size = other.time_s - plan.time_s, other.process_bytes - plan.process_bytes
     yield (
         f"the next {which} point, {other.index}: {format_seconds(abs(time_s))} "
         f"{'more' if time_s > 0 else 'less'} ({_percent(time_s, plan.time_s)}), "
         f"{format_bytes(abs(size))} {'more' if size > 0 else 'less'} "
-        f"({_percent(size, plan.memory_bytes)}){_other_mesh(plan, other)}"
+        f"({_percent(size, plan.process_bytes)}){_other_mesh(plan, other)}"
     )
     alike: dict[tuple[str, str, str], list[Change]] = {}
     for change in other.changes:

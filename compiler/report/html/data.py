@@ -17,6 +17,7 @@ from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.html.blocks import graph_data
 from tensoropt.compiler.report.html.layouts import layout_words
 from tensoropt.compiler.report.html.strings import Strings, rounded
+from tensoropt.compiler.report.memory import BESIDE, memory_name
 from tensoropt.compiler.report.table import counted
 from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
@@ -65,6 +66,7 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
     again = f", recomputing {explanation.recompute}" if explanation.recompute else ""
     mesh = mesh_name(explanation.mesh)
     share = explanation.communication_s / explanation.time_s if explanation.time_s else 0.0
+    beside = explanation.memory.beside_bytes
     return {
         "model": explanation.model,
         "line": f"Point {explanation.index}{named} of {explanation.points} on "
@@ -75,9 +77,10 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
             ["s", rounded(explanation.time_s), "a step"],
             ["s", rounded(explanation.compute_s), "compute"],
             ["s", rounded(explanation.communication_s), f"communication, {share:.0%}"],
-            ["B", explanation.memory_bytes, "memory per device"],
+            ["B", explanation.process_bytes, f"{memory_name(whole=beside > 0)} per device"],
             *(["B", size, kind] for kind, size in explanation.memory.static_parts.items()),
             ["B", explanation.memory.transient_bytes, "comes and goes"],
+            *([["B", beside, BESIDE]] if beside else []),
         ],
         "notes": [*pins_lines(explanation.pins), *notes],
         "foot": f"{TOOL}. This file loads nothing from anywhere.",
@@ -111,6 +114,7 @@ def _point(point: Point, names: Sequence[str]) -> dict[str, Any]:
         "time_s": rounded(point.time_s),
         "compute_s": rounded(point.compute_s),
         "communication_s": rounded(point.communication_s),
+        "process_bytes": point.process_bytes,
         "static_bytes": point.static_bytes,
         "transient_bytes": point.transient_bytes,
         "names": names,
@@ -150,6 +154,7 @@ def _timeline(explanation: Explanation, strings: Strings) -> dict[str, Any]:
     return {
         "rows": [_entry(piece, strings) for piece in pieces],
         "total_s": rounded(explanation.time_s),
+        "beside_bytes": explanation.memory.beside_bytes,
         "static_bytes": explanation.memory.static_bytes,
         "peak": None if at is None else at // size,
         "about": about + joined + ". Drag over it to zoom.",

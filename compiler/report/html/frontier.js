@@ -1,7 +1,9 @@
 // The frontier: time against memory, hover, pick.
 
 const POINTS = DATA.frontier.points;
-const MEMORY = (point) => point.static_bytes + point.transient_bytes;
+const MEMORY = (point) => point.process_bytes;
+const BESIDE = (point) => point.process_bytes - point.static_bytes - point.transient_bytes;
+const WHOLE = POINTS.some(BESIDE);   // of processes, not of tensors alone
 const MESHES = [...new Set(POINTS.map((point) => point.mesh))].sort((one, two) => one.localeCompare(two, "en", { numeric: true }));
 const ofMesh = (mesh) => `c${MESHES.indexOf(mesh) % 8}`;
 const PICKED = POINTS.findIndex((point) => point.index === DATA.frontier.picked);
@@ -25,7 +27,7 @@ function drawFrontier() {
     parts.push(shape("line", { class: "grid", x1: x(value), x2: x(value), y1: top, y2: height - bottom }));
     parts.push(shape("text", { x: x(value), y: height - bottom + 14, "text-anchor": "middle" }, text));
   }
-  parts.push(shape("text", { x: width - right, y: height - 4, "text-anchor": "end" }, `memory per device (${across.unit})`));
+  parts.push(shape("text", { x: width - right, y: height - 4, "text-anchor": "end" }, `${WHOLE ? "process" : "tensor"} memory per device (${across.unit})`));
   parts.push(shape("text", { x: 4, y: top + 2, transform: `rotate(-90 10 ${height / 2}) translate(${-height / 2 + 60} ${height / 2 - top})` }, `time per step (${up.unit})`));
   const places = POINTS.map((point) => [x(MEMORY(point)), y(point.time_s)]);
   parts.push(shape("path", { class: "steps", d: staircase(places) }));
@@ -45,7 +47,11 @@ function drawFrontier() {
 
 function staircase(places) {
   const ordered = [...places].sort((one, two) => one[0] - two[0]);
-  return ordered.map(([x, y], index) => index ? `H${x.toFixed(1)}V${y.toFixed(1)}` : `M${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+  let least = 0;   // of the times so far: what is below lies further down the page
+  return ordered.map(([x, y], index) => {
+    least = Math.max(least, y);
+    return index ? `H${x.toFixed(1)}V${least.toFixed(1)}` : `M${x.toFixed(1)} ${least.toFixed(1)}`;
+  }).join("");
 }
 
 function rings(parts, places) {
@@ -120,6 +126,7 @@ function showFacts() {
     ["compute", seconds(point.compute_s)], ["communication", seconds(point.communication_s)],
     ["memory", bytes(MEMORY(point)) + against(MEMORY(point), MEMORY(base))],
     ["static", bytes(point.static_bytes)], ["transient", bytes(point.transient_bytes)],
+    ["beside tensors", WHOLE ? bytes(BESIDE(point)) : ""],
   ];
   const title = `Point ${point.index}${point.names.length ? `: ${point.names.join(", ")}` : ""}`;
   at("facts").replaceChildren(make("h3", title), factsOf(pairs), ...changes(point));
@@ -143,10 +150,10 @@ function changes(point) {
 let rowsOfPoints = [];
 function tablePoints() {
   const ways = POINTS.some((point) => point.recompute);
-  const heads = ["index", ...(ways ? ["recomputes"] : []), "mesh", "time", "compute", "communication", "memory", "static", "transient"];
+  const heads = ["index", ...(ways ? ["recomputes"] : []), "mesh", "time", "compute", "communication", "memory", "static", "transient", ...(WHOLE ? ["beside tensors"] : [])];
   rowsOfPoints = fill(at("points"), [...heads.map((name) => [name, "number"]), ["", ""]], POINTS.map((point) => [
     point.index, ...(ways ? [point.recompute] : []), point.mesh, seconds(point.time_s), seconds(point.compute_s),
-    seconds(point.communication_s), bytes(MEMORY(point)), bytes(point.static_bytes), bytes(point.transient_bytes), point.names.join(", ")]));
+    seconds(point.communication_s), bytes(MEMORY(point)), bytes(point.static_bytes), bytes(point.transient_bytes), ...(WHOLE ? [bytes(BESIDE(point))] : []), point.names.join(", ")]));
   rowsOfPoints.forEach((line, index) => {
     line.className = "row";
     line.onclick = () => showPoint(index);

@@ -8,6 +8,7 @@ const LANES = { left: 92, right: 10, phases: [0, 16], layers: [20, 20], compute:
 let view = [0, TOTAL], here = null;
 
 const endOf = (row) => row[ROW.start] + row[ROW.time];
+const memoryOf = (row) => row[ROW.memory] + DATA.timeline.beside_bytes;   // tensors alone, where that is 0
 
 function drawTimeline() {
   const svg = at("timeline"), { width } = sized(svg);
@@ -87,12 +88,13 @@ function blocksOf(x, width) {
 
 function drawMemory() {
   const svg = at("memory"), { width, height } = sized(svg);
-  const top = 12, bottom = 8, base = DATA.timeline.static_bytes;
-  const most = Math.max(...STEP.map((row) => row[ROW.memory]), base, 1);
+  const top = 12, bottom = 8, beside = DATA.timeline.beside_bytes, base = beside + DATA.timeline.static_bytes;
+  const most = Math.max(...STEP.map(memoryOf), base, 1);
   const [one, unit] = unitOf(BYTES, most);
   const zoomed = base > 0.7 * most ? base - (most - base) * 0.5 : 0;   // what comes and goes is to be seen
   const x = (value) => LANES.left + (value - view[0]) / (view[1] - view[0] || 1) * (width - LANES.left - LANES.right);
   const y = (value) => height - bottom - (Math.max(value, zoomed) - zoomed) / ((most - zoomed) * 1.06 || 1) * (height - top - bottom);
+  const level = (of, from, to) => shape("rect", { class: `fill ${of}`, x: LANES.left, y: from, width: width - LANES.left - LANES.right, height: Math.max(to - from, 0), opacity: 0.75 });
   const parts = [];
   for (const tick of ticks(zoomed / one, most / one, 4)) {
     parts.push(shape("line", { class: "grid", x1: LANES.left, x2: width - LANES.right, y1: y(tick * one), y2: y(tick * one) }));
@@ -100,13 +102,13 @@ function drawMemory() {
   }
   if (zoomed) parts.push(shape("text", { x: LANES.left - 6, y: height - bottom + 4, "text-anchor": "end" }, `from ${bytes(zoomed)}`));
   const clip = shape("clipPath", { id: "inside" }, shape("rect", { x: LANES.left, y: 0, width: width - LANES.left - LANES.right, height }));
-  parts.push(clip, shape("rect", { class: "fill static", x: LANES.left, y: y(base), width: width - LANES.left - LANES.right, height: Math.max(height - bottom - y(base), 0), opacity: 0.75 }));
+  parts.push(clip, level("static", y(base), y(beside)), level("beside", y(beside), height - bottom));
   parts.push(shape("path", { class: "fill transient", "clip-path": "url(#inside)", opacity: 0.75, d: outline(x, y, base) }));
   const peak = STEP[DATA.timeline.peak];
   if (peak && endOf(peak) >= view[0] && peak[ROW.start] <= view[1]) {
     parts.push(shape("line", { class: "ring pick", x1: x(peak[ROW.start]), x2: x(peak[ROW.start]), y1: top, y2: height - bottom }));
     const right = x(peak[ROW.start]) > width / 2;
-    parts.push(shape("text", { class: "name", x: x(peak[ROW.start]) + (right ? -5 : 5), y: top + 4, "text-anchor": right ? "end" : "start" }, `peak ${bytes(peak[ROW.memory])}`));
+    parts.push(shape("text", { class: "name", x: x(peak[ROW.start]) + (right ? -5 : 5), y: top + 4, "text-anchor": right ? "end" : "start" }, `peak ${bytes(memoryOf(peak))}`));
   }
   if (here !== null) parts.push(shape("line", { class: "cursor", x1: x(STEP[here][ROW.start]), x2: x(STEP[here][ROW.start]), y1: top, y2: height - bottom }));
   svg.replaceChildren(...parts);
@@ -120,10 +122,10 @@ function outline(x, y, base) {
   STEP.forEach((row, index) => {
     const from = x(row[ROW.start]);
     if (endOf(row) < view[0] || row[ROW.start] > view[1]) return;
-    if (path && from - last < 0.5 && row[ROW.memory] <= high) return;
-    path += `${path ? "" : `M${from.toFixed(1)} ${floor}`}H${from.toFixed(1)}V${y(row[ROW.memory]).toFixed(1)}`;
+    if (path && from - last < 0.5 && memoryOf(row) <= high) return;
+    path += `${path ? "" : `M${from.toFixed(1)} ${floor}`}H${from.toFixed(1)}V${y(memoryOf(row)).toFixed(1)}`;
     last = from;
-    high = row[ROW.memory];
+    high = memoryOf(row);
   });
   const end = STEP.length ? x(Math.min(endOf(STEP.at(-1)), view[1])) : 0;
   return path ? `${path}H${end.toFixed(1)}V${floor}Z` : "";
@@ -159,7 +161,7 @@ function goTo(index) {
   here = index;
   const row = STEP[index];
   const parts = [seconds(row[ROW.start]), inWords(TEXT(row[ROW.op])) || KINDS[row[ROW.kind]], TEXT(row[ROW.name]), seconds(row[ROW.time]),
-    row[ROW.kind] > 1 ? `${bytes(row[ROW.bytes])}${TEXT(row[ROW.axes]) ? ` over ${TEXT(row[ROW.axes])}` : ""}` : "", `memory ${bytes(row[ROW.memory])}`, TEXT(row[ROW.text])];
+    row[ROW.kind] > 1 ? `${bytes(row[ROW.bytes])}${TEXT(row[ROW.axes]) ? ` over ${TEXT(row[ROW.axes])}` : ""}` : "", `memory ${bytes(memoryOf(row))}`, TEXT(row[ROW.text])];
   const many = row[ROW.many] > 1 ? `${some(row[ROW.many], "operation")} together: ` : "";
   at("step-at").textContent = many + parts.filter(Boolean).join(" · ");
   later();
@@ -196,5 +198,5 @@ at("timeline").onkeydown = (key) => {
 };
 
 at("step-about").textContent = DATA.timeline.about;
-legend(at("step-legend"), [["op", "compute"], ["collective", "collective"], ["copy", "local copy"], ["overhead", "overhead"], ["static", "kept"], ["transient", "comes and goes"]]);
+legend(at("step-legend"), [["op", "compute"], ["collective", "collective"], ["copy", "local copy"], ["overhead", "overhead"], ...(DATA.timeline.beside_bytes ? [["beside", `beside tensors: ${bytes(DATA.timeline.beside_bytes)}`]] : []), ["static", "kept"], ["transient", "comes and goes"]]);
 drawings.push(drawTimeline, drawMemory);

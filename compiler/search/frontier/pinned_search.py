@@ -87,5 +87,5 @@ def _is_feasible(graph: Graph, request: Request, sources: Sequence[str]) -> bool
 def cost_between(found: FrontierResult, free: FrontierResult) -> PinsCost:
     """Return what ``found`` costs more than the points that were found ``free``, none below."""
     time_s = fastest(found.points).time_s / (fastest(free.points).time_s or 1.0)
-    memory = leanest(found.points).memory_bytes / (leanest(free.points).memory_bytes or 1)
+    memory = leanest(found.points).process_bytes / (leanest(free.points).process_bytes or 1)
     return PinsCost(max(0.0, time_s - 1), max(0.0, memory - 1))

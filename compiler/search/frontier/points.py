@@ -39,7 +39,8 @@ def mesh_name(mesh: tuple[int, ...]) -> str:
 
 
 class Point(Protocol):
-    """One trade-off between time per step and memory per device."""
+    """One trade-off between time per step and memory per device: ``process_bytes``, of which
+    ``memory_bytes`` are tensors."""
 
     @property
     def index(self) -> int: ...
@@ -71,12 +72,12 @@ _P = TypeVar("_P", bound=Point)
 
 def fastest(points: Sequence[_P]) -> _P:
     """Return the point of least time; among equals the one of least memory."""
-    return min(points, key=lambda point: (point.time_s, point.memory_bytes, point.index))
+    return min(points, key=lambda point: (point.time_s, point.process_bytes, point.index))
 
 
 def leanest(points: Sequence[_P]) -> _P:
-    """Return the point of least memory; among equals the one of least time."""
-    return min(points, key=lambda point: (point.memory_bytes, point.time_s, point.index))
+    """Return the point of least memory, of processes; among equals the one of least time."""
+    return min(points, key=lambda point: (point.process_bytes, point.time_s, point.index))
 
 
 _WORTH = 3  # per cent less memory for which a person still gives one per cent of time
@@ -92,7 +93,7 @@ def knee(points: Sequence[_P]) -> _P:
     """
     return min(
         points,
-        key=lambda point: (point.time_s**_WORTH * point.memory_bytes, point.time_s, point.index),
+        key=lambda point: (point.time_s**_WORTH * point.process_bytes, point.time_s, point.index),
     )
 
 

@@ -36,7 +36,7 @@ def test_what_a_family_says(written: Path) -> None:
     fast, lean = family.for_devices(2), family.plan("2-lean")
     assert (fast.name, fast.path) == ("2", written / "2")
     assert fast.time_s < lean.time_s
-    assert fast.memory_bytes > lean.memory_bytes
+    assert fast.process_bytes > lean.process_bytes
     assert fast.samples_per_s == pytest.approx(512 / fast.time_s)
     family.check()
 

@@ -66,7 +66,7 @@ def test_plans_that_do_the_same_and_others(plan: Path, perceptron: Perceptron, c
     status, text = command("diff", plan, other)
     assert status == 1
     assert "mesh: 1x2 -> 2x2; " in text
-    assert "predicted time_s: 1 ms -> 2 ms (+100.0%)" in text
+    assert "predicted time: 1 ms -> 2 ms (+100.0%)" in text
     assert "different models" not in text
     found = json.loads(command("diff", plan, other, "--format", "json")[1])
     assert found["same"] is False
