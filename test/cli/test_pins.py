@@ -141,7 +141,7 @@ def test_every_search_heeds_pins(planned, mlp: Path) -> None:
 
 
 def test_pins_say_what_they_cost(opt, mlp: Path) -> None:
-    nothing = opt(mlp, "--mesh", "2", "--pin", "node:*=replicate@x")
+    nothing = opt(mlp, "--mesh", "2", "--device", "v100", "--pin", "node:*=replicate@x")
     assert nothing.status == 0
     assert "pins cost: " in nothing.err
     assert "memory at the leanest" in nothing.err
