@@ -20,6 +20,7 @@ from tensoropt.runtime.plan.dims import (
     Sizes,
     bound,
     divisor_of,
+    has_number,
     mean_of,
     parse_ranges,
     terms,
@@ -43,8 +44,9 @@ class AssumeSizesPass(Pass):
 
     `topt.ranges` of the module says which sizes the dimensions of its inputs may have. What others
     follow from is found by inferring all shapes anew, once with the means of all ranges and once
-    with their ends; what has no range is 1. A dimension of a name is of the size of all others of
-    it. Does nothing without ranges. Refuses a model whose types do not fit at these sizes.
+    with their ends; what has no range is 1, so `12 + sequence` is 13. A dimension of a name is of
+    the size of all others of it. Does nothing where there are neither ranges nor such sums. Refuses
+    a model whose types do not fit at these sizes.
     """
 
     name: ClassVar[str] = "assume-sizes"
@@ -52,7 +54,7 @@ class AssumeSizesPass(Pass):
 
     def run(self, module: ir.Module) -> None:
         texts = keys.RANGES.get(module.operation.attributes, {})
-        if not texts:
+        if not texts and not _has_sums(module):
             return
         ranges = parse_ranges([f"{name}={text}" for name, text in texts.items()])
         with module.context, ir.Location.unknown():
@@ -70,7 +72,8 @@ class _Assuming:
 
     def run(self) -> None:
         names = inferred_dims(self.module)
-        means, ends = (_shapes_at(self.module, dims) for dims in (self.means, self.ends))
+        means = _shapes_at(self.module, self.means)
+        ends = means if self.ends == self.means else _shapes_at(self.module, self.ends)
         main = onnx.function(self.module)
         for place, value in _values(main, enumerate(onnx.walk(main))):
             kind = value.type
@@ -101,6 +104,12 @@ class _Assuming:
     def _at(self, name: str, dims: Mapping[str, int]) -> int | str:
         """Return what a name that inference gave a dimension comes to, if it is made of ours."""
         return bound(name, {**dict.fromkeys(terms(name), 1), **dims})
+
+
+def _has_sums(module: ir.Module) -> bool:
+    """Say whether an input is of a size that is known in part, such as 12 + sequence."""
+    given = (keys.DIMS.get(own, []) for _, own in onnx.arguments(onnx.function(module)))
+    return any(has_number(name) for names in given for name in names)
 
 
 def _end(sizes: Sizes) -> int:

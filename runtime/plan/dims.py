@@ -17,6 +17,7 @@ __all__ = [
     "dim_flags",
     "divisor",
     "divisor_of",
+    "has_number",
     "mean_of",
     "parse_dims",
     "parse_ranges",
@@ -156,6 +157,15 @@ def terms(name: str) -> list[str]:
     ['past', 'sequence']
     """
     return [factor for term in _sum(name) for factor in term if not factor.isdecimal()]
+
+
+def has_number(name: str) -> bool:
+    """Say whether a number is part of the size of dimension ``name``.
+
+    >>> has_number("12 + sequence"), has_number("past + sequence")
+    (True, False)
+    """
+    return any(factor.isdecimal() for term in _sum(name) for factor in term)
 
 
 def bound(name: str, sizes: Mapping[str, int]) -> int | str:

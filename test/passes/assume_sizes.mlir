@@ -40,3 +40,15 @@ module attributes {topt.opset = {ai.onnx = 9 : i64}, topt.ranges = {batch = "2..
     return %0 : tensor<?x6xf32>
   }
 }
+
+// -----
+
+// Where some of a sum is known, what is not counts as 1 beside it, and nothing of it is split.
+// CHECK-LABEL: func.func @main
+// CHECK-SAME: -> (tensor<?x8xf32, #topt.sizes<["mean=14 end=14 step=1", ""]>>
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<?x8xf32> {topt.name = "x", topt.dims = ["12 + new", ""]}, %n: tensor<?x8xf32> {topt.name = "n", topt.dims = ["new", ""]}) -> (tensor<?x8xf32> {topt.name = "y"}) {
+    %0 = "onnx.Concat"(%x, %n) {axis = 0 : i64} : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %0 : tensor<?x8xf32>
+  }
+}
