@@ -148,7 +148,8 @@ def test_tables_are_looked_up_before_they_are_cast(tmp_path: Path) -> None:
 def test_inputs_and_labels_stay_as_they_were(precision: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(model_of(NODES[:5], {"x": X}, ["a1"], WEIGHTS).SerializeToString())
-    signature = function(build(path, spec_of("mse:a1,y", precision=precision))).attributes
+    module = build(path, spec_of("mse:a1,y", precision=precision))  # which holds the attributes
+    signature = function(module).attributes
     kinds = dict(
         zip(
             (own["topt.name"].value for own in signature["arg_attrs"]),
