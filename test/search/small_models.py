@@ -28,6 +28,7 @@ __all__ = [
     "missed",
     "plans",
     "random_module",
+    "shared_weight_module",
     "small_tables",
     "tables_of",
 ]
@@ -108,6 +109,26 @@ def random_module(seed: int) -> ir.Module:
     with tempfile.TemporaryDirectory(prefix="tensoropt-small-") as folder:
         path = Path(folder) / "small.onnx"
         _Model(seed).build(path)
+        return _imported(path)
+
+
+def shared_weight_module() -> ir.Module:
+    """Return a model that adds a weight and multiplies by it: it may be read in two layouts."""
+    weight = numpy_helper.from_array(np.ones((8, 8), np.float32), "w")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["x", "w"], ["t"], "add"),
+            helper.make_node("MatMul", ["t", "w"], ["y"], "product"),
+        ],
+        "shared",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (8, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (8, 8))],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with tempfile.TemporaryDirectory(prefix="tensoropt-small-") as folder:
+        path = Path(folder) / "shared.onnx"
+        path.write_bytes(model.SerializeToString())
         return _imported(path)
 
 

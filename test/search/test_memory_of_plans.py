@@ -10,9 +10,17 @@ import random
 
 import numpy as np
 import pytest
-from small_models import best, every_cost, missed, small_tables
+from small_models import (
+    best,
+    every_cost,
+    missed,
+    shared_weight_module,
+    small_tables,
+    tables_of,
+)
 
 from tensoropt.compiler.cost.memory import program_memory
+from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
@@ -66,6 +74,12 @@ def test_tables_charge_the_time_of_programs(seed: int) -> None:
 @pytest.mark.parametrize("seed", THREE)
 def test_a_tensor_with_three_uses_hides_no_plan(seed: int) -> None:
     lacking, plans = missed(small_tables([seed])[seed])
+    assert plans > 100
+    assert not lacking
+
+
+def test_a_weight_counts_as_it_is_read() -> None:
+    lacking, plans = missed(tables_of(shared_weight_module(), Mesh((2,))))
     assert plans > 100
     assert not lacking
 

@@ -59,6 +59,9 @@ Flags = NDArray[np.bool_]
 Assignment = NDArray[np.int32]
 """Numbers of options."""
 
+_ConstantReads = tuple[TensorInfo, dict[int, list[tuple[Layout, ...]]]]
+"""A tensor, and per reader the layouts in which it reads it under each of its options."""
+
 _Uses = list[tuple[int, int]]
 """The (node, operand) pairs that read a tensor."""
 
@@ -229,7 +232,48 @@ class MeshTables:
                     first = first or copy
                 edges += [self._edge(value, source, self._use(u, position)) for u in paying]
             self.held[value] = made, None if passed_on else first
+        if self.is_small:
+            self._charge_constants_as_read(nodes, edges, position)
         return Problem(nodes, edges + list(self._ties(position)))
+
+    def _charge_constants_as_read(
+        self, nodes: list[NodeTable], edges: list[EdgeTable], position: Mapping[int, int]
+    ) -> None:
+        """Charge constants not as they are stored, but once per layout in which they are read.
+
+        Those that are made alike count together.
+        """
+        groups = self._constant_reads()
+        sets = [layout_sets(own.values(), SETS_OF_SMALL) for _, own in groups]
+        known = [own for own in sets if own is not None]
+        if len(known) < len(sets):
+            return
+        for index in self.variables:
+            if self.graph.nodes[index].constant:
+                stored = nodes[position[index]]
+                nodes[position[index]] = NodeTable(stored.time_s)
+        for (info, reads), every in zip(groups, known, strict=True):
+            sizes = [sum(tensor_bytes(info, x, self.mesh) for x in held) for held in every]
+            for reader, own in reads.items():
+                times = [[0.0 if {*one} <= {*held} else np.inf for one in own] for held in every]
+                edges.append(EdgeTable(len(nodes), position[reader], np.array(times)))
+            nodes.append(NodeTable(np.zeros(len(every)), np.array(sizes, dtype=np.float64)))
+
+    def _constant_reads(self) -> list[_ConstantReads]:
+        """Return a tensor and its readers for each kind of constant that ops share."""
+        found: dict[tuple[int, int], _ConstantReads] = {}
+        for value, node, operand in self.graph.edges():
+            held = self.graph.values[value]
+            if not self.graph.nodes[held.producer].constant or self.graph.nodes[node].constant:
+                continue
+            assert held.info is not None
+            key = self.graph.alike[held.producer], held.index
+            _, reads = found.setdefault(key, (held.info, {}))
+            wanted = self._wanted(node, operand)
+            own = reads.get(node, [()] * len(wanted))
+            pairs = zip(own, wanted, strict=True)
+            reads[node] = [(*before, x) if x not in before else before for before, x in pairs]
+        return list(found.values())
 
     def _layout_sets(self, value: int, uses: _Uses) -> LayoutSets | None:
         """Return the sets of layouts in which a tensor may be read, if it is charged by those.
