@@ -49,8 +49,6 @@ SMALL = 24
 """Nodes that choose in a problem that is searched until its points are those of programs."""
 SETS_OF_SMALL = 256
 """The most sets of layouts by which a tensor of such a problem is charged."""
-SETS = 40
-"""The same of larger problems: any tensor on a mesh of one axis has fewer."""
 
 T = TypeVar("T")
 
@@ -200,8 +198,8 @@ class MeshTables:
         A tensor with several uses has a *copy*: a node that chooses the layout in which its uses
         find it, so that they pay together for getting there and each alone for going on. With
         three uses or more, all but the last share a second copy, made from the first: the last is
-        often where a residual connection ends, which wants what the producer made. Where the sets
-        of layouts in which it may be read are few, there is a node for these instead.
+        often where a residual connection ends, which wants what the producer made. In a small
+        problem there is a node for the set of layouts in which it is read instead.
         Linear in the number of edges, times the sizes of their distinct tables.
         """
         position = {node: index for index, node in enumerate(self.variables)}
@@ -278,16 +276,16 @@ class MeshTables:
     def _layout_sets(self, value: int, uses: _Uses) -> LayoutSets | None:
         """Return the sets of layouts in which a tensor may be read, if it is charged by those.
 
-        That is exact, but there can be many.
+        That is exact in time, but there can be many, and a set says less than a copy of how a
+        tensor waits, which larger problems learn from.
         """
-        if len(uses) < 2 or self.graph.producer(value).constant:
+        if len(uses) < 2 or self.graph.producer(value).constant or not self.is_small:
             return None
-        most = SETS_OF_SMALL if self.is_small else SETS
         wanted = [self._wanted(*use) for use in uses]
-        key = (most, *map(id, wanted))
+        key = tuple(map(id, wanted))
         if key not in self._layout_sets_known:
             self._layout_sets_known[key] = layout_sets(
-                ([(x,) for x in own] for own in wanted), most
+                ([(x,) for x in own] for own in wanted), SETS_OF_SMALL
             )
         return self._layout_sets_known[key]
 
