@@ -2,7 +2,7 @@
 
     python bench/truth_time.py                             all models, about ten minutes
     python bench/truth_time.py --models gpt squeezenet --ranking gpt --budget 120
-    python bench/truth_time.py --save here.jsonl           keep the measurements
+    python bench/truth_time.py --save here.jsonl           keep the measurements, in two files
     python bench/truth_time.py --from here.jsonl           judge those again, without measuring
     python bench/truth_time.py --write                     into docs/benchmarks.md, with a picture
 
@@ -141,21 +141,29 @@ class Ranking:
     measured_s: Sequence[float]
 
 
-def ranking(model: Model, ranks: int, plans: int, device: Device, folder: Path) -> Ranking:
+def ranked(model: Model, ranks: int, plans: int, folder: Path) -> list[PlanSample]:
     """Measure ``plans`` plans of a model, in turns, the fastest run of each."""
     files = list(_ranked(model, ranks, plans, folder))
     machine = Ranks("cpu", 1, _say)
     graphs = [graph for plan in files for graph in plan.graphs]
     turns = [machine.times_s(graphs, ranks, _RUN_S) for _ in range(_TURNS)]
     best = [min((t for t in own if t), default=None) for own in zip(*turns, strict=True)]
-    ran = [(plan, time_s) for plan, time_s in zip(files, best, strict=True) if time_s is not None]
-    return Ranking(
-        model.path.stem,
-        ranks,
-        [plan.name for plan, _ in ran],
-        [plan.step.time_s(device) for plan, _ in ran],
-        [time_s for _, time_s in ran],
-    )
+    return [
+        PlanSample(model.key, plan.name, plan.step, time_s, ())
+        for plan, time_s in zip(files, best, strict=True)
+        if time_s is not None
+    ]
+
+
+def rankings_of(plans: Sequence[PlanSample], device: Device) -> list[Ranking]:
+    """Return a ranking of the plans of each model, as ``device`` predicts them."""
+    found = []
+    for model, ranks in dict.fromkeys((plan.model, plan.step.ranks) for plan in plans):
+        own = [plan for plan in plans if (plan.model, plan.step.ranks) == (model, ranks)]
+        predicted = [plan.step.time_s(device) for plan in own]
+        names, measured = [plan.name for plan in own], [plan.measured_s for plan in own]
+        found.append(Ranking(model.name.removesuffix(".onnx"), ranks, names, predicted, measured))
+    return found
 
 
 def _ranked(model: Model, ranks: int, plans: int, folder: Path) -> Iterator[PlanFiles]:
@@ -205,8 +213,9 @@ def table(rows: Sequence[Row], rankings: Sequence[Ranking]) -> list[str]:
     for count in sorted({row.ranks for row in rows}):
         some = [row for row in rows if row.ranks == count]
         lines.append(_mean_row(f"all, {count} rank{'s' if count > 1 else ''}", some))
-    lines += ["", "| model | ranks | plans | rank correlation | predicted fastest takes |"]
-    lines.append("|---|---:|---:|---:|---:|")
+    if rankings:
+        lines += ["", "| model | ranks | plans | rank correlation | predicted fastest takes |"]
+        lines.append("|---|---:|---:|---:|---:|")
     for own in rankings:
         rho = rank_correlation(own.predicted_s, own.measured_s)
         more = regret(own.predicted_s, own.measured_s)
@@ -266,28 +275,43 @@ def _path(name: str, folder: Path) -> Path:
 def main() -> None:
     """Print the tables."""
     given = _parser().parse_args()
-    begun_s, busy = time.monotonic(), busy_part(1.0)
+    begun_s, busy = time.monotonic(), None if given.samples else busy_part(1.0)
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as name:
         folder = Path(name)
         models = [] if given.samples else _models(given.models, folder)
         measured = read_samples(given.samples) if given.samples else measure(given, models, folder)
+        others = _rankings(given, folder)
         if given.save is not None:
             write_samples(given.save, measured)
-        rows, rankings = rows_of(measured), []
-        device = fitted(measured, measured.plans)
-        for model in _models(given.ranking, folder):
-            rankings.append(ranking(model, given.ranks, given.plans, device, folder))
-    taken_s = time.monotonic() - begun_s
-    machine = measured.machine
+            write_samples(_beside(given.save), replace(measured, common=[], plans=others))
+        rows = rows_of(measured)
+        rankings = rankings_of(others, fitted(measured, measured.plans))
+    how = "measured before and judged again"
+    if given.samples is None:
+        taken_s = time.monotonic() - begun_s
+        how = f"{taken_s:.0f} s; other work had {busy or 0:.0%} of the cores"
     about = (
-        f"{machine.processor}, {len(rows)} plans of {len({row.model for row in rows})} models, "
-        f"{taken_s:.0f} s; other work had {busy or 0:.0%} of the cores. {_GOALS.capitalize()}."
+        f"{measured.machine.processor}, {len(rows)} plans of {len({row.model for row in rows})} "
+        f"models, {how}. {_GOALS.capitalize()}."
     )
     text = "\n".join([*table(rows, rankings), "", about])
     print(text)
     if given.write:
         draw(rows, rankings, _PICTURE)
         write_section("truth-time", _section(text))
+
+
+def _rankings(given: argparse.Namespace, folder: Path) -> list[PlanSample]:
+    """Return the plans that are ranked: measured, or from the file beside that of ``--from``."""
+    if given.samples is not None:
+        kept = _beside(given.samples)
+        return read_samples(kept).plans if kept.exists() else []
+    models = _models(given.ranking, folder)
+    return [plan for m in models for plan in ranked(m, given.ranks, given.plans, folder)]
+
+
+def _beside(path: Path) -> Path:
+    return path.with_suffix(".ranked.jsonl")
 
 
 def _section(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 __all__ = ["Floor"]
 
 _HALVINGS = 40
-_MOST_TRACED = 4.0  # times what tracing a tiny node costs: more is no tracing but other work
+_MOST_TRACED = 2.0  # times what tracing a tiny node costs: more is no tracing but other work
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class PlanFiles:
         name = f"{self.model.path.name}, {self.name} plan of {self.ranks} ranks"
         kinds = ("",) if self.model.training is None else ("", ".update")
         paths = [self.folder / f"rank{{rank}}{kind}.onnx" for kind in kinds]
-        return [MeasuredGraph(name, str(path), alone=self.ranks == 1) for path in paths]
+        return [MeasuredGraph(name, str(path), alone=not self.step.sends) for path in paths]
 
     def step_s(self, times_s: Sequence[float]) -> float:
         """Return the time of a step from those of ``graphs``: gradients once per micro-batch."""

@@ -22,6 +22,7 @@ __all__ = ["MeasuredGraph", "Ranks", "Samples"]
 _PATH = re.compile(r"\S*/\S+\.onnx:? ?")  # in a folder that is gone by then
 _SHOWN = 6
 _TRACE_PART = 0.5  # of the time that timing takes
+_FIRST_PART = 1 / 3  # of the time for a graph: it is timed, traced, and timed once more
 
 
 @dataclass(frozen=True)
@@ -91,23 +92,37 @@ class Ranks:
     def samples(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float, floor: Floor
     ) -> list[Samples | None]:
-        """Return what was measured of each graph, None where it does not run."""
+        """Return what was measured of each graph, None where it does not run.
+
+        Each is timed, traced, and timed once more: what slows a machine may last for seconds, and
+        the faster turn counts.
+        """
         end = self.until
-        if end is not None:  # both must start
-            left_s = end - time.monotonic() - 2 * self.start_s
-            self.until = end - self.start_s - left_s * _TRACE_PART / (1 + _TRACE_PART)
-        timed = self._run(graphs, ranks, seconds, traced=False)
+        if end is not None:  # all three must start
+            left_s = end - time.monotonic() - 3 * self.start_s
+            self.until = end - 2 * self.start_s - left_s * (1 - _FIRST_PART)
+        timed = self._run(graphs, ranks, seconds / 2, traced=False)
         self.until = end
         ran = [at for at, whole in enumerate(timed) if not whole.error]
-        traced = dict(
-            zip(ran, self.kernels([graphs[at] for at in ran], ranks, seconds), strict=True)
-        )
+        running = [graphs[at] for at in ran]
+        traced = dict(zip(ran, self.kernels(running, ranks, seconds), strict=True))
+        for at, step_s in zip(ran, self._once_more(running, ranks, seconds / 2), strict=True):
+            timed[at] = replace(timed[at], step_s=min(timed[at].step_s, step_s))
         return [
             _samples(graph, timed[at], traced[at], floor)
             if at in traced and traced[at].nodes is not None
             else None
             for at, graph in enumerate(graphs)
         ]
+
+    def _once_more(
+        self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float
+    ) -> list[float]:
+        """Return the times of graphs that were timed, endless where no time is left for it."""
+        told = len(self.left_out)
+        found = self._run(graphs, ranks, seconds, traced=False)
+        del self.left_out[told:]  # nothing is left out
+        return [math.inf if result.error else result.step_s for result in found]
 
     def _run(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float, *, traced: bool

@@ -11,8 +11,10 @@ from truth_time import (
     Ranking,
     draw,
     errors_of,
+    fitted,
     halves,
     rank_correlation,
+    rankings_of,
     regret,
     rows_of,
     table,
@@ -51,3 +53,15 @@ def test_a_half_is_predicted_without_itself(tmp_path: Path) -> None:
     assert lines[-1] == "| a | 2 | 2 | -1.000 | +50.0% |"
     draw(rows, [replace(ranking, model="b")], tmp_path / "a.svg")
     assert "</svg>" in (tmp_path / "a.svg").read_text()
+
+
+def test_plans_are_ranked_by_model_and_ranks() -> None:
+    """A model on another number of ranks is a ranking of its own."""
+    wide = plan("a", [1e6])
+    wide = replace(wide, step=replace(wide.step, ranks=2))
+    known = [plan("c", [1e6, 2e6, 3e6])]
+    device = fitted(measured(known), known)
+    found = rankings_of([plan("a", [1e6]), wide, plan("b", [3e6]), plan("a", [2e6])], device)
+    counts = [(own.model, own.ranks, len(own.names)) for own in found]
+    assert counts == [("a", 1, 2), ("a", 2, 1), ("b", 1, 1)]
+    assert found[0].predicted_s == pytest.approx(found[0].measured_s, rel=0.02)
