@@ -237,19 +237,20 @@ def draw(rows: Sequence[Row], rankings: Sequence[Ranking], path: Path) -> None:
     """Draw predicted against measured, of plans of the other half of the models and of rankings."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for axes, title in ((left, "models not measured"), (right, "plans of measured models")):
+    figure = Figure(figsize=(9 if rankings else 5, 4.2), layout="constrained")
+    titles = ("models not measured", "plans of measured models")[: 2 if rankings else 1]
+    panels = figure.subplots(1, len(titles), squeeze=False)[0]
+    for axes, title in zip(panels, titles, strict=True):
         axes.set(xscale="log", yscale="log", xlabel="measured, ms", ylabel="predicted, ms")
         axes.set_title(title, fontsize=10)
         axes.axline((1, 1), (10, 10), color="grey", linewidth=0.8)
     for model in dict.fromkeys(row.model for row in rows):
         own = [(1e3 * r.measured_s, 1e3 * r.others_s) for r in rows if r.model == model]
-        left.plot(*zip(*own, strict=True), "o", markersize=4, label=model)
+        panels[0].plot(*zip(*own, strict=True), "o", markersize=4, label=model)
     for one in rankings:
         times = 1e3 * np.array([one.measured_s, one.predicted_s])
-        right.plot(*times, "o", markersize=4, label=f"{one.model}, {one.ranks} ranks")
-    for axes in (left, right):
+        panels[1].plot(*times, "o", markersize=4, label=f"{one.model}, {one.ranks} ranks")
+    for axes in panels:
         axes.legend(fontsize=7) if axes.has_data() else None
     figure.savefig(path, metadata={"Date": None})
 
