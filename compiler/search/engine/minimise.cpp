@@ -79,8 +79,8 @@ struct LevelSearch {
 // Drops what cannot be part of a choice as good as the best known one, again and again.
 class Dropping {
  public:
-  Dropping(const Aim& aim, const Token* token, Best& best)
-      : aim_(aim), token_(token), best_(best) {}
+  Dropping(const Aim& aim, const Token* token, Best& best, Outside* around)
+      : aim_(aim), token_(token), best_(best), around_(around) {}
 
   void search(const Model& model, const Plan& plan, const std::vector<double>& levels,
               double work = kInfinity) {
@@ -90,6 +90,7 @@ class Dropping {
     const auto values = try_level(model, plan, rest, levels.size() - 1);
     if (!values) return;
     const Outside around = outside(plan, *values, token_);
+    if (around_) *std::exchange(around_, nullptr) = around;
     for (std::size_t table = 0; table < plan.base.size(); ++table)
       if (plan.same[table] == int(table)) raise(*plan.base[table], around[table], rest);
     // A large problem is made smaller by what one more choice tells; a small one is solved.
@@ -154,9 +155,11 @@ class Dropping {
   std::optional<Model> part(const Model& model, const Plan& plan, const std::vector<double>& levels,
                             const Outside& around) const {
     const double base = Aim::value(aim_.first, model.base), low = levels.front();
+    const double best = best_.found.bound;
+    const double limit = aim_.breaks_ties() ? best : loosen(best);  // whole numbers add up exactly
     return useful_part(model, plan, [&](int table, std::size_t at, const Cost& cost) {
       const double sum = around[table][at] + Aim::value(aim_.first, cost) + base;
-      return sum + aim_.first.memory * std::max(low, cost.transient) <= best_.found.bound;
+      return sum + aim_.first.memory * std::max(low, cost.transient) <= limit;
     });
   }
 
@@ -197,16 +200,17 @@ class Dropping {
   const Aim& aim_;
   const Token* token_;
   Best& best_;
+  Outside* around_;  // of the whole, if it is asked for
 };
 
 }  // namespace
 
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
-                   double memory, const Token* token) {
+                   double memory, const Token* token, Outside* around) {
   const bool corner = time == 0 || memory == 0;
   const Aim aim{{time, memory}, {corner ? memory : 0, corner ? time : 0}};
   Best best;
-  Dropping(aim, token, best).search(whole.model, whole.numbers, levels);
+  Dropping(aim, token, best, around).search(whole.model, whole.numbers, levels);
   return std::move(best.found);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fill.hpp"
+#include "narrow.hpp"
 #include "parallel.hpp"
 
 namespace tensoropt::search {
@@ -19,9 +20,23 @@ constexpr std::size_t kKnown = 32;
 constexpr double kStages[] = {0.05, 0.02, 0.01};
 constexpr std::size_t kBatch = 4;  // gaps at once, fixed: results do not depend on threads
 
-// What is known to hold of every choice: time * t + memory * M >= bound.
+// Sums of an elimination from which on it is worth while to narrow a model first.
+constexpr double kWorthNarrowing = 3e6;
+constexpr double kNarrower = 0.9;  // of the work: less is left, or the narrowed model is dropped
+
+// What is known to hold of every choice that is not within a factor 1 + `within` of a point:
+// time * t + memory * M >= bound.
 struct Support {
   double time, memory, bound;
+  double within = 0;
+};
+
+// A part of a problem without the choices that are of no use somewhere; none for the whole.
+using Part = std::shared_ptr<const Prepared>;
+
+// Time and memory, at most.
+struct Corner {
+  double time, memory;
 };
 
 // Two neighbouring points found so far, left one faster.
@@ -29,7 +44,16 @@ struct Gap {
   std::size_t left, right;  // among the result's points
   double left_time, left_memory, right_time, right_memory;
   double slope = 0, error = kInfinity;
-  bool refined = false;  // no supported point is known to be missing between them
+  bool refined = false;           // no supported point is known to be missing between them
+  Part part = {};                 // what may hold points of use between them
+  std::vector<Support> own = {};  // what is known to hold of those
+};
+
+// What minimising along the line of a gap gave, and what is of use before and after the point that
+// was found, if anything.
+struct Swept {
+  Supported best;
+  std::optional<Part> parts[2];
 };
 
 class Frontier {
@@ -67,6 +91,7 @@ class Frontier {
 
   void search_within(double epsilon) {
     target_ = epsilon;
+    start_stage();
     sweep();
     if (options_.hull_only) return;
     const bool first = known_.first == known_.second;
@@ -76,11 +101,93 @@ class Frontier {
     if (epsilon > 0 || !search_directly(kAgain * options_.direct_sums)) search_gaps();
   }
 
+  // Parts of a problem are for one bound. Of a large problem, what is of no use in any gap goes.
+  void start_stage() {
+    std::vector<Corner> corners;
+    double slope = 0, error = 0;
+    for (Gap& gap : gaps_) {
+      gap.part = {};
+      if (gap.error <= target_) continue;
+      if (!gap.own.empty()) gap.refined = false;
+      corners_of(gap, corners);
+      if (gap.error > error) slope = gap.slope, error = gap.error;
+    }
+    if (gaps_.size() < 2 || corners.empty() || !narrows()) return;
+    try {
+      const auto part = narrowed({}, slope, outside_of_whole(slope), corners);
+      for (Gap& gap : gaps_)
+        if (part) gap.part = *part;
+        else gap.error = std::min(gap.error, target_);
+    } catch (const Stopped&) {
+    } catch (const OutOfMemory&) {
+    }
+  }
+
+  bool narrows() const {
+    return target_ > 0 && !options_.hull_only && whole_.numbers.distinct_work >= kWorthNarrowing;
+  }
+
+  // Adds what a point in a gap takes at most, if no point is as good within the bound.
+  void corners_of(const Gap& gap, std::vector<Corner>& corners) const {
+    double memory = gap.left_memory, last = gap.right_time;
+    std::vector<Cost> between;
+    for (const Cost& cost : thinned(options_.known))
+      if (cost.time <= gap.left_time) memory = std::min(memory, cost.memory());
+      else if (cost.memory() <= gap.right_memory) last = std::min(last, cost.time);
+      else if (cost.time < gap.right_time && cost.memory() < gap.left_memory)
+        between.push_back(cost);
+    auto add = [&](double time) {
+      const double shrink = 1 + target_ * (1 - 1e-9);
+      corners.push_back({std::min(time - 1, std::floor(time / shrink)),
+                         std::min(memory - 1, std::floor(memory / shrink))});
+    };
+    for (const Cost& cost : between) {
+      if (cost.time >= last || cost.memory() >= memory) continue;
+      add(cost.time);
+      memory = cost.memory();
+    }
+    add(last);
+  }
+
+  Outside outside_of_whole(double slope) const {
+    const Values values = eliminate(whole_.numbers, {1, slope, kInfinity}, &token_);
+    return outside(whole_.numbers, values, &token_);
+  }
+
+  // The part of a part that holds the choices below one of the corners, as far as what lies around
+  // each entry tells, along a line and in time and memory; nothing if there are none.
+  std::optional<Part> narrowed(const Part& base, double slope, const Outside& mixed,
+                               const std::vector<Corner>& corners) const {
+    if (mixed.empty()) return base;
+    const Prepared& from = base ? *base : whole_;
+    const bool whole = !base && !around_.time.empty() && !around_.memory.empty();
+    auto useful = [&](int table, std::size_t at, const Cost& cost) {
+      const double time = cost.time + from.model.base.time;
+      const double memory =
+          cost.fixed + from.model.base.fixed + std::max(levels_[0], cost.transient);
+      const double line = mixed[table][at] + time + slope * memory;
+      const double least = whole ? around_.time[table][at] + time : time;
+      const double leanest = whole ? around_.memory[table][at] + memory : memory;
+      return std::any_of(corners.begin(), corners.end(), [&](const Corner& corner) {
+        return least <= corner.time && leanest <= corner.memory &&
+               line <= loosen(corner.time + slope * corner.memory);
+      });
+    };
+    auto left = useful_part(from.model, from.numbers, useful);
+    if (!left) return std::nullopt;
+    auto next = std::make_shared<Prepared>();
+    next->model = std::move(*left);
+    next->numbers = make_number_plan(next->model, false);
+    const bool worth = next->numbers.distinct_work < kNarrower * from.numbers.distinct_work;
+    return worth ? Part(std::move(next)) : base;
+  }
+
   // Cut short by the last token alone; false if no choice is allowed.
   bool find_extremes() {
     Supported best[2];
     parallel(2, options_.threads, [&](std::size_t i) {
-      best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &last_);
+      best[i] = minimise(whole_, levels_, i == 0 ? 1 : 0, i == 0 ? 0 : 1, &last_,
+                         i == 0 ? &around_.time : &around_.memory);
     });
     if (best[0].bound == kInfinity) return false;
     supports_ = {{1, 0, best[0].bound}, {0, 1, best[1].bound}};
@@ -112,7 +219,7 @@ class Frontier {
 
   // A part of a gap: what is known of the whole holds of it too.
   Gap part_of(const Gap& whole, std::size_t left, std::size_t right) const {
-    Gap part = make_gap(left, right);
+    Gap part = inside(whole, left, right);
     part.error = std::min(part.error, whole.error);
     part.slope = whole.slope;
     part.refined = whole.refined;
@@ -179,17 +286,28 @@ class Frontier {
     return gap;
   }
 
+  // A gap between points in another one: what holds there holds here.
+  Gap inside(const Gap& gap, std::size_t left, std::size_t right) const {
+    Gap part = make_gap(left, right);
+    part.part = gap.part;
+    part.own = gap.own;
+    part.error = error_of(part);
+    return part;
+  }
+
   // A choice not within e of either point lies below the corner (right_time, left_memory) / (1 +
   // e), and above every support; so the largest e that leaves room is the least over the supports.
   double error_of(const Gap& gap) const {
     double error = kInfinity;
-    for (const Support& line : supports_) error = std::min(error, error_under(gap, line));
+    for (const auto* lines : {&supports_, &gap.own})
+      for (const Support& line : *lines) error = std::min(error, error_under(gap, line));
     return std::max(0.0, error);
   }
 
   static double error_under(const Gap& gap, const Support& line) {
     if (line.bound <= 0) return kInfinity;
-    return (line.time * gap.right_time + line.memory * gap.left_memory) / line.bound - 1;
+    const double corner = line.time * gap.right_time + line.memory * gap.left_memory;
+    return std::max(line.within, corner / line.bound - 1);
   }
 
   // The open gaps with the largest errors.
@@ -212,11 +330,10 @@ class Frontier {
       report(Progress::Phase::Supported);
       const auto batch = worst(kBatch, open);
       if (batch.empty() || token_.expired()) break;
-      std::vector<Supported> best(batch.size());
+      std::vector<Swept> best(batch.size());
       try {
-        parallel(batch.size(), options_.threads, [&](std::size_t i) {
-          best[i] = minimise(whole_, levels_, 1, gaps_[batch[i]].slope, &token_);
-        });
+        parallel(batch.size(), options_.threads,
+                 [&](std::size_t i) { best[i] = sweep_gap(gaps_[batch[i]]); });
       } catch (const Stopped&) {
         break;
       } catch (const OutOfMemory&) {
@@ -230,22 +347,59 @@ class Frontier {
     result_.hull_epsilon = largest_error();
   }
 
-  // Takes in what minimising along a gap's line gave: a new point that splits it, or a certificate.
-  void settle(std::size_t at, Supported best) {
-    Gap& gap = gaps_[at];
-    supports_.push_back({1, gap.slope, best.bound});
+  // The best choice along the line of a gap, of those that are of use in it.
+  Swept sweep_gap(const Gap& gap) const {
+    Outside around;
+    Outside* wanted = narrows() ? &around : nullptr;
+    Swept swept;
+    swept.best = gap.part ? minimise(*gap.part, transient_levels(gap.part->model), 1, gap.slope,
+                                     &token_, wanted)
+                          : minimise(whole_, levels_, 1, gap.slope, &token_, wanted);
+    if (swept.best.bound == kInfinity) return swept;
+    Gap sides[2] = {gap, gap};
+    if (const Cost& cost = swept.best.solution.cost; splits(gap, swept.best)) {
+      sides[0].right_time = sides[1].left_time = cost.time;
+      sides[0].right_memory = sides[1].left_memory = cost.memory();
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      std::vector<Corner> corners;
+      corners_of(sides[i], corners);
+      swept.parts[i] = narrowed(gap.part, gap.slope, around, corners);
+    }
+    return swept;
+  }
+
+  static bool splits(const Gap& gap, const Supported& best) {
     const double time = best.solution.cost.time, memory = best.solution.cost.memory();
     const double line = gap.left_time + gap.slope * gap.left_memory;
-    if (best.bound < line - 1e-12 * line && time > gap.left_time && time < gap.right_time &&
-        memory < gap.left_memory && memory > gap.right_memory) {
+    return best.bound < line - 1e-12 * line && time > gap.left_time && time < gap.right_time &&
+           memory < gap.left_memory && memory > gap.right_memory;
+  }
+
+  // Takes in what minimising along a gap's line gave: a new point that splits it, or a certificate.
+  void settle(std::size_t at, Swept swept) {
+    Gap gap = gaps_[at];
+    Supported& best = swept.best;
+    if (best.bound != kInfinity) {
+      if (gap.part) gap.own.push_back({1, gap.slope, best.bound, target_});
+      else supports_.push_back({1, gap.slope, best.bound});
+    }
+    if (best.bound != kInfinity && splits(gap, best)) {
       const std::size_t middle = add_point(std::move(best.solution));
-      const Gap right = make_gap(middle, gap.right);
-      gap = make_gap(gap.left, middle);
-      gaps_.push_back(right);
+      gaps_.push_back(with_part(inside(gap, middle, gap.right), swept.parts[1]));
+      gaps_[at] = with_part(inside(gap, gap.left, middle), swept.parts[0]);
     } else {
       gap.refined = true;
-      gap.error = error_of(gap);
+      gap.error = std::min(gap.error, error_of(gap));
+      gaps_[at] = with_part(std::move(gap), swept.parts[0]);
     }
+  }
+
+  // Where nothing of use is left, no choice is further from the points than the bound worked for.
+  Gap with_part(Gap gap, const std::optional<Part>& part) const {
+    gap.part = part.value_or(nullptr);
+    if (!part) gap.error = std::min(gap.error, target_);
+    return gap;
   }
 
   // The part of a gap that neither of its ends covers within epsilon.
@@ -325,8 +479,9 @@ class Frontier {
     if (todo.empty()) return;
     progress_.gaps = result_.gaps;
     report(Progress::Phase::Searching);
+    const auto whole = [&](std::size_t at) { return !gaps_[at].part; };
     try {
-      know_bounds();
+      if (std::any_of(todo.begin(), todo.end(), whole)) know_bounds();
     } catch (const Stopped&) {
       result_.open_gaps = result_.gaps;
       return;
@@ -343,7 +498,7 @@ class Frontier {
     parallel(todo.size(), options_.threads, [&](std::size_t i) {
       if (token_.expired()) return;
       try {
-        search_box(whole_, box_of(gaps_[todo[i]]), effort, token_, found[i]);
+        search_gap(gaps_[todo[i]], effort, found[i]);
         done[i] = 1;
         ++progress_.done;
       } catch (const Stopped&) {
@@ -357,6 +512,12 @@ class Frontier {
       result_.open_gaps += !done[i];
       divide(todo[i], found[i], done[i] ? target_ : kInfinity);
     }
+  }
+
+  void search_gap(const Gap& gap, const Effort& effort, std::vector<Solution>& found) const {
+    if (!gap.part) return search_box(whole_, box_of(gap), effort, token_, found);
+    const Prepared part{gap.part->model, make_plan(gap.part->model), {}, {}};
+    search_box(part, box_of(gap), effort, token_, found);
   }
 
   // Small problems are eliminated once, over the whole plane; false if it would take too long.
@@ -385,6 +546,9 @@ class Frontier {
   const Token& last_;
   Progress& progress_;
   const std::vector<double> levels_;
+  struct {
+    Outside time, memory;
+  } around_;           // what lies outside every entry of a large problem
   double target_ = 0;  // the bound that is worked for
   std::vector<Support> supports_;
   std::vector<Gap> gaps_;

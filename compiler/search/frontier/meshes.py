@@ -269,10 +269,15 @@ class MeshSearch:
         return self.options.name == "ft" and tables.learns
 
     def _repeats(self, tables: MeshTables) -> int:
-        """Return how often a mesh is searched again with what was learnt."""
+        """Return how often a mesh is searched again with what was learnt.
+
+        Where no clock runs once more would take as long again as all that was asked for.
+        """
         if not self._learns(tables):
             return 0
-        return MOST_ROUNDS if tables.is_small else 1
+        if tables.is_small:
+            return MOST_ROUNDS
+        return 0 if self.options.time_limit_s is None else 1
 
     def _rehearse(self, lessons: Lessons, end: float | None, tell: Say) -> None:
         """Let the tables learn from coarse frontiers, which are found in a moment."""
