@@ -14,9 +14,9 @@ struct Supported {
 };
 
 // Minimises time * t + memory * M over all levels of the transient maximum. With one of the weights
-// zero, the choice is the best in the other objective among the minima. The bound is infinite where no
-// choice is allowed. `around`, if given, gets what lies outside every entry, where the problem is
-// large enough for that to be computed. Throws Stopped at the token's end.
+// zero, the choice is the best in the other objective among the minima. The bound is infinite where
+// no choice is allowed. `around`, if given, gets what lies outside every entry, where the problem
+// is large enough for that to be computed. Throws Stopped at the token's end.
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
                    double memory, const Token* token = nullptr, Outside* around = nullptr);
 

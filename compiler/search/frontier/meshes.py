@@ -69,6 +69,12 @@ ROUNDS = 5
 """The most such frontiers of a mesh."""
 REHEARSAL = 0.3
 """The most of a mesh's time that they may take."""
+FIRST = 0.05
+"""The bound that every mesh is to have before one is searched further, where time is short."""
+AGAIN = 2.0
+"""By how much longer than the first search of a mesh a second one has to be to be worth while."""
+MANY = 3
+"""The most meshes that are searched one after the other all the same."""
 MOST_ROUNDS = 400
 """How often a small problem is searched at most, until its points have the memory of programs."""
 GRACE_S = 1.0
@@ -136,8 +142,26 @@ def promise(mesh: Mesh) -> tuple[int, int]:
     return mesh.layouts(PLACEMENTS), max(mesh.shape)
 
 
+@dataclass
+class _Searched:
+    """A mesh, what was learnt of it, and what the method returned, the last one last.
+
+    ``took_s`` is how long that was at first, with its tables.
+    """
+
+    number: int
+    lessons: Lessons
+    left_bytes: float  # what its tables leave of the memory there is
+    returned: list[Found]
+    took_s: float
+
+    @property
+    def tables(self) -> MeshTables:
+        return self.lessons.tables
+
+
 class MeshSearch:
-    """Searches the meshes that it is given, in turn.
+    """Searches the meshes that it is given, in turn; of many, all coarsely first.
 
     ``found`` holds what the method returned per mesh, ``costed`` the points of all of them.
     """
@@ -146,8 +170,7 @@ class MeshSearch:
         self.options, self.count, self.say = options, count, say
         self.started = time.monotonic()
         self.number = 0  # of the mesh that is searched, from 1
-        self.found: list[Found] = []
-        self._claims: list[tuple[MeshTables, list[Found]]] = []  # all that was returned per mesh
+        self._searched: list[_Searched] = []
         self.costed: list[Costed] = []
         self.left_out: list[LeftOut] = []
         self._returned: list[Found] = []  # of the mesh that is searched
@@ -180,12 +203,53 @@ class MeshSearch:
         except (UserError, MemoryError) as error:
             self._leave_out(tables.mesh, error, str(error) or "out of memory")
 
+    def refine(self) -> None:
+        """Search further what was searched coarsely, the worst mesh first, while there is time."""
+        if not self._is_coarse_first:
+            return
+        asked = self.options.epsilon
+        bounds = zip(self._searched, self.bounds, strict=True)
+        open_ = [(bound, mesh) for mesh, bound in bounds if bound is not None and bound > asked]
+        open_.sort(key=lambda pair: -pair[0])
+        for count, (_, mesh) in enumerate(open_):
+            left_s, need_s = _seconds_to(self._end), AGAIN * mesh.took_s
+            if self.interrupted or self.done:
+                break
+            if left_s is not None and left_s > need_s:
+                share_s = max(left_s / (len(open_) - count), need_s)
+                self._again(mesh, time.monotonic() + share_s)
+
+    def _again(self, mesh: _Searched, end: float) -> None:
+        self.number, self._left_bytes, self._returned = mesh.number, mesh.left_bytes, []
+        try:
+            with alarm(self._last):
+                assert mesh.lessons.problem  # its tables are made again
+            self._search_fully(mesh.lessons, end, self._teller(mesh.tables.mesh))
+        except KeyboardInterrupt:
+            if self._stopping or self.options.on_interrupt == "raise":
+                raise
+            self.interrupted = True
+        except (UserError, MemoryError):  # what was found first stays
+            pass
+        finally:
+            mesh.returned += self._returned
+            mesh.tables.forget_edges()
+
+    @property
+    def _is_coarse_first(self) -> bool:
+        limited = self.options.time_limit_s is not None and self.options.epsilon < FIRST
+        return limited and self.count > MANY and self.options.name == "ft"
+
+    @property
+    def found(self) -> list[Found]:
+        return [mesh.returned[-1] for mesh in self._searched]
+
     @property
     def stopped(self) -> Stop | None:
         """What ran out before the bound asked for was proven; ``None`` if nothing did."""
         if any(found.short_of_memory for found in self.found):
             return "memory"
-        bounds = (found.epsilon for found in self.found)
+        bounds = (self._least(mesh) for mesh in self._searched)
         asked, limited = self.options.epsilon, self.options.time_limit_s is not None
         late = self._late or any(bound is not None and bound > asked for bound in bounds)
         return "time" if limited and late else None
@@ -193,15 +257,21 @@ class MeshSearch:
     @property
     def bounds(self) -> list[float | None]:
         """The bound of each mesh that was searched: of a model's memory as programs have it."""
-        every = zip(self.found, self._claims, strict=True)
-        return [self._bound(found, *claims) for found, claims in every]
+        return [self._bound(mesh) for mesh in self._searched]
 
-    def _bound(self, found: Found, tables: MeshTables, claims: Sequence[Found]) -> float | None:
+    def _bound(self, mesh: _Searched) -> float | None:
         """Return the best of what each frontier of a mesh says of the programs that were costed."""
-        if not self._learns(tables):
-            return found.epsilon
-        bounds = (self._paid(tables, claim) for claim in claims)
+        if not self._learns(mesh.tables):
+            return self._least(mesh)
+        bounds = (self._paid(mesh.tables, claim) for claim in mesh.returned)
         return min((bound for bound in bounds if bound is not None), default=None)
+
+    @staticmethod
+    def _least(mesh: _Searched) -> float | None:
+        """Return the best bound of tables, ``None`` where the last search has none."""
+        if mesh.returned[-1].epsilon is None:
+            return None
+        return min(found.epsilon for found in mesh.returned if found.epsilon is not None)
 
     def _paid(self, tables: MeshTables, result: Found) -> float | None:
         if result.epsilon is None:
@@ -238,7 +308,7 @@ class MeshSearch:
         self.left_out.append(LeftOut(mesh.shape, reason))
 
     def _search(self, tables: MeshTables) -> None:
-        tell = self._teller(tables.mesh)
+        started, tell = time.monotonic(), self._teller(tables.mesh)
         end = self._share()
         tell("tables")
         with alarm(self._given_up):
@@ -247,14 +317,31 @@ class MeshSearch:
             lessons = Lessons(tables)
             assert lessons.problem
         self._returned = []
-        if self._learns(tables):
-            self._rehearse(lessons, end, tell)
+        if self._is_coarse_first:
+            self._search_coarsely(lessons, end, tell)
+        else:
+            self._search_fully(lessons, end, tell)
+        took_s = time.monotonic() - started
+        self._searched.append(
+            _Searched(self.number, lessons, self._left_bytes, self._returned, took_s)
+        )
+
+    def _search_coarsely(self, lessons: Lessons, end: float | None, tell: Say) -> None:
+        if self._learns(lessons.tables):
+            self._rehearse(lessons, end, tell, FIRST, 1.0)
+        if not self._returned:
+            limits = self._limits(end, tell)
+            self._run(lessons, replace(limits, epsilon=max(limits.epsilon, FIRST)))
+
+    def _search_fully(self, lessons: Lessons, end: float | None, tell: Say) -> None:
+        if self._learns(lessons.tables):
+            self._rehearse(lessons, end, tell, COARSE, REHEARSAL)
         started = time.monotonic()
         if not self._returned:
             self._run(lessons, self._limits(end, tell))
         elif not self.interrupted and not self._tried(lessons, self._limits(end, tell)):
             self._tried(lessons, self._limits(end, tell))
-        for _ in range(self._repeats(tables)):
+        for _ in range(self._repeats(lessons.tables)):
             left_s, past_s = _seconds_to(end), time.monotonic() - started
             if self.interrupted or (left_s is not None and past_s > left_s):
                 break
@@ -262,8 +349,6 @@ class MeshSearch:
                 break
             if not self._tried(lessons, self._limits(end, tell)):
                 break
-        self.found.append(self._returned[-1])
-        self._claims.append((tables, self._returned))
 
     def _learns(self, tables: MeshTables) -> bool:
         return self.options.name == "ft" and tables.learns
@@ -279,19 +364,21 @@ class MeshSearch:
             return MOST_ROUNDS
         return 0 if self.options.time_limit_s is None else 1
 
-    def _rehearse(self, lessons: Lessons, end: float | None, tell: Say) -> None:
-        """Let the tables learn from coarse frontiers, which are found in a moment."""
+    def _rehearse(
+        self, lessons: Lessons, end: float | None, tell: Say, coarse: float, share: float
+    ) -> None:
+        """Let the tables learn from frontiers within ``coarse``, which are found in a moment."""
         if len(lessons.tables.graph.nodes) > LARGE:
             return
         started = time.monotonic()
         left_s = _seconds_to(end)
-        limit_s = math.inf if left_s is None else REHEARSAL * left_s
+        limit_s = math.inf if left_s is None else share * left_s
         for _ in range(ROUNDS):
             limits = self._limits(min(end or math.inf, started + limit_s), tell)
-            limits = replace(limits, epsilon=max(limits.epsilon, COARSE))
+            limits = replace(limits, epsilon=max(limits.epsilon, coarse))
             if not self._tried(lessons, limits):
                 break
-            short = self._short(self._returned[-1], lessons, COARSE)
+            short = self._short(self._returned[-1], lessons, coarse)
             late = time.monotonic() > started + limit_s
             if self.interrupted or late or not lessons.learn(short):
                 break

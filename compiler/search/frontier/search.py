@@ -174,6 +174,7 @@ def search_tables(
         search.add(tables)
         if search.done:
             break
+    search.refine()
     if not search.found:
         raise search.nothing()
     return FrontierResult(
