@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,26 @@ def test_the_time_is_for_all_meshes_together() -> None:
     found = json.loads(result.stdout)
     assert [4] * 3 in [left["mesh"] for left in found["left_out"]]
     assert "no time was left; expected more --search-time" in result.stderr
+
+
+def test_many_meshes_are_all_searched_coarsely_before_one_is_searched_further(
+    opt, mlp: Path, monkeypatch
+) -> None:
+    asked: list[tuple[tuple[int, ...], float]] = []
+    run = meshes.run_method
+
+    def watched(name, case, limits):  # type: ignore[no-untyped-def]
+        asked.append((case.tables.mesh.shape, limits.epsilon))
+        found = run(name, case, limits)
+        return replace(found, epsilon=max(found.epsilon, limits.epsilon))  # no sooner than asked
+
+    monkeypatch.setattr(meshes, "run_method", watched)
+    opt(mlp, "--devices", "16", "--pareto", "--search-time", "20")
+    first = next(place for place, (_, epsilon) in enumerate(asked) if epsilon < meshes.FIRST)
+    every = {mesh for mesh, _ in asked}
+    assert len(every) > meshes.MANY
+    assert {mesh for mesh, _ in asked[:first]} == every
+    assert asked[-1][1] == 0
 
 
 def _processor_seconds() -> float:

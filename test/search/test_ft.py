@@ -207,6 +207,33 @@ def test_points_known_from_elsewhere_count_as_found(
         assert any(t <= time * factor and m <= memory * factor + 1e-9 for t, m in points)
 
 
+def _large(nodes: int = 5, options: int = 130) -> Problem:
+    """A band of two edges per node, in which an elimination is worth narrowing first."""
+    rng = np.random.default_rng(1)
+
+    def table(*shape: int) -> list[np.ndarray]:  # type: ignore[type-arg]
+        transient = rng.choice([0.0, 100.0, 200.0, 400.0, 800.0], shape)
+        return [rng.integers(1, 1000, shape) * 1.0, rng.integers(1, 1000, shape) * 1.0, transient]
+
+    pairs = [(a, b) for a in range(nodes) for b in (a + 1, a + 2) if b < nodes]
+    edges = [EdgeTable(a, b, *table(options, options)) for a, b in pairs]
+    return Problem([NodeTable(*table(options)) for _ in range(nodes)], edges)
+
+
+def test_a_large_problem_is_narrowed_without_losing_a_point() -> None:
+    problem = _large()
+    exact = solve_frontier(problem).points
+    assert exact[0].time == solve_min_time(problem).time
+    some = [(point.time * 1.01, point.memory * 1.01) for point in exact[::3]]
+    for epsilon, known in ((0.05, []), (0.02, some)):
+        found = solve_frontier(problem, epsilon=epsilon, known=known)
+        assert _pairs(found)[0] == (exact[0].time, exact[0].memory)
+        assert _pairs(found)[-1] == (exact[-1].time, exact[-1].memory)
+        points = [*((p.time, p.memory) for p in found.points), *known]
+        errors = [min(max(t / p.time, m / p.memory) for t, m in points) for p in exact]
+        assert max(errors) - 1 <= found.epsilon <= epsilon
+
+
 def _with_part(problem: Problem, node: int, part: int) -> Problem:
     """Return the problem with the first or the second half of the configurations of a node."""
     size = len(problem.nodes[node].time_s)

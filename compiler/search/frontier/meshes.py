@@ -374,12 +374,14 @@ class MeshSearch:
         left_s = _seconds_to(end)
         limit_s = math.inf if left_s is None else share * left_s
         for _ in range(ROUNDS):
+            began = time.monotonic()
             limits = self._limits(min(end or math.inf, started + limit_s), tell)
             limits = replace(limits, epsilon=max(limits.epsilon, coarse))
             if not self._tried(lessons, limits):
                 break
             short = self._short(self._returned[-1], lessons, coarse)
-            late = time.monotonic() > started + limit_s
+            now = time.monotonic()
+            late = now + (now - began) > started + limit_s  # one more would not be finished
             if self.interrupted or late or not lessons.learn(short):
                 break
 
