@@ -1,7 +1,23 @@
 #include "transport.hpp"
 
+#include <algorithm>
+
 namespace tensoropt {
 namespace {
+
+// Bytes `first` to `first + bytes` of every piece: whole chunks, or a part of one.
+struct Span {
+  std::size_t first, bytes;
+
+  // Whether these bytes of the pieces lie one after another in the tensor.
+  bool lies_so(const Cut& cut) const { return bytes == cut.chunk_bytes; }
+
+  // Where those of the first piece begin in the tensor.
+  std::size_t offset(const Cut& cut) const {
+    const auto within = first % cut.chunk_bytes;
+    return (first - within) * cut.pieces + within;
+  }
+};
 
 struct Run {
   const Collective& node;
@@ -15,46 +31,102 @@ struct Run {
 
   std::size_t bytes() const { return count * element.bytes; }
 
+  // Bytes of a piece that are packed at a time.
+  std::size_t most() const {
+    return std::max(transport.most_packed() / ranks / element.bytes, std::size_t{1}) *
+           element.bytes;
+  }
+
   // How pieces of shape `piece`, one for each rank, lie in the tensor they make up along `dim`.
   Cut cut(const Shape& piece, std::int64_t dim) const {
     return cut_of(piece, std::size_t(dim), ranks, element.bytes);
   }
 
-  // The pieces of x one after another: x itself where they already lie so.
-  const void* packed(const Cut& cut) const {
-    if (cut.outer == 1) return x;
-    void* pieces = transport.scratch(0, bytes());
-    transport.pack(cut, x, pieces);
+  // That part of the pieces of x, one after another: x itself where they already lie so.
+  const void* packed(const Cut& cut, Span span) const {
+    const auto* tensor = at(x, span.offset(cut));
+    if (span.lies_so(cut)) return tensor;
+    auto* pieces = static_cast<char*>(transport.scratch(0, ranks * span.bytes));
+    if (span.bytes > cut.chunk_bytes) {
+      transport.pack({span.bytes / cut.chunk_bytes, ranks, cut.chunk_bytes}, tensor, pieces);
+    } else {
+      for (std::size_t i = 0; i < ranks; ++i)
+        transport.copy(tensor + i * cut.chunk_bytes, pieces + i * span.bytes, span.bytes);
+    }
     return pieces;
   }
+
+  // Where that part of the pieces of y is to be received: where it belongs, if it fits there.
+  void* received(const Cut& cut, Span span) const {
+    if (span.lies_so(cut)) return at(y, span.offset(cut));
+    return transport.scratch(1, ranks * span.bytes);
+  }
+
+  // Puts what was received into its places.
+  void unpack(const Cut& cut, Span span, const void* pieces) const {
+    auto* tensor = at(y, span.offset(cut));
+    if (pieces == tensor) return;
+    if (span.bytes > cut.chunk_bytes) {
+      transport.unpack({span.bytes / cut.chunk_bytes, ranks, cut.chunk_bytes}, pieces, tensor);
+    } else {
+      for (std::size_t i = 0; i < ranks; ++i)
+        transport.copy(at(pieces, i * span.bytes), tensor + i * cut.chunk_bytes, span.bytes);
+    }
+  }
 };
+
+// Calls `each` for spans of whole units that cover `bytes`, none across a multiple of `limit`.
+template <class Each>
+void in_spans(std::size_t bytes, std::size_t unit, std::size_t limit, std::size_t most,
+              const Each& each) {
+  const auto step = std::max(most / unit, std::size_t{1}) * unit;
+  for (std::size_t first = 0, last = 0; first < bytes; first = last) {
+    last = std::min(first + step, (first / limit + 1) * limit);
+    each(Span{first, last - first});
+  }
+}
 
 void all_gather(const Run& run) {
   const auto cut = run.cut(run.shape, run.node.dim);
   if (cut.outer <= run.transport.most_rows())
     return run.transport.all_gather(run.x, run.y, run.count / cut.outer, cut.outer);
-  void* pieces = run.transport.scratch(0, run.bytes() * run.ranks);
-  run.transport.all_gather(run.x, pieces, run.count, 1);
-  run.transport.unpack(cut, pieces, run.y);
+  in_spans(run.bytes(), cut.chunk_bytes, run.bytes(), run.most(), [&](Span span) {
+    void* pieces = run.received(cut, span);
+    run.transport.all_gather(at(run.x, span.first), pieces, span.bytes / run.element.bytes, 1);
+    run.unpack(cut, span, pieces);
+  });
 }
 
 void reduce_scatter(const Run& run) {
   const auto cut = run.cut(run.node.output_shape(run.shape), run.node.dim);
-  const auto count = run.count / run.ranks;
-  const bool as_it_lies = cut.outer <= run.transport.most_rows();
-  const auto rows = as_it_lies ? cut.outer : 1;
-  const void* pieces = as_it_lies ? run.x : run.packed(cut);
-  run.transport.reduce_scatter(pieces, run.y, count / rows, rows, run.node.reduction);
+  const auto bytes = run.bytes() / run.ranks, size = run.element.bytes;
+  const auto reduction = run.node.reduction;
+  if (cut.outer <= run.transport.most_rows())
+    return run.transport.reduce_scatter(run.x, run.y, bytes / size / cut.outer, cut.outer,
+                                        reduction);
+  in_spans(bytes, cut.chunk_bytes, bytes, run.most(), [&](Span span) {
+    const void* pieces = run.packed(cut, span);
+    run.transport.reduce_scatter(pieces, at(run.y, span.first), span.bytes / size, 1, reduction);
+  });
 }
 
 void all_to_all(const Run& run) {
   Shape piece = run.shape;
   piece[std::size_t(run.node.split_dim)] /= std::int64_t(run.ranks);
+  const auto split = run.cut(piece, run.node.split_dim);
   const auto concat = run.cut(piece, run.node.concat_dim);
-  const void* sent = run.packed(run.cut(piece, run.node.split_dim));
-  void* received = concat.outer == 1 ? run.y : run.transport.scratch(1, run.bytes());
-  run.transport.all_to_all(sent, received, run.count / run.ranks);
-  if (received != run.y) run.transport.unpack(concat, received, run.y);
+  const auto bytes = run.bytes() / run.ranks, most = run.most(), size = run.element.bytes;
+  const auto step = [&](Span span) {
+    void* pieces = run.received(concat, span);
+    run.transport.all_to_all(run.packed(split, span), pieces, span.bytes / size);
+    run.unpack(concat, span, pieces);
+  };
+  // Of the two chunks the wider is a multiple of the narrower.
+  const auto [narrow, wide] = std::minmax(split.chunk_bytes, concat.chunk_bytes);
+  if (narrow == bytes) return step({0, bytes});  // as it lies on both sides
+  if (wide <= most) return in_spans(bytes, wide, bytes, most, step);
+  if (narrow <= most) return in_spans(bytes, narrow, wide, most, step);
+  in_spans(bytes, size, narrow, most, step);
 }
 
 }  // namespace

@@ -23,6 +23,9 @@ class Transport {
   // Up to how many rows a gather or scatter takes as they lie, without packing them first.
   virtual std::size_t most_rows() const = 0;
 
+  // Bytes that are packed at a time, all pieces together; more only where they lie as they should.
+  virtual std::size_t most_packed() const = 0;
+
   virtual void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) = 0;
 
   // Row i of y, [rows, ranks, count], holds row i of each rank's x, [rows, count].

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["Layout", "gather_global", "parse_layout"]
+__all__ = ["Layout", "gather_global", "joined", "parse_layout"]
 
 _PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})\)|P\((sum|max|min)\)")
 _REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
@@ -146,15 +146,21 @@ def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> Layout:
 
 def gather_global(parts: Mapping[int, Array], layout: Layout, copy: int = 0) -> Array:
     """Return the global array made of ``parts``: by rank, at least `Layout.sources` of ``copy``."""
-    ranks = layout.sources(copy)
-    first = parts[ranks[0]]
-    shape = layout.global_shape(first.shape)
-    whole = np.empty(shape, first.dtype)
-    for rank in ranks:
-        where = layout.bounds(shape, rank)
+    return joined(((rank, parts[rank]) for rank in layout.sources(copy)), layout)
+
+
+def joined(parts: Iterable[tuple[int, Array]], layout: Layout) -> Array:
+    """Return the global array made of ``parts``, one or more, by rank: `Layout.sources` of a copy,
+    in their order. Each part has been read when the next one is asked for.
+    """
+    whole: Array | None = None
+    for rank, part in parts:
+        if whole is None:
+            whole = np.empty(layout.global_shape(part.shape), part.dtype)
+        where = layout.bounds(whole.shape, rank)
         reduction = _pending(layout, rank)
-        part = parts[rank]
         whole[where] = _REDUCE[reduction](whole[where], part) if reduction else part
+    assert whole is not None
     return whole
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from tensoropt.runtime.plan.layout import Layout, gather_global
+from tensoropt.runtime.plan.layout import Layout, gather_global, joined
 from tensoropt.runtime.session.session import cores
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -26,6 +26,7 @@ __all__ = [
     "slowest_s",
     "timed_s",
     "wait_idle",
+    "whole_shape",
 ]
 
 T = TypeVar("T")
@@ -96,23 +97,40 @@ def largest(comm: MPI.Comm, value: int | None) -> int | None:
 def gather(name: str, part: Array, layout: Layout, comm: MPI.Comm, copy: int = 0) -> Array:
     """Return the whole output on rank 0, elsewhere the rank's own part.
 
-    Of a layout that replicates, ``copy`` says which ranks' parts are taken.
+    Of a layout that replicates, ``copy`` says which ranks' parts are taken. Rank 0 has one of them
+    at a time beside the whole, which is its own part where there is no other.
     """
     if part.dtype.hasobject:
         return _gathered_objects(part, layout, comm, copy)
-    facts = comm.gather((part.shape, part.dtype.name))
     sources = layout.sources(copy)
-    if facts is None:  # on the other ranks
+    _check_alike(name, part, comm, sources)
+    if comm.rank:
         if comm.rank in sources:
             comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
         return part
-    if len({facts[rank] for rank in (0, *sources)}) > 1:
-        raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
-    parts = {rank: np.empty_like(part) if rank else part for rank in sources}
-    for rank in sources:
+    return part if sources == (0,) else joined(_received(part, comm, sources), layout)
+
+
+def _received(own: Array, comm: MPI.Comm, ranks: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """Yield each rank's part, those of others in one array that each overwrites."""
+    received = np.empty_like(own)
+    for rank in ranks:
         if rank:
-            comm.Recv(_bytes_of(parts[rank]), rank)
-    return gather_global(parts, layout, copy)
+            comm.Recv(_bytes_of(received), rank)
+        yield rank, received if rank else own
+
+
+def whole_shape(name: str, part: Array, layout: Layout, comm: MPI.Comm) -> tuple[int, ...]:
+    """Return the shape of the whole output, which nobody makes; raises on rank 0 as `gather`."""
+    _check_alike(name, part, comm, layout.sources())
+    return layout.global_shape(part.shape)
+
+
+def _check_alike(name: str, part: Array, comm: MPI.Comm, sources: Sequence[int]) -> None:
+    """Raise `UserError` on rank 0 where the parts of ``sources`` are not like its own."""
+    facts = comm.gather((part.shape, part.dtype.name))
+    if facts is not None and len({facts[rank] for rank in (0, *sources)}) > 1:
+        raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
 
 
 def _gathered_objects(part: Array, layout: Layout, comm: MPI.Comm, copy: int) -> Array:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 
 #include "cuda/nccl_group.hpp"
 #include "ort/arena.hpp"
@@ -20,6 +21,9 @@ class NcclTransport final : public Transport {
 
   // Four calls in one launch save a copy of the whole tensor, there and back.
   std::size_t most_rows() const override { return 4; }
+
+  // All at once, as each call is a launch; the memory goes back to ONNX Runtime's arena.
+  std::size_t most_packed() const override { return std::numeric_limits<std::size_t>::max(); }
 
   void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) override;
   void all_gather(const void* x, void* y, std::size_t count, std::size_t rows) override;

@@ -50,22 +50,27 @@ Tensor input_of(std::size_t rank, const Shape& shape) {
   return x;
 }
 
-std::vector<Tensor> run_on_ranks(const Collective& node, const Shape& shape,
-                                 std::size_t most_rows) {
+std::vector<Tensor> run_on_ranks(const Collective& node, const Shape& shape, std::size_t most_rows,
+                                 std::size_t most_packed = std::size_t(-1)) {
   const std::size_t ranks = node.group.size();
   LocalGroup group(ranks);
   std::vector<Tensor> results(ranks, Tensor(node.output_shape(shape)));
   on_ranks(ranks, [&](std::size_t rank) {
     const Tensor x = input_of(rank, shape);
-    LocalTransport transport(group, rank, most_rows);
+    LocalTransport transport(group, rank, most_rows, most_packed);
     run(node, kInt64, shape, x.data.data(), results[rank].data.data(), transport);
+    EXPECT_LE(transport.most_scratch(), most_packed);
   });
   return results;
 }
 
 constexpr std::size_t kRanks = 3;
-const Shape kGroup{4, 0, 2};                  // places are not ranks
-constexpr std::size_t kRows[] = {1, 4, 100};  // that a transport takes as they lie
+const Shape kGroup{4, 0, 2};  // places are not ranks
+// Rows that a transport takes as they lie, and bytes that it packs at a time: an element of each
+// piece, a few, all.
+constexpr std::pair<std::size_t, std::size_t> kWays[] = {
+    {1, 24}, {1, 50}, {1, 150}, {1, 300}, {1, 100'000}, {4, 24}, {4, 100'000}, {100, 24}};
+constexpr std::size_t kPacked[] = {24, 50, 150, 300, 100'000};
 
 TEST(Collective, AllReduce) {
   for (const auto reduction : {Reduction::Sum, Reduction::Max, Reduction::Min}) {
@@ -86,10 +91,10 @@ TEST(Collective, AllReduce) {
 
 TEST(Collective, AllGather) {
   const Shape shape{2, 3, 4};
-  for (const std::size_t rows : kRows)
+  for (const auto& [rows, packed] : kWays)
     for (std::int64_t dim = 0; dim < 3; ++dim) {
       const Collective node{.kind = Kind::AllGather, .group = kGroup, .dim = dim};
-      for (auto& y : run_on_ranks(node, shape, rows))
+      for (auto& y : run_on_ranks(node, shape, rows, packed))
         for (auto index : indices(y.shape)) {
           const auto found = y.at(index);
           auto& along = index[std::size_t(dim)];
@@ -102,10 +107,10 @@ TEST(Collective, AllGather) {
 
 TEST(Collective, ReduceScatter) {
   const Shape shape{3, 6, 9};
-  for (const std::size_t rows : kRows)
+  for (const auto& [rows, packed] : kWays)
     for (std::int64_t dim = 0; dim < 3; ++dim) {
       const Collective node{.kind = Kind::ReduceScatter, .group = kGroup, .dim = dim};
-      auto results = run_on_ranks(node, shape, rows);
+      auto results = run_on_ranks(node, shape, rows, packed);
       for (std::size_t place = 0; place < kRanks; ++place)
         for (auto index : indices(results[place].shape)) {
           const auto found = results[place].at(index);
@@ -119,22 +124,22 @@ TEST(Collective, ReduceScatter) {
 
 TEST(Collective, AllToAll) {
   const Shape shape{3, 6, 3};
-  for (std::int64_t split = 0; split < 3; ++split)
-    for (std::int64_t concat = 0; concat < 3; ++concat) {
-      const Collective node{
-          .kind = Kind::AllToAll, .group = kGroup, .split_dim = split, .concat_dim = concat};
-      auto results = run_on_ranks(node, shape, 1);
-      Shape piece = shape;
-      piece[std::size_t(split)] /= std::int64_t(kRanks);
-      for (std::size_t place = 0; place < kRanks; ++place)
-        for (auto index : indices(results[place].shape)) {
-          const auto found = results[place].at(index);
-          const auto sender = index[std::size_t(concat)] / piece[std::size_t(concat)];
-          index[std::size_t(concat)] %= piece[std::size_t(concat)];
-          index[std::size_t(split)] += std::int64_t(place) * piece[std::size_t(split)];
-          EXPECT_EQ(found, input_of(std::size_t(sender), shape).at(index));
-        }
-    }
+  for (int way = 0; way < 9 * int(std::size(kPacked)); ++way) {
+    const std::int64_t split = way % 3, concat = way / 3 % 3;
+    const Collective node{
+        .kind = Kind::AllToAll, .group = kGroup, .split_dim = split, .concat_dim = concat};
+    auto results = run_on_ranks(node, shape, 1, kPacked[way / 9]);
+    Shape piece = shape;
+    piece[std::size_t(split)] /= std::int64_t(kRanks);
+    for (std::size_t place = 0; place < kRanks; ++place)
+      for (auto index : indices(results[place].shape)) {
+        const auto found = results[place].at(index);
+        const auto sender = index[std::size_t(concat)] / piece[std::size_t(concat)];
+        index[std::size_t(concat)] %= piece[std::size_t(concat)];
+        index[std::size_t(split)] += std::int64_t(place) * piece[std::size_t(split)];
+        EXPECT_EQ(found, input_of(std::size_t(sender), shape).at(index));
+      }
+  }
 }
 
 TEST(Collective, BroadcastTakesTheRootsPlace) {

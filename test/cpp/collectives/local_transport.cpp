@@ -94,6 +94,7 @@ void LocalTransport::unpack(const Cut& cut, const void* pieces, void* tensor) {
 }
 
 void* LocalTransport::scratch(std::size_t index, std::size_t bytes) {
+  most_scratch_ = std::max(most_scratch_, bytes);
   return thread_scratch(index, bytes);
 }
 

@@ -4,6 +4,7 @@
 
 #include <barrier>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "transport.hpp"
@@ -22,10 +23,12 @@ struct LocalGroup {
 // Elements are int64.
 class LocalTransport final : public Transport {
  public:
-  LocalTransport(LocalGroup& group, std::size_t place, std::size_t most_rows)
-      : group_(group), place_(place), most_rows_(most_rows) {}
+  LocalTransport(LocalGroup& group, std::size_t place, std::size_t most_rows,
+                 std::size_t most_packed = std::numeric_limits<std::size_t>::max())
+      : group_(group), place_(place), most_rows_(most_rows), most_packed_(most_packed) {}
 
   std::size_t most_rows() const override { return most_rows_; }
+  std::size_t most_packed() const override { return most_packed_; }
   void all_reduce(const void* x, void* y, std::size_t count, Reduction reduction) override;
   void all_gather(const void* x, void* y, std::size_t count, std::size_t rows) override;
   void reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
@@ -39,6 +42,9 @@ class LocalTransport final : public Transport {
   void unpack(const Cut& cut, const void* pieces, void* tensor) override;
   void* scratch(std::size_t index, std::size_t bytes) override;
 
+  // The most that `scratch` was asked for.
+  std::size_t most_scratch() const { return most_scratch_; }
+
  private:
   // Shows x to all ranks, lets `take` read theirs (rank, element), and waits until all have.
   using Reader = std::function<std::int64_t(std::size_t rank, std::size_t element)>;
@@ -48,6 +54,8 @@ class LocalTransport final : public Transport {
   LocalGroup& group_;
   std::size_t place_;
   std::size_t most_rows_;
+  std::size_t most_packed_;
+  std::size_t most_scratch_ = 0;
 };
 
 // Runs `body` for every rank, each in a thread of its own.
