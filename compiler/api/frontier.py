@@ -397,7 +397,7 @@ class Frontier(Sequence[Point]):
     def _nothing(self) -> UserError:
         if self._limit_bytes is None or self._whole.report.result is None:
             return UserError("expected a frontier with points, got: an empty one")
-        need = points_of.leanest(self._whole.result.points).process_bytes
+        need = points_of.least_process_bytes(self._whole.result.points)
         return nothing_fits(self._limit_bytes, need, self.devices)
 
 

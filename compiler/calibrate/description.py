@@ -80,9 +80,12 @@ class Description:
         process = self.basics.process
         if process is not None:
             yield "\n[process]"
-            for name in ("floor_bytes", "communicator_bytes", "training_bytes", "node_bytes"):
+            for name in ("floor_bytes", "communicator_bytes", "node_bytes"):
                 yield f"{name} = {getattr(process, name)}"
-            yield f"gaps = {_number(process.gaps)} # not measured: {self.base.name}'s"
+            yield f"\n# Of the libraries, not of the machine: {self.base.name}'s."
+            for name in ("training_bytes", "exchange_bytes"):
+                yield f"{name} = {getattr(process, name)}"
+            yield f"gaps = {_number(process.gaps)}"
 
     def _peaks(self) -> Iterable[str]:
         """Yield the rates: those of types that were not measured keep their ratio to float32."""

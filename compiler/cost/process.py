@@ -38,9 +38,11 @@ class Loading:
 class Footprint:
     """What a program has on one rank that its process takes room for.
 
-    ``static_bytes`` and ``transient_bytes`` are those of its tensors. ``packed_bytes`` are weights
+    ``static_bytes`` and ``transient_bytes`` are those of its tensors. ``arena_bytes`` is what these
+    touch of the arena, with copies and between gaps. ``packed_bytes`` are weights
     that stay twice, as they are and packed for products; ``loading_bytes`` is what is there while
-    the session is made; ``fed_bytes`` are inputs and outputs, which stay from run to run.
+    the session is made; ``fed_bytes`` are inputs and outputs, which stay from run to run. One that
+    ``exchanges`` has collectives.
     """
 
     static_bytes: int
@@ -50,6 +52,8 @@ class Footprint:
     fed_bytes: int = 0
     nodes: int = 0
     trains: bool = False
+    arena_bytes: int = 0
+    exchanges: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,9 @@ class Process:
     """What a process of a device takes beside tensors: `[process]` of a device description.
 
     ``floor_bytes`` is a rank that runs nothing, ``training_bytes`` what one that trains has more,
-    ``communicator_bytes`` are for each other rank, ``node_bytes`` for each node of a graph.
-    ``gaps`` is the part of transient bytes that the arena loses between tensors.
+    ``communicator_bytes`` are for each other rank, ``node_bytes`` for each node of a graph,
+    ``exchange_bytes`` what collectives have buffers for.
+    ``gaps`` is the part that the arena loses between tensors beyond what is worked out.
     """
 
     floor_bytes: int
@@ -66,6 +71,7 @@ class Process:
     training_bytes: int = 0
     node_bytes: int = 0
     gaps: float = 0.0
+    exchange_bytes: int = 0
 
     def rest_bytes(self, ranks: int, nodes: int = 0, *, trains: bool = False) -> int:
         """Return what of a process on ``ranks`` ranks is no tensor."""
@@ -76,7 +82,8 @@ class Process:
 
     def bytes(self, held: Footprint, ranks: int) -> int:
         """Return the most that the process of a rank takes, while it loads or while it runs."""
-        running = held.packed_bytes + held.fed_bytes + held.transient_bytes * (1 + self.gaps)
+        running = held.packed_bytes + held.fed_bytes + held.arena_bytes * (1 + self.gaps)
+        running += self.exchange_bytes if held.exchanges else 0
         rest = self.rest_bytes(ranks, held.nodes, trains=held.trains)
         return rest + max(held.static_bytes + round(running), held.loading_bytes)
 
@@ -91,6 +98,7 @@ def read_process(table: Table) -> Process | None:
         int(table.amount("training_bytes")),
         int(table.amount("node_bytes")),
         table.amount("gaps"),
+        int(table.amount("exchange_bytes")),
     )
     table.reject_unread()
     return process

@@ -53,8 +53,8 @@ def test_slices_are_frontiers(frontier: to.Frontier) -> None:
 
 
 def test_what_fits(frontier: to.Frontier) -> None:
-    least = frontier.leanest.process_bytes
-    assert [point.index for point in frontier.fits(least)] == [frontier.leanest.index]
+    least = min(point.process_bytes for point in frontier)
+    assert [point.process_bytes for point in frontier.fits(least)] == [least]
     assert len(frontier.fits("16GiB")) == len(frontier)
     assert not frontier.fits(1)
     with pytest.raises(to.UserError, match=re.escape(EMPTY)):
@@ -64,10 +64,10 @@ def test_what_fits(frontier: to.Frontier) -> None:
 
 
 def test_a_limit_leaves_the_points_that_fit(model: to.Model, frontier: to.Frontier) -> None:
-    least = frontier.leanest.process_bytes
+    least = min(point.process_bytes for point in frontier)
     lean = model.frontier(devices=2, epsilon=0, memory=least)
     assert [point.process_bytes for point in lean] == [least]
-    assert len(lean.whole) == len(frontier)
+    assert len(lean.whole) >= len(frontier)  # also what only its process speaks for
     with pytest.raises(to.UserError, match=re.escape(EMPTY)):
         model.frontier(devices=2, memory="1B")
 

@@ -9,13 +9,19 @@ PROCESS = Process(1000, 100, 50, 2, 0.5)
 
 
 def test_all_parts_add_up() -> None:
-    """Static 400, packed 30, fed 20, transient 10 with half of it in gaps, 3 nodes, 4 ranks."""
-    held = Footprint(400, 10, packed_bytes=30, fed_bytes=20, nodes=3)
+    """Static 400, packed 30, fed 20, arena 10 with half of it in gaps, 3 nodes, 4 ranks."""
+    held = Footprint(400, 10, packed_bytes=30, fed_bytes=20, nodes=3, arena_bytes=10)
     assert PROCESS.bytes(held, 4) == 1000 + 3 * 100 + 3 * 2 + 400 + 30 + 20 + 15
 
 
 def test_a_job_that_trains_has_more() -> None:
     assert PROCESS.bytes(Footprint(0, 0, trains=True), 1) == 1050
+
+
+def test_collectives_have_buffers() -> None:
+    process = Process(1000, exchange_bytes=70)
+    assert process.bytes(Footprint(0, 0, exchanges=True), 2) == 1070
+    assert process.bytes(Footprint(0, 0), 2) == 1000
 
 
 def test_what_takes_most_while_it_loads() -> None:

@@ -25,6 +25,17 @@ def test_undominated_points_are_sorted_by_time_and_numbered() -> None:
     assert undominated([]) == []
 
 
+def test_under_a_limit_processes_count_too() -> None:
+    """The process of the second is smaller, that of the third is not; the fourth has no merit."""
+    sizes = {0: 30, 1: 20, 2: 40, 3: 30}
+    given = [point(0, 1.0, 5), point(1, 2.0, 6), point(2, 3.0, 4), point(3, 4.0, 6)]
+    for one in given:
+        vars(one)["process_bytes"] = sizes[one.index]  # as it is once it has been asked for
+    kept = undominated(given, by_process=True)
+    assert [one.time_s for one in kept] == [1.0, 2.0, 3.0]
+    assert [one.time_s for one in undominated(given)] == [1.0, 3.0]
+
+
 def test_of_equal_points_one_is_left() -> None:
     assert undominated([point(0, 1.0, 9), point(1, 1.0, 9)]) == [point(0, 1.0, 9)]
 

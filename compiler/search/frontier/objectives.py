@@ -14,7 +14,7 @@ from tensoropt.compiler.search.frontier.pinned_search import (
     pinned_graphs,
     search_pinned,
 )
-from tensoropt.compiler.search.frontier.points import fastest, leanest
+from tensoropt.compiler.search.frontier.points import fastest, least_process_bytes
 from tensoropt.compiler.search.frontier.request import (
     DEFAULT_SEARCH_S,
     Request,
@@ -156,10 +156,10 @@ def fewest_devices(
         if need > limit:
             continue
         brief = replace(_options(own, own.search), epsilon=1.0, enough_bytes=own.tensor_bytes)
-        lean = leanest(_frontier(graphs, own, say, brief).points)
-        if lean.process_bytes <= limit:
+        lean = least_process_bytes(_frontier(graphs, own, say, brief).points)
+        if lean <= limit:
             return own, _frontier(graphs, own, say, _interruptible(own))
-        need, exactly = lean.process_bytes, True
+        need, exactly = lean, True
     raise nothing_fits(limit, need, count, exactly=exactly)
 
 
@@ -210,5 +210,5 @@ def _row(graphs: Graphs, request: Request, say: Say) -> Row:
     if limit is None:
         return Row(request, result, result.points)
     fits = [point for point in result.points if point.process_bytes <= limit]
-    need = leanest(result.points).process_bytes
+    need = least_process_bytes(result.points)
     return Row(request, result, fits, "" if fits else lacking(limit, need))

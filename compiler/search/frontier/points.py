@@ -15,6 +15,7 @@ __all__ = [
     "fastest",
     "knee",
     "leanest",
+    "least_process_bytes",
     "listed",
     "marks",
     "mesh_name",
@@ -80,6 +81,11 @@ def leanest(points: Sequence[_P]) -> _P:
     return min(points, key=lambda point: (point.process_bytes, point.time_s, point.index))
 
 
+def least_process_bytes(points: Sequence[Point]) -> int:
+    """Return what the process of a device takes at least, whichever of the points is taken."""
+    return min(point.process_bytes for point in points)
+
+
 _WORTH = 3  # per cent less memory for which a person still gives one per cent of time
 
 
@@ -108,10 +114,16 @@ def pick_point(points: Sequence[_P], which: str) -> _P:
         check_known("--pick: unknown point", which, [*PICKS, "the index of a point"])
     found = next((point for point in points if point.index == int(which)), None)
     if found is None:
-        # Sorted by time, the points within a memory limit have consecutive indices.
-        valid = f"from {points[0].index} to {points[-1].index}"
+        valid = _indices([point.index for point in points])
         raise UserError(f"--pick: expected the index of a point that fits, {valid}, got: '{which}'")
     return found
+
+
+def _indices(found: Sequence[int]) -> str:
+    """Say which indices there are, sorted: those of points within a limit may have gaps."""
+    if found[-1] - found[0] < len(found):
+        return f"from {found[0]} to {found[-1]}"
+    return f"one of {', '.join(map(str, found))}"
 
 
 def marks(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.layout.mesh import Mesh, factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
-from tensoropt.compiler.search.frontier.points import Point, leanest
+from tensoropt.compiler.search.frontier.points import Point, least_process_bytes
 from tensoropt.compiler.search.methods.registry import METHODS, takers
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
@@ -186,7 +186,7 @@ def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
         return points
     fits = [point for point in points if point.process_bytes <= limit]
     if not fits:
-        raise nothing_fits(limit, leanest(points).process_bytes, request.devices)
+        raise nothing_fits(limit, least_process_bytes(points), request.devices)
     return fits
 
 

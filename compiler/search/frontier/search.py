@@ -10,6 +10,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TypeVar
 
+from tensoropt.compiler.cost.arena import touched_bytes
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
@@ -23,9 +24,10 @@ from tensoropt.compiler.search.frontier.meshes import (
     distinct_meshes,
     promise,
 )
-from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
+from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost, evaluator_of
 from tensoropt.compiler.search.problem.footprint import footprint
 from tensoropt.compiler.search.problem.graph import Graph
+from tensoropt.compiler.search.problem.lives import lives_of
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
@@ -73,7 +75,9 @@ class FrontierPoint:
         """What the process of a rank takes; linear in the program, the first time."""
         if self.tables.device.process is None:
             return self.memory_bytes
-        held = footprint(self.tables, self.strategies, self.cost)
+        evaluator = evaluator_of(self.tables)
+        lives = lives_of(evaluator, self.strategies, evaluator.record(self.assignment))
+        held = footprint(self.tables, self.strategies, self.cost, touched_bytes(lives))
         return self.tables.device.process_bytes(held, math.prod(self.mesh))
 
     @property
@@ -109,7 +113,8 @@ class FrontierResult:
     ``found`` counts what the searches of all meshes returned, of which ``points`` is a part.
     The bounds are those of the meshes that were searched, without those ``left_out``.
     ``interrupted``: Ctrl-C ended the search. ``stopped`` names what ran out before the bound
-    that was asked for was proven, on any mesh; ``None`` if nothing did.
+    that was asked for was proven, on any mesh; ``None`` if nothing did. ``by_process``: under a
+    limit of memory, points are kept that only their processes speak for.
     """
 
     points: Sequence[FrontierPoint]
@@ -119,6 +124,7 @@ class FrontierResult:
     left_out: Sequence[LeftOut] = ()
     interrupted: bool = False
     stopped: Stop | None = None
+    by_process: bool = False
 
 
 def search_frontier(
@@ -177,15 +183,18 @@ def search_tables(
     search.refine()
     if not search.found:
         raise search.nothing()
+    by_process = options.memory_bytes is not None
+    # First, as to name the strategies of all would take longer.
+    costed = search.costed if by_process else _unbeaten(search.costed, itemgetter(2))
     return FrontierResult(
-        # First, as to name the strategies of all would take longer.
-        undominated(_point(*costed) for costed in _unbeaten(search.costed, itemgetter(2))),
+        undominated((_point(*one) for one in costed), by_process=by_process),
         worst_bound(search.bounds),
         worst_bound([result.time_epsilon for result in search.found]),
         sum(len(result.points) for result in search.found),
         search.left_out,
         search.interrupted,
         search.stopped,
+        by_process,
     )
 
 
@@ -228,7 +237,20 @@ def _unbeaten(items: Iterable[_T], cost: Callable[[_T], ProgramCost]) -> list[_T
     return kept
 
 
-def undominated(points: Iterable[_P]) -> list[_P]:
-    """Return the points that none is better than in both objectives, sorted by time, numbered."""
-    kept = _unbeaten(points, lambda point: point.cost)
+def undominated(points: Iterable[_P], *, by_process: bool = False) -> list[_P]:
+    """Return the points that none is better than in both objectives, sorted by time, numbered.
+
+    ``by_process`` keeps also those whose process takes less than that of any faster one.
+    """
+    kept = _unbeaten_processes(points) if by_process else _unbeaten(points, lambda one: one.cost)
     return [replace(point, index=index) for index, point in enumerate(kept)]
+
+
+def _unbeaten_processes(points: Iterable[_P]) -> list[_P]:
+    """Return the points that no other one beats in time, tensors and process, sorted by time."""
+    kept: list[_P] = []
+    for point in sorted(points, key=lambda one: (one.time_s, one.memory_bytes, one.process_bytes)):
+        sizes = point.memory_bytes, point.process_bytes
+        if all(one.memory_bytes > sizes[0] or one.process_bytes > sizes[1] for one in kept):
+            kept.append(point)
+    return kept

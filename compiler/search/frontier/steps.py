@@ -157,14 +157,16 @@ def _united(
         for recompute, result in found.items()
         for point in result.points
     ]
+    by_process = any(result.by_process for result in results)
     return FrontierResult(
-        undominated(points),
+        undominated(points, by_process=by_process),
         worst_bound([result.epsilon for result in results]),
         worst_bound([result.time_epsilon for result in results]),
         sum(result.found for result in results),
         _left_out(found, refused),
         interrupted,
         next((result.stopped for result in results if result.stopped), None),
+        by_process,
     )
 
 

@@ -21,7 +21,7 @@ from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["Cost", "Evaluator", "ProgramCost", "Record"]
+__all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "evaluator_of"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,14 @@ class Evaluator:
     def is_update(self, index: int) -> bool:
         """Say whether a node belongs to the update of a training step."""
         return self.graph.updates(self.graph.nodes[index])
+
+
+def evaluator_of(tables: MeshTables) -> Evaluator:
+    """Return the evaluator of ``tables``, which they keep."""
+    if tables.evaluator is None:
+        tables.evaluator = Evaluator(tables)
+    assert isinstance(tables.evaluator, Evaluator)
+    return tables.evaluator
 
 
 _MOST_BYTES = 1 << 48

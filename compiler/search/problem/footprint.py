@@ -13,7 +13,9 @@ from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 __all__ = ["footprint"]
 
 
-def footprint(tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost) -> Footprint:
+def footprint(
+    tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost, arena_bytes: int
+) -> Footprint:
     """Return it for a strategy per node, whose tensors take what ``cost`` says."""
     loading, packed, fed, nodes = Loading(), 0, 0, 0
     for index, strategy in strategies.items():
@@ -29,8 +31,9 @@ def footprint(tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost
                 loading.read(operator, tables.static_bytes(node, strategy))
                 packed += _shared_bytes(tables, node, strategy) if operator in PRODUCTS else 0
     loaded, trains = loading.bytes(), tables.graph.trains
+    exchanges = cost.communication_s > 0
     sizes = cost.static_bytes, cost.transient_bytes
-    return Footprint(*sizes, packed, loaded, fed, nodes, trains)
+    return Footprint(*sizes, packed, loaded, fed, nodes, trains, arena_bytes, exchanges)
 
 
 def _operator(node: Node) -> str:

@@ -112,6 +112,7 @@ class MeshTables:
         self._node_tables: dict[object, NodeTable] = {}
         self._numbers: dict[int, dict[tuple[AxisRole, ...], int]] = {}
         self._layout_sets_known: dict[object, LayoutSets | None] = {}
+        self.evaluator: object | None = None  # what costs whole assignments, once it is asked for
         # value -> who made it; its first copy or how it is read, if all depends on that
         self.held: dict[int, tuple[End, End | SharedEnd | None]] = {}
 
