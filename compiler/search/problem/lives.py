@@ -158,7 +158,10 @@ def _outside(graph: Graph) -> set[int | None]:
 
 def _is_image(graph: Graph, value: int) -> bool:
     info = graph.values[value].info
-    return info is not None and len(info.sizes) == 4 and info.sizes[1] >= _LEAST_CHANNELS
+    if info is None or len(info.sizes) != 4:
+        return False
+    channels = info.sizes[1]
+    return not isinstance(channels, int) or channels >= _LEAST_CHANNELS
 
 
 def _operator(node: Node) -> str:
