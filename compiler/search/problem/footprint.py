@@ -12,6 +12,9 @@ from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 
 __all__ = ["footprint"]
 
+_LARGE = 1 << 20
+"""Bytes of tensors: of fewer, collectives need no buffers but those that MPI has from the start."""
+
 
 def footprint(
     tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost, arena_bytes: int
@@ -31,7 +34,7 @@ def footprint(
                 loading.read(operator, tables.static_bytes(node, strategy))
                 packed += _shared_bytes(tables, node, strategy) if operator in PRODUCTS else 0
     loaded, trains = loading.bytes(), tables.graph.trains
-    exchanges = cost.communication_s > 0
+    exchanges = cost.communication_s > 0 and arena_bytes >= _LARGE
     sizes = cost.static_bytes, cost.transient_bytes
     return Footprint(*sizes, packed, loaded, fed, nodes, trains, arena_bytes, exchanges)
 
