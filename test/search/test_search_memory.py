@@ -47,7 +47,7 @@ def test_a_search_keeps_within_its_budget_and_says_how_far_it_came() -> None:
 def test_a_budget_too_small_to_begin_is_refused_in_one_line(size: str) -> None:
     with pytest.raises(UserError) as refused:
         load(LLAMA).frontier(4, search_memory=size)
-    assert "expected at most" in str(refused.value)
+    assert "may take a quarter of its memory, expected --search-memory " in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -242,10 +242,12 @@ double need_of(const Plan& plan, int threads) {
 void check_size(const Plan& plan, double budget, int threads) {
   const double need = need_of(plan, threads);
   if (need < budget) return;
+  const auto [one, unit] =
+      need < (1 << 30) ? std::pair(1 << 20, " MiB") : std::pair(1 << 30, " GiB");
   std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << "the tables of the search need about "
-       << need / (1 << 30) << " GiB (the widest is " << plan.widest << "), expected at most "
-       << budget / (1 << 30) << " GiB";
+  text << std::fixed << std::setprecision(2) << "the tables of the search need about " << need / one
+       << unit << " (the widest is " << plan.widest << "), expected at most " << budget / one
+       << unit << "; a larger --search-memory leaves more";
   throw TooLarge(text.str());
 }
 

@@ -15,6 +15,7 @@ __all__ = ["TablesTooLargeError", "check_tables", "refines"]
 CELL_BYTES = 16  # time and transient memory
 DEFAULT_SHARE = 0.25  # of the machine's memory, for the search
 TABLES_SHARE = 0.25  # of what the search may take; it holds copies
+_ROOM = 1.05  # in what is said to be needed, which is rounded
 
 
 class TablesTooLargeError(UserError):
@@ -36,11 +37,13 @@ def check_tables(
                 "expected a mesh of fewer axes"
             )
     whole = DEFAULT_SHARE * _memory_bytes() if memory_bytes is None else memory_bytes
-    need, most = table_bytes(tables), TABLES_SHARE * whole
-    if need > most:
+    need = table_bytes(tables)
+    if need > TABLES_SHARE * whole:
+        enough = format_bytes(_ROOM * need / TABLES_SHARE)
         raise TablesTooLargeError(
-            f"search: the cost tables need about {format_bytes(need)}, expected at most "
-            f"{format_bytes(most)}; a mesh of fewer axes has smaller ones"
+            f"search: the cost tables need about {format_bytes(need)} and may take a quarter of "
+            f"its memory, expected --search-memory {enough} or a mesh of fewer axes, "
+            f"got: {format_bytes(whole)}"
         )
     return whole - need
 
