@@ -8,24 +8,27 @@ writes. All else is learnt (``cuts.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.program import read
 from tensoropt.compiler.search.problem.shared_uses import layout_sets, making_costs
-from tensoropt.compiler.search.problem.tables import SETS_OF_SMALL, SMALL, tensor_bytes
-
-if TYPE_CHECKING:
-    from tensoropt.compiler.search.problem.training_tables import TrainingTables
+from tensoropt.compiler.search.problem.tables import (
+    SETS_OF_SMALL,
+    SMALL,
+    MeshTables,
+    tensor_bytes,
+)
 
 __all__ = ["small_step"]
 
 _Set = tuple[Layout, ...]
+_Picks = NDArray[np.int32]
 
 
 @dataclass
@@ -41,24 +44,34 @@ class _Tensor:
     read: dict[int, list[_Set]] = field(default_factory=dict)
 
 
-def small_step(tables: TrainingTables) -> Problem | None:
+def small_step(
+    tables: MeshTables,
+    clusters: Sequence[Sequence[int]],
+    picks: Sequence[_Picks],
+    edges: Callable[[], Sequence[EdgeTable]],
+) -> Problem | None:
     """Return the problem of a training step whose clusters are its first nodes.
+
+    A cluster is its members, nodes of the graph; its ``picks`` are the strategies of these
+    [option, member]. ``edges`` makes those that are there beside these.
 
     ``None`` where too many clusters have a choice, or a tensor too many ways to be read.
     """
-    choosing = sum(len(tables.kind(cluster).picks) > 1 for cluster in tables.clusters)
-    return _Step(tables).problem() if choosing <= SMALL else None
+    choosing = sum(len(own) > 1 for own in picks)
+    return _Step(tables, clusters, picks).problem(edges()) if choosing <= SMALL else None
 
 
 class _Step:
-    def __init__(self, tables: TrainingTables) -> None:
+    def __init__(
+        self, tables: MeshTables, clusters: Sequence[Sequence[int]], picks: Sequence[_Picks]
+    ) -> None:
         self.tables, self.graph = tables, tables.graph
-        self.picks = [tables.kind(cluster).picks for cluster in tables.clusters]
+        self.clusters, self.picks = clusters, picks
         self.nodes = [self._node(number) for number in range(len(self.picks))]
         self.edges: list[EdgeTable] = []
 
-    def problem(self) -> Problem | None:
-        self.edges += self.tables.constant_edges()
+    def problem(self, edges: Sequence[EdgeTable]) -> Problem | None:
+        self.edges += edges
         for tensor in self._tensors():
             if not self._join(tensor):
                 return None
@@ -70,7 +83,7 @@ class _Step:
     def _node(self, number: int) -> NodeTable:
         """Return what the members of a cluster cost, but for moves and constants."""
         time_s, static, transient = (np.zeros(len(self.picks[number])) for _ in range(3))
-        for place, member in enumerate(self.tables.clusters[number].members):
+        for place, member in enumerate(self.clusters[number]):
             node, picked = self.graph.nodes[member], self.picks[number][:, place]
             table = self.tables.node_table(member)
             time_s += table.time_s[picked]
@@ -110,8 +123,8 @@ class _Step:
 
     def _members(self) -> Iterator[tuple[int, int, int]]:
         """Yield each cluster's number, and place and node of its members."""
-        for number, cluster in enumerate(self.tables.clusters):
-            for place, member in enumerate(cluster.members):
+        for number, cluster in enumerate(self.clusters):
+            for place, member in enumerate(cluster):
                 yield number, place, member
 
     def _made(self, value: int) -> _Tensor:
@@ -125,7 +138,7 @@ class _Step:
         raise AssertionError("every node that makes a tensor is in a cluster")
 
     def _layouts(self, number: int, place: int, operand: int) -> list[Layout]:
-        options = self.tables.options[self.tables.clusters[number].members[place]]
+        options = self.tables.options[self.clusters[number][place]]
         return [options[option].operands[operand] for option in self.picks[number][:, place]]
 
     @staticmethod

@@ -131,7 +131,9 @@ class TrainingTables(MeshTables):
         whose gradients are summed is one with the sum. State has none, as it is fetched for each
         use. Linear in the operands, times the sizes of distinct tables.
         """
-        own = small_step(self)
+        members = [cluster.members for cluster in self.clusters]
+        picks = [self.kind(cluster).picks for cluster in self.clusters]
+        own = small_step(self, members, picks, self.constant_edges)
         self._is_exact = own is not None
         return own or self._paired()
 
