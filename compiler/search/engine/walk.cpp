@@ -182,7 +182,7 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
   if (program_.folded[value]) return;  // cut when the graph is loaded
   const std::int32_t from = tensors_[source].layout, to = tensors_[target].layout;
   const Path& path = path_of(program_.alike[value], from, to);
-  if (record_) record_->events.push_back({running_, value, from, to, step_});
+  if (record_) record_->events.push_back({running_, value, from, to, step_, tensors_[source].life});
   cost_.communication_s += path.time_s;
   std::int32_t life = tensors_[source].life;
   for (std::size_t i = 0; i < path.steps.size(); ++i) {
@@ -225,6 +225,52 @@ std::int64_t Walk::peak_bytes() const {
   std::int64_t alive = 0, peak = 0;
   for (const std::int64_t by : change) peak = std::max(peak, alive += by);
   return peak;
+}
+
+std::vector<std::int32_t> Walk::lives_read(std::size_t node) const {
+  std::vector<std::int32_t> found;
+  for (std::int32_t i = program_.operands_begin[node]; i < program_.operands_begin[node + 1]; ++i) {
+    const std::int32_t life = tensors_[read_[i]].life;
+    if (life >= 0 && std::find(found.begin(), found.end(), life) == found.end())
+      found.push_back(life);
+  }
+  return found;
+}
+
+std::vector<std::int32_t> Walk::lives_made(std::size_t node) const {
+  std::vector<std::int32_t> found;
+  if (program_.flags[node] & Program::Alias) return found;
+  for (std::int32_t i = program_.results_begin[node]; i < program_.results_begin[node + 1]; ++i)
+    if (const std::int32_t life = tensors_[made_[i]].life; life >= 0) found.push_back(life);
+  return found;
+}
+
+std::vector<Life> Walk::lives(const Images& images, const Record& record) const {
+  std::vector<ReadTensor> tensors;
+  for (const Record::Life& life : lives_) {
+    const bool is_tensor = life.value >= 0 && life.layout >= 0;
+    tensors.emplace_back(life.first, life.last, life.bytes,
+                         is_tensor ? images.values[life.value] : std::uint8_t(0));
+  }
+  std::vector<ReadTensor*> read, made;
+  const auto found = [&tensors](const std::vector<std::int32_t>& lives,
+                                std::vector<ReadTensor*>& into) {
+    into.clear();
+    for (const std::int32_t life : lives)
+      if (!tensors[life].is_outside()) into.push_back(&tensors[life]);
+  };
+  for (const Record::Event& event : record.events) {
+    if (event.value >= 0) {
+      if (event.life >= 0) tensors[event.life].read(event.moment, false);
+      continue;
+    }
+    found(lives_read(event.node), read);
+    found(lives_made(event.node), made);
+    note_run(images.nodes[event.node], event.moment, read, made);
+  }
+  std::vector<Life> lives;
+  for (const ReadTensor& tensor : tensors) tensor.add_to(lives);
+  return lives;
 }
 
 }  // namespace tensoropt::search

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "images.hpp"
+
 namespace tensoropt::search {
 
 // What the nodes that choose read and make, whatever they choose. Nodes are numbered in program
@@ -72,6 +74,7 @@ struct Record {
   // A node that was run, or with a `value` its move between two layouts for that node.
   struct Event {
     std::int32_t node, value, source, target, moment;
+    std::int32_t life = -1;  // what a move reads, a place in `lives`, -1 for none
   };
   // A tensor that comes and goes; no layout between the steps of a move, no value inside of bodies.
   struct Life {
@@ -99,6 +102,10 @@ class Walk {
   // Linear in the operands of the program. The record, if there is one, is empty before.
   Walked run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
              double update_s, Record* record);
+
+  // What comes and goes in ONNX Runtime's arena, copies of images included, in the last walk, of
+  // which this is the record. Linear in the operands of the program.
+  std::vector<Life> lives(const Images& images, const Record& record) const;
 
  private:
   // A view in a layout. Those of a view hang together in the order in which they are wanted, the
@@ -131,6 +138,9 @@ class Walk {
   std::int32_t define(std::int32_t value, std::int32_t layout, std::int64_t bytes);
   std::int64_t constant_bytes();
   std::int64_t peak_bytes() const;
+  // The lives of tensors, each once, but for one that is only another's name.
+  std::vector<std::int32_t> lives_read(std::size_t node) const;
+  std::vector<std::int32_t> lives_made(std::size_t node) const;
 
   const Program& program_;
   const std::vector<std::int32_t> kinds_;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "arena.hpp"
+#include "images.hpp"
 #include "walk.hpp"
 
 namespace nb = nanobind;
@@ -108,6 +110,14 @@ class PyWalk {
     return nb::make_tuple(found, to_numpy(std::move(events), 5), to_numpy(std::move(lives), 5));
   }
 
+  // What the assignment touches of ONNX Runtime's arena.
+  std::int64_t arena_bytes(const nb::object& costing, const Array<std::int32_t>& assignment,
+                           const Images& images) {
+    Record record;
+    go(costing, assignment, 0, 0, &record);
+    return touched_bytes(walk_.lives(images, record));
+  }
+
  private:
   Walked go(const nb::object& costing, const Array<std::int32_t>& assignment, double compute_s,
             double update_s, Record* record) {
@@ -141,10 +151,30 @@ void bind_walk(nb::module_& m) {
           },
           "flags"_a, "inner_bytes"_a, "operands_begin"_a, "operands"_a, "constant"_a,
           "results_begin"_a, "results"_a, "stays"_a, "alike"_a, "folded"_a, "views"_a);
+  nb::class_<Images>(m, "Images")
+      .def(
+          "__init__",
+          [](Images* self, const Array<std::uint16_t>& nodes, const Array<std::uint8_t>& values) {
+            new (self) Images{.nodes = copied(nodes), .values = copied(values)};
+          },
+          "nodes"_a, "values"_a);
+  m.def(
+      "touched_bytes",
+      [](const nb::ndarray<const std::int64_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>&
+             lives) {
+        std::vector<Life> found;
+        for (std::size_t i = 0; i < lives.shape(0); ++i) {
+          const std::int64_t* row = lives.data() + 3 * i;
+          found.push_back({row[0], row[1], row[2]});
+        }
+        return touched_bytes(found);
+      },
+      "lives"_a);
   nb::class_<PyWalk>(m, "Walk")
       .def(nb::init<const Program&, const Array<std::int32_t>&>(), "program"_a, "kinds"_a,
            nb::keep_alive<1, 2>())
       .def("run", &PyWalk::run, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a)
+      .def("arena_bytes", &PyWalk::arena_bytes, "costing"_a, "assignment"_a, "images"_a)
       .def("record", &PyWalk::record, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a);
 }
 // NOLINTEND(bugprone-*, performance-*)

@@ -10,7 +10,6 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TypeVar
 
-from tensoropt.compiler.cost.arena import touched_bytes
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Strategy
@@ -27,7 +26,6 @@ from tensoropt.compiler.search.frontier.meshes import (
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost, evaluator_of
 from tensoropt.compiler.search.problem.footprint import footprint
 from tensoropt.compiler.search.problem.graph import Graph
-from tensoropt.compiler.search.problem.lives import lives_of
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
@@ -75,10 +73,13 @@ class FrontierPoint:
         """What the process of a rank takes; linear in the program, the first time."""
         if self.tables.device.process is None:
             return self.memory_bytes
-        evaluator = evaluator_of(self.tables)
-        lives = lives_of(evaluator, self.strategies, evaluator.record(self.assignment))
-        held = footprint(self.tables, self.strategies, self.cost, touched_bytes(lives))
+        held = footprint(self.tables, self.strategies, self.cost, self.arena_bytes)
         return self.tables.device.process_bytes(held, math.prod(self.mesh))
+
+    @property
+    def arena_bytes(self) -> int:
+        """What tensors that come and go touch of ONNX Runtime's arena (decision 46)."""
+        return evaluator_of(self.tables).arena_bytes(self.assignment)
 
     @property
     def memory_bytes(self) -> int:

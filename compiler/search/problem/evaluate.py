@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.reshard.shared_tree import spread
-from tensoropt.compiler.search._engine import Walk
+from tensoropt.compiler.search._engine import Images, Walk
+from tensoropt.compiler.search.problem.images import images_of
 from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.support.errors import UserError
@@ -111,6 +113,18 @@ class Evaluator:
         picked = np.ascontiguousarray(assignment, np.int32)
         cost, events, lives = self._walk.record(self._costing, picked, *self._overheads_s())
         return Record(ProgramCost(*cost), events, lives)
+
+    def arena_bytes(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> int:
+        """Return what tensors that come and go touch of ONNX Runtime's arena (decision 46).
+
+        n log n in the operands of the program.
+        """
+        picked = np.ascontiguousarray(assignment, np.int32)
+        return self._walk.arena_bytes(self._costing, picked, self._images)
+
+    @cached_property
+    def _images(self) -> Images:
+        return Images(*images_of(self.graph))
 
     def _overheads_s(self) -> tuple[float, float]:
         """Return the overhead of all graphs, two of a training step (decision 12); that of its

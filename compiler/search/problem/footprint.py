@@ -2,41 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
-from tensoropt.compiler.cost.process import PRODUCTS, Footprint, Loading
+from tensoropt.compiler.cost.process import CONVOLUTIONS, PRODUCTS, Footprint, Loading
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.problem.evaluate import Cost
-from tensoropt.compiler.search.problem.graph import Node
+from tensoropt.compiler.search.problem.graph import Graph, Node
+from tensoropt.compiler.search.problem.program import variables
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 
 __all__ = ["footprint"]
+
+_WEIGHTED = CONVOLUTIONS | PRODUCTS
 
 _LARGE = 1 << 20
 """Bytes of tensors: of fewer, collectives need no buffers but those that MPI has from the start."""
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """What counts in a graph, whatever nodes choose: how many run; those of them with weights that
+    are laid out or packed, and their operators; inputs; outputs."""
+
+    nodes: int
+    weighted: Sequence[tuple[int, str]]
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+
+
+_KNOWN: WeakKeyDictionary[Graph, _Counted] = WeakKeyDictionary()
+
+
 def footprint(
     tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost, arena_bytes: int
 ) -> Footprint:
-    """Return it for a strategy per node, whose tensors take what ``cost`` says."""
-    loading, packed, fed, nodes = Loading(), 0, 0, 0
-    for index, strategy in strategies.items():
-        node = tables.graph.nodes[index]
-        if node.kind == "result":
-            fed += _output_bytes(tables, node, strategy)
-        elif node.kind == "argument":
-            fed += _input_bytes(tables, node, strategy)
-        elif node.kind == "op" and not node.constant:
-            nodes += 1
-            if not tables.graph.trains:  # whose weights are no constants
-                operator = _operator(node)
-                loading.read(operator, tables.static_bytes(node, strategy))
-                packed += _shared_bytes(tables, node, strategy) if operator in PRODUCTS else 0
-    loaded, trains = loading.bytes(), tables.graph.trains
+    """Return it for a strategy per node, whose tensors take what ``cost`` says.
+
+    Linear in the nodes with weights, the inputs and the outputs.
+    """
+    graph = tables.graph
+    counted = _counted(graph)
+    loading, packed = Loading(), 0
+    for index, operator in counted.weighted:
+        node, strategy = graph.nodes[index], strategies[index]
+        loading.read(operator, tables.static_bytes(node, strategy))
+        packed += _shared_bytes(tables, node, strategy) if operator in PRODUCTS else 0
+    fed = sum(_input_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.inputs)
+    fed += sum(_output_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.outputs)
     exchanges = cost.communication_s > 0 and arena_bytes >= _LARGE
-    sizes = cost.static_bytes, cost.transient_bytes
-    return Footprint(*sizes, packed, loaded, fed, nodes, trains, arena_bytes, exchanges)
+    sizes = cost.static_bytes, cost.transient_bytes, packed, loading.bytes(), fed
+    return Footprint(*sizes, counted.nodes, graph.trains, arena_bytes, exchanges)
+
+
+def _counted(graph: Graph) -> _Counted:
+    if graph not in _KNOWN:
+        _KNOWN[graph] = _count(graph)
+    return _KNOWN[graph]
+
+
+def _count(graph: Graph) -> _Counted:
+    chosen = [(index, graph.nodes[index]) for index in variables(graph)]
+    runs = [(index, node) for index, node in chosen if node.kind == "op" and not node.constant]
+    return _Counted(
+        len(runs),
+        # Weights of a training step are no constants.
+        [] if graph.trains else [(i, o) for i, n in runs if (o := _operator(n)) in _WEIGHTED],
+        [index for index, node in chosen if _is_input(node)],
+        [index for index, node in chosen if _is_output(graph, node)],
+    )
 
 
 def _operator(node: Node) -> str:
@@ -44,16 +79,25 @@ def _operator(node: Node) -> str:
     return str(node.op.name).removeprefix("onnx.")
 
 
+def _is_input(node: Node) -> bool:
+    stays = node.is_parameter or node.state is not None or node.is_cache
+    return node.kind == "argument" and not stays
+
+
+def _is_output(graph: Graph, node: Node) -> bool:
+    if node.kind != "result" or node.updates is not None:
+        return False
+    value = node.operands[0]
+    return value is not None and not graph.stays(value)
+
+
 def _input_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
-    if node.is_parameter or node.state is not None or node.is_cache:
-        return 0
     return tensor_bytes(tables.graph.values[node.results[0]].info, strategy.results[0], tables.mesh)
 
 
 def _output_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
     value = node.operands[0]
-    if value is None or node.updates is not None or tables.graph.stays(value):
-        return 0
+    assert value is not None
     return tensor_bytes(tables.graph.values[value].info, strategy.operands[0], tables.mesh)
 
 

@@ -1,0 +1,60 @@
+"""Copies of images beside the tensors of a program, and what fusions leave out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+
+import tensoropt as to
+
+CHANNELS, SIZE = 16, 64
+IMAGE = CHANNELS * SIZE * SIZE * 4
+
+
+def model(path: Path, *nodes: onnx.NodeProto) -> Path:
+    """A model that makes `y`, an image, of `x`; its nodes have the filter `w` at hand."""
+    shape = [1, CHANNELS, SIZE, SIZE]
+    weights = np.ones((CHANNELS, CHANNELS, 1, 1), np.float32)
+    graph = oh.make_graph(
+        list(nodes),
+        "images",
+        [oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [oh.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)]), path)
+    return path
+
+
+def arena_bytes(path: Path) -> int:
+    """What one rank touches of the arena."""
+    point = to.load(path).frontier(devices=1).fastest.found
+    return point.arena_bytes
+
+
+CONV, SOFTMAX = (oh.make_node("Conv", ["x", "w"], ["a"]), oh.make_node("Softmax", ["a"], ["b"]))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "images"),
+    [
+        ([CONV, oh.make_node("Conv", ["a", "w"], ["y"])], 1),  # in blocks from one to the other
+        ([CONV, oh.make_node("Relu", ["a"], ["b"]), oh.make_node("Conv", ["b", "w"], ["y"])], 1),
+        # The copy of `a` that is no longer in blocks, beside `a`, which is read again, and `b`.
+        (
+            [
+                CONV,
+                SOFTMAX,
+                oh.make_node("Conv", ["a", "w"], ["c"]),
+                oh.make_node("Mul", ["b", "c"], ["y"]),
+            ],
+            3,
+        ),
+    ],
+)
+def test_images(tmp_path: Path, nodes: list[onnx.NodeProto], images: int) -> None:
+    assert arena_bytes(model(tmp_path / "m.onnx", *nodes)) == images * IMAGE
