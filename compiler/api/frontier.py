@@ -398,7 +398,7 @@ class Frontier(Sequence[Point]):
         if self._limit_bytes is None or self._whole.report.result is None:
             return UserError("expected a frontier with points, got: an empty one")
         need = points_of.least_process_bytes(self._whole.result.points)
-        return nothing_fits(self._limit_bytes, need, self.devices)
+        return nothing_fits(self._whole.request, self._limit_bytes, need)
 
 
 class Interrupted(KeyboardInterrupt):  # like what it is one of

@@ -130,6 +130,14 @@ def test_nothing_fits(refused, opt, mlp: Path) -> None:
     assert message.endswith("100 B more; expected more memory or devices")
 
 
+def test_less_than_a_process_takes(refused, mlp: Path) -> None:
+    """More devices would not help."""
+    message = refused(mlp, "--devices", "2", "--memory", "10MiB")
+    assert re.search(
+        r" more; a process takes \d.* MiB without any model, expected more memory$", message
+    )
+
+
 def test_fewest_devices(opt, refused, mlp: Path) -> None:
     needs = {}
     for count in (1, 2, 4):

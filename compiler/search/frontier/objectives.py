@@ -160,7 +160,7 @@ def fewest_devices(
         if lean <= limit:
             return own, _frontier(graphs, own, say, _interruptible(own))
         need, exactly = lean, True
-    raise nothing_fits(limit, need, count, exactly=exactly)
+    raise nothing_fits(own, limit, need, exactly=exactly)
 
 
 def _least_bytes(graphs: Graphs, count: int) -> int:

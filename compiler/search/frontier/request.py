@@ -186,16 +186,22 @@ def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
         return points
     fits = [point for point in points if point.process_bytes <= limit]
     if not fits:
-        raise nothing_fits(limit, least_process_bytes(points), request.devices)
+        raise nothing_fits(request, limit, least_process_bytes(points))
     return fits
 
 
-def nothing_fits(limit_bytes: int, need: int, devices: int, *, exactly: bool = True) -> UserError:
+def nothing_fits(
+    request: Request, limit_bytes: int, need: int, *, exactly: bool = True
+) -> UserError:
     """Return the error for a memory limit below ``need`` bytes: the leanest plan's, or a bound."""
+    devices, rest = request.devices, request.rest_bytes
+    expected = "expected more memory or devices"
+    if rest >= limit_bytes:
+        expected = f"a process takes {format_bytes(rest)} without any model, expected more memory"
     return UserError(
         f"--memory: nothing fits {format_bytes(limit_bytes)} on {devices} "
         f"device{'' if devices == 1 else 's'}, {lacking(limit_bytes, need, exactly=exactly)}; "
-        "expected more memory or devices"
+        f"{expected}"
     )
 
 
