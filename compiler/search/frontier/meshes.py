@@ -345,7 +345,8 @@ class MeshSearch:
             left_s, past_s = _seconds_to(end), time.monotonic() - started
             if self.interrupted or (left_s is not None and past_s > left_s):
                 break
-            if not lessons.learn(self._short(self._returned[-1], lessons, 0.0)):
+            short = self._short(self._returned[-1], lessons, self.options.epsilon or 0.0)
+            if not lessons.learn(short):
                 break
             if not self._tried(lessons, self._limits(end, tell)):
                 break

@@ -20,12 +20,15 @@ from tensoropt.compiler.search.problem.program import read
 from tensoropt.compiler.search.problem.shared_uses import layout_sets, making_costs
 from tensoropt.compiler.search.problem.tables import (
     SETS_OF_SMALL,
-    SMALL,
     MeshTables,
     tensor_bytes,
 )
 
 __all__ = ["small_step"]
+
+_CHOICES = 14
+"""Clusters with a choice of a small step: that of two matrix products has 18, and still learnt
+after 80 searches, each of a second."""
 
 _Set = tuple[Layout, ...]
 _Picks = NDArray[np.int32]
@@ -58,7 +61,7 @@ def small_step(
     ``None`` where too many clusters have a choice, or a tensor too many ways to be read.
     """
     choosing = sum(len(own) > 1 for own in picks)
-    return _Step(tables, clusters, picks).problem(edges()) if choosing <= SMALL else None
+    return _Step(tables, clusters, picks).problem(edges()) if choosing <= _CHOICES else None
 
 
 class _Step:
