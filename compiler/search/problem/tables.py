@@ -57,8 +57,12 @@ Flags = NDArray[np.bool_]
 Assignment = NDArray[np.int32]
 """Numbers of options."""
 
-_ConstantReads = tuple[TensorInfo, dict[int, list[tuple[Layout, ...]]]]
-"""A tensor, and per reader the layouts in which it reads it under each of its options."""
+_ConstantReads = tuple[TensorInfo, dict[int, list[tuple[Layout, ...]]], set[tuple[int, int]]]
+"""A tensor, per reader the layouts in which it reads it under each of its options, and who makes
+it: nodes, and which of their results."""
+
+_ODD_BYTES = 2.0**-10
+"""Bytes for a constant that is stored as nothing reads it: of equal plans, the other is taken."""
 
 _Uses = list[tuple[int, int]]
 """The (node, operand) pairs that read a tensor."""
@@ -243,7 +247,7 @@ class MeshTables:
         Those that are made alike count together.
         """
         groups = self._constant_reads()
-        sets = [layout_sets(own.values(), SETS_OF_SMALL) for _, own in groups]
+        sets = [layout_sets(own.values(), SETS_OF_SMALL) for _, own, _ in groups]
         known = [own for own in sets if own is not None]
         if len(known) < len(sets):
             return
@@ -251,11 +255,16 @@ class MeshTables:
             if self.graph.nodes[index].constant:
                 stored = nodes[position[index]]
                 nodes[position[index]] = NodeTable(stored.time_s)
-        for (info, reads), every in zip(groups, known, strict=True):
+        for (info, reads, makers), every in zip(groups, known, strict=True):
             sizes = [sum(tensor_bytes(info, x, self.mesh) for x in held) for held in every]
             for reader, own in reads.items():
                 times = [[0.0 if {*one} <= {*held} else np.inf for one in own] for held in every]
                 edges.append(EdgeTable(len(nodes), position[reader], np.array(times)))
+            for maker, result in sorted(makers):
+                stored_as = [option.results[result] for option in self.options[maker]]
+                odd = [[_ODD_BYTES * (x not in held) for x in stored_as] for held in every]
+                none = np.zeros((len(every), len(stored_as)))
+                edges.append(EdgeTable(len(nodes), position[maker], none, np.array(odd)))
             nodes.append(NodeTable(np.zeros(len(every)), np.array(sizes, dtype=np.float64)))
 
     def _constant_reads(self) -> list[_ConstantReads]:
@@ -267,7 +276,8 @@ class MeshTables:
                 continue
             assert held.info is not None
             key = self.graph.alike[held.producer], held.index
-            _, reads = found.setdefault(key, (held.info, {}))
+            _, reads, makers = found.setdefault(key, (held.info, {}, set()))
+            makers.add((held.producer, held.index))
             wanted = self._wanted(node, operand)
             own = reads.get(node, [()] * len(wanted))
             pairs = zip(own, wanted, strict=True)
