@@ -140,15 +140,16 @@ def _rows(names: Sequence[str], device: Device) -> Iterator[str]:
 def _check_plans(count: int, *, steps: bool) -> int:
     """Search small models, or training steps, beside all their plans; return how many missed."""
     sys.path += [str(TEST), str(TEST / "search")]
-    from small_models import missed, small_tables
-    from small_steps import missed_steps, small_steps
+    from small_models import every_cost, missed, small_tables
+    from small_steps import every_step_cost, small_steps
 
     models = plans = wrong = seed = 0
     while models < count:
         found = small_steps([seed]) if steps else small_tables([seed])
         for tables in found.values():
-            lacking, every = missed_steps(tables) if steps else missed(tables)
-            models, plans, wrong = models + 1, plans + every, wrong + bool(lacking)
+            every = every_step_cost(tables) if steps else every_cost(tables)
+            lacking = missed(tables, every)
+            models, plans, wrong = models + 1, plans + len(every), wrong + bool(lacking)
             if lacking:
                 print(f"seed {seed}: missed {lacking}", flush=True)
         seed += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_tables
 from tensoropt.compiler.search.problem.evaluate import Evaluator
+from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.dialects.mlir import ir
@@ -26,6 +27,7 @@ __all__ = [
     "best",
     "every_cost",
     "missed",
+    "only",
     "plans",
     "random_module",
     "shared_weight_module",
@@ -175,14 +177,24 @@ def every_cost(tables: MeshTables) -> dict[tuple[int, ...], tuple[float, int]]:
     return {plan: (cost.time_s, cost.memory_bytes) for plan, cost in costs}
 
 
-def missed(tables: MeshTables) -> tuple[list[tuple[float, int]], int]:
-    """Return the costs that the search lacks though none is better, and the number of plans."""
-    every = every_cost(tables)
+def missed(
+    tables: MeshTables, every: Mapping[tuple[int, ...], tuple[float, int]]
+) -> list[tuple[float, int]]:
+    """Return the costs, of those of ``every`` plan, that the search lacks though none is better."""
     points = search_tables([tables], 1, SearchOptions()).points
     found = [(point.time_s, point.memory_bytes) for point in points]
-    lacking = [
+    return [
         (time_s, memory)
         for time_s, memory in best(every.values())
         if not any(t <= time_s * (1 + 1e-9) and m <= memory for t, m in found)
     ]
-    return lacking, len(every)
+
+
+def only(problem: Problem, plan: tuple[int, ...]) -> Problem:
+    """Return the problem with one option each for its first nodes."""
+    nodes = list(problem.nodes)
+    for index, picked in enumerate(plan):
+        time_s = np.full(len(nodes[index].time_s), np.inf)
+        time_s[picked] = nodes[index].time_s[picked]
+        nodes[index] = NodeTable(time_s, nodes[index].static_bytes, nodes[index].transient_bytes)
+    return Problem(nodes, problem.edges)

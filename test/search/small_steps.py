@@ -9,18 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from small_models import best
 from training.steps import Node, build, model_of, spec_of
 
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.search.frontier.search import SearchOptions, search_tables
 from tensoropt.compiler.search.problem.evaluate import Evaluator
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["every_step_cost", "missed_steps", "random_step", "small_steps", "step_plans"]
+__all__ = ["every_step_cost", "random_step", "small_steps", "step_plans"]
 
 MESHES = ((2,), (4,), (3,))
 _OPTIMIZERS = ("sgd", "momentum", "sgd", "adamw")
@@ -80,16 +78,3 @@ def every_step_cost(tables: TrainingTables) -> dict[tuple[int, ...], tuple[float
         cost = evaluator.evaluate(tables.decode(np.array(plan, dtype=np.int32)))
         found[plan] = cost.time_s, cost.memory_bytes
     return found
-
-
-def missed_steps(tables: TrainingTables) -> tuple[list[tuple[float, int]], int]:
-    """Return the costs that the search lacks though none is better, and the number of plans."""
-    every = every_step_cost(tables)
-    points = search_tables([tables], 1, SearchOptions()).points
-    found = [(point.time_s, point.memory_bytes) for point in points]
-    lacking = [
-        (time_s, memory)
-        for time_s, memory in best(every.values())
-        if not any(t <= time_s * (1 + 1e-9) and m <= memory for t, m in found)
-    ]
-    return lacking, len(every)

@@ -14,6 +14,7 @@ from small_models import (
     best,
     every_cost,
     missed,
+    only,
     shared_weight_module,
     small_tables,
     tables_of,
@@ -26,7 +27,6 @@ from tensoropt.compiler.search.frontier.lessons import overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, frontier_point, search_tables
 from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.insert_reshards import InsertReshardsPass
@@ -45,16 +45,6 @@ def _found(tables: MeshTables, memory_bytes: int | None = None) -> list[tuple[fl
     return [(point.time_s, point.memory_bytes) for point in result.points]
 
 
-def _only(problem: Problem, plan: tuple[int, ...]) -> Problem:
-    """Return the problem with one option each for its first nodes."""
-    nodes = list(problem.nodes)
-    for index, picked in enumerate(plan):
-        time_s = np.full(len(nodes[index].time_s), np.inf)
-        time_s[picked] = nodes[index].time_s[picked]
-        nodes[index] = NodeTable(time_s, nodes[index].static_bytes, nodes[index].transient_bytes)
-    return Problem(nodes, problem.edges)
-
-
 @pytest.mark.parametrize("seed", TABLES)
 def test_the_frontier_is_that_of_all_programs(seed: int) -> None:
     wanted, found = best(every_cost(TABLES[seed]).values()), best(_found(TABLES[seed]))
@@ -67,21 +57,23 @@ def test_tables_charge_the_time_of_programs(seed: int) -> None:
     (tables,) = small_tables([seed]).values()
     every = every_cost(tables)
     for plan in random.Random(seed).sample(sorted(every), 40):
-        fastest, *_ = solve_frontier(_only(tables.problem, plan)).points
+        fastest, *_ = solve_frontier(only(tables.problem, plan)).points
         assert fastest.time + overhead_s(tables) == pytest.approx(every[plan][0], rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", THREE)
 def test_a_tensor_with_three_uses_hides_no_plan(seed: int) -> None:
-    lacking, plans = missed(small_tables([seed])[seed])
-    assert plans > 100
-    assert not lacking
+    tables = small_tables([seed])[seed]
+    every = every_cost(tables)
+    assert len(every) > 100
+    assert not missed(tables, every)
 
 
 def test_a_weight_counts_as_it_is_read() -> None:
-    lacking, plans = missed(tables_of(shared_weight_module(), Mesh((2,))))
-    assert plans > 100
-    assert not lacking
+    tables = tables_of(shared_weight_module(), Mesh((2,)))
+    every = every_cost(tables)
+    assert len(every) > 100
+    assert not missed(tables, every)
 
 
 @pytest.mark.parametrize("seed", [*TABLES][::5])
@@ -128,5 +120,5 @@ def test_what_is_learnt_is_true_of_every_plan() -> None:
         learnt = any([cuts.learn(point) for point in short])
     assert len(cuts)
     for plan, (_, memory) in every.items():
-        charged = solve_frontier(_only(cuts.added_to(tables.problem), plan)).points
+        charged = solve_frontier(only(cuts.added_to(tables.problem), plan)).points
         assert min(point.memory for point in charged) <= memory

@@ -8,27 +8,15 @@ from __future__ import annotations
 import itertools
 import random
 
-import numpy as np
 import pytest
-from small_models import best
-from small_steps import every_step_cost, missed_steps, small_steps
+from small_models import best, missed, only
+from small_steps import every_step_cost, small_steps
 
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s
 from tensoropt.compiler.search.frontier.search import SearchOptions, search_tables
-from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 
 STEPS = small_steps(range(12), most_plans=2600)
-
-
-def _only(problem: Problem, plan: tuple[int, ...]) -> Problem:
-    """Return the problem with one option each for its first nodes."""
-    nodes = list(problem.nodes)
-    for index, picked in enumerate(plan):
-        time_s = np.full(len(nodes[index].time_s), np.inf)
-        time_s[picked] = nodes[index].time_s[picked]
-        nodes[index] = NodeTable(time_s, nodes[index].static_bytes, nodes[index].transient_bytes)
-    return Problem(nodes, problem.edges)
 
 
 def test_there_are_steps() -> None:
@@ -37,8 +25,7 @@ def test_there_are_steps() -> None:
 
 @pytest.mark.parametrize("seed", STEPS)
 def test_the_frontier_is_that_of_all_programs(seed: int) -> None:
-    lacking, _ = missed_steps(STEPS[seed])
-    assert not lacking
+    assert not missed(STEPS[seed], every_step_cost(STEPS[seed]))
 
 
 @pytest.mark.parametrize("seed", STEPS)
@@ -49,7 +36,7 @@ def test_tables_charge_at_most_what_programs_take(seed: int) -> None:
         pass
     for plan in random.Random(seed).sample(sorted(every), 20):
         time_s, memory = every[plan]
-        for point in solve_frontier(_only(lessons.problem, plan)).points:
+        for point in solve_frontier(only(lessons.problem, plan)).points:
             assert point.time + overhead_s(tables) == pytest.approx(time_s, rel=1e-9)
             assert point.memory <= memory
 
