@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from tensoropt.compiler.cost.process import CONVOLUTIONS, PRODUCTS, Footprint, Loading
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.problem.evaluate import Cost
 from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.program import variables
+from tensoropt.compiler.search.problem.program import once_per_graph, variables
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 
 __all__ = ["footprint"]
@@ -30,9 +29,6 @@ class _Counted:
     weighted: Sequence[tuple[int, str]]
     inputs: Sequence[int]
     outputs: Sequence[int]
-
-
-_KNOWN: WeakKeyDictionary[Graph, _Counted] = WeakKeyDictionary()
 
 
 def footprint(
@@ -56,13 +52,8 @@ def footprint(
     return Footprint(*sizes, counted.nodes, graph.trains, arena_bytes, exchanges)
 
 
+@once_per_graph
 def _counted(graph: Graph) -> _Counted:
-    if graph not in _KNOWN:
-        _KNOWN[graph] = _count(graph)
-    return _KNOWN[graph]
-
-
-def _count(graph: Graph) -> _Counted:
     chosen = [(index, graph.nodes[index]) for index in variables(graph)]
     runs = [(index, node) for index, node in chosen if node.kind == "op" and not node.constant]
     return _Counted(

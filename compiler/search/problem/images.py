@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.search.problem.graph import Graph, Node
-from tensoropt.compiler.search.problem.program import variables
+from tensoropt.compiler.search.problem.program import once_per_graph, variables
 
 __all__ = ["images_of"]
 
@@ -51,6 +51,7 @@ _LEAST_CHANNELS = 8
 """Images with fewer, such as of three colours, are read as they are."""
 
 
+@once_per_graph
 def images_of(graph: Graph) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
     """Return flags of the nodes and of the values of a program. Linear in the operands."""
     nodes = [_node(graph, graph.nodes[index]) for index in variables(graph)]

@@ -5,7 +5,9 @@ It depends on no mesh, and is made once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,19 +15,25 @@ import numpy as np
 from tensoropt.compiler.search._engine import Program
 from tensoropt.compiler.search.problem.graph import Graph, Node
 
-__all__ = ["program_of", "read", "variables"]
+__all__ = ["once_per_graph", "program_of", "read", "variables"]
 
 _RUNS, _PASSES, _ALIAS, _WRITES, _UPDATE, _CONSTANT = (1 << bit for bit in range(6))
 """As ``Program::Flag`` has them (``engine/walk.hpp``)."""
 
-_KNOWN: WeakKeyDictionary[Graph, Program] = WeakKeyDictionary()
+_T = TypeVar("_T")
 
 
-def program_of(graph: Graph) -> Program:
-    """Return the program of a graph: its nodes are those that choose. Linear in the operands."""
-    if graph not in _KNOWN:
-        _KNOWN[graph] = _program(graph)
-    return _KNOWN[graph]
+def once_per_graph(make: Callable[[Graph], _T]) -> Callable[[Graph], _T]:
+    """Let a function be called once for each graph, and keep what it returns as long as that."""
+    known: WeakKeyDictionary[Graph, _T] = WeakKeyDictionary()
+
+    @wraps(make)
+    def kept(graph: Graph) -> _T:
+        if graph not in known:
+            known[graph] = make(graph)
+        return known[graph]
+
+    return kept
 
 
 def variables(graph: Graph) -> list[int]:
@@ -40,7 +48,9 @@ def read(graph: Graph, node: Node) -> Iterator[tuple[int, int]]:
             yield operand, value
 
 
-def _program(graph: Graph) -> Program:
+@once_per_graph
+def program_of(graph: Graph) -> Program:
+    """Return the program of a graph: its nodes are those that choose. Linear in the operands."""
     nodes = [graph.nodes[index] for index in variables(graph)]
     operands = [[_view(graph, node, v) for _, v in read(graph, node)] for node in nodes]
     results = [node.results for node in nodes]
