@@ -210,9 +210,11 @@ def test_a_file_of_pins(planned, mlp: Path, tmp_path: Path) -> None:
     assert (layouts["w1"], layouts["x"]) == (["S(1)"], ["R"])
 
 
-def test_a_parameter_that_is_trained_is_pinned(planned, mlp: Path) -> None:
+def test_a_parameter_that_is_trained_is_pinned(planned, deep: Path) -> None:
     train = ("--train", "--loss", "mse:y,t", "--optimizer", "sgd", "--recompute", "none")
-    document = planned(mlp, *train, "--mesh", "2", "--pin", "w1=S(1)@x", "--pin", "node:second=row")
+    document = planned(
+        deep, *train, "--mesh", "2", "--pin", "w1=S(1)@x", "--pin", "node:second=row"
+    )
     lies = {row["name"]: row["layout"] for row in document["training"]["state"]}
     assert lies["w1"] == ["S(1)"]
     assert document["nodes"]["second"]["results"] == [["P(sum)"]]

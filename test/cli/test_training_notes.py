@@ -23,13 +23,13 @@ FLAGS = (
 
 
 @pytest.fixture
-def noted(opt, mlp: Path, tmp_path: Path) -> Callable[..., list[str]]:
-    """Plan ``mlp`` with nodes and initializers in front; return the lines on stderr."""
+def noted(opt, deep: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """Plan ``deep`` with nodes and initializers in front; return the lines on stderr."""
 
     def run(
         nodes: list[onnx.NodeProto], shapes: dict[str, list[int]], *flags: str, opset: int = 0
     ) -> list[str]:
-        model = onnx.load(mlp)
+        model = onnx.load(deep)
         model.opset_import[0].version = opset or model.opset_import[0].version
         model.producer_name = "pytorch"
         model.graph.node[0].input[0] = "z"
@@ -47,20 +47,20 @@ def noted(opt, mlp: Path, tmp_path: Path) -> Callable[..., list[str]]:
     return run
 
 
-def test_what_is_trained_is_counted(opt, mlp: Path) -> None:
-    assert opt(mlp, *FLAGS).err == "note: trained: 2 tensors of 512 elements\n"
-    frozen = opt(mlp, *FLAGS, "--freeze", "w1").err
+def test_what_is_trained_is_counted(opt, deep: Path) -> None:
+    assert opt(deep, *FLAGS).err == "note: trained: 4 tensors of 1,024 elements\n"
+    frozen = opt(deep, *FLAGS, "--freeze", "w1").err
     expected = (
-        "note: trained: 1 tensor of 256 elements; not trained: 1 tensor of 256 elements, 'w1'"
+        "note: trained: 3 tensors of 768 elements; not trained: 1 tensor of 256 elements, 'w1'"
     )
     assert frozen == f"{expected}\n"
-    assert opt(mlp, "--devices", "2").err == ""
+    assert opt(deep, "--devices", "2").err == ""
 
 
 def test_tables_are_pointed_at(noted) -> None:
     nodes = [helper.make_node("Mul", ["x", "cos"], ["z"])]
     first, second = noted(nodes, {"cos": [8, 16]})
-    assert first == "note: trained: 3 tensors of 640 elements"
+    assert first == "note: trained: 5 tensors of 1,152 elements"
     assert "'cos'; --freeze 'cos' leaves them as they are" in second
 
 
@@ -87,18 +87,18 @@ def test_merged_tensors_are_pointed_at(noted) -> None:
     assert second.endswith("export with training=torch.onnx.TrainingMode.TRAINING")
 
 
-def test_a_pattern_that_matches_nothing_is_refused(refused, mlp: Path) -> None:
-    message = refused(mlp, *FLAGS, "--freeze", "w1,w2x")
+def test_a_pattern_that_matches_nothing_is_refused(refused, deep: Path) -> None:
+    message = refused(deep, *FLAGS, "--freeze", "w1,w2x")
     assert message == "--freeze: 'w2x' matches the name of no weight, did you mean 'w2'?"
 
 
-def test_a_model_with_nothing_to_train_is_refused(refused, mlp: Path) -> None:
-    message = refused(mlp, *FLAGS, "--freeze", "*")
-    assert "the model has 0 to train and 2 that stay as they are" in message
+def test_a_model_with_nothing_to_train_is_refused(refused, deep: Path) -> None:
+    message = refused(deep, *FLAGS, "--freeze", "*")
+    assert "the model has 0 to train and 4 that stay as they are" in message
 
 
-def test_a_precision_that_does_not_run_is_said(opt, mlp: Path) -> None:
-    noted = opt(mlp, *FLAGS, "--precision", "bfloat16").err
+def test_a_precision_that_does_not_run_is_said(opt, deep: Path) -> None:
+    noted = opt(deep, *FLAGS, "--precision", "bfloat16").err
     assert "no bfloat16 kernels for CPUs: run this with --provider cuda" in noted
 
 
