@@ -3,15 +3,15 @@
 import sys
 from pathlib import Path
 
-import lit.formats
+# What lit sends its workers must be a module's.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from forked_commands import ForkedCommands
 
 # lit puts `config` into this file's names.
 config = globals()["config"]
 config.name = "tensoropt"
-config.test_format = lit.formats.ShTest(execute_external=False)
+config.test_format = ForkedCommands()
 config.suffixes = [".mlir"]
 config.test_source_root = str(Path(__file__).parent)
 config.test_exec_root = str(Path(__file__).parents[1] / "build" / "lit")
-
-# The commands of the environment that runs lit, before any others of the same name.
-config.environment["PATH"] = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
