@@ -26,6 +26,8 @@ from tensoropt.runtime.inference.jobs import check_plans
 from tensoropt.runtime.launch import guardian, launcher
 from tensoropt.runtime.support.errors import UserError
 
+BURNT_S = 0.3  # of a processor, more than a session of these plans takes to be made
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -84,8 +86,15 @@ def ranks_wait(temporary: Path, count: int = 2) -> dict[int, int]:
     found = rank_processes(temporary)
     for pid in found.values():
         wait_until(lambda maps=Path(f"/proc/{pid}/maps"): "onnxruntime" in maps.read_text())
-    time.sleep(1.0)
+        spent = processor_s(pid)
+        wait_until(lambda pid=pid, end=spent + BURNT_S: processor_s(pid) > end)
     return found
+
+
+def processor_s(pid: int) -> float:
+    """The processor time of a process so far."""
+    _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(
