@@ -54,7 +54,7 @@ def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSamp
         collectives=fit_collectives(measured.collectives),
     )
     own = [sample for plan in plans for sample in agreeing(plan, linked.device)]
-    apart = replace(linked, operators=fit_operators(_united(own, measured.common)))
+    apart = replace(linked, operators=fit_operators(_united(own, measured.common), measured.common))
     return replace(apart, waiting=fit_waiting(plans, apart.device))
 
 

@@ -42,6 +42,7 @@ _LEAST_GAIN = 1e-9  # in squares: a term that gains less is rounding
 _LEAST_FIXED_S = 1e-9  # no message takes no time
 _CACHES = tuple(1 << power for power in range(19, 25))  # 512 KiB to 16 MiB
 _LEAST_FAR = 3  # samples beyond a cache
+_HINT = 0.01  # of a sample that a common operator counts for
 _LEAST_PART = 1e-3  # of the mean time: smaller fitted times weigh no more
 
 
@@ -65,16 +66,22 @@ def non_negative(terms: Floats, times: Floats, weights: Floats) -> Floats:
     return best
 
 
-def fit(terms: Floats, times: Floats, counts: npt.NDArray[np.int_]) -> Floats:
+def fit(
+    terms: Floats, times: Floats, counts: npt.NDArray[np.int_], hints: tuple[Floats, Floats]
+) -> Floats:
     """Return the factors >= 0 of the columns of ``terms``; their sum of times is the measured.
 
-    ``counts`` says how many samples each row is.
+    ``counts`` says how many samples each row is. ``hints`` are terms and times of others, which
+    decide what the samples leave open: each counts by its relative error, as a part of a sample.
     """
     floor = max(_LEAST_PART * float(times.mean()), 1e-12)
     fitted = np.maximum(times, floor)
+    all_terms, all_times = (np.concatenate(pair) for pair in zip((terms, times), hints, strict=True))
+    of_hints = _HINT * float(times.mean()) / hints[1] ** 2
     factors = np.zeros(terms.shape[1])
     for _ in range(_ROUNDS):
-        before, factors = factors, non_negative(terms, times, counts / fitted)
+        weights = np.concatenate([counts / fitted, of_hints])
+        before, factors = factors, non_negative(all_terms, all_times, weights)
         if np.allclose(before, factors, rtol=_SETTLED, atol=0.0):
             break
         fitted = np.maximum(terms @ factors, floor)
@@ -101,23 +108,40 @@ class FittedOperator:
     misfit_s: float = 0.0
 
 
-def fit_operators(samples: Iterable[OpSample]) -> list[FittedOperator]:
+def fit_operators(
+    samples: Iterable[OpSample], common: Iterable[OpSample] = ()
+) -> list[FittedOperator]:
     """Return the operators of ``samples``, each type apart, those that took longest first.
 
     Bytes beyond those that a cache holds take longer; how many that are is the same for all, and
-    found by trying a few sizes.
+    found by trying a few sizes. What ``samples`` of an operator leave open, as they are all of
+    about one size, its ``common`` ones decide.
     """
-    groups: dict[_Key, list[OpSample]] = defaultdict(list)
-    for sample in alike(samples):
-        groups[sample.work.operator, sample.work.dtype].append(sample)
+    own, hints = _by_key(alike(samples)), _by_key(s for s in common if s.time_s)
+    groups = {key: _Group(some, hints.get(key, ())) for key, some in own.items()}
     plain = {key: _operator(key, group, None) for key, group in groups.items()}
     tried = [plain, *(_with_cache(groups, plain, size) for size in _CACHES)]
     best = min(tried, key=lambda fitted: sum(one.misfit_s for one in fitted.values()))
     return sorted(best.values(), key=lambda own: (-own.time_s, own.name, own.dtype))
 
 
+@dataclass(frozen=True)
+class _Group:
+    """What was measured of an operator in one type, in graphs of models and in those of its own."""
+
+    samples: Sequence[OpSample]
+    hints: Sequence[OpSample]
+
+
+def _by_key(samples: Iterable[OpSample]) -> Mapping[_Key, list[OpSample]]:
+    found: dict[_Key, list[OpSample]] = defaultdict(list)
+    for sample in samples:
+        found[sample.work.operator, sample.work.dtype].append(sample)
+    return found
+
+
 def _with_cache(
-    groups: Mapping[_Key, Sequence[OpSample]],
+    groups: Mapping[_Key, _Group],
     plain: Mapping[_Key, FittedOperator],
     cache_bytes: int,
 ) -> Mapping[_Key, FittedOperator]:
@@ -126,8 +150,8 @@ def _with_cache(
     That takes samples of more bytes, one of them of twice as many: else the plain ones.
     """
 
-    def is_far(group: Sequence[OpSample]) -> bool:
-        far = [s.work.bytes for s in group if s.time_s and s.work.bytes > cache_bytes]
+    def is_far(group: _Group) -> bool:
+        far = [s.work.bytes for s in group.samples if s.time_s and s.work.bytes > cache_bytes]
         return len(far) >= _LEAST_FAR and max(far) >= 2 * cache_bytes
 
     return {
@@ -136,16 +160,16 @@ def _with_cache(
     }
 
 
-def _operator(key: _Key, samples: Sequence[OpSample], cache_bytes: int | None) -> FittedOperator:
+def _operator(key: _Key, group: _Group, cache_bytes: int | None) -> FittedOperator:
+    samples = group.samples
     fused = _fused(samples)
     ran = [sample for sample in samples if sample.context not in fused]
     counts = sum(s.count for s in ran), sum(s.count for s in samples if s.context in fused)
     if not ran:
         return FittedOperator(*key, Operator(0.0, 0, 0, fused), *counts, 0.0, 0, 0)
-    times = np.array([sample.time_s for sample in ran], dtype=np.float64)
     each = np.array([sample.count for sample in ran])
-    terms = np.array([_terms(key[0], sample, cache_bytes) for sample in ran], dtype=np.float64)
-    factors = fit(terms, times, each)
+    terms, times = _equations(key[0], ran, cache_bytes)
+    factors = fit(terms, times, each, _equations(key[0], group.hints, cache_bytes))
     fitted = terms @ factors
     middle, worst = errors(np.repeat(fitted, each), np.repeat(times, each))
     misfit_s = float((each * (fitted - times) ** 2 / np.maximum(fitted, 1e-9)).sum())
@@ -154,6 +178,15 @@ def _operator(key: _Key, samples: Sequence[OpSample], cache_bytes: int | None) -
     operator = Operator(launch_s, s_per_flop, s_per_byte, fused, *beyond)
     total_s = float((times * each).sum())
     return FittedOperator(*key, operator, *counts, total_s, middle, worst, misfit_s)
+
+
+def _equations(
+    name: str, samples: Sequence[OpSample], cache_bytes: int | None
+) -> tuple[Floats, Floats]:
+    """Return the terms of each sample, and its time."""
+    terms = [_terms(name, sample, cache_bytes) for sample in samples]
+    width = 3 if cache_bytes is None else 4
+    return np.array(terms, np.float64).reshape(-1, width), np.array([s.time_s for s in samples])
 
 
 def _terms(name: str, sample: OpSample, cache_bytes: int | None) -> tuple[float, ...]:
