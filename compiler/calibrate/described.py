@@ -54,7 +54,8 @@ def _fitted(identity: Identity, measured: Measurements, plans: Sequence[PlanSamp
         collectives=fit_collectives(measured.collectives),
     )
     own = [sample for plan in plans for sample in agreeing(plan, linked.device)]
-    apart = replace(linked, operators=fit_operators(_united(own, measured.common), measured.common))
+    united, hints = _united(own, measured.common), measured.common
+    apart = replace(linked, operators=fit_operators(united, hints))
     return replace(apart, waiting=fit_waiting(plans, apart.device))
 
 

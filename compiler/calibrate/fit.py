@@ -42,7 +42,6 @@ _LEAST_GAIN = 1e-9  # in squares: a term that gains less is rounding
 _LEAST_FIXED_S = 1e-9  # no message takes no time
 _CACHES = tuple(1 << power for power in range(19, 25))  # 512 KiB to 16 MiB
 _LEAST_FAR = 3  # samples beyond a cache
-_HINT = 0.01  # of a sample that a common operator counts for
 _LEAST_PART = 1e-3  # of the mean time: smaller fitted times weigh no more
 
 
@@ -72,12 +71,13 @@ def fit(
     """Return the factors >= 0 of the columns of ``terms``; their sum of times is the measured.
 
     ``counts`` says how many samples each row is. ``hints`` are terms and times of others, which
-    decide what the samples leave open: each counts by its relative error, as a part of a sample.
+    decide what the samples leave open: each counts as one sample of the mean time would, by its
+    relative error, however long it takes.
     """
     floor = max(_LEAST_PART * float(times.mean()), 1e-12)
     fitted = np.maximum(times, floor)
-    all_terms, all_times = (np.concatenate(pair) for pair in zip((terms, times), hints, strict=True))
-    of_hints = _HINT * float(times.mean()) / hints[1] ** 2
+    all_terms, all_times = np.concatenate([terms, hints[0]]), np.concatenate([times, hints[1]])
+    of_hints = float(times.mean()) / hints[1] ** 2
     factors = np.zeros(terms.shape[1])
     for _ in range(_ROUNDS):
         weights = np.concatenate([counts / fitted, of_hints])
@@ -109,16 +109,16 @@ class FittedOperator:
 
 
 def fit_operators(
-    samples: Iterable[OpSample], common: Iterable[OpSample] = ()
+    samples: Iterable[OpSample], hints: Iterable[OpSample] = ()
 ) -> list[FittedOperator]:
     """Return the operators of ``samples``, each type apart, those that took longest first.
 
     Bytes beyond those that a cache holds take longer; how many that are is the same for all, and
     found by trying a few sizes. What ``samples`` of an operator leave open, as they are all of
-    about one size, its ``common`` ones decide.
+    about one size, its ``hints`` of other sizes decide.
     """
-    own, hints = _by_key(alike(samples)), _by_key(s for s in common if s.time_s)
-    groups = {key: _Group(some, hints.get(key, ())) for key, some in own.items()}
+    others = _by_key(hint for hint in hints if hint.time_s)
+    groups = {key: _Group(own, others.get(key, ())) for key, own in _by_key(alike(samples)).items()}
     plain = {key: _operator(key, group, None) for key, group in groups.items()}
     tried = [plain, *(_with_cache(groups, plain, size) for size in _CACHES)]
     best = min(tried, key=lambda fitted: sum(one.misfit_s for one in fitted.values()))
@@ -127,7 +127,7 @@ def fit_operators(
 
 @dataclass(frozen=True)
 class _Group:
-    """What was measured of an operator in one type, in graphs of models and in those of its own."""
+    """What was measured of an operator in one type, and what is a hint on other sizes."""
 
     samples: Sequence[OpSample]
     hints: Sequence[OpSample]

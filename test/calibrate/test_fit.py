@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,3 +129,19 @@ def test_errors_leave_out_what_took_no_time() -> None:
     fitted, times = np.array([1.1, 2.0, 5.0]), np.array([1.0, 2.0, 0.0])
     assert errors(fitted, times) == (pytest.approx(0.05), pytest.approx(0.09))
     assert errors(fitted, np.zeros(3)) == (0.0, 0.0)
+
+
+def test_hints_decide_what_samples_of_one_size_leave_open() -> None:
+    """Of 2 KB nothing follows for 1 MB; where samples have that, hints change little."""
+
+    def where(time_s: float, moved: float) -> OpSample:
+        return sample(time_s, moved / 13, moved, "Where")
+
+    hints = [where(moved / 1e10, moved) for moved in (1e5, 1e6, 1e7)]
+    small = [where(9e-6, 1e3), where(12e-6, 2e3)]
+    alone, helped = (fit_operators(small, given)[0].operator for given in ((), hints))
+    assert alone.time_s(1e5, 1.3e6) > 2e-3
+    assert helped.time_s(1e5, 1.3e6) == pytest.approx(130e-6, rel=0.3)
+    known = [where(moved / 3e10, moved) for moved in (1e5, 2e5, 1e6, 2e6)]
+    [own] = fit_operators([*known, *(replace(one, count=20) for one in known)], hints)
+    assert own.operator.time_s(7e4, 9e5) == pytest.approx(3e-5, rel=0.1)
