@@ -179,11 +179,13 @@ class Provider(ABC):
     """Where the sessions of a rank compute. ``name`` is that of ``--provider``.
 
     ``device`` and ``number`` are what ONNX Runtime's bindings call the place of its arrays.
-    ``keeps_order`` says whether nodes run as in the plan, also those that are fused.
+    ``keeps_order`` says whether nodes run as in the plan, also those that are fused; ``fuses``
+    whether the library has a kernel for several nodes of arithmetic at once.
     """
 
     name: str
     keeps_order = False
+    fuses = False
     device = "cpu"
     number = 0
 
@@ -260,6 +262,7 @@ class CpuProvider(Provider):
 
     name = "cpu"
     keeps_order = True
+    fuses = True
 
     def sessions(self, *, graphs: bool = False) -> list[tuple[str, dict[str, str]]]:
         return [("CPUExecutionProvider", {})]

@@ -1,6 +1,7 @@
 // Entry point: registers domain `tensoropt` version 1 with a session's options.
 #include "barrier.hpp"
 #include "collective_op.hpp"
+#include "elementwise_op.hpp"
 
 namespace tensoropt {
 namespace {
@@ -24,6 +25,7 @@ Ops ops_of_both() {
   Ops ops;
   append(ops, Place::Host);
   append(ops, Place::Device);
+  ops.push_back(elementwise_op());
   return ops;
 }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
+from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.session.order import Optimised, is_ordered, optimised_in_order
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
@@ -267,8 +268,11 @@ def training_session(
     provider: Provider = CPU,
     graphs: bool = False,
     transient_bytes: int = 0,
+    fused: bool = False,
 ) -> RankSession:
     """Return the session of one rank's graph of a training step, whose collectives bring MPI up.
+
+    One that is ``fused`` goes over arrays as few times as it can, where there is a kernel for that.
 
     What ONNX Runtime makes of the graph is written to ``optimised``. ``graphs`` and
     ``transient_bytes`` are as for `rank_session`. Raises `UserError`.
@@ -278,7 +282,21 @@ def training_session(
     provider.keep_low(options, transient_bytes)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
+    if fused and provider.fuses:
+        return _fused_session(graph, options, provider)
     return _rank_opened(graph, options, provider, graphs=graphs)
+
+
+def _fused_session(graph: Path, options: SessionOptions, provider: Provider) -> RankSession:
+    def load() -> bytes:
+        import onnx
+
+        model = onnx.load(graph, load_external_data=False)
+        fuse_elementwise(model)
+        return bytes(model.SerializeToString())
+
+    _look_for_data(options, graph.parent)
+    return _opened(str(graph), load, options, provider, lambda: _add_collectives(options))
 
 
 def run_in_file_order(options: SessionOptions) -> None:

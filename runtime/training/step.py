@@ -61,6 +61,7 @@ class TrainingStep:
                 provider=state.provider,
                 graphs=role in captured,
                 transient_bytes=plan.plan.transient_bytes,
+                fused=role == "update",
             )
             for role, graph, file in zip(ROLES, graphs, self._files, strict=True)
         )

@@ -106,6 +106,18 @@ void* Api::output(OrtKernelContext* context, std::size_t index, const Shape& sha
   return value ? data(value) : nullptr;
 }
 
+std::size_t Api::input_count(OrtKernelContext* context) const {
+  std::size_t count = 0;
+  call(Slot::KernelContext_GetInputCount, static_cast<const OrtKernelContext*>(context), &count);
+  return count;
+}
+
+std::size_t Api::output_count(OrtKernelContext* context) const {
+  std::size_t count = 0;
+  call(Slot::KernelContext_GetOutputCount, static_cast<const OrtKernelContext*>(context), &count);
+  return count;
+}
+
 void* Api::stream(OrtKernelContext* context) const {
   void* stream = nullptr;
   call(Slot::KernelContext_GetGPUComputeStream, static_cast<const OrtKernelContext*>(context),

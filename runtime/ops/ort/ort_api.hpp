@@ -111,6 +111,17 @@ class Api {
   const OrtValue* input(OrtKernelContext* context, std::size_t index) const;
   void* output(OrtKernelContext* context, std::size_t index, const Shape& shape) const;
 
+  std::size_t input_count(OrtKernelContext* context) const;
+  std::size_t output_count(OrtKernelContext* context) const;
+
+  // Calls `body`, which throws nothing, for 0 to `count` - 1, on the threads of the session.
+  template <class Body>
+  void parallel(OrtKernelContext* context, std::size_t count, const Body& body) const {
+    auto one = +[](void* held, std::size_t i) { (*static_cast<const Body*>(held))(i); };
+    call(Slot::KernelContext_ParallelFor, static_cast<const OrtKernelContext*>(context), one, count,
+         std::size_t{0}, const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
   // The stream on which this node's device does its work; null on the CPU.
   void* stream(OrtKernelContext* context) const;
 

@@ -1,0 +1,155 @@
+#include "elementwise_op.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "collective.hpp"
+#include "cpu/elementwise.hpp"
+
+namespace tensoropt {
+namespace {
+
+constexpr int kVariadic = 2;                         // OrtCustomOpInputOutputCharacteristic
+constexpr std::size_t kPart = std::size_t{1} << 16;  // elements
+
+struct Elementwise {
+  Api api;
+  std::string node;
+  Program program;
+};
+
+std::size_t one(const CustomOp*) { return 1; }
+int mixed(const CustomOp*) { return 0; }
+int variadic(const CustomOp*, std::size_t) { return kVariadic; }
+int any_type(const CustomOp*, std::size_t) { return kUndefined; }
+const char* name(const CustomOp*) { return "Elementwise"; }
+void destroy(void* kernel) { delete static_cast<Elementwise*>(kernel); }
+
+template <class Source>
+Program read_program(const Api& api, Source* source) {
+  return checked_program(api.integer(source, "scalars"), api.integers(source, "reads"),
+                         api.integers(source, "program"), api.integers(source, "results"),
+                         api.integers(source, "writes"));
+}
+
+OrtStatus* create(const CustomOp*, const OrtApi* table, const OrtKernelInfo* info, void** kernel) {
+  const Api api(table);
+  return guarded(api, [&] {
+    const std::string node = "Elementwise node '" + api.node_name(info) + "'";
+    located(node, [&] { *kernel = new Elementwise{api, node, read_program(api, info)}; });
+  });
+}
+
+std::vector<float> scalars_of(const Elementwise& self, OrtKernelContext* context) {
+  std::vector<float> scalars;
+  for (std::size_t i = 0; i < self.program.scalars; ++i) {
+    const auto* value = self.api.input(context, i);
+    const auto [type, shape] = self.api.type_and_shape(value);
+    if (Element(type) != Element::Float32 || count_of(shape) != 1)
+      throw Error("input " + std::to_string(i) + " must be one float32, got: ONNX element type " +
+                  std::to_string(type) + " of shape " + text_of(shape));
+    scalars.push_back(*static_cast<const float*>(self.api.data(value)));
+  }
+  return scalars;
+}
+
+const void* array(const Elementwise& self, const OrtValue* value, std::size_t index,
+                  const Shape& wanted) {
+  const auto [type, shape] = self.api.type_and_shape(value);
+  const auto element = self.program.reads[index];
+  if (Element(type) == element && shape == wanted) return self.api.data(value);
+  throw Error("array " + std::to_string(index) + " of a piece must be " +
+              element_info(int(element)).name + " of shape " + text_of(wanted) +
+              ", got: ONNX element type " + std::to_string(type) + " of shape " + text_of(shape));
+}
+
+// The arrays of one piece, all of `count` elements.
+struct Piece {
+  std::vector<const void*> reads;
+  std::vector<void*> writes;
+  std::size_t count;
+};
+
+Piece piece_of(const Elementwise& self, OrtKernelContext* context, std::size_t number) {
+  const auto& program = self.program;
+  const auto first = program.scalars + number * program.reads.size();
+  const auto shape = self.api.type_and_shape(self.api.input(context, first)).second;
+  Piece piece{{}, {}, count_of(shape)};
+  for (std::size_t i = 0; i < program.reads.size(); ++i)
+    piece.reads.push_back(array(self, self.api.input(context, first + i), i, shape));
+  for (std::size_t i = 0; i < program.writes.size(); ++i)
+    piece.writes.push_back(self.api.output(context, number * program.writes.size() + i, shape));
+  return piece;
+}
+
+std::size_t piece_count(const Elementwise& self, OrtKernelContext* context) {
+  const auto& program = self.program;
+  const auto inputs = self.api.input_count(context), outputs = self.api.output_count(context);
+  const auto pieces = outputs / program.writes.size();
+  if (inputs == program.scalars + pieces * program.reads.size() &&
+      outputs == pieces * program.writes.size())
+    return pieces;
+  throw Error("expected " + std::to_string(program.scalars) + " scalars, and for every " +
+              std::to_string(program.writes.size()) + " outputs " +
+              std::to_string(program.reads.size()) + " arrays, got: " + std::to_string(inputs) +
+              " inputs and " + std::to_string(outputs) + " outputs");
+}
+
+// What one thread does at a time.
+struct Part {
+  const Piece* piece;
+  std::size_t from;
+};
+
+void run_all(const Elementwise& self, OrtKernelContext* context) {
+  const auto scalars = scalars_of(self, context);
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0, count = piece_count(self, context); i < count; ++i)
+    pieces.push_back(piece_of(self, context, i));
+  std::vector<Part> parts;
+  for (const auto& piece : pieces)
+    for (std::size_t from = 0; from < piece.count; from += kPart) parts.push_back({&piece, from});
+  self.api.parallel(context, parts.size(), [&](std::size_t i) {
+    const auto& [piece, from] = parts[i];
+    run_program(self.program, scalars.data(), piece->reads.data(), piece->writes.data(), from,
+                std::min(from + kPart, piece->count));
+  });
+}
+
+OrtStatus* compute(void* kernel, OrtKernelContext* context) {
+  const auto& self = *static_cast<Elementwise*>(kernel);
+  return guarded(self.api, [&] { located(self.node, [&] { run_all(self, context); }); });
+}
+
+OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
+  const Api api(registered_api);
+  return guarded(api, [&] {
+    const auto program = read_program(api, context);
+    std::size_t inputs = 0;
+    api.call(Slot::ShapeInferContext_GetInputCount, context, &inputs);
+    const auto pieces = (inputs - program.scalars) / program.reads.size();
+    for (std::size_t piece = 0; piece < pieces; ++piece) {
+      const auto first = program.scalars + piece * program.reads.size();
+      const auto shape = inferred_input(api, context, first).second;
+      for (std::size_t i = 0; i < program.writes.size(); ++i)
+        set_output(api, context, piece * program.writes.size() + i, int(program.writes[i]), shape);
+    }
+  });
+}
+
+}  // namespace
+
+CustomOp elementwise_op() {
+  auto op = plain_op(Place::Host, one, one);
+  op.GetName = name;
+  op.GetInputType = op.GetOutputType = any_type;
+  op.GetInputCharacteristic = op.GetOutputCharacteristic = variadic;
+  op.GetVariadicInputHomogeneity = op.GetVariadicOutputHomogeneity = mixed;
+  op.CreateKernelV2 = create;
+  op.KernelDestroy = destroy;
+  op.KernelComputeV2 = compute;
+  op.InferOutputShapeFn = infer_shapes;
+  return op;
+}
+
+}  // namespace tensoropt

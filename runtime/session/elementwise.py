@@ -1,0 +1,207 @@
+"""Element by element arithmetic of a graph, put together into few nodes of our own library.
+
+ONNX Runtime goes over all elements once per node, and makes a tensor of each. Here all steps from
+the same arrays become one program (`tensoropt.Elementwise`), which goes over them once and makes
+nothing else; arrays of different sizes with equal programs share a node.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["fuse_elementwise"]
+
+_KINDS = ("Add", "Sub", "Mul", "Div", "Sqrt")
+"""By the numbers of runtime/ops/cpu/elementwise.hpp."""
+_FLOAT32 = 1
+_ARRAYS = (_FLOAT32, 10, 16)  # float16 and bfloat16, which are computed with in float32
+_DOMAIN = "tensoropt"
+
+_Type = tuple[int, tuple[int, ...]]
+_Value = tuple[str, str | int]
+"""A ("scalar", name), an array that is read ("array", place), or a ("step", place)."""
+
+
+@dataclass
+class _Piece:
+    """A program and the names of the arrays that it reads and writes."""
+
+    reads: list[str] = field(default_factory=list)
+    steps: list[tuple[int, _Value, _Value]] = field(default_factory=list)
+    results: list[_Value] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+
+
+def fuse_elementwise(model: onnx.ModelProto) -> None:
+    """Replace what can be by `tensoropt.Elementwise`, in place; the other nodes keep their order.
+
+    Tensors whose type or size the graph does not tell stay as they are. Linear.
+    """
+    graph = _Graph(model)
+    nodes: list[onnx.NodeProto] = []
+    for depth in range(max(graph.depths, default=-1) + 1):
+        nodes += [
+            node
+            for place, node in enumerate(graph.nodes)
+            if graph.depths[place] == depth and place not in graph.fused
+        ]
+        nodes += _joined(graph, [held for held in graph.groups() if graph.depths[held[0]] == depth])
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    if all(one.domain != _DOMAIN for one in model.opset_import):
+        model.opset_import.add(domain=_DOMAIN, version=1)
+
+
+class _Graph:
+    """The nodes, which of them are ``fused``, and how deep each lies.
+
+    A node lies one deeper than a fused one before it if it is not fused itself. So fused nodes of
+    one depth can run as one: no way between two of them leads through another node.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.nodes = list(model.graph.node)
+        self.types = _types(model.graph)
+        self.makers = {name: place for place, node in enumerate(self.nodes) for name in node.output}
+        self.readers: dict[str, list[int]] = defaultdict(list)
+        for place, node in enumerate(self.nodes):
+            for name in node.input:
+                self.readers[name].append(place)
+        self.returned = {value.name for value in model.graph.output}
+        self.fused = {place for place, node in enumerate(self.nodes) if self._fits(node)}
+        self.depths: list[int] = []
+        for place, node in enumerate(self.nodes):
+            self.depths.append(self._depth(place, node))
+
+    def _depth(self, place: int, node: onnx.NodeProto) -> int:
+        before = {self.makers[name] for name in node.input if name in self.makers}
+        steps = (self.depths[p] + (p in self.fused and place not in self.fused) for p in before)
+        return max(steps, default=0)
+
+    def is_array(self, name: str) -> bool:
+        kind, shape = self.types.get(name, (0, ()))
+        return kind in _ARRAYS and bool(shape)
+
+    def _fits(self, node: onnx.NodeProto) -> bool:
+        if node.domain or not self.is_array(node.output[0]):
+            return False
+        kind, shape = self.types[node.output[0]]
+        arrays = [name for name in node.input if self.is_array(name)]
+        if any(self.types[name][1] != shape for name in arrays):
+            return False
+        if node.op_type == "Cast":
+            return bool(arrays) and self._casts(node, kind)
+        others = {self.types.get(name) for name in node.input} - {(_FLOAT32, shape)}
+        return node.op_type in _KINDS and kind == _FLOAT32 and others <= {(_FLOAT32, ())}
+
+    def _casts(self, node: onnx.NodeProto, kind: int) -> bool:
+        """Say whether a Cast is to float32, or from it at the end: in between it would round."""
+        if kind == _FLOAT32:
+            return True
+        is_last = node.output[0] in self.returned and not self.readers[node.output[0]]
+        return is_last and self.types[node.input[0]][0] == _FLOAT32
+
+    def groups(self) -> list[list[int]]:
+        """Return the fused nodes that have arrays in common, of one depth, each in file order."""
+        owner: dict[tuple[str, int], int] = {}
+        groups: dict[int, list[int]] = {}
+        for place in sorted(self.fused):
+            node, depth = self.nodes[place], self.depths[place]
+            names = [(n, depth) for n in (*node.input, *node.output) if self.is_array(n)]
+            met = sorted({owner[name] for name in names if name in owner})
+            members = sorted([place, *(p for one in met for p in groups.pop(one))])
+            groups[members[0]] = members
+            for member in members:
+                held = self.nodes[member]
+                for name in (*held.input, *held.output):
+                    owner[name, depth] = members[0]
+        return list(groups.values())
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, _Type]:
+    """Return element type and shape of each tensor of known sizes."""
+    found = {one.name: (one.data_type, tuple(one.dims)) for one in graph.initializer}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        held = value.type.tensor_type
+        if held.HasField("shape") and all(dim.HasField("dim_value") for dim in held.shape.dim):
+            found[value.name] = (held.elem_type, tuple(dim.dim_value for dim in held.shape.dim))
+    return found
+
+
+def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
+    piece, values = _Piece(), dict[str, _Value]()
+
+    def value(name: str) -> _Value:
+        if name not in values and graph.is_array(name):
+            values[name] = ("array", len(piece.reads))
+            piece.reads.append(name)
+        return values.get(name, ("scalar", name))
+
+    for place in group:
+        node = graph.nodes[place]
+        operands = [value(name) for name in node.input]
+        if node.op_type == "Cast":
+            values[node.output[0]] = operands[0]
+        else:
+            piece.steps.append((_KINDS.index(node.op_type), operands[0], operands[-1]))
+            values[node.output[0]] = ("step", len(piece.steps) - 1)
+    inside = set(group)
+    for place in group:
+        name = graph.nodes[place].output[0]
+        if name in graph.returned or not inside.issuperset(graph.readers[name]):
+            piece.results.append(values[name])
+            piece.writes.append(name)
+    return piece
+
+
+def _joined(graph: _Graph, groups: Iterable[Sequence[int]]) -> list[onnx.NodeProto]:
+    """Return a node for all groups of equal programs; what only casts stays as it is."""
+    kinds: dict[object, list[_Piece]] = defaultdict(list)
+    left: list[onnx.NodeProto] = []
+    for group in groups:
+        piece = _piece(graph, group)
+        if not piece.steps:
+            left += [graph.nodes[place] for place in group]
+            continue
+        types = (_kinds(graph, piece.reads), _kinds(graph, piece.writes))
+        kinds[tuple(piece.steps), tuple(piece.results), types].append(piece)
+    return left + [_node(graph, pieces) for pieces in kinds.values()]
+
+
+def _kinds(graph: _Graph, names: Sequence[str]) -> tuple[int, ...]:
+    return tuple(graph.types[name][0] for name in names)
+
+
+def _node(graph: _Graph, pieces: Sequence[_Piece]) -> onnx.NodeProto:
+    from onnx import helper
+
+    first = pieces[0]
+    operands = [value for _, *both in first.steps for value in both]
+    scalars = [*dict.fromkeys(str(name) for kind, name in operands if kind == "scalar")]
+    number = _numbers(scalars, first)
+    return helper.make_node(
+        "Elementwise",
+        [*scalars, *(name for piece in pieces for name in piece.reads)],
+        [name for piece in pieces for name in piece.writes],
+        name=f"{first.writes[0]}.Elementwise",
+        domain=_DOMAIN,
+        scalars=len(scalars),
+        reads=_kinds(graph, first.reads),
+        program=[n for kind, a, b in first.steps for n in (kind, number[a], number[b])],
+        results=[number[value] for value in first.results],
+        writes=_kinds(graph, first.writes),
+    )
+
+
+def _numbers(scalars: Sequence[str], piece: _Piece) -> Mapping[_Value, int]:
+    """Return the number of each value: the scalars first, then what is read, then the steps."""
+    values: list[_Value] = [("scalar", name) for name in scalars]
+    values += [("array", place) for place in range(len(piece.reads))]
+    values += [("step", place) for place in range(len(piece.steps))]
+    return {value: number for number, value in enumerate(values)}

@@ -1,0 +1,217 @@
+"""Arithmetic element by element runs as few nodes of our own, with the results of ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tensoropt.runtime.device.provider import CPU
+from tensoropt.runtime.session.elementwise import fuse_elementwise
+from tensoropt.runtime.session.session import RankSession, made_session, training_session
+from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+
+FLOAT = TensorProto.FLOAT
+NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+
+
+def node(kind: str, *names: str, **held: object) -> onnx.NodeProto:
+    return helper.make_node(kind, names[:-1], names[-1:], name=names[-1], **held)
+
+
+def typed(name: str, shape: Sequence[int], kind: int = FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+) -> onnx.ModelProto:
+    scalars = [numpy_helper.from_array(np.array(0.9, np.float32), "beta")]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, scalars)
+    imports = [helper.make_opsetid("", 20)]
+    return onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=imports, ir_version=10)
+    )
+
+
+def momentum(number: int, shape: Sequence[int]) -> tuple[list[onnx.NodeProto], list[str]]:
+    """Return the update of a parameter with momentum by the root of its square, and names."""
+    w, g, v = (f"{name}{number}" for name in "wgv")
+    nodes = [
+        node("Mul", v, "beta", f"{v}.kept"),
+        node("Add", f"{v}.kept", g, f"{v}.new"),
+        node("Mul", f"{v}.new", f"{v}.new", f"{v}.square"),
+        node("Sqrt", f"{v}.square", f"{v}.root"),
+        node("Div", "rate", f"{v}.root", f"{v}.change"),
+        node("Sub", w, f"{v}.change", f"{w}.new"),
+    ]
+    return nodes, [w, g, v]
+
+
+def updates(shapes: Sequence[Sequence[int]]) -> onnx.ModelProto:
+    nodes, inputs, outputs = [], [typed("rate", ())], []
+    for number, shape in enumerate(shapes):
+        made, names = momentum(number, shape)
+        nodes += made
+        inputs += [typed(name, shape) for name in names]
+        outputs += [typed(f"{name}.new", shape) for name in (names[0], names[2])]
+    return model(nodes, inputs, outputs)
+
+
+def kinds(given: onnx.ModelProto) -> list[str]:
+    return [one.op_type for one in given.graph.node]
+
+
+def drawn(given: onnx.ModelProto) -> dict[str, Array]:
+    rng, found = np.random.default_rng(0), {}
+    for value in given.graph.input:
+        held = value.type.tensor_type
+        shape = [dim.dim_value for dim in held.shape.dim]
+        kind = helper.tensor_dtype_to_np_dtype(held.elem_type)
+        found[value.name] = rng.standard_normal(shape).astype(kind)
+    return found
+
+
+def run(given: RankSession, arrays: dict[str, Array]) -> dict[str, Array]:
+    for name, array in arrays.items():
+        given.feed(name, array)
+    given.run()
+    return given.fetch()
+
+
+def check(given: onnx.ModelProto, folder: Path, wanted: Sequence[str]) -> None:
+    """Expect the kinds of nodes once it is fused, and the results of the graph as it is."""
+    onnx.save(given, folder / "m.onnx")
+    arrays = drawn(given)
+    expected = run(made_session(given.SerializeToString(), CPU), arrays)
+    optimised = folder / "optimised.onnx"
+    found = run(training_session(folder / "m.onnx", 2, optimised, fused=True), arrays)
+    fuse_elementwise(given)
+    assert kinds(given) == list(wanted)
+    assert "Elementwise" in kinds(onnx.load(optimised))
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_allclose(
+            found[name].astype(np.float64), array.astype(np.float64), rtol=1e-6, atol=0
+        )
+
+
+def test_equal_updates_are_one_node_whatever_their_sizes(tmp_path: Path) -> None:
+    check(updates([(3,), (7, 11), (1,), (300, 257), (0, 4), (70_000,)]), tmp_path, ["Elementwise"])
+
+
+def test_state_is_written_over_itself(tmp_path: Path) -> None:
+    given = updates([(5, 300)])
+    onnx.save(given, tmp_path / "m.onnx")
+    arrays = drawn(given)
+    expected = run(made_session(given.SerializeToString(), CPU), arrays)
+    held = {name: CPU.place(array.copy()) for name, array in arrays.items()}
+    session = training_session(tmp_path / "m.onnx", 1, fused=True)
+    for name, array in held.items():
+        session.read(name, array)
+    for name in ("w0", "v0"):
+        session.write(f"{name}.new", held[name])
+    session.run()
+    for name in ("w0", "v0"):
+        np.testing.assert_allclose(held[name].get(), expected[f"{name}.new"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_narrow_arrays_are_computed_with_in_float32(kind: str, tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", "w", "wide", to=FLOAT),
+        node("Mul", "wide", "rate", "less"),
+        node("Sub", "wide", "less", "new"),
+        node("Cast", "new", "w.new", to=NARROW[kind]),
+    ]
+    inputs = [typed("w", (9, 41), NARROW[kind]), typed("rate", ())]
+    given = model(nodes, inputs, [typed("w.new", (9, 41), NARROW[kind])])
+    onnx.save(given, tmp_path / "m.onnx")
+    element = np.dtype(ml_dtypes.bfloat16 if kind == "bfloat16" else kind)
+    w = np.random.default_rng(0).standard_normal((9, 41)).astype(element)
+    made = training_session(tmp_path / "m.onnx", 1, fused=True)
+    found = run(made, {"w": w, "rate": np.array(0.25, np.float32)})["w.new"]
+    np.testing.assert_array_equal(found, (w.astype(np.float32) * np.float32(0.75)).astype(element))
+
+
+def test_what_another_node_lies_between_is_two(tmp_path: Path) -> None:
+    nodes = [
+        node("Mul", "x", "beta", "a"),
+        node("MatMul", "a", "a", "product"),
+        node("Add", "product", "a", "y"),
+        node("Sqrt", "rate", "root"),
+        node("Mul", "z", "root", "b"),
+    ]
+    inputs = [typed("x", (4, 4)), typed("z", (4, 4)), typed("rate", ())]
+    given = model(nodes, inputs, [typed("y", (4, 4)), typed("b", (4, 4))])
+    check(given, tmp_path, ["Sqrt", "Elementwise", "Elementwise", "MatMul", "Elementwise"])
+
+
+def test_what_rounds_or_broadcasts_or_is_unknown_stays() -> None:
+    nodes = [
+        node("Cast", "x", "narrow", to=NARROW["float16"]),
+        node("Cast", "narrow", "wide", to=FLOAT),
+        node("Mul", "x", "row", "scaled"),
+        node("Mul", "rate", "beta", "number"),
+        node("Exp", "x", "power"),
+    ]
+    inputs = [typed("x", (2, 3)), typed("row", (3,)), typed("rate", ())]
+    shapes = {"wide": (2, 3), "scaled": (2, 3), "number": (), "power": (2, 3)}
+    given = model(nodes, inputs, [typed(name, shape) for name, shape in shapes.items()])
+    fuse_elementwise(given)
+    assert kinds(given) == ["Cast", "Mul", "Mul", "Exp", "Cast"]
+
+
+def elementwise(**changed: object) -> onnx.ModelProto:
+    held = {
+        "scalars": 1,
+        "reads": [FLOAT],
+        "program": [2, 0, 1],
+        "results": [2],
+        "writes": [FLOAT],
+        **changed,
+    }
+    made = helper.make_node(
+        "Elementwise", ["s", "x"], ["y"], name="one", domain="tensoropt", **held
+    )
+    graph = helper.make_graph(
+        [made], "g", [typed("s", ()), typed("x", (2, 3))], [typed("y", (2, 3))]
+    )
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("tensoropt", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+WRONG = {
+    "scalars must be 0 or more, got: -1": {"scalars": -1},
+    "reads must be float32, float16 or bfloat16, got: ONNX element type 7": {"reads": [7]},
+    "program must be three numbers a step, got: 2": {"program": [2, 0]},
+    "a step must be of kind 0 to 4, got: 5": {"program": [5, 0, 1]},
+    "operands of a step must be values from 0 to 1, got: 2": {"program": [2, 0, 2]},
+    "results must be values from 1 to 2, got: 0": {"results": [0]},
+    "expected arrays to read, and a type for each of the results, "
+    "got: 1 read, 1 results, 2 types": {"writes": [FLOAT, FLOAT]},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_wrong_program_is_refused(message: str, tmp_path: Path) -> None:
+    onnx.save(elementwise(**WRONG[message]), tmp_path / "m.onnx")
+    with pytest.raises(UserError) as raised:
+        training_session(tmp_path / "m.onnx", 1)
+    assert message in str(raised.value)
+
+
+def test_the_program_runs_as_it_is_written(tmp_path: Path) -> None:
+    onnx.save(elementwise(), tmp_path / "m.onnx")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    made = training_session(tmp_path / "m.onnx", 1)
+    found = run(made, {"s": np.array(3, np.float32), "x": x})
+    np.testing.assert_array_equal(found["y"], 3 * x)
