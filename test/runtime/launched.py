@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+BURNT_S = 0.3
+"""Processor time that ranks which wait in MPI use up, and more than a small session takes."""
 
 RUN = [sys.executable, "-m", "tensoropt.runtime.cli.run"]
 LIMIT_S = 120.0
 
 # Of a job that hangs; the next one where the machine is too busy to come to that by then.
-LIMITS_S = (4, 16, 64)
+LIMITS_S = (2.5, 10, 40)
 
 
 def free_port() -> int:
@@ -62,10 +65,21 @@ def run(ranks: int, command: Sequence[object], **others: str) -> list[tuple[int,
 
 def wait_for_sessions(processes: Sequence[subprocess.Popen[str]]) -> None:
     """Wait until ranks of ``tensoropt-run`` have met and are at work, or have ended."""
-    end = time.monotonic() + LIMIT_S
     for process in processes:
         maps = Path(f"/proc/{process.pid}/maps")
-        while process.poll() is None and "onnxruntime" not in maps.read_text():
-            assert time.monotonic() < end, "a rank did not come up"
-            time.sleep(0.02)
-    time.sleep(1.0)
+        _wait(process, lambda maps=maps: "onnxruntime" in maps.read_text())
+        burnt = processor_s(process.pid) + BURNT_S
+        _wait(process, lambda pid=process.pid, burnt=burnt: processor_s(pid) > burnt)
+
+
+def _wait(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while process.poll() is None and not condition():
+        assert time.monotonic() < end, "a rank did not come up"
+        time.sleep(0.02)
+
+
+def processor_s(pid: int) -> float:
+    """The processor time of a process so far."""
+    _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")

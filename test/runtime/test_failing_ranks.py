@@ -19,14 +19,12 @@ from pathlib import Path
 import pytest
 from chaos import chaos
 from handmade import Perceptron, failing_plan
-from launched import LIMIT_S, LIMITS_S
+from launched import BURNT_S, LIMIT_S, LIMITS_S, processor_s
 
 from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.inference.jobs import check_plans
 from tensoropt.runtime.launch import guardian, launcher
 from tensoropt.runtime.support.errors import UserError
-
-BURNT_S = 0.3  # of a processor, more than a session of these plans takes to be made
 
 
 @pytest.fixture(autouse=True)
@@ -89,12 +87,6 @@ def ranks_wait(temporary: Path, count: int = 2) -> dict[int, int]:
         spent = processor_s(pid)
         wait_until(lambda pid=pid, end=spent + BURNT_S: processor_s(pid) > end)
     return found
-
-
-def processor_s(pid: int) -> float:
-    """The processor time of a process so far."""
-    _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.pool.limit import RequestLimit
 
-SECONDS = 2.0
+SECONDS = 1.0
 
 
 @pytest.fixture
@@ -37,4 +37,4 @@ def test_it_passes(ended: tuple[RequestLimit, list[str]]) -> None:
     limit, found = ended
     with limit.counting():
         time.sleep(2 * SECONDS)
-    assert found == ["no answer within 2 s: rank 0 of 1 does not answer"]
+    assert found == ["no answer within 1 s: rank 0 of 1 does not answer"]
