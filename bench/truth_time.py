@@ -20,6 +20,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,25 +133,45 @@ def rows_of(measured: Measurements) -> list[Row]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Plans of one model on so many ranks: their names, predicted and measured seconds."""
+    """Plans of one model on so many ranks: their names, predicted and measured seconds.
+
+    ``turns`` are the times of each plan in the turns in which all were measured; the fastest is
+    ``measured_s``.
+    """
 
     model: str
     ranks: int
     names: Sequence[str]
     predicted_s: Sequence[float]
-    measured_s: Sequence[float]
+    turns: Sequence[Sequence[float]]
+
+    @property
+    def measured_s(self) -> list[float]:
+        """The time of each plan."""
+        return [min(own) for own in self.turns]
+
+    def ceiling(self) -> float | None:
+        """Return how well a turn is correlated with the fastest of the others, on average: what
+        no prediction gets past but by chance. ``None`` where there is but one."""
+        counts = {len(own) for own in self.turns}
+        if len(counts) != 1 or counts == {1}:
+            return None
+        times = np.array(self.turns).T
+        rest = [np.delete(times, at, axis=0).min(axis=0) for at in range(len(times))]
+        pairs = zip(times, rest, strict=True)
+        return float(np.mean([rank_correlation(list(one), list(other)) for one, other in pairs]))
 
 
 def ranked(model: Model, ranks: int, plans: int, folder: Path) -> list[PlanSample]:
-    """Measure ``plans`` plans of a model, in turns, the fastest run of each."""
+    """Measure ``plans`` plans of a model in turns; a sample for each turn of each."""
     files = list(_ranked(model, ranks, plans, folder))
     machine = Ranks("cpu", 1, _say)
     graphs = [graph for plan in files for graph in plan.graphs]
     turns = [machine.times_s(graphs, ranks, _RUN_S) for _ in range(_TURNS)]
-    best = [min((t for t in own if t), default=None) for own in zip(*turns, strict=True)]
     return [
         PlanSample(model.key, plan.name, plan.step, time_s, ())
-        for plan, time_s in zip(files, best, strict=True)
+        for times in turns
+        for plan, time_s in zip(files, times, strict=True)
         if time_s is not None
     ]
 
@@ -159,10 +180,13 @@ def rankings_of(plans: Sequence[PlanSample], device: Device) -> list[Ranking]:
     """Return a ranking of the plans of each model, as ``device`` predicts them."""
     found = []
     for model, ranks in dict.fromkeys((plan.model, plan.step.ranks) for plan in plans):
-        own = [plan for plan in plans if (plan.model, plan.step.ranks) == (model, ranks)]
-        predicted = [plan.step.time_s(device) for plan in own]
-        names, measured = [plan.name for plan in own], [plan.measured_s for plan in own]
-        found.append(Ranking(model.name.removesuffix(".onnx"), ranks, names, predicted, measured))
+        own: dict[tuple[str, PlannedStep], list[float]] = defaultdict(list)
+        for plan in plans:
+            if (plan.model, plan.step.ranks) == (model, ranks):
+                own[plan.name, plan.step].append(plan.measured_s)
+        predicted, names = [step.time_s(device) for _, step in own], [name for name, _ in own]
+        turns = list(own.values())
+        found.append(Ranking(model.name.removesuffix(".onnx"), ranks, names, predicted, turns))
     return found
 
 
@@ -214,14 +238,18 @@ def table(rows: Sequence[Row], rankings: Sequence[Ranking]) -> list[str]:
         some = [row for row in rows if row.ranks == count]
         lines.append(_mean_row(f"all, {count} rank{'s' if count > 1 else ''}", some))
     if rankings:
-        lines += ["", "| model | ranks | plans | rank correlation | predicted fastest takes |"]
-        lines.append("|---|---:|---:|---:|---:|")
-    for own in rankings:
-        rho = rank_correlation(own.predicted_s, own.measured_s)
-        more = regret(own.predicted_s, own.measured_s)
-        count = len(own.names)
-        lines.append(f"| {own.model} | {own.ranks} | {count} | {rho:.3f} | {more:+.1%} |")
-    return lines
+        head = (
+            "| model | ranks | plans | rank correlation | of one turn | predicted fastest takes |"
+        )
+        lines += ["", head, "|---|---:|---:|---:|---:|---:|"]
+    return lines + [_ranking_row(own) for own in rankings]
+
+
+def _ranking_row(own: Ranking) -> str:
+    rho, ceiling = rank_correlation(own.predicted_s, own.measured_s), own.ceiling()
+    turn = "-" if ceiling is None else f"{ceiling:.3f}"
+    more = regret(own.predicted_s, own.measured_s)
+    return f"| {own.model} | {own.ranks} | {len(own.names)} | {rho:.3f} | {turn} | {more:+.1%} |"
 
 
 def _mean_row(name: str, rows: Sequence[Row]) -> str:
@@ -322,8 +350,9 @@ def _section(text: str) -> str:
 tensoropt-profile measures of each model, on ranks of one thread. Others: the description was fitted
 to the plans of the other half of the models. Held out: to all plans but this one. Own: to all
 plans. Then plans of the frontier, of other searches and random ones, predicted from the description
-that was fitted to all plans above; the last column is how much longer the one that is predicted
-fastest takes than the fastest.
+that was fitted to all plans above. Of a turn: how well one of the turns in which they were measured
+is correlated with the fastest of the others, "-" where turns were not kept. The last column is how
+much longer the one that is predicted fastest takes than the fastest.
 
 {text}
 

@@ -47,10 +47,10 @@ def test_a_half_is_predicted_without_itself(tmp_path: Path) -> None:
     others = errors_of([row.others_s for row in rows], times)
     assert others == pytest.approx([1.0, 1.0, 0.5, 0.5], abs=0.02)
     assert max(errors_of([row.own_s for row in rows], times)) < 0.5
-    ranking = Ranking("a", 2, ("x", "y"), (1.0, 2.0), (3.0, 2.0))
+    ranking = Ranking("a", 2, ("x", "y"), (1.0, 2.0), ((3.0,), (2.0,)))
     lines = table(rows, [ranking])
     assert "| a | 2 | 100.0% |" in "\n".join(lines)
-    assert lines[-1] == "| a | 2 | 2 | -1.000 | +50.0% |"
+    assert lines[-1] == "| a | 2 | 2 | -1.000 | - | +50.0% |"
     draw(rows, [replace(ranking, model="b")], tmp_path / "a.svg")
     assert "</svg>" in (tmp_path / "a.svg").read_text()
 
@@ -65,3 +65,14 @@ def test_plans_are_ranked_by_model_and_ranks() -> None:
     counts = [(own.model, own.ranks, len(own.names)) for own in found]
     assert counts == [("a", 1, 2), ("a", 2, 1), ("b", 1, 1)]
     assert found[0].predicted_s == pytest.approx(found[0].measured_s, rel=0.02)
+
+
+def test_a_turn_says_how_far_ranks_can_be_told() -> None:
+    """The fastest turn counts. Two plans that change places leave nothing to predict."""
+    turns = [replace(plan("a", [work]), name=str(work), measured_s=time_s)
+             for work, times in ((1e6, (3.0, 1.0, 1.5)), (2e6, (2.0, 4.0, 2.5)))
+             for time_s in times]  # fmt: skip
+    [found] = rankings_of(turns, fitted(measured(turns), turns))
+    assert (found.measured_s, found.names) == ([1.0, 2.0], ["1000000.0", "2000000.0"])
+    assert found.ceiling() == pytest.approx((-1 + 1 + 1) / 3)
+    assert replace(found, turns=[(1.0,), (2.0,)]).ceiling() is None
