@@ -167,6 +167,25 @@ def _matrices(built: Builder, rows: int, columns: int) -> None:
     built.node("Gemm", built.input(*shape), built.weight(columns, columns), built.weight(columns))
     condition = built.input(*shape, code=onnx.TensorProto.BOOL)
     built.node("Where", condition, built.input(*shape), built.input(*shape))
+    _layer(built, rows, columns)
+
+
+def _layer(built: Builder, rows: int, columns: int) -> None:
+    """Add what transformers have and is one kernel: a scaled product, a bias, an RMS normalisation,
+    its gate."""
+    scale, square, small = (built.constant(np.array(x, np.float32)) for x in (0.1, 2.0, 1e-5))
+    heads, width = 4, columns // 4
+    turned = built.node("Transpose", built.input(rows, heads, width), perm=[1, 0, 2])
+    built.node("MatMul", built.node("Mul", turned, scale), built.input(heads, width, width))
+    value = built.node("Add", built.input(rows, columns), built.input(rows, columns))
+    last = built.constant(np.array([-1], np.int64))
+    mean = built.node("ReduceMean", built.node("Pow", value, square), last)
+    root = built.node("Sqrt", built.node("Add", mean, small))
+    value = built.node("Mul", built.weight(columns), built.node("Div", value, root))
+    gate = built.node("MatMul", value, built.weight(columns, columns))
+    gate = built.node("Mul", gate, built.node("Sigmoid", gate))
+    product = built.node("MatMul", gate, built.weight(columns, columns))
+    built.node("Add", product, built.weight(columns))
 
 
 def _images(built: Builder, channels: int, side: int) -> None:
