@@ -238,9 +238,7 @@ def table(rows: Sequence[Row], rankings: Sequence[Ranking]) -> list[str]:
         some = [row for row in rows if row.ranks == count]
         lines.append(_mean_row(f"all, {count} rank{'s' if count > 1 else ''}", some))
     if rankings:
-        head = (
-            "| model | ranks | plans | rank correlation | of one turn | predicted fastest takes |"
-        )
+        head = "| model | ranks | plans | rank correlation | of a turn | predicted fastest takes |"
         lines += ["", head, "|---|---:|---:|---:|---:|---:|"]
     return lines + [_ranking_row(own) for own in rankings]
 

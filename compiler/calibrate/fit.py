@@ -169,7 +169,8 @@ def _operator(key: _Key, group: _Group, cache_bytes: int | None) -> FittedOperat
         return FittedOperator(*key, Operator(0.0, 0, 0, fused), *counts, 0.0, 0, 0)
     each = np.array([sample.count for sample in ran])
     terms, times = _equations(key[0], ran, cache_bytes)
-    factors = fit(terms, times, each, _equations(key[0], group.hints, cache_bytes))
+    hints = [hint for hint in group.hints if hint.context not in fused]
+    factors = fit(terms, times, each, _equations(key[0], hints, cache_bytes))
     fitted = terms @ factors
     middle, worst = errors(np.repeat(fitted, each), np.repeat(times, each))
     misfit_s = float((each * (fitted - times) ** 2 / np.maximum(fitted, 1e-9)).sum())
