@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measured import Operator
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
-from tensoropt.compiler.layout.sizes import end_of, mean_of
+from tensoropt.compiler.layout.sizes import Sizes, end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 
 __all__ = [
@@ -124,9 +125,9 @@ def _measured_as(info: OpInfo) -> str:
 
 def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
     """Return the floating-point operations of one rank."""
-    points = mean_of(factor.size for factor in rule.factors)
-    pieces = math.prod(mesh.extent(strategy.axes_of(index)) for index in range(len(rule.factors)))
-    return rule.flops_per_point * points / pieces
+    axes = zip(mesh.shape, strategy.roles, strict=True)
+    pieces = math.prod(extent for extent, role in axes if isinstance(role, int))
+    return rule.flops_per_point * rule.points / pieces
 
 
 def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
@@ -144,12 +145,19 @@ def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
 
 def local_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
     """Return the bytes of one rank's part at the end of all ranges; what has none counts as 1."""
-    return end_of(layout.local_shape(tensor.sizes, mesh)) * tensor.item_bytes
+    return _elements(tensor.sizes, layout, mesh)[1] * tensor.item_bytes
 
 
 def _moved_bytes(tensor: TensorInfo, layout: Layout, mesh: Mesh) -> int:
     """Return the same at the mean of all ranges."""
-    return mean_of(layout.local_shape(tensor.sizes, mesh)) * tensor.item_bytes
+    return _elements(tensor.sizes, layout, mesh)[0] * tensor.item_bytes
+
+
+@lru_cache(maxsize=1 << 16)  # of all the options of ops, few parts differ
+def _elements(sizes: Sizes, layout: Layout, mesh: Mesh) -> tuple[int, int]:
+    """Return the elements of one rank's part, at the mean and at the end of all ranges."""
+    local = layout.local_shape(sizes, mesh)
+    return mean_of(local), end_of(local)
 
 
 def _sizes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal, overload
 
 from tensoropt.compiler.layout.mesh import Mesh
@@ -56,6 +56,15 @@ class Placement:
 
     def __str__(self) -> str:
         return {"S": f"S({self.dim})", "R": "R", "P": f"P({self.reduction})"}[self.kind]
+
+    def __hash__(self) -> int:  # of whole numbers alone: the same in every process
+        return self.dim if self.kind == "S" else _HASHES[self.kind, self.reduction]
+
+
+_HASHES = {
+    ("R", None): -3,
+    **{("P", reduction): -4 - number for number, reduction in enumerate(("sum", "max", "min"))},
+}
 
 
 @cache
@@ -169,6 +178,13 @@ class Layout:
 
     def __str__(self) -> str:
         return "[" + ", ".join(self.texts) + "]"
+
+    def __hash__(self) -> int:  # asked for many times while tables are made
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.placements)
 
 
 def _part(size: Size, pieces: int) -> Size:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from tensoropt.compiler.layout.collective import Collective
@@ -88,6 +89,11 @@ class Rule:
     localize: Callable[[Any], list[Any]] | None = None
     flops_per_point: float = 1.0
     inner: tuple[InnerStep, ...] = ()
+
+    @cached_property
+    def points(self) -> int:
+        """The product of the factor sizes, of open ones their means."""
+        return mean_of(factor.size for factor in self.factors)
 
     def inner_steps(
         self, strategy: Strategy, mesh: Mesh

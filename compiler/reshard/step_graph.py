@@ -45,14 +45,18 @@ class StepGraph:
         self, rank: int, mesh: Mesh, device: Device, reductions: tuple[Reduction, ...]
     ) -> None:
         layouts = layouts_of_rank(rank, mesh, reductions)
-        pieces = [[layout.pieces(dim, mesh) for dim in range(rank)] for layout in layouts]
+        pieces = [_pieces(layout, rank, mesh) for layout in layouts]
         self.index = {layout: node for node, layout in enumerate(layouts)}
         self._pieces = np.array(pieces, dtype=np.int64).reshape(len(layouts), rank)
         self._cuts = self._pieces.prod(axis=1)
-        steps = (s for x in layouts for s in steps_from(x, rank, mesh, reductions))
-        self._steps = self._sort([step for step in steps if step.dst in self.index])
-        self._src = np.array([self.index[step.src] for step in self._steps], dtype=np.int64)
-        self._dst = np.array([self.index[step.dst] for step in self._steps], dtype=np.int64)
+        every = (s for x in layouts for s in steps_from(x, rank, mesh, reductions))
+        steps = [step for step in every if step.dst in self.index]
+        src = np.array([self.index[step.src] for step in steps], dtype=np.int64)
+        dst = np.array([self.index[step.dst] for step in steps], dtype=np.int64)
+        # By target, and of one target those that hold less memory first.
+        order = np.lexsort((src, -self._cuts[src], dst))
+        self._src, self._dst = src[order], dst[order]
+        self._steps = [steps[number] for number in order.tolist()]
         self._fixed_s, self._s_per_byte, self._greatest = _line_table(self._steps, mesh, device)
 
     def paths(self, divisors: tuple[int, ...], total_bytes: int) -> TensorPaths:
@@ -75,14 +79,14 @@ class StepGraph:
         time_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
         return Edges(src, dst, time_s, before + after)
 
-    def _sort(self, steps: list[ReshardStep]) -> list[ReshardStep]:
-        """Return ``steps`` by target, and of one target those that hold less memory first."""
 
-        def key(step: ReshardStep) -> tuple[int, float, int]:
-            src, dst = self.index[step.src], self.index[step.dst]
-            return dst, -float(self._cuts[src]), src
-
-        return sorted(steps, key=key)
+def _pieces(layout: Layout, rank: int, mesh: Mesh) -> list[int]:
+    """Return into how many pieces each dimension is cut."""
+    pieces = [1] * rank
+    for extent, own in zip(mesh.shape, layout.placements, strict=True):
+        if own.is_split:
+            pieces[own.dim] *= extent
+    return pieces
 
 
 def _line_table(

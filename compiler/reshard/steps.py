@@ -135,5 +135,5 @@ def _is_minor(layout: Layout, dim: int, axes: tuple[int, ...]) -> bool:
 
     Only then are the pieces of a group neighbours, in group order, in the tensor.
     """
-    others = (axis for axis in layout.axes_splitting(dim) if axis not in axes)
-    return all(axis < axes[0] for axis in others)
+    after = enumerate(layout.placements[axes[0] + 1 :], axes[0] + 1)
+    return not any(own.kind == "S" and own.dim == dim and axis not in axes for axis, own in after)
