@@ -1,7 +1,6 @@
 // How much memory a search may use.
 #pragma once
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace tensoropt::search {
@@ -32,6 +32,8 @@ class Budget {
   static void limit(double bytes) { limit_ = bytes; }
   static double used() { return double(used_.load(std::memory_order_relaxed)); }
 
+  static double left() { return limit_.load(std::memory_order_relaxed) - used(); }
+
   // Throws OutOfMemory past the limit.
   static void take(std::size_t bytes) {
     const auto size = std::int64_t(bytes);
@@ -49,7 +51,22 @@ class Budget {
   inline static std::atomic<std::int64_t> used_{0};
 };
 
-// The allocator of what grows with a search: tables of numbers, bounds, lists of points.
+// Large blocks of memory. The heap would keep what is freed, and what is counted would not be what
+// is taken; the system takes longer to give a page than an elimination to fill it. So blocks that
+// are free are kept for the next that asks, as far as the budget has room, until they are dropped.
+class Blocks {
+ public:
+  static bool is_large(std::size_t bytes) { return bytes >= std::size_t(1) << 16; }
+
+  // What is in a block is not said. Throws std::bad_alloc.
+  static void* take(std::size_t bytes);
+  static void give_back(void* at, std::size_t bytes) noexcept;
+  // Gives what is free back to the system.
+  static void drop() noexcept;
+};
+
+// The allocator of what grows with a search: tables of numbers, bounds, lists of points. Values that
+// nobody gave are not set.
 template <class T>
 struct Counted {
   using value_type = T;
@@ -58,31 +75,28 @@ struct Counted {
   Counted(const Counted<U>&) {}  // NOLINT(google-explicit-constructor): as allocators are made
 
   T* allocate(std::size_t count) {
-    Budget::take(count * sizeof(T));
+    const std::size_t bytes = count * sizeof(T);
+    Budget::take(bytes);
     try {
-      return is_large(count) ? mapped(count) : std::allocator<T>().allocate(count);
+      return Blocks::is_large(bytes) ? static_cast<T*>(Blocks::take(bytes))
+                                     : std::allocator<T>().allocate(count);
     } catch (...) {
-      Budget::give_back(count * sizeof(T));
+      Budget::give_back(bytes);
       throw;
     }
   }
   void deallocate(T* at, std::size_t count) noexcept {
-    if (is_large(count)) munmap(at, count * sizeof(T));
+    const std::size_t bytes = count * sizeof(T);
+    Budget::give_back(bytes);
+    if (Blocks::is_large(bytes)) Blocks::give_back(at, bytes);
     else std::allocator<T>().deallocate(at, count);
-    Budget::give_back(count * sizeof(T));
+  }
+  template <class U, class... Args>
+  void construct(U* at, Args&&... args) {
+    if constexpr (sizeof...(Args) == 0) ::new (static_cast<void*>(at)) U;
+    else ::new (static_cast<void*>(at)) U(std::forward<Args>(args)...);
   }
   bool operator==(const Counted&) const = default;
-
- private:
-  // The heap would keep these when they are freed, and what is counted would not be what is taken.
-  static bool is_large(std::size_t count) { return count * sizeof(T) >= std::size_t(1) << 20; }
-
-  static T* mapped(std::size_t count) {
-    void* at = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                    -1, 0);
-    if (at == MAP_FAILED) throw std::bad_alloc();
-    return static_cast<T*>(at);
-  }
 };
 
 template <class T>

@@ -82,27 +82,28 @@ class Dropping {
   Dropping(const Aim& aim, const Token* token, Best& best, Outside* around)
       : aim_(aim), token_(token), best_(best), around_(around) {}
 
-  void search(const Model& model, const Plan& plan, const std::vector<double>& levels,
-              double work = kInfinity) {
+  void search(const Model& model, const Plan& plan, const std::vector<double>& levels) {
     if (levels.empty()) return;
     if (plan.distinct_work < kWorthDropping) return finish(model, plan, levels);
     Levels rest(levels);
-    const auto values = try_level(model, plan, rest, levels.size() - 1);
+    auto values = try_level(model, plan, rest, levels.size() - 1);
     if (!values) return;
-    const Outside around = outside(plan, *values, token_);
+    const Outside around = outside(plan, std::move(*values), Around::kGiven, token_);
     if (around_) *std::exchange(around_, nullptr) = around;
     for (std::size_t table = 0; table < plan.base.size(); ++table)
       if (plan.same[table] == int(table)) raise(*plan.base[table], around[table], rest);
-    // A large problem is made smaller by what one more choice tells; a small one is solved.
-    const bool shrinks = plan.distinct_work < kWorthwhile * work;
-    for (bool more = true; more;) {
+    // One more choice often tells enough to make the problem smaller; else it is solved as it is.
+    for (bool first = true;; first = false) {
       const auto next = promising(model, rest);
       if (!next) return ties(model, plan, rest, around);
       try_level(model, plan, rest, *next);
-      more = !shrinks;
+      if (!first) continue;
+      const auto left = part(model, plan, levels, around);
+      if (!left) return;
+      const Plan smaller = make_number_plan(*left, false);
+      if (smaller.distinct_work < kWorthwhile * plan.distinct_work)
+        return search(*left, smaller, transient_levels(*left));
     }
-    if (auto left = part(model, plan, levels, around))
-      search(*left, make_number_plan(*left, false), transient_levels(*left), plan.distinct_work);
   }
 
  private:

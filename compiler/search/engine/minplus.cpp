@@ -116,4 +116,22 @@ Values eliminate(const Plan& plan, const Weights& weights, const Token* token) {
   return values;
 }
 
+double least_sum(const Plan& plan, const Weights& weights, const Token* token) {
+  Values values = weighed(plan, weights);
+  std::vector<int> readers(plan.scope.size(), 0);
+  auto each_distinct = [&](auto visit) {
+    for (const Step& step : plan.steps)
+      if (plan.same[step.output] == step.output) visit(step);
+  };
+  each_distinct([&](const Step& step) {
+    for (int id : step.inputs) ++readers[plan.same[id]];
+  });
+  each_distinct([&](const Step& step) {
+    values.tables[step.output] = step_up(plan, step, values, token);
+    for (int id : step.inputs)
+      if (const int first = plan.same[id]; --readers[first] == 0) values.tables[first] = Numbers();
+  });
+  return values.total();
+}
+
 }  // namespace tensoropt::search

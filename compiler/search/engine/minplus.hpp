@@ -36,6 +36,9 @@ Values weighed(const Plan& plan, const Weights& weights);
 // end.
 Values eliminate(const Plan& plan, const Weights& weights, const Token* token = nullptr);
 
+// The total of `eliminate` alone, for which a table is needed only until the last step that reads it.
+double least_sum(const Plan& plan, const Weights& weights, const Token* token = nullptr);
+
 // Among the choices that reach `first.total()`, the least sums under other weights. `first` must be
 // of whole numbers, so that equal sums are equal. Throws Stopped at the token's end.
 Values among_ties(const Plan& plan, const Values& first, const Weights& weights,
@@ -47,6 +50,9 @@ std::vector<int> decode(const Plan& plan, const Values& values, const Values* se
 // Per table and entry, the smallest sum of everything outside that table (kInfinity when there is
 // none). Of equal tables the first has it, the least over all places; the others have nothing.
 using Outside = std::vector<Numbers>;
-Outside outside(const Plan& plan, const Values& values, const Token* token = nullptr);
+
+// Of which tables: of the nodes and edges alone, which takes less memory, or of every step's too.
+enum class Around { kGiven, kAll };
+Outside outside(const Plan& plan, Values values, Around which, const Token* token = nullptr);
 
 }  // namespace tensoropt::search

@@ -102,6 +102,14 @@ nb::object to_numpy(std::vector<T> values, std::vector<std::size_t> shape) {
   return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.data(), owner));
 }
 
+// What a search has taken goes back to the system at its end.
+struct Dropping {
+  Dropping() = default;
+  Dropping(const Dropping&) = delete;
+  Dropping& operator=(const Dropping&) = delete;
+  ~Dropping() { Blocks::drop(); }
+};
+
 class Engine {
  public:
   // Tables are numbered from 0; memory left out is zero.
@@ -235,6 +243,7 @@ class Engine {
   template <class F>
   void within_budget(F solve) {
     Budget::limit(std::max(left_bytes(), kLeast));
+    const Dropping dropping;
     try {
       solve();
     } catch (const OutOfMemory&) {

@@ -143,18 +143,28 @@ void take_off(Numbers& total, const double* own) {
 
 }  // namespace
 
-Outside outside(const Plan& plan, const Values& values, const Token* token) {
+Outside outside(const Plan& plan, Values values, Around which, const Token* token) {
   Outside result(plan.scope.size());
-  for (std::size_t id = 0; id < result.size(); ++id)
-    if (plan.same[id] == int(id)) result[id].assign(plan.cells[id], kInfinity);
+  auto ready = [&](int id) {
+    Numbers& known = result[plan.same[id]];
+    if (known.empty()) known.assign(plan.cells[id], kInfinity);
+  };
   result[plan.last().output] = {values.total()};
   // Whatever reads one of equal tables comes after the first of them.
   for (auto step = plan.steps.rbegin(); step != plan.steps.rend(); ++step) {
     if (plan.same[step->output] != step->output) continue;
+    for (int id : step->inputs) ready(id);
     take_off(result[step->output], values.of(step->output));
     step_down(plan, *step, values, result, token);
+    if (which == Around::kAll) continue;
+    result[step->output] = Numbers();
+    values.tables[step->output] = Numbers();
   }
-  for (std::size_t id = 0; id < plan.base.size(); ++id) take_off(result[id], values.of(int(id)));
+  for (std::size_t id = 0; id < plan.base.size(); ++id) {
+    if (plan.same[id] != int(id)) continue;
+    ready(int(id));
+    take_off(result[id], values.of(int(id)));
+  }
   return result;
 }
 

@@ -26,8 +26,9 @@ struct Lists {
 
   // What is left is enough to trace a point back.
   void forget_costs() {
-    time = fixed = {};
-    level = {};
+    time = Numbers();
+    fixed = Numbers();
+    level = CountedVector<std::int32_t>();
   }
 
   void append(Lists&& other) {

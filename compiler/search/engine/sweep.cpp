@@ -18,10 +18,14 @@ constexpr double kAgain = 30;     // times the first effort, once there is a bou
 constexpr std::size_t kFillReach = 15;  // points beside a gap to take configurations from
 constexpr std::size_t kKnown = 32;
 constexpr double kStages[] = {0.05, 0.02, 0.01};
+constexpr std::size_t kLines = 12;  // that bound a large problem before it is swept
+constexpr std::size_t kLateLines = 6;  // of these, however late it is
 constexpr std::size_t kBatch = 4;  // gaps at once, fixed: results do not depend on threads
 
-// Sums of an elimination from which on it is worth while to narrow a model first.
+// Sums of an elimination from which on it is worth while to narrow a model first, and to bound it
+// by some before the points on its hull are looked for.
 constexpr double kWorthNarrowing = 3e6;
+constexpr double kWorthLines = 1e8;
 constexpr double kNarrower = 0.9;  // of the work: less is left, or the narrowed model is dropped
 
 // What is known to hold of every choice that is not within a factor 1 + `within` of a point:
@@ -91,6 +95,7 @@ class Frontier {
 
   void search_within(double epsilon) {
     target_ = epsilon;
+    if (supports_.size() == 2) draw_lines();
     start_stage();
     sweep();
     if (options_.hull_only) return;
@@ -150,8 +155,8 @@ class Frontier {
   }
 
   Outside outside_of_whole(double slope) const {
-    const Values values = eliminate(whole_.numbers, {1, slope, kInfinity}, &token_);
-    return outside(whole_.numbers, values, &token_);
+    Values values = eliminate(whole_.numbers, {1, slope, kInfinity}, &token_);
+    return outside(whole_.numbers, std::move(values), Around::kGiven, &token_);
   }
 
   // The part of a part that holds the choices below one of the corners, as far as what lies around
@@ -195,6 +200,62 @@ class Frontier {
     const std::size_t left = add_point(std::move(best[0].solution));
     if (!one) gaps_.push_back(make_gap(left, add_point(std::move(best[1].solution))));
     return true;
+  }
+
+  // One elimination up to the highest level bounds all choices, if not as well as the best choice
+  // along its line does, which takes several. So of a large problem that the clock may end, lines
+  // come first, along the worst gaps between all points that are known, two at a time.
+  void draw_lines() {
+    if (!token_.limited() || whole_.numbers.distinct_work < kWorthLines || options_.hull_only)
+      return;
+    std::vector<double> drawn;
+    while (drawn.size() < kLines) {
+      const auto slopes = slopes_of_worst(drawn);
+      if (slopes.empty() || (drawn.size() >= kLateLines && token_.expired())) break;
+      std::vector<double> bounds(slopes.size());
+      try {
+        parallel(slopes.size(), options_.threads, [&](std::size_t i) {
+          bounds[i] = least_sum(whole_.numbers, {1, slopes[i], kInfinity}, &last_);
+        });
+      } catch (const Stopped&) {
+        break;
+      } catch (const OutOfMemory&) {
+        break;
+      }
+      const Cost& base = whole_.model.base;
+      for (std::size_t i = 0; i < slopes.size(); ++i)
+        supports_.push_back(
+            {1, slopes[i], bounds[i] + base.time + slopes[i] * (base.fixed + levels_[0])});
+      drawn.insert(drawn.end(), slopes.begin(), slopes.end());
+    }
+    for (Gap& gap : gaps_) gap.error = std::min(gap.error, error_of(gap));
+  }
+
+  // The slopes of the two worst gaps between points of this problem and others, as far as they are
+  // not drawn.
+  std::vector<double> slopes_of_worst(const std::vector<double>& drawn) const {
+    std::vector<Cost> costs = thinned(options_.known);
+    for (const Solution& point : result_.points) costs.push_back(point.cost);
+    std::sort(costs.begin(), costs.end(), [](const Cost& a, const Cost& b) {
+      return std::pair(a.time, a.memory()) < std::pair(b.time, b.memory());
+    });
+    std::vector<std::pair<double, double>> found;  // minus the error, and the slope
+    const Cost* left = nullptr;
+    for (const Cost& right : costs) {
+      if (left && right.memory() >= left->memory()) continue;
+      if (left) {
+        Gap gap{0, 0, left->time, left->memory(), right.time, right.memory()};
+        const double slope = (right.time - left->time) / (left->memory() - right.memory());
+        const double error = error_of(gap);
+        const bool is_new = std::find(drawn.begin(), drawn.end(), slope) == drawn.end();
+        if (error > target_ && is_new) found.emplace_back(-error, slope);
+      }
+      left = &right;
+    }
+    std::sort(found.begin(), found.end());
+    std::vector<double> slopes;
+    for (std::size_t i = 0; i < found.size() && i < 2; ++i) slopes.push_back(found[i].second);
+    return slopes;
   }
 
   // A few of many points, both ends among them: each makes a gap, which has to be looked at.
@@ -266,7 +327,8 @@ class Frontier {
     Outside bounds[2];
     parallel(2, options_.threads, [&](std::size_t i) {
       const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, kInfinity};
-      bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights, &token_), &token_);
+      bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights, &token_), Around::kAll,
+                          &token_);
     });
     whole_.bounds.time = std::move(bounds[0]);
     whole_.bounds.memory = std::move(bounds[1]);

@@ -63,6 +63,7 @@ TEST(Eliminate, LeastOfAllChoices) {
     for (const Plan& plan : plans_of(*whole, random)) {
       const Values values = eliminate(plan, weights);
       EXPECT_EQ(values.total(), expected);
+      EXPECT_EQ(least_sum(plan, weights), expected);
       if (expected == kInfinity) continue;
       EXPECT_EQ(value_of(whole->model, decode(plan, values), weights), expected);
     }
@@ -79,7 +80,7 @@ TEST(Outside, LeastThroughEveryEntry) {
     const Weights weights{1, double(round % 3), kInfinity};
     const Model& model = whole->model;
     const Values values = eliminate(whole->plan, weights);
-    const Outside rest = outside(whole->plan, values);
+    const Outside rest = outside(whole->plan, values, Around::kAll);
     for (std::size_t n = 0; n < model.nodes.size(); ++n) {
       if (whole->plan.same[n] != int(n)) continue;  // bounded by the least over all places
       std::vector<double> through(model.nodes[n]->size(), kInfinity);
