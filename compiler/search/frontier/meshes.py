@@ -28,6 +28,7 @@ from tensoropt.compiler.search.problem.pins import PinsError
 from tensoropt.compiler.search.problem.problem import Floats, NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.table_size import TablesTooLargeError, check_tables
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = [
@@ -178,6 +179,7 @@ class MeshSearch:
         self._stopping = False  # Ctrl-C has come, and the method is about to return
         self._refusals: list[tuple[Mesh, Exception]] = []
         self._late = False  # a mesh was left out for want of time
+        self._ran_s = 0.0  # how long the last run of the method took
         self._left_bytes = 0.0  # what the tables of the mesh leave of the memory there is
         limit = options.time_limit_s
         self._end = None if limit is None else self.started + limit
@@ -222,7 +224,7 @@ class MeshSearch:
     def _again(self, mesh: _Searched, end: float) -> None:
         self.number, self._left_bytes, self._returned = mesh.number, mesh.left_bytes, []
         try:
-            with alarm(self._last):
+            with alarm(self._last), without_collection():
                 assert mesh.lessons.problem  # its tables are made again
             self._search_fully(mesh.lessons, end, self._teller(mesh.tables.mesh))
         except KeyboardInterrupt:
@@ -313,9 +315,10 @@ class MeshSearch:
         tell("tables")
         with alarm(self._given_up):
             too_large = (m for m, e in self._refusals if isinstance(e, TablesTooLargeError))
-            self._left_bytes = check_tables(tables, too_large, self.options.search_memory_bytes)
-            lessons = Lessons(tables)
-            assert lessons.problem
+            with without_collection():
+                self._left_bytes = check_tables(tables, too_large, self.options.search_memory_bytes)
+                lessons = Lessons(tables)
+                assert lessons.problem
         self._returned = []
         if self._is_coarse_first:
             self._search_coarsely(lessons, end, tell)
@@ -339,17 +342,25 @@ class MeshSearch:
         started = time.monotonic()
         if not self._returned:
             self._run(lessons, self._limits(end, tell))
-        elif not self.interrupted and not self._tried(lessons, self._limits(end, tell)):
+        elif self._affords(end) and not self._tried(lessons, self._limits(end, tell)):
             self._tried(lessons, self._limits(end, tell))
         for _ in range(self._repeats(lessons.tables)):
             left_s, past_s = _seconds_to(end), time.monotonic() - started
-            if self.interrupted or (left_s is not None and past_s > left_s):
+            if not self._affords(end) or (left_s is not None and past_s > left_s):
                 break
             short = self._short(self._returned[-1], lessons, self.options.epsilon or 0.0)
             if not lessons.learn(short):
                 break
             if not self._tried(lessons, self._limits(end, tell)):
                 break
+
+    def _affords(self, end: float | None) -> bool:
+        """Say whether there is time for another run of the mesh, were it as long as the last one.
+
+        The fastest and the leanest point alone may take most of that, however late it is.
+        """
+        left_s = _seconds_to(end)
+        return not self.interrupted and (left_s is None or left_s > self._ran_s)
 
     def _learns(self, tables: MeshTables) -> bool:
         return self.options.name == "ft" and tables.learns
@@ -400,7 +411,9 @@ class MeshSearch:
 
     def _run(self, lessons: Lessons, limits: Limits) -> None:
         """Search the tables with what they have learnt, and cost what is found."""
+        started = time.monotonic()
         result = run_method(self.options.name, Case(lessons.problem, lessons.tables), limits)
+        self._ran_s = time.monotonic() - started
         self.interrupted |= result.interrupted
         self._returned.append(result)
         self._cost(lessons, result)
