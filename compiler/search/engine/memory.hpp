@@ -65,8 +65,8 @@ class Blocks {
   static void drop() noexcept;
 };
 
-// The allocator of what grows with a search: tables of numbers, bounds, lists of points. Values that
-// nobody gave are not set.
+// The allocator of what grows with a search: tables of numbers, bounds, lists of points. Values
+// that nobody gave are not set.
 template <class T>
 struct Counted {
   using value_type = T;

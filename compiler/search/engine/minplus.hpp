@@ -36,7 +36,7 @@ Values weighed(const Plan& plan, const Weights& weights);
 // end.
 Values eliminate(const Plan& plan, const Weights& weights, const Token* token = nullptr);
 
-// The total of `eliminate` alone, for which a table is needed only until the last step that reads it.
+// The total of `eliminate` alone: a table is needed only until the last step that reads it.
 double least_sum(const Plan& plan, const Weights& weights, const Token* token = nullptr);
 
 // Among the choices that reach `first.total()`, the least sums under other weights. `first` must be

@@ -18,9 +18,9 @@ constexpr double kAgain = 30;     // times the first effort, once there is a bou
 constexpr std::size_t kFillReach = 15;  // points beside a gap to take configurations from
 constexpr std::size_t kKnown = 32;
 constexpr double kStages[] = {0.05, 0.02, 0.01};
-constexpr std::size_t kLines = 12;  // that bound a large problem before it is swept
+constexpr std::size_t kLines = 12;     // that bound a large problem before it is swept
 constexpr std::size_t kLateLines = 6;  // of these, however late it is
-constexpr std::size_t kBatch = 4;  // gaps at once, fixed: results do not depend on threads
+constexpr std::size_t kBatch = 4;      // gaps at once, fixed: results do not depend on threads
 
 // Sums of an elimination from which on it is worth while to narrow a model first, and to bound it
 // by some before the points on its hull are looked for.
@@ -327,8 +327,8 @@ class Frontier {
     Outside bounds[2];
     parallel(2, options_.threads, [&](std::size_t i) {
       const Weights weights{i == 0 ? 1.0 : 0.0, i == 0 ? 0.0 : 1.0, kInfinity};
-      bounds[i] = outside(whole_.plan, eliminate(whole_.plan, weights, &token_), Around::kAll,
-                          &token_);
+      bounds[i] =
+          outside(whole_.plan, eliminate(whole_.plan, weights, &token_), Around::kAll, &token_);
     });
     whole_.bounds.time = std::move(bounds[0]);
     whole_.bounds.memory = std::move(bounds[1]);
