@@ -61,9 +61,11 @@ class Placement:
         return self.dim if self.kind == "S" else _HASHES[self.kind, self.reduction]
 
 
-_HASHES = {
+_HASHES: dict[tuple[str, Reduction | None], int] = {
     ("R", None): -3,
-    **{("P", reduction): -4 - number for number, reduction in enumerate(("sum", "max", "min"))},
+    ("P", "sum"): -4,
+    ("P", "max"): -5,
+    ("P", "min"): -6,
 }
 
 
