@@ -1,6 +1,7 @@
 // Entry point: registers domain `tensoropt` version 1 with a session's options.
 #include "barrier.hpp"
 #include "collective_op.hpp"
+#include "convolution_op.hpp"
 #include "elementwise_op.hpp"
 
 namespace tensoropt {
@@ -26,6 +27,7 @@ Ops ops_of_both() {
   append(ops, Place::Host);
   append(ops, Place::Device);
   ops.push_back(elementwise_op());
+  for (const bool transposed : {false, true}) ops.push_back(convolution_op(transposed));
   return ops;
 }
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tensoropt.runtime.session.types import FLOAT32, tensor_types
+
 if TYPE_CHECKING:
     import onnx
 
@@ -19,11 +21,9 @@ __all__ = ["fuse_elementwise"]
 
 _KINDS = ("Add", "Sub", "Mul", "Div", "Sqrt")
 """By the numbers of runtime/ops/cpu/elementwise.hpp."""
-_FLOAT32 = 1
-_ARRAYS = (_FLOAT32, 10, 16)  # float16 and bfloat16, which are computed with in float32
+_ARRAYS = (FLOAT32, 10, 16)  # float16 and bfloat16, which are computed with in float32
 _DOMAIN = "tensoropt"
 
-_Type = tuple[int, tuple[int, ...]]
 _Value = tuple[str, str | int]
 """A ("scalar", name), an array that is read ("array", place), or a ("step", place)."""
 
@@ -67,7 +67,7 @@ class _Graph:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.nodes = list(model.graph.node)
-        self.types = _types(model.graph)
+        self.types = tensor_types(model.graph)
         self.makers = {name: place for place, node in enumerate(self.nodes) for name in node.output}
         self.readers: dict[str, list[int]] = defaultdict(list)
         for place, node in enumerate(self.nodes):
@@ -97,15 +97,15 @@ class _Graph:
             return False
         if node.op_type == "Cast":
             return bool(arrays) and self._casts(node, kind)
-        others = {self.types.get(name) for name in node.input} - {(_FLOAT32, shape)}
-        return node.op_type in _KINDS and kind == _FLOAT32 and others <= {(_FLOAT32, ())}
+        others = {self.types.get(name) for name in node.input} - {(FLOAT32, shape)}
+        return node.op_type in _KINDS and kind == FLOAT32 and others <= {(FLOAT32, ())}
 
     def _casts(self, node: onnx.NodeProto, kind: int) -> bool:
         """Say whether a Cast is to float32, or from it at the end: in between it would round."""
-        if kind == _FLOAT32:
+        if kind == FLOAT32:
             return True
         is_last = node.output[0] in self.returned and not self.readers[node.output[0]]
-        return is_last and self.types[node.input[0]][0] == _FLOAT32
+        return is_last and self.types[node.input[0]][0] == FLOAT32
 
     def groups(self) -> list[list[int]]:
         """Return the fused nodes that have arrays in common, of one depth, each in file order."""
@@ -122,16 +122,6 @@ class _Graph:
                 for name in (*held.input, *held.output):
                     owner[name, depth] = members[0]
         return list(groups.values())
-
-
-def _types(graph: onnx.GraphProto) -> dict[str, _Type]:
-    """Return element type and shape of each tensor of known sizes."""
-    found = {one.name: (one.data_type, tuple(one.dims)) for one in graph.initializer}
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        held = value.type.tensor_type
-        if held.HasField("shape") and all(dim.HasField("dim_value") for dim in held.shape.dim):
-            found[value.name] = (held.elem_type, tuple(dim.dim_value for dim in held.shape.dim))
-    return found
 
 
 def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
+from tensoropt.runtime.session.convolution import use_own_convolutions
 from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.session.order import Optimised, is_ordered, optimised_in_order
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
@@ -284,7 +285,7 @@ def training_session(
         options.optimized_model_filepath = str(optimised)
     if fused and provider.fuses:
         return _fused_session(graph, options, provider)
-    return _rank_opened(graph, options, provider, graphs=graphs)
+    return _rank_opened(graph, options, provider, graphs=graphs, trains=True)
 
 
 def _fused_session(graph: Path, options: SessionOptions, provider: Provider) -> RankSession:
@@ -395,22 +396,41 @@ def _leave_as_it_is(options: SessionOptions) -> None:
 
 
 def _rank_opened(
-    graph: Path, options: SessionOptions, provider: Provider, *, graphs: bool = False
+    graph: Path,
+    options: SessionOptions,
+    provider: Provider,
+    *,
+    graphs: bool = False,
+    trains: bool = False,
 ) -> RankSession:
     """Return the session of a graph of a plan, which runs in its order where memory needs that."""
     constants: dict[str, HostArray] = {}
 
     def load() -> str | bytes:
-        if not (provider.keeps_order and is_ordered(graph)):
-            return str(graph)
-        made = _optimised(graph, options, provider)
-        constants.update(made.constants)
-        return made.model
+        given: str | bytes = str(graph)
+        if provider.keeps_order and is_ordered(graph):
+            made = _optimised(graph, options, provider)
+            constants.update(made.constants)
+            given = made.model
+        return _for_training(given, graph, options) if trains and provider.fuses else given
 
     register = lambda: _add_collectives(options)  # noqa: E731
     session = _opened(str(graph), load, options, provider, register, graphs=graphs)
     session.keep(constants)
     return session
+
+
+def _for_training(given: str | bytes, graph: Path, options: SessionOptions) -> str | bytes:
+    """Return what is made of ``graph`` with our kernels for what trains, or as it is."""
+    import onnx
+
+    plain = onnx.load(graph, load_external_data=False)
+    model = plain if isinstance(given, str) else onnx.load_model_from_string(given)
+    if not use_own_convolutions(model, plain):
+        return given
+    if isinstance(given, str):
+        _look_for_data(options, graph.parent)
+    return bytes(model.SerializeToString())
 
 
 def _optimised(graph: Path, options: SessionOptions, provider: Provider) -> Optimised:

@@ -5,9 +5,16 @@
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define TENSOROPT_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define TENSOROPT_WIDE __attribute__((target("arch=x86-64-v4")))
+#define TENSOROPT_HAS_WIDE __builtin_cpu_supports("avx512vl")
 #else
 #define TENSOROPT_CLONES
+#define TENSOROPT_WIDE
+#define TENSOROPT_HAS_WIDE false
 #endif
+
+// A function for processors with 32 registers of 16 numbers, and whether this is one.
+// TENSOROPT_WIDE, TENSOROPT_HAS_WIDE
 
 // What is to be compiled with its caller's instructions must be part of it.
 #define TENSOROPT_INLINE inline __attribute__((always_inline))

@@ -1,0 +1,13 @@
+// The operators `Conv` and `ConvTranspose` of two spatial dimensions in float32.
+#pragma once
+
+#include "ort/custom_op.hpp"
+
+namespace tensoropt {
+
+// Of the CPU alone. Inputs x and w and their output are those of ONNX's operators of one group,
+// without bias. Attributes, all required: `strides`, `dilations`, `pads` (in front, two each) and
+// `sizes`, the rows and columns of the output.
+CustomOp convolution_op(bool transposed);
+
+}  // namespace tensoropt

@@ -1,0 +1,85 @@
+"""Convolutions whose weights change from run to run, by kernels of our own library.
+
+ONNX Runtime lays weights out for its fast kernels when a session is made. It cannot where they are
+inputs, as in training: then it unfolds every image and multiplies it by itself. That is slow where
+a product is small (decision 53).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.session.types import FLOAT32, Type, tensor_types
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx
+
+__all__ = ["use_own_convolutions"]
+
+_KINDS = ("Conv", "ConvTranspose")
+_DIMS = 4
+_FEW = {"Conv": 4, "ConvTranspose": 16}
+"""With so many windows per image or fewer, our kernel, which joins images, is faster."""
+_NARROW = 32
+"""Windows side by side with so many channels or fewer cost more to unfold than to multiply."""
+
+
+def use_own_convolutions(model: onnx.ModelProto, given: onnx.ModelProto) -> bool:
+    """Let convolutions run on our kernels where these are faster, in place; say whether any does.
+
+    Those of one group, without bias, of images in float32; ``given`` tells the types of tensors.
+    """
+    types = tensor_types(given.graph)
+    nodes = [node for node in model.graph.node if _fits(node, types)]
+    for node in nodes:
+        _replace(node, types[node.output[0]])
+    if nodes and all(one.domain != "tensoropt" for one in model.opset_import):
+        model.opset_import.add(domain="tensoropt", version=1)
+    return bool(nodes)
+
+
+def _fits(node: onnx.NodeProto, types: Mapping[str, Type]) -> bool:
+    if node.domain or node.op_type not in _KINDS or len(node.input) != 2:
+        return False
+    kind, shape = types.get(node.output[0], (0, ()))
+    held = _attributes(node)
+    return (
+        kind == FLOAT32
+        and len(shape) == _DIMS
+        and held.get("group", 1) == 1
+        and held.get("auto_pad", b"NOTSET") == b"NOTSET"
+        and "output_shape" not in held
+        and all(name in types for name in node.input)
+        and _pays(node, types, held)
+    )
+
+
+def _pays(node: onnx.NodeProto, types: Mapping[str, Type], held: Mapping[str, Any]) -> bool:
+    _, (*channels, down, across) = types[node.input[1]]
+    windowed = node.output[0] if node.op_type == "Conv" else node.input[0]
+    rows, columns = types[windowed][1][2:]
+    is_dense = down * across > 1 and max(held.get("strides", [1])) == 1
+    return rows * columns <= _FEW[node.op_type] or (is_dense and max(channels) <= _NARROW)
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    from onnx import helper
+
+    return {one.name: helper.get_attribute_value(one) for one in node.attribute}
+
+
+def _replace(node: onnx.NodeProto, result: Type) -> None:
+    from onnx import helper
+
+    held = _attributes(node)
+    own = {
+        "strides": held.get("strides", [1, 1]),
+        "dilations": held.get("dilations", [1, 1]),
+        "pads": held.get("pads", [0] * 4)[:2],
+        "sizes": result[1][2:],
+    }
+    node.domain = "tensoropt"
+    del node.attribute[:]
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in own.items())
