@@ -21,7 +21,7 @@ from tensoropt.compiler.search.problem.problem import (
 )
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["TooWideError", "best_of_parts", "frontier_of_parts"]
+__all__ = ["TooWideError", "best_of_parts", "best_points", "frontier_of_parts", "with_option"]
 
 MOST_PARTS = 4096
 RESOLUTION = 2.0**-50  # of the sum of all tables' largest costs
@@ -74,7 +74,7 @@ def frontier_of_parts(
     if not found:
         raise nothing_allowed() if whole else OutOfTimeError("search: no part was solved in time")
     bound = epsilon if whole else math.inf
-    return TableFrontier(_best(problem, found), bound, clock.interrupted, whole, full)
+    return TableFrontier(best_points(problem, found), bound, clock.interrupted, whole, full)
 
 
 class _Clock:
@@ -127,10 +127,11 @@ def _parts(
     if size == 1 or parts * size > MOST_PARTS:
         raise wide
     for k in range(size):
-        yield k, _fixed(problem, wide.variable, k), parts * size, size
+        yield k, with_option(problem, wide.variable, k), parts * size, size
 
 
-def _fixed(problem: Problem, variable: int, k: int) -> Problem:
+def with_option(problem: Problem, variable: int, k: int) -> Problem:
+    """Return the problem with a node fixed to its option ``k``, which becomes its only one."""
     nodes = list(problem.nodes)
     at = slice(k, k + 1)
     node = nodes[variable]
@@ -153,8 +154,8 @@ def _with(problem: Problem, point: TablePoint, variable: int, k: int) -> TablePo
     return problem.cost(assignment)
 
 
-def _best(problem: Problem, points: list[TablePoint]) -> list[TablePoint]:
-    """The points no other one beats; differences that a search does not resolve are none."""
+def best_points(problem: Problem, points: list[TablePoint]) -> list[TablePoint]:
+    """Return the points no other one beats; differences that a search does not resolve are none."""
     tables: list[NodeTable] = [*problem.nodes, *problem.edges]
     time_step = RESOLUTION * sum(_largest(table.time_s) for table in tables)
     memory_step = RESOLUTION * (

@@ -19,9 +19,11 @@ from tensoropt.compiler.search._engine import Engine, StoppedError, TooLargeErro
 from tensoropt.compiler.search.engine.conditioned import (
     TooWideError,
     best_of_parts,
+    best_points,
     frontier_of_parts,
 )
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status
+from tensoropt.compiler.search.engine.relaxed import Solve, frontier_within
 from tensoropt.compiler.search.problem.problem import (
     Floats,
     NodeTable,
@@ -106,19 +108,79 @@ def _solve(
     try:
         result = _run(problem, epsilon, time_limit_s, control=control, **options)
     except TooWideError as wide:
+        if parts == 1 and time_limit_s is not None:
+            return _within(problem, wide, epsilon, time_limit_s, control, options)
+        return _in_parts(problem, wide, epsilon, time_limit_s, control, options, parts)
+    return _frontier(problem, result)
 
-        def solve(part: Problem, number: int, limit: float | None, own: Control) -> TableFrontier:
-            return _solve(part, epsilon, limit, own, options, number)
 
-        found = frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
-        return found if found.whole or parts > 1 else _with_fastest(problem, found)
-    points = _points(problem, result["choices"])
+def _frontier(problem: Problem, result: Frontier) -> TableFrontier:
     return TableFrontier(
-        points,
+        _points(problem, result["choices"]),
         result["epsilon"],
         result["interrupted"],
         short_of_memory=result["short_of_memory"],
     )
+
+
+def _in_parts(
+    problem: Problem,
+    wide: TooWideError,
+    epsilon: float,
+    time_limit_s: float | None,
+    control: Control,
+    options: dict[str, Any],
+    parts: int,
+) -> TableFrontier:
+    def solve(part: Problem, number: int, limit: float | None, own: Control) -> TableFrontier:
+        return _solve(part, epsilon, limit, own, options, number)
+
+    found = frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
+    return found if found.whole or parts > 1 else _with_fastest(problem, found)
+
+
+def _within(
+    problem: Problem,
+    wide: TooWideError,
+    epsilon: float,
+    time_limit_s: float,
+    control: Control,
+    options: dict[str, Any],
+) -> TableFrontier:
+    """The frontier where a clock runs: first a bound, then part after part while there is time."""
+    started = time.monotonic()
+    solve, known = _solver(epsilon, options), options.get("known", ())
+    found = frontier_within(problem, wide, time_limit_s, control, known, solve)
+    if found is None:
+        return _in_parts(problem, wide, epsilon, time_limit_s, control, options, 1)
+    left_s = time_limit_s - (time.monotonic() - started)
+    if found.interrupted or found.epsilon <= epsilon or left_s <= 0:
+        return _with_fastest(problem, found)
+    try:
+        own = replace(control, last_limit_s=left_s)
+        parts = _in_parts(problem, wide, epsilon, left_s, own, options, 1)
+    except UserError:  # no time for any
+        return _with_fastest(problem, found)
+    return _better(problem, found, parts)
+
+
+def _solver(epsilon: float, options: dict[str, Any]) -> Solve:
+    """What solves a problem whole, in at most so many bytes; 0 for all there are."""
+
+    def solve(part: Problem, limit: float | None, own: Control, most: float) -> TableFrontier:
+        sizes = [size for size in (most, options.get("budget", 0.0)) if size]
+        own_options = {**options, "budget": min(sizes, default=0.0)}
+        return _frontier(part, _run(part, epsilon, limit, control=own, **own_options))
+
+    return solve
+
+
+def _better(problem: Problem, found: TableFrontier, parts: TableFrontier) -> TableFrontier:
+    """Return what is found in two ways together, with the better bound."""
+    if parts.epsilon <= found.epsilon:
+        return parts
+    points = best_points(problem, [*found.points, *parts.points])
+    return replace(parts, points=points, epsilon=found.epsilon)
 
 
 def _with_fastest(problem: Problem, frontier: TableFrontier) -> TableFrontier:

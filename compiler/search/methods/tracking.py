@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.methods.result import Case, Found, Limits
 
@@ -11,7 +13,8 @@ __all__ = ["search"]
 def search(case: Case, limits: Limits) -> Found:
     """Return the frontier of ``case`` within ``limits.epsilon``; its fastest point is exact.
 
-    Neither holds where time ran out before all of the problem was searched.
+    Where time ran out before all of the problem was searched, that need not be so, and there may
+    be no bound.
     """
     frontier = solve_frontier(
         case.problem,
@@ -22,6 +25,5 @@ def search(case: Case, limits: Limits) -> Found:
         memory_bytes=limits.search_memory_bytes,
     )
     ended = (frontier.interrupted, frontier.short_of_memory)
-    if not frontier.whole:
-        return Found(frontier.points, None, None, *ended)
-    return Found(frontier.points, frontier.epsilon, 0.0, *ended)
+    epsilon = frontier.epsilon if math.isfinite(frontier.epsilon) else None
+    return Found(frontier.points, epsilon, 0.0 if frontier.whole else None, *ended)

@@ -80,8 +80,9 @@ class TableFrontier:
     Every other assignment is within a factor ``1 + epsilon`` of one of them in time and in memory;
     with ``epsilon`` 0 the points are all there are. The first and the last point are exact in any
     case, but where the frontier is not ``whole``: time ran out before every part of the problem was
-    searched, and there is no bound. ``interrupted``: Ctrl-C ended the search. ``short_of_memory``:
-    so did the memory that the lists of points may take, for a part of it.
+    searched, and ``epsilon`` is that of a problem with smaller tables, or infinite.
+    ``interrupted``: Ctrl-C ended the search. ``short_of_memory``: so did the memory that the lists
+    of points may take, for a part of it.
     """
 
     points: list[TablePoint]
