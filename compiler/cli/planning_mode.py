@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from tensoropt.compiler.report.machine import frontier_csv, frontier_json
 from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.report.plot import check_plot_path, plot_comparison
 from tensoropt.compiler.report.table import frontier_table
+from tensoropt.compiler.search.frontier.compare import Compared
 from tensoropt.compiler.search.frontier.request import Request
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
@@ -242,4 +243,15 @@ def _print_comparison(
         write_text(None, comparison_csv(comparison))
     else:
         write_text(None, comparison_table(comparison, colour=sys.stdout.isatty()))
+    _check_any(rows)
     return 0
+
+
+def _check_any(rows: Sequence[Compared]) -> None:
+    """Refuse a comparison of nothing, which has been printed."""
+    if all(row.point is None for row in rows):
+        sys.stdout.flush()
+        raise UserError(
+            "--compare: no search found a plan, for the reasons printed; "
+            "expected more memory or devices, or other searches"
+        )

@@ -17,7 +17,9 @@ from tensoropt.compiler.report.plot import plot_profile
 from tensoropt.compiler.report.table import profile_table
 from tensoropt.compiler.search.frontier.objectives import Row
 from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
+from tensoropt.compiler.support.units import format_bytes
 from tensoropt.runtime.family.family import Family
 
 __all__ = ["run_profile"]
@@ -45,6 +47,7 @@ def run_profile(program: Program, args: argparse.Namespace, request: Request, sa
     if args.plot is not None:
         plot_profile(report, args.plot)
     _print_rows(args, report)
+    _check_any(rows, request.memory_bytes)
     if args.output is not None and args.format in (None, "table"):
         names = ", ".join(plan.name for plan in Family.read(args.output).plans)
         write_text(None, f"family: {args.output}: plans {names}\n")
@@ -70,6 +73,16 @@ def _print_rows(args: argparse.Namespace, report: ScalingReport) -> None:
         write_text(None, profile_csv(report))
     else:
         write_text(None, profile_table(report, colour=sys.stdout.isatty()))
+
+
+def _check_any(rows: Sequence[Row], limit_bytes: int | None) -> None:
+    """Refuse a profile of nothing, which has been printed."""
+    if limit_bytes is not None and all(row.point is None for row in rows):
+        sys.stdout.flush()
+        raise UserError(
+            f"--memory: nothing fits {format_bytes(limit_bytes)} on up to {rows[-1].devices} "
+            "devices, expected more memory or devices"
+        )
 
 
 def _report(

@@ -41,9 +41,15 @@ def test_compare_as_json_and_csv(opt, mlp: Path) -> None:
 
 def test_a_refusal_is_a_row(opt, mlp: Path) -> None:
     flags = ["--device", "v100", "--devices", "2", "--memory", "16B", "--compare", "ft,ilp"]
-    lines = opt(mlp, *flags).out.splitlines()
+    outcome = opt(mlp, *flags)
+    lines = outcome.out.splitlines()
     assert lines[2].endswith("refused: nothing that it found fits the memory")
     assert lines[3].endswith("refused: no choice fits, expected more memory, got: 16 bytes")
+    assert outcome.status == 1
+    assert outcome.err == (
+        "error: --compare: no search found a plan, for the reasons printed; "
+        "expected more memory or devices, or other searches\n"
+    )
     document = json.loads(opt(mlp, *flags, "--format", "json").out)
     assert [row["point"] for row in document["methods"]] == [None, None]
 

@@ -166,6 +166,17 @@ def test_profile(opt, mlp: Path) -> None:
     assert opt(mlp, *limited, "--format", "csv").out.splitlines()[1] == "1,,,,,,,,"
 
 
+def test_a_profile_of_nothing_fails(opt, mlp: Path) -> None:
+    limited = ["--device", "v100", "--devices", "2", "--memory", "1KiB"]
+    outcome = opt(mlp, *limited, "--objective", "profile", "--format", "json")
+    assert outcome.status == 1
+    assert [row["point"] for row in json.loads(outcome.out)["profile"]] == [None, None]
+    assert outcome.err == (
+        "error: --memory: nothing fits 1.00 KiB on up to 2 devices, "
+        "expected more memory or devices\n"
+    )
+
+
 def test_plan(opt, mlp: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         outcome = opt(mlp, "--devices", "2", "--pick", "knee", "-o", tmp_path / name)
