@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import Provider
-from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.session.ranks import made_on_all, share_of_cores
 from tensoropt.runtime.session.session import RankSession, rank_session
 from tensoropt.runtime.session.weights import common_weights
@@ -54,17 +54,22 @@ def keep_outputs(session: RankSession, plan: Plan, provider: Provider) -> dict[s
     """Have outputs of known sizes written to arrays that stay, on the CPU; return those by name.
 
     In the arena they would lie between the tensors of the next run. An input that is given back
-    is not written anywhere.
+    is not written anywhere. Where inputs have open sizes, what a model declares of its outputs may
+    hold for those alone that it was traced with.
     """
     kept: dict[str, Array] = {}
-    if provider.name != "cpu":
+    if provider.name != "cpu" or not all(_is_fixed(tensor) for tensor in plan.inputs):
         return kept
     for tensor in plan.outputs:
         dtype = dtype_of(tensor.dtype)
         if tensor.name in session.inputs:
             continue
-        if not dtype.hasobject and all(isinstance(size, int) for size in tensor.shape):
+        if not dtype.hasobject and _is_fixed(tensor):
             array = provider.empty(tensor.local_shape(), dtype)
             session.write(tensor.name, array)
             kept[tensor.name] = array.get()
     return kept
+
+
+def _is_fixed(tensor: Tensor) -> bool:
+    return all(isinstance(size, int) for size in tensor.shape)

@@ -178,3 +178,13 @@ def _of_unknown_sizes(path: Path) -> Path:
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
     return path
+
+
+def test_a_scalar_is_declared_of_what_was_traced_with_a_batch_of_one(tmp_path: Path) -> None:
+    """Exporters do so behind a Squeeze without axes, which leaves a batch of four what it is."""
+    path, plan = tmp_path / "squeezed.onnx", tmp_path / "plan"
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+        squeezed (float[batch,1] x) => (float y) { h = Squeeze (x) y = Sigmoid (h) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert main([str(path), "--devices", "2", "-o", str(plan)]) == 0
+    assert check_plans([plan], path, dims={"batch": 4}, threads=1)[0].passed
