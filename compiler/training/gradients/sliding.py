@@ -151,15 +151,35 @@ def by_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows, groups
     """Return the gradient of the weights by products of matrices, one per element of the window.
 
     It is the sum over N of dY (N x G x M/G x O) times what the element meets (N x G x O x C/G).
+    Where the terms of that sum are larger than dY, one product sums over N and O.
     """
     counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
     batch, outputs, inputs = sizes_of(dy)[0], sizes_of(dy)[1], sizes_of(x)[1]
+    if groups == 1 and inputs * math.prod(taps) > math.prod(counts):
+        return _by_joint_products(make, x, dy, windows)
     dy = make.reshape(dy, [batch, groups, outputs // groups, math.prod(counts)])
     x = _channels_last(make, x, windows, counts, groups)
     offsets = itertools.product(*map(range, taps))
     parts = [_product(make, dy, _met(make, x, windows, counts, at)) for at in offsets]
     stacked = make.transpose(make.concat(parts, 0), [1, 2, 3, 0])
     return make.reshape(stacked, [outputs, inputs // groups, *taps])
+
+
+def _by_joint_products(make: Build, x: ir.Value, dy: ir.Value, windows: Windows) -> ir.Value:
+    """Return the products of dY (M x NO) and what each element of the window meets (NO x C)."""
+    counts, taps = sizes_of(dy)[2:], [window.taps for window in windows]
+    outputs, inputs, sums = sizes_of(dy)[1], sizes_of(x)[1], sizes_of(dy)[0] * math.prod(counts)
+    dy = make.transpose(dy, [1, 0, *range(2, 2 + len(taps))])
+    dy = make.reshape(dy, [outputs, sums])
+    x = _channels_last(make, x, windows, counts, 1)
+    offsets = itertools.product(*map(range, taps))
+    met = [_met(make, x, windows, counts, at) for at in offsets]
+    parts = [make.matmul(dy, make.reshape(one, [sums, inputs])) for one in met]
+    if len(parts) == 1:
+        return make.reshape(parts[0], [outputs, inputs, *taps])
+    parts = [make.reshape(part, [1, outputs, inputs]) for part in parts]
+    stacked = make.transpose(make.concat(parts, 0), [1, 2, 0])
+    return make.reshape(stacked, [outputs, inputs, *taps])
 
 
 def _channels_last(
