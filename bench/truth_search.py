@@ -3,6 +3,7 @@
     python bench/truth_search.py [MODELS] [--write]    benchmark models: the tables beside programs
     python bench/truth_search.py --plans 2000          small models: the search beside every plan
     python bench/truth_search.py --steps 200           the same for small training steps
+    python bench/truth_search.py --graphs [MODELS]     default searches beside their programs
 
 Of a model and a mesh, every point of a frontier within 2% (at most 60) is costed as a program,
 before the tables have learnt from programs and after (docs/decisions/0044-tables-learn.md): the
@@ -10,7 +11,10 @@ smallest part of a program's memory that the tables charge, the bound of the fro
 of programs, and the leanest program. The largest charge in time over that of the program is told
 too. With ``--plans`` so many random models of few plans are searched, with ``--steps`` training
 steps, and every plan of each is costed: ends with status 1 if the search missed one that no other
-is better than.
+is better than. With ``--graphs`` every model is searched as a person does who gives a number of
+``--devices`` alone (``--epsilon`` and ``--search-time`` as on the command line; training steps are
+named MODEL:train): per number, by how much the memory of a frontier's points in the tables differs
+from that of their programs, the most and on average over all meshes, and the bound that is printed.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,19 +30,31 @@ from pathlib import Path
 
 import zoo
 from graphs.catalog import MODELS
-from prepared import model_graph
+from graphs.trained import TRAINED
+from prepared import model_graph, training_graph, training_spec
 from sections import write_section
 
 from tensoropt.compiler.cost.device import Device, load_device
-from tensoropt.compiler.layout.mesh import Mesh
+from tensoropt.compiler.layout.mesh import Mesh, factorisations
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
+from tensoropt.compiler.search.frontier.meshes import (
+    MeshSearch,
+    SearchOptions,
+    distinct_meshes,
+    promise,
+)
+from tensoropt.compiler.search.frontier.request import Request
+from tensoropt.compiler.search.frontier.search import worst_bound
+from tensoropt.compiler.search.problem.evaluate import evaluator_of
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.problem import TableFrontier, TablePoint
 from tensoropt.compiler.search.problem.reader import read_graph
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = ["Truth", "truths"]
 
@@ -51,6 +68,10 @@ _DEFAULT = ("bert_large", "transformer_big", "gpt3_13b", "llama3_8b", "inception
 _HEAD = (
     "| model | mesh | points | time, most | memory, least | bound | leanest, MiB |\n"
     "|---|---|---|---|---|---|---|"
+)
+_DIFFERENCE_HEAD = (
+    "| model | devices | points | memory, most | mean | bound | leanest, MiB | cpu s |\n"
+    "|---|---|---|---|---|---|---|---|"
 )
 _TEXT = """
 ## What the search knows of memory, and what its plans have
@@ -137,6 +158,71 @@ def _rows(names: Sequence[str], device: Device) -> Iterator[str]:
             yield f"| {name} | {mesh} | {last.points} | {time:.4f} | {memory} | {bound} | {lean} |"
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A search's points beside their programs: relative differences in memory, and the bound."""
+
+    points: int
+    most: float
+    mean: float
+    bound: float | None
+    leanest_bytes: int
+    seconds: float
+
+
+def difference(graph: Graph, devices: int, device: Device, options: SearchOptions) -> Difference:
+    """Search all meshes of ``devices``; of each, compare the frontier that it was left with."""
+    every = sorted(distinct_meshes(factorisations(devices), device), key=promise)
+    search, searched = MeshSearch(options, len(every), lambda text: None), list[MeshTables]()
+    started = time.process_time()
+    for mesh in every:
+        tables, before = mesh_tables(graph, mesh, device), len(search.found)
+        search.add(tables)
+        searched += [tables] * (len(search.found) - before)
+        tables.forget_edges()
+    search.refine()
+    seconds = time.process_time() - started
+    apart = [
+        abs(1 - point.memory / evaluator_of(tables).evaluate(plan).memory_bytes)
+        for tables, result in zip(searched, search.found, strict=True)
+        for point in result.points[:: -(-len(result.points) // _POINTS)]
+        for plan in [tables.decode(point.assignment)]
+    ]
+    least = min(cost.memory_bytes for _, _, cost in search.costed)
+    mean = sum(apart) / len(apart)
+    return Difference(len(apart), max(apart), mean, worst_bound(search.bounds), least, seconds)
+
+
+def _difference_rows(
+    names: Sequence[str], counts: Sequence[int], device: Device, options: SearchOptions
+) -> Iterator[str]:
+    for name in names:
+        graph = _graph(name)
+        for count in counts:
+            found = difference(graph, count, device, options)
+            bound = "none" if found.bound is None else f"{found.bound:.2%}"
+            yield (
+                f"| {name} | {count} | {found.points} | {found.most:.2%} | {found.mean:.2%} "
+                f"| {bound} | {found.leanest_bytes / 2**20:.4g} | {found.seconds:.1f} |"
+            )
+
+
+def _graph(name: str) -> Graph:
+    model, _, kind = name.partition(":")
+    if kind:
+        return _small_training(model) if model in TRAINED else training_graph(model)
+    return model_graph(model) if model in MODELS else _zoo_graph(model)
+
+
+def _small_training(name: str) -> Graph:
+    """Return the step of one of the small models that are trained in tests."""
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        module = driver.load(TRAINED[name].build(name).save(Path(folder)), {})
+        driver.run_phase(module, "prepare")
+    driver.train(module, BuildTrainingStepPass.of(training_spec()))
+    return read_graph(module)
+
+
 def _check_plans(count: int, *, steps: bool) -> int:
     """Search small models, or training steps, beside all their plans; return how many missed."""
     sys.path += [str(TEST), str(TEST / "search")]
@@ -162,16 +248,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    names = [*zoo.NAMES, *MODELS]
+    steps = [f"{name}:train" for name in (*TRAINED, *MODELS)]
+    names = [*zoo.NAMES, *MODELS, *steps]
     parser.add_argument("models", nargs="*", choices=[*names, []], default=[], metavar="MODEL")
     parser.add_argument("--plans", type=int, default=0, help="small models to check, and no others")
     parser.add_argument("--steps", type=int, default=0, help="small training steps to check")
+    parser.add_argument("--graphs", action="store_true", help="default searches of models")
+    parser.add_argument("--devices", type=int, nargs="+", default=[4, 8], help="for --graphs")
+    parser.add_argument("--epsilon", type=float, help="for --graphs, in place of a time limit")
+    parser.add_argument("--search-time", type=float, help="for --graphs, in seconds")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     arguments = parser.parse_args()
     if arguments.plans or arguments.steps:
         wrong = _check_plans(arguments.plans, steps=False)
         wrong += _check_plans(arguments.steps, steps=True)
         sys.exit(min(wrong, 1))
+    if arguments.graphs:
+        print(_DIFFERENCE_HEAD, flush=True)
+        request = Request(epsilon=arguments.epsilon, search_time=arguments.search_time)
+        options = SearchOptions(
+            epsilon=request.epsilon or 0.0, time_limit_s=request.time_limit_s, must_answer=True
+        )
+        models = arguments.models or [*zoo.CNNS, *zoo.TRANSFORMERS]
+        for line in _difference_rows(models, arguments.devices, load_device("h200"), options):
+            print(line, flush=True)
+        return
     lines = [_HEAD]
     say = partial(print, flush=True)
     say(_HEAD)
