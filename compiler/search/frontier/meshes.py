@@ -68,6 +68,10 @@ COARSE = 0.02
 """The bound of the frontiers that tables learn from, before they are searched."""
 ROUNDS = 5
 """The most such frontiers of a mesh."""
+FINEST = 0.005
+"""The bound below which the tables of a mesh are not searched again for the sake of programs."""
+FINER_ROUNDS = 4
+"""How often a mesh is searched again where programs are not yet within the bound asked for."""
 REHEARSAL = 0.3
 """The most of a mesh's time that they may take."""
 FIRST = 0.05
@@ -344,14 +348,17 @@ class MeshSearch:
             self._run(lessons, self._limits(end, tell))
         elif self._affords(end) and not self._tried(lessons, self._limits(end, tell)):
             self._tried(lessons, self._limits(end, tell))
+        epsilon = self.options.epsilon
         for _ in range(self._repeats(lessons.tables)):
             left_s, past_s = _seconds_to(end), time.monotonic() - started
             if not self._affords(end) or (left_s is not None and past_s > left_s):
                 break
-            short = self._short(self._returned[-1], lessons, self.options.epsilon or 0.0)
-            if not lessons.learn(short):
+            finer = self._finer(lessons, epsilon)
+            short = self._short(self._returned[-1], lessons, self.options.epsilon)
+            if not lessons.learn(short) and finer == epsilon:
                 break
-            if not self._tried(lessons, self._limits(end, tell)):
+            epsilon = finer
+            if not self._tried(lessons, replace(self._limits(end, tell), epsilon=epsilon)):
                 break
 
     def _affords(self, end: float | None) -> bool:
@@ -362,18 +369,33 @@ class MeshSearch:
         left_s = _seconds_to(end)
         return not self.interrupted and (left_s is None or left_s > self._ran_s)
 
+    def _finer(self, lessons: Lessons, epsilon: float) -> float:
+        """Return how finely to search again for the bound that was asked for.
+
+        Tables within ``epsilon`` give a larger one where programs need more than their points.
+        """
+        last, asked = self._returned[-1], self.options.epsilon
+        paid = self._paid(lessons.tables, last)
+        if lessons.tables.is_small or last.epsilon is None or paid is None or paid <= asked:
+            return epsilon
+        left = (1 + asked) * (1 + last.epsilon) / (1 + paid) - 1
+        enough = left if left > 0 else epsilon
+        return max(min(enough, epsilon / 2), min(epsilon, FINEST))
+
     def _learns(self, tables: MeshTables) -> bool:
         return self.options.name == "ft" and tables.learns
 
     def _repeats(self, tables: MeshTables) -> int:
-        """Return how often a mesh is searched again with what was learnt.
+        """Return how often a mesh is searched again with what was learnt, or more finely.
 
-        Where no clock runs once more would take as long again as all that was asked for.
+        Where all points are asked for, and no clock runs, once more would take as long again.
         """
         if not self._learns(tables):
             return 0
         if tables.is_small:
             return MOST_ROUNDS
+        if self.options.epsilon:
+            return FINER_ROUNDS
         return 0 if self.options.time_limit_s is None else 1
 
     def _rehearse(

@@ -15,16 +15,11 @@ from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.search.problem.evaluate import Evaluator
-from tensoropt.compiler.search.problem.problem import (
-    EdgeTable,
-    Floats,
-    NodeTable,
-    Problem,
-    TablePoint,
-)
+from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem, TablePoint
 from tensoropt.compiler.search.problem.program import read
+from tensoropt.compiler.search.problem.sums import Sums
 from tensoropt.compiler.search.problem.tables import Assignment, Flags, tensor_bytes
-from tensoropt.compiler.search.problem.waiting import Moment, Waits
+from tensoropt.compiler.search.problem.waiting import Waits
 
 __all__ = ["Cut", "Cuts"]
 
@@ -65,6 +60,11 @@ class _Peak:
             if node.kind == "op" and not node.constant and not node.passes:
                 yield index, True
                 count += 1
+
+    @property
+    def index(self) -> int:
+        """The node that the peak is for; -1 at the end."""
+        return self._index
 
     @property
     def op(self) -> int:
@@ -222,56 +222,36 @@ class _StepPeak(_Peak):
                     self._whole(result, index)
 
 
-@dataclass(frozen=True)
-class _Sum:
-    """Kinds of an op and of a tensor that waits meanwhile: their bytes add up."""
-
-    op: int
-    waiting: int
-
-
 class Cuts:
-    """What was learnt of one mesh: sums of an op and one tensor that waits, and cuts.
+    """What was learnt of one mesh: sums of what waits, and cuts.
 
     Sums are of all ops and tensors alike, so that repeated layers stay alike.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator, self.tables = evaluator, evaluator.tables
-        self.waits = Waits(evaluator.tables)
-        self._known: dict[Cut | _Sum, None] = {}
+        self.sums = Sums(Waits(evaluator.tables))
+        self._cuts: dict[Cut, None] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._cuts) + len(self.sums)
 
     def learn(self, point: TablePoint) -> bool:
         """Take in why the program of ``point`` needs more than its transient bytes.
 
-        Returns whether that is new.
+        Returns whether that is new. Of several lessons the weakest is first, as its tables are
+        small.
         """
         kind = _StepPeak if self.tables.graph.trains else _Peak
         peak = kind(self.evaluator, self.tables.decode(point.assignment))
-        return any(self._add(lesson) for lesson in self._lessons(peak, point))
+        if self.sums.learn(point, peak.index, runs=peak.op >= 0):
+            return True
+        return self.tables.is_small and self._add(peak.cut())
 
-    def _add(self, lesson: Cut | _Sum) -> bool:
-        is_new = lesson not in self._known
-        self._known[lesson] = None
+    def _add(self, cut: Cut) -> bool:
+        is_new = cut not in self._cuts
+        self._cuts[cut] = None
         return is_new
-
-    def _lessons(self, peak: _Peak, point: TablePoint) -> Iterator[Cut | _Sum]:
-        """Yield lessons, the weakest first: its tables are small."""
-        moment = self.waits.moments.get(peak.op)
-        if moment is not None:
-            yield from self._sums(moment, point)
-        if self.tables.is_small:
-            yield peak.cut()
-
-    def _sums(self, moment: Moment, point: TablePoint) -> Iterator[_Sum]:
-        own = moment.size_bytes[point.assignment[moment.node]]
-        for part in moment.waiting:
-            more = part.size_bytes[point.assignment[part.node]] - part.size_bytes.min()
-            if part.node != moment.node and own + moment.least_bytes + more > point.transient:
-                yield _Sum(id(moment.size_bytes), id(part.size_bytes))
 
     def added_to(self, problem: Problem) -> Problem:
         """Return ``problem`` with what was learnt; its own nodes come first.
@@ -279,28 +259,10 @@ class Cuts:
         A cut is a node more: which of its masks is not met, or all are.
         """
         nodes, edges = list(problem.nodes), list(problem.edges)
-        edges += self._sum_tables()
-        for lesson in self._known:
-            if isinstance(lesson, Cut):
-                self._add_cut(lesson, nodes, edges)
+        self.sums.add_to(nodes, edges)
+        for cut in self._cuts:
+            self._add_cut(cut, nodes, edges)
         return Problem(nodes, edges)
-
-    def _sum_tables(self) -> Iterator[EdgeTable]:
-        made: dict[object, Floats] = {}
-        for moment in self.waits.moments.values():
-            for part in moment.waiting:
-                kinds = _Sum(id(moment.size_bytes), id(part.size_bytes))
-                if kinds not in self._known or part.node == moment.node:
-                    continue
-                rest = moment.least_bytes - float(part.size_bytes.min())
-                key = (kinds, rest)
-                if key not in made:
-                    total = part.size_bytes[:, None] + moment.size_bytes + rest
-                    made[key] = np.ascontiguousarray(total)
-                    made[key, "time"] = np.zeros_like(made[key])
-                yield EdgeTable(
-                    part.node, moment.node, made[key, "time"], transient_bytes=made[key]
-                )
 
     def _add_cut(self, cut: Cut, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
         here, count = len(nodes), len(cut.masks)

@@ -27,7 +27,7 @@ from tensoropt.compiler.search.problem.edge_tables import EdgeTables
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.options import node_options, stored
 from tensoropt.compiler.search.problem.pins import Condition, allowed
-from tensoropt.compiler.search.problem.problem import EdgeTable, NodeTable, Problem
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, Problem
 from tensoropt.compiler.search.problem.shared_uses import LayoutSets, layout_sets
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
@@ -119,6 +119,9 @@ class MeshTables:
         self.evaluator: object | None = None  # what costs whole assignments, once it is asked for
         # value -> who made it; its first copy or how it is read, if all depends on that
         self.held: dict[int, tuple[End, End | SharedEnd | None]] = {}
+        self.second_copies: dict[int, End] = {}
+        # a value, between which ends it is moved, and for which node
+        self.moved: list[tuple[int, End, End, int]] = []
 
     @cached_property
     def options(self) -> list[tuple[Strategy, ...]]:
@@ -210,6 +213,8 @@ class MeshTables:
         position = {node: index for index, node in enumerate(self.variables)}
         nodes = [self.node_table(index) for index in self.variables]
         edges: list[EdgeTable] = []
+        self.moved.clear()
+        self.second_copies.clear()
         for value, uses in self._free_uses().items():
             source = self._source(value, position)
             made, first = source, None
@@ -230,14 +235,30 @@ class MeshTables:
                 if sharing:
                     copy = self._copy(value, source, sharing, len(nodes))
                     edges.append(self._edge(value, source, copy))
+                    self._note_move(value, source, copy, min(node for node, _ in sharing))
                     nodes.append(self._free_node(len(copy.layouts)))
                     source = copy
+                    if first is not None:
+                        self.second_copies[value] = copy
                     first = first or copy
                 edges += [self._edge(value, source, self._use(u, position)) for u in paying]
+                for use in paying:
+                    self._note_move(value, source, self._use(use, position), use[0])
             self.held[value] = made, None if passed_on else first
         if self.is_small:
             self._charge_constants_as_read(nodes, edges, position)
         return Problem(nodes, edges + list(self._ties(position)))
+
+    def _note_move(self, value: int, source: End, target: End, index: int) -> None:
+        held = self.graph.values[value].info
+        if held is not None and held.is_movable and not self.graph.producer(value).constant:
+            self.moved.append((value, source, target, index))
+
+    def move_bytes(self, value: int, source: End, target: End) -> Floats:
+        """Return the bytes [source, target] of a tensor while it is moved."""
+        info = self.graph.values[value].info
+        assert info is not None
+        return self._edge_tables.table(info, source.layouts, target.layouts, constant=False)[1]
 
     def _charge_constants_as_read(
         self, nodes: list[NodeTable], edges: list[EdgeTable], position: Mapping[int, int]
@@ -278,7 +299,7 @@ class MeshTables:
             key = self.graph.alike[held.producer], held.index
             _, reads, makers = found.setdefault(key, (held.info, {}, set()))
             makers.add((held.producer, held.index))
-            wanted = self._wanted(node, operand)
+            wanted = self.wanted(node, operand)
             own = reads.get(node, [()] * len(wanted))
             pairs = zip(own, wanted, strict=True)
             reads[node] = [(*before, x) if x not in before else before for before, x in pairs]
@@ -292,7 +313,7 @@ class MeshTables:
         """
         if len(uses) < 2 or self.graph.producer(value).constant or not self.is_small:
             return None
-        wanted = [self._wanted(*use) for use in uses]
+        wanted = [self.wanted(*use) for use in uses]
         key = tuple(map(id, wanted))
         if key not in self._layout_sets_known:
             self._layout_sets_known[key] = layout_sets(
@@ -474,14 +495,14 @@ class MeshTables:
         return End(position[held.producer], self._made(held.producer, held.index))
 
     def _use(self, use: tuple[int, int], position: dict[int, int]) -> End:
-        return End(position[use[0]], self._wanted(*use))
+        return End(position[use[0]], self.wanted(*use))
 
     def _made(self, node: int, result: int) -> tuple[Layout, ...]:
         """Return the layout of a result per option; the same object for the same options."""
         options = self.options[node]
         return self._kept((id(options), "made", result), (s.results[result] for s in options))
 
-    def _wanted(self, node: int, operand: int) -> tuple[Layout, ...]:
+    def wanted(self, node: int, operand: int) -> tuple[Layout, ...]:
         """Return the layout of an operand per option; the same object for the same options."""
         options = self.options[node]
         return self._kept((id(options), "wanted", operand), (s.operands[operand] for s in options))
@@ -497,7 +518,7 @@ class MeshTables:
         Several uses that all want a partial sum gain nothing over reducing it first, as each
         carries it to a reduction of its own; leaving it out makes the tables much smaller.
         """
-        groups = {id(x): x for x in (source.layouts, *(self._wanted(*use) for use in uses))}
+        groups = {id(x): x for x in (source.layouts, *(self.wanted(*use) for use in uses))}
         return End(number, self._kept(("copy", *groups), complete(groups.values())))
 
     def _edge(self, value: int, source: End, target: End, *, fixed: bool = False) -> EdgeTable:

@@ -1,73 +1,155 @@
-"""What waits while an op runs: tensors made before it that are read after it."""
+"""What is alive while an op runs, or while a tensor is moved for it, beside what it needs itself.
+
+Each *part* of that depends on one or two nodes of the problem: a tensor that waits lies as one of
+them says; one that two ops read in the same layout stays in it between them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.reshard.shared_tree import spread
 from tensoropt.compiler.search.problem.problem import Floats
-from tensoropt.compiler.search.problem.tables import End, MeshTables, tensor_bytes
+from tensoropt.compiler.search.problem.tables import (
+    Assignment,
+    End,
+    Flags,
+    MeshTables,
+    tensor_bytes,
+)
 
-__all__ = ["Moment", "Waiting", "Waits"]
+__all__ = ["Moment", "Part", "Shape", "Waits"]
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
-    """A node of the problem that says how a tensor lies, and its bytes per option: one object for
-    tensors alike."""
+class Shape:
+    """Bytes [state], or [state, option] where they depend on the node that the moment is for.
 
-    node: int
+    ``masks`` says of each node of a part which of its options a state has: [option, state], exactly
+    one state for any options of them all. One object for parts alike.
+    """
+
     size_bytes: Floats
+    masks: tuple[Flags, ...]
+
+    @cached_property
+    def least_bytes(self) -> float:
+        return float(self.size_bytes.min())
+
+    def bytes(self, picked: Sequence[int], option: int) -> float:
+        """Return what is alive if the nodes take the options ``picked``, the moment's its own."""
+        held = np.logical_and.reduce([m[p] for m, p in zip(self.masks, picked, strict=True)])
+        own = self.size_bytes[int(held.argmax())]
+        return float(own if self.size_bytes.ndim == 1 else own[option])
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What is alive of a value, as some nodes of the problem say."""
+
+    value: int
+    nodes: tuple[int, ...]
+    shape: Shape
+
+    def bytes(self, chosen: Assignment, moment: Moment) -> float:
+        return self.shape.bytes([int(chosen[n]) for n in self.nodes], int(chosen[moment.node]))
 
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """An op of the graph that runs, as a node of the problem, with bytes per option; what waits."""
+    """An op that runs, or a tensor that is moved (``moved``) for a node of the problem.
+
+    ``size_bytes`` is what is alive of its own, per option of the node. Of the parts of a value that
+    waits, each is true by itself.
+    """
 
     node: int
     size_bytes: Floats
-    waiting: Sequence[Waiting]
+    waiting: Sequence[Part]
+    moved: Part | None = None
 
-    @property
+    @cached_property
+    def least(self) -> dict[int, float]:
+        """The least bytes of each value that waits."""
+        found: dict[int, float] = {}
+        for part in self.waiting:
+            found[part.value] = max(found.get(part.value, 0.0), part.shape.least_bytes)
+        return found
+
+    @cached_property
     def least_bytes(self) -> float:
-        return float(sum(part.size_bytes.min() for part in self.waiting))
+        return sum(self.least.values())
+
+
+@dataclass
+class _Known:
+    """Objects made once per key, with what the key has the identity of."""
+
+    found: dict[object, tuple[object, object]] = field(default_factory=dict)
+
+    def get(self, held: tuple[object, ...], make: Callable[[], object]) -> object:
+        key = tuple(one if isinstance(one, int | str) else id(one) for one in held)
+        if key not in self.found:
+            self.found[key] = make(), held
+        return self.found[key][0]
 
 
 class Waits:
     """The moments of a model's tables on one mesh.
 
     A tensor lies as it was made until it is first read, then as its first copy does, or as it is
-    read. One that is read in between is left out there: the op that does so counts it, perhaps in
-    another layout.
+    read.
     """
 
     def __init__(self, tables: MeshTables) -> None:
         self.tables, self.graph = tables, tables.graph
         assert tables.problem  # which knows who holds what
-        self._sizes: dict[object, Floats] = {}
+        self._position = {node: n for n, node in enumerate(tables.variables)}
+        self._known = _Known()
 
     @cached_property
     def moments(self) -> dict[int, Moment]:
         """The moment of each op that runs; linear in the tensors that wait, over all ops."""
+        found = {}
+        for index, alive in self._alive():
+            node = self.graph.nodes[index]
+            own = self.tables.node_table(index).transient_bytes
+            others = [value for value in alive if value not in node.operands]
+            parts = [part for value in others for part in self._parts(value, index)]
+            read = [value for value in alive if value in node.operands]
+            parts += [part for value in read for part in self._elsewhere(value, index)]
+            place = self._position[index]
+            found[index] = Moment(place, own, [p for p in parts if place not in p.nodes])
+        return found
+
+    @cached_property
+    def moves(self) -> dict[int, list[Moment]]:
+        """The moments in which tensors are moved for each op; of small problems none."""
+        alive, found = dict(self._alive()), dict[int, list[Moment]]()
+        for value, source, target, index in self.tables.moved:
+            if index in alive:
+                moment = self._move(value, source, target, index, alive[index])
+                found.setdefault(index, []).append(moment)
+        return found
+
+    def _alive(self) -> Iterator[tuple[int, list[int]]]:
+        """Yield each op that runs, with the values made before it that are read by it or later."""
         if self.graph.trains:  # of which much takes the place of something else
-            return {}
-        position = {node: n for n, node in enumerate(self.tables.variables)}
+            return
         coming = sorted(self._values(), key=lambda value: -self.graph.values[value].producer)
         alive: list[int] = []
-        found = {}
         for index, node in enumerate(self.graph.nodes):
             while coming and self.graph.values[coming[-1]].producer < index:
                 alive.append(coming.pop())
-            alive = [value for value in alive if self._readers(value)[-1] > index]
+            alive = [value for value in alive if self._readers(value)[-1] >= index]
             if node.kind == "op" and not node.constant:
-                parts = [self._part(value, index) for value in alive if value not in node.operands]
-                own = self.tables.node_table(index).transient_bytes
-                found[index] = Moment(position[index], own, parts)
-        return found
+                yield index, alive.copy()
 
     def _values(self) -> list[int]:
         every = self.tables.held
@@ -76,24 +158,208 @@ class Waits:
     def _readers(self, value: int) -> list[int]:
         return sorted({node for node, _ in self.graph.values[value].uses})
 
-    def _part(self, value: int, index: int) -> Waiting:
+    def _parts(self, value: int, index: int) -> Iterator[Part]:
+        """Yield what is alive of a value that waits while node ``index`` runs, in two ways."""
         made, read = self.tables.held[value]
-        if read is None or index < self._readers(value)[0]:
-            return Waiting(made.node, self._bytes(value, made, made.layouts))
-        return Waiting(read.node, self._bytes(value, made, read.layouts))
+        readers = self._readers(value)
+        if readers[-1] <= index:
+            return
+        if read is None or index < readers[0]:
+            yield Part(value, (made.node,), self._sizes(value, made, made.layouts))
+            return
+        yield Part(value, (read.node,), self._sizes(value, made, read.layouts))
+        if isinstance(read, End):
+            yield from self._between(value, readers, index)
 
-    def _bytes(
+    def _between(self, value: int, readers: Sequence[int], index: int) -> Iterator[Part]:
+        """Yield what stays from one reader to the next: both want it alike, or the next one as the
+        second copy is, from which the readers before were served."""
+        before = max(reader for reader in readers if reader <= index)
+        after = next(reader for reader in readers if reader > index)
+        ends = [End(self._position[n], w) for n in (before, after) for w in self._wanted(value, n)]
+        if len(ends) == 2 and before < index:
+            yield self._alike(value, *ends)
+            yield self._source(value, self.tables.held[value][0], *ends)
+        second = self.tables.second_copies.get(value)
+        if second is not None and len(ends) == 2 and after < readers[-1]:
+            yield self._alike(value, second, ends[1])
+
+    def _wanted(self, value: int, node: int) -> list[tuple[Layout, ...]]:
+        """Return the layouts per option of each operand as which a node reads a value."""
+        uses = self.graph.values[value].uses
+        return [self.tables.wanted(node, operand) for reader, operand in uses if reader == node]
+
+    def _alike(self, value: int, first: End, last: End) -> Part:
+        """Return the bytes of a tensor that lies alike at two ends, none where it does not.
+
+        Its smallest layouts are not told apart.
+        """
+        info, mesh = self.graph.values[value].info, self.tables.mesh
+
+        def make() -> Shape:
+            sizes = {x: tensor_bytes(info, x, mesh) for x in first.layouts if x in {*last.layouts}}
+            least = min(sizes.values(), default=0)
+            kept = [x for x, size in sizes.items() if size > least]
+            one, other = (
+                np.array([[x == y for y in kept] for x in end.layouts], dtype=np.bool_).reshape(
+                    len(end.layouts), len(kept)
+                )
+                for end in (first, last)
+            )
+            # Of each layout: both ends, the first alone; then neither of them.
+            neither = ~one.any(axis=1, keepdims=True)
+            ones = np.concatenate([one, one, neither], axis=1)
+            others = np.concatenate(
+                [other, ~other, np.ones((len(other), 1), dtype=np.bool_)], axis=1
+            )
+            bytes_ = [*(sizes[x] for x in kept), *(0 for _ in kept), 0]
+            return Shape(np.array(bytes_, dtype=np.float64), (ones, others))
+
+        shape = self._known.get(("alike", info, first.layouts, last.layouts), make)
+        assert isinstance(shape, Shape)
+        return Part(value, (first.node, last.node), shape)
+
+    def _source(self, value: int, made: End, first: End, last: End) -> Part:
+        """Return the bytes of a whole tensor from which a program makes what the last end wants,
+        where the first end wants it whole."""
+        info, mesh = self.graph.values[value].info, self.tables.mesh
+        assert info is not None
+        size = max(tensor_bytes(info, x, mesh) for x in first.layouts)
+
+        def make() -> Shape:
+            whole = next(x for x in first.layouts if tensor_bytes(info, x, mesh) == size)
+            stays = np.array(
+                [
+                    [self._is_made_from(value, y, whole, x) for x in last.layouts]
+                    for y in made.layouts
+                ]
+            )
+            columns, class_of = np.unique(stays, axis=1, return_inverse=True)
+            count = columns.shape[1]
+            is_class = np.arange(count) == np.reshape(class_of, -1)[:, None]
+            row_of = [[bool(row[c]) for c in range(count)] for row in columns]
+            stay = np.array(row_of, dtype=np.bool_).reshape(len(made.layouts), count)
+            is_whole = np.array([x == whole for x in first.layouts])[:, None]
+            every = np.ones((1, count), dtype=np.bool_)
+            # It is whole and stays, by what is wanted last; it is whole and goes; it is not whole.
+            shape = (
+                np.concatenate([stay, ~stay, np.ones_like(stay[:, :1])], axis=1),
+                np.concatenate([is_whole & every, is_whole & every, ~is_whole], axis=1),
+                np.concatenate([is_class, is_class, np.ones_like(is_class[:, :1])], axis=1),
+            )
+            return Shape(np.array([size] * count + [0] * (count + 1), dtype=np.float64), shape)
+
+        shape = self._known.get(("source", info, made.layouts, first.layouts, last.layouts), make)
+        assert isinstance(shape, Shape)
+        return Part(value, (made.node, first.node, last.node), shape)
+
+    def _is_made_from(self, value: int, made: Layout, whole: Layout, wanted: Layout) -> bool:
+        """Say whether a program makes a layout of the whole tensor, rather than of what was made."""
+        if wanted in (made, whole) or made == whole:
+            return wanted == whole or (made == whole and wanted != made)
+        info = self.graph.values[value].info
+        if info is None or not info.is_movable:
+            return False
+        ends = [whole, wanted]
+        tree = spread(self.tables.resharder, info.sizes, info.item_bytes, made, ends)
+        return tree.get(wanted) == whole
+
+    def _elsewhere(self, value: int, index: int) -> Iterator[Part]:
+        """Yield what is alive of a value that an op reads in another layout, for later readers."""
+        _, read = self.tables.held[value]
+        if self._readers(value)[-1] <= index or not isinstance(read, End):
+            return
+        every = self._wanted(value, index)
+        info, mesh = self.graph.values[value].info, self.tables.mesh
+
+        def make() -> Shape:
+            sizes = np.array([float(tensor_bytes(info, x, mesh)) for x in read.layouts])
+            there = [[any(x == w for w in own) for own in zip(*every, strict=True)]
+                     for x in read.layouts]  # fmt: skip
+            return _classes(np.where(there, 0.0, sizes[:, None]))
+
+        shape = self._known.get(("elsewhere", info, read.layouts, *every), make)
+        assert isinstance(shape, Shape)
+        yield Part(value, (read.node,), shape)
+
+    def _sizes(
         self, value: int, made: End, options: Sequence[Layout | tuple[Layout, ...]]
-    ) -> Floats:
+    ) -> Shape:
         """Return the bytes of a tensor that waits in a layout, or in the smallest of several.
 
         If it is read in several, it may also wait as it was made.
         """
         info, mesh = self.graph.values[value].info, self.tables.mesh
-        key = (id(info), id(made.layouts), id(options))
-        if key not in self._sizes:
+
+        def make() -> Shape:
             each = [(one,) if isinstance(one, Layout) else one for one in options]
             ways = [one if len(one) == 1 else (*one, *made.layouts) for one in each]
             sizes = [min(tensor_bytes(info, layout, mesh) for layout in one) for one in ways]
-            self._sizes[key] = np.array(sizes, dtype=np.float64)
-        return self._sizes[key]
+            return _classes(np.array(sizes, dtype=np.float64))
+
+        shape = self._known.get(("sizes", info, made.layouts, options), make)
+        assert isinstance(shape, Shape)
+        return shape
+
+    def _move(
+        self, value: int, source: End, target: End, index: int, alive: Sequence[int]
+    ) -> Moment:
+        """Return the moment in which a value is moved, once what is read before it is there."""
+        info = self.graph.values[value].info
+        assert info is not None
+
+        def make() -> Shape:
+            return _classes(self.tables.move_bytes(value, source, target))
+
+        shape = self._known.get(("move", info, source.layouts, target.layouts), make)
+        assert isinstance(shape, Shape)
+        own, there = self._there(value, target, index)
+        parts = [
+            p for v in alive if v != value and v not in there for p in self._parts_of(v, index)
+        ]
+        parts = [part for part in parts if target.node not in part.nodes]
+        return Moment(target.node, own, parts, Part(value, (source.node,), shape))
+
+    def _parts_of(self, value: int, index: int) -> Iterator[Part]:
+        """Yield what is alive of a value while others are moved for node ``index``."""
+        made, read = self.tables.held[value]
+        if index == self._readers(value)[0]:
+            yield Part(value, (made.node,), self._sizes(value, made, made.layouts))
+        elif index == self._readers(value)[-1] and read is not None:
+            yield Part(value, (read.node,), self._sizes(value, made, read.layouts))
+        else:
+            yield from self._parts(value, index)
+
+    def _there(self, value: int, target: End, index: int) -> tuple[Floats, set[int]]:
+        """Return the bytes of what was moved before a value for the same node, and what it is."""
+        operands = self.graph.nodes[index].operands
+        if target.node != self._position[index]:
+            return self._none(len(target.layouts)), set()
+        before = {v for v in operands[: operands.index(value)] if v in self.tables.held}
+        before = {v for v in before if v is not None and not self.graph.stays(v)}
+
+        def make() -> Floats:
+            found = np.zeros(len(target.layouts))
+            for held in before:
+                layouts = self._wanted(held, index)[0]
+                info = self.graph.values[held].info
+                found += [tensor_bytes(info, x, self.tables.mesh) for x in layouts]
+            return found
+
+        infos = [self.graph.values[held].info for held in sorted(before)]
+        wanted = [self._wanted(held, index)[0] for held in sorted(before)]
+        own = self._known.get(("there", len(target.layouts), *infos, *wanted), make)
+        assert isinstance(own, np.ndarray)
+        return own, before
+
+    def _none(self, count: int) -> NDArray[np.float64]:
+        own = self._known.get(("none", count), lambda: np.zeros(count))
+        assert isinstance(own, np.ndarray)
+        return own
+
+
+def _classes(table: Floats) -> Shape:
+    """Return the shape of what depends on one node by ``table``, [option] or [option, other's]."""
+    states, state_of = np.unique(table, axis=0, return_inverse=True)
+    mask = np.arange(len(states)) == np.reshape(state_of, -1)[:, None]
+    return Shape(np.ascontiguousarray(states), (mask,))

@@ -1,0 +1,206 @@
+"""What adds up at a moment: an op, or a tensor that is moved, and up to three things that wait.
+
+A sum of two nodes of the problem is a table between them. One of more is a node of its own, whose
+options are what all but the op say together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+
+import numpy as np
+
+from tensoropt.compiler.search.problem.problem import EdgeTable, Floats, NodeTable, TablePoint
+from tensoropt.compiler.search.problem.tables import Flags
+from tensoropt.compiler.search.problem.waiting import Moment, Part, Shape, Waits
+
+__all__ = ["Sums"]
+
+MOST_PARTS = 2
+"""What a sum has beside the op or the move at most."""
+MOST_STATES = 400
+"""The most options of the node of a sum."""
+import os
+MOST_CELLS = int(os.environ.get("CELLS", "40000"))
+"""The most ways that the nodes of a sum have to choose together."""
+MOST_ALIKE = 6
+"""Of the sums of one moment that are alike, so many are made."""
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """Kinds of a moment and of what waits meanwhile: their bytes add up."""
+
+    own: int
+    moved: int
+    waiting: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A sum as tables: transient bytes [state, option of the moment's node], and per other node the
+    states that its options allow, [option, state] in seconds: none or infinite.
+
+    Of one other node the states are its options.
+    """
+
+    size_bytes: Floats
+    none: Floats
+    allowed: tuple[Floats, ...] = ()
+
+
+class Sums:
+    """What was learnt of sums, on one mesh."""
+
+    def __init__(self, waits: Waits) -> None:
+        self.waits = waits
+        self._known: dict[_Sum, None] = {}
+        self._tables: dict[object, _Table] = {}
+        self._raised: dict[object, tuple[NodeTable, NodeTable]] = {}
+        self._most = 1 if waits.tables.is_small else MOST_PARTS
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def learn(self, point: TablePoint, index: int, *, runs: bool) -> bool:
+        """Take in what adds up to more than the transient bytes of ``point`` at node ``index``,
+        which ``runs`` or for which something is moved; say whether that is new."""
+        for moment in self._moments_at(index, runs=runs):
+            for lesson in self._lessons(moment, point):
+                if lesson not in self._known:
+                    self._known[lesson] = None
+                    return True
+        return False
+
+    def _moments_at(self, index: int, *, runs: bool) -> Sequence[Moment]:
+        if runs:
+            moment = self.waits.moments.get(index)
+            return [] if moment is None else [moment]
+        return [] if self._most == 1 else self.waits.moves.get(index, [])
+
+    def _lessons(self, moment: Moment, point: TablePoint) -> Iterator[_Sum]:
+        """Yield sums of the largest parts, of few parts first."""
+        chosen = point.assignment
+        total = float(moment.size_bytes[chosen[moment.node]]) + moment.least_bytes
+        if moment.moved is not None:
+            total += moment.moved.bytes(chosen, moment)
+        found: dict[int, tuple[float, Part]] = {}  # by value
+        for part in moment.waiting:
+            more = part.bytes(chosen, moment) - moment.least[part.value]
+            if more > found.get(part.value, (0.0, part))[0]:
+                found[part.value] = more, part
+        largest = sorted(found.values(), key=lambda one: -one[0])[: self._most]
+        for count in range(len(largest) + 1):
+            parts = [part for _, part in largest[:count]]
+            total += largest[count - 1][0] if count else 0.0
+            if total > point.transient and _cells(moment, parts) <= MOST_CELLS:
+                yield _sum(moment, parts)
+
+    def add_to(self, nodes: list[NodeTable], edges: list[EdgeTable]) -> None:
+        """Add the tables of all that was learnt to those of a problem."""
+        for moment in self._moments():
+            for lesson in self._known:
+                if (lesson.own, lesson.moved) == _kind(moment):
+                    for parts in islice(_alike(moment, lesson), MOST_ALIKE):
+                        self._add(moment, parts, nodes, edges)
+
+    def _moments(self) -> Iterable[Moment]:
+        yield from self.waits.moments.values()
+        if any(lesson.moved for lesson in self._known):
+            for every in self.waits.moves.values():
+                yield from every
+
+    def _add(
+        self,
+        moment: Moment,
+        parts: Sequence[Part],
+        nodes: list[NodeTable],
+        edges: list[EdgeTable],
+    ) -> None:
+        every = _every(moment, parts)
+        ends = list(dict.fromkeys(node for part in every for node in part.nodes))
+        rest = moment.least_bytes - sum(moment.least[part.value] for part in parts)
+        places = tuple(tuple(ends.index(node) for node in part.nodes) for part in every)
+        key = (id(moment.size_bytes), rest, places, *(id(part.shape) for part in every))
+        if key not in self._tables:
+            shapes = [part.shape for part in every]
+            self._tables[key] = _table(shapes, places, len(ends), moment.size_bytes + rest)
+        table = self._tables[key]
+        if not ends:
+            nodes[moment.node] = self._at_least(nodes[moment.node], table.size_bytes)
+            return
+        here = len(nodes) if table.allowed else ends[0]
+        if table.allowed:
+            nodes.append(NodeTable(np.zeros(len(table.size_bytes))))
+            own = zip(ends, table.allowed, strict=True)
+            edges += [EdgeTable(end, here, allowed) for end, allowed in own]
+        edges.append(EdgeTable(here, moment.node, table.none, transient_bytes=table.size_bytes))
+
+
+    def _at_least(self, node: NodeTable, size_bytes: Floats) -> NodeTable:
+        """Return the table of a node with what is alive whatever the others choose."""
+        key = (id(node), id(size_bytes))
+        if key not in self._raised:
+            most = np.maximum(node.transient_bytes, size_bytes[0])
+            self._raised[key] = NodeTable(node.time_s, node.static_bytes, most), node
+        return self._raised[key][0]
+
+
+def _kind(moment: Moment) -> tuple[int, int]:
+    return id(moment.size_bytes), 0 if moment.moved is None else id(moment.moved.shape)
+
+
+def _sum(moment: Moment, parts: Sequence[Part]) -> _Sum:
+    return _Sum(*_kind(moment), tuple(sorted(id(part.shape) for part in parts)))
+
+
+def _every(moment: Moment, parts: Sequence[Part]) -> list[Part]:
+    return [*parts] if moment.moved is None else [moment.moved, *parts]
+
+
+def _cells(moment: Moment, parts: Sequence[Part]) -> int:
+    """Return how many ways the nodes of a sum have to choose together, and its own node."""
+    counts = {
+        node: len(mask)
+        for part in _every(moment, parts)
+        for node, mask in zip(part.nodes, part.shape.masks, strict=True)
+    }
+    states = math.prod(len(part.shape.size_bytes) for part in _every(moment, parts))
+    return max(states * MOST_CELLS // MOST_STATES, math.prod(counts.values()) * len(moment.size_bytes))
+
+
+def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:
+    """Yield the parts of a moment that are of the kinds of a lesson, each of another value."""
+    seen = set()
+    kinds = [[p for p in moment.waiting if id(p.shape) == kind] for kind in lesson.waiting]
+    for parts in product(*kinds):
+        one = frozenset(map(id, parts))
+        if one not in seen and len({part.value for part in parts}) == len(parts):
+            seen.add(one)
+            yield parts
+
+
+def _table(
+    shapes: Sequence[Shape], places: Sequence[Sequence[int]], ends: int, own: Floats
+) -> _Table:
+    """Return the tables of parts beside what is alive anyway; ``places`` are the ends of each."""
+    counts = [len(shape.size_bytes) for shape in shapes]
+    states = np.indices(counts).reshape(len(shapes), math.prod(counts))
+    masks: list[Flags] = [np.ones((1, 1), dtype=np.bool_)] * ends
+    total = np.zeros((states.shape[1], len(own))) + own
+    for shape, at, state in zip(shapes, places, states, strict=True):
+        sizes = shape.size_bytes[state]
+        total += sizes if sizes.ndim == 2 else sizes[:, None]
+        for place, mask in zip(at, shape.masks, strict=True):
+            masks[place] = masks[place] & mask[:, state]
+    possible = np.ones(len(total), dtype=np.bool_)
+    for mask in masks:
+        possible &= mask.any(axis=0)
+    total, masks = total[possible], [mask[:, possible] for mask in masks]
+    if ends == 1:
+        total, masks = total[masks[0].argmax(axis=1)], []
+    allowed = tuple(np.where(mask, 0.0, np.inf) for mask in masks)
+    return _Table(np.ascontiguousarray(total), np.zeros_like(total), allowed)
