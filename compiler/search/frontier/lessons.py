@@ -31,6 +31,9 @@ class Lessons:
         self.cuts = Cuts(self.evaluator) if tables.learns else None
         self._costs: dict[bytes, ProgramCost] = {}
 
+    def __len__(self) -> int:
+        return 0 if self.cuts is None else len(self.cuts)
+
     @property
     def problem(self) -> Problem:
         """The tables with what was learnt."""

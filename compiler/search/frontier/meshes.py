@@ -184,6 +184,7 @@ class MeshSearch:
         self._refusals: list[tuple[Mesh, Exception]] = []
         self._late = False  # a mesh was left out for want of time
         self._ran_s = 0.0  # how long the last run of the method took
+        self._searched_with = 0  # so many lessons
         self._left_bytes = 0.0  # what the tables of the mesh leave of the memory there is
         limit = options.time_limit_s
         self._end = None if limit is None else self.started + limit
@@ -346,7 +347,11 @@ class MeshSearch:
         started = time.monotonic()
         if not self._returned:
             self._run(lessons, self._limits(end, tell))
-        elif self._affords(end) and not self._tried(lessons, self._limits(end, tell)):
+        elif (
+            self._affords(end)
+            and not self._is_searched(lessons)
+            and not self._tried(lessons, self._limits(end, tell))
+        ):
             self._tried(lessons, self._limits(end, tell))
         epsilon = self.options.epsilon
         for _ in range(self._repeats(lessons.tables)):
@@ -381,6 +386,12 @@ class MeshSearch:
         left = (1 + asked) * (1 + last.epsilon) / (1 + paid) - 1
         enough = left if left > 0 else epsilon
         return max(min(enough, epsilon / 2), min(epsilon, FINEST))
+
+    def _is_searched(self, lessons: Lessons) -> bool:
+        """Say whether the last search was of all that was learnt, within the bound asked for."""
+        last = self._returned[-1].epsilon
+        enough = last is not None and last <= self.options.epsilon
+        return enough and self._searched_with == len(lessons)
 
     def _learns(self, tables: MeshTables) -> bool:
         return self.options.name == "ft" and tables.learns
@@ -434,6 +445,7 @@ class MeshSearch:
     def _run(self, lessons: Lessons, limits: Limits) -> None:
         """Search the tables with what they have learnt, and cost what is found."""
         started = time.monotonic()
+        self._searched_with = len(lessons)
         result = run_method(self.options.name, Case(lessons.problem, lessons.tables), limits)
         self._ran_s = time.monotonic() - started
         self.interrupted |= result.interrupted

@@ -23,8 +23,8 @@ MOST_PARTS = 2
 """What a sum has beside the op or the move at most."""
 MOST_STATES = 400
 """The most options of the node of a sum."""
-import os
-MOST_CELLS = int(os.environ.get("CELLS", "40000"))
+
+MOST_CELLS = 40_000
 """The most ways that the nodes of a sum have to choose together."""
 MOST_ALIKE = 6
 """Of the sums of one moment that are alike, so many are made."""
@@ -139,7 +139,6 @@ class Sums:
             edges += [EdgeTable(end, here, allowed) for end, allowed in own]
         edges.append(EdgeTable(here, moment.node, table.none, transient_bytes=table.size_bytes))
 
-
     def _at_least(self, node: NodeTable, size_bytes: Floats) -> NodeTable:
         """Return the table of a node with what is alive whatever the others choose."""
         key = (id(node), id(size_bytes))
@@ -169,7 +168,9 @@ def _cells(moment: Moment, parts: Sequence[Part]) -> int:
         for node, mask in zip(part.nodes, part.shape.masks, strict=True)
     }
     states = math.prod(len(part.shape.size_bytes) for part in _every(moment, parts))
-    return max(states * MOST_CELLS // MOST_STATES, math.prod(counts.values()) * len(moment.size_bytes))
+    return max(
+        states * MOST_CELLS // MOST_STATES, math.prod(counts.values()) * len(moment.size_bytes)
+    )
 
 
 def _alike(moment: Moment, lesson: _Sum) -> Iterator[tuple[Part, ...]]:

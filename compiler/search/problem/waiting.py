@@ -254,7 +254,7 @@ class Waits:
         return Part(value, (made.node, first.node, last.node), shape)
 
     def _is_made_from(self, value: int, made: Layout, whole: Layout, wanted: Layout) -> bool:
-        """Say whether a program makes a layout of the whole tensor, rather than of what was made."""
+        """Say whether a program makes a layout of the whole tensor, not of what was made."""
         if wanted in (made, whole) or made == whole:
             return wanted == whole or (made == whole and wanted != made)
         info = self.graph.values[value].info
