@@ -103,7 +103,7 @@ def test_communication_is_that_of_the_reshards(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2_tiny", "bert_tiny", "vit_tiny"])
 def test_memory_is_that_of_the_partitioned_program(name: str) -> None:
-    points = _search(name, epsilon=0.05).points  # of which the ends are those of the exact frontier
+    points = _search(name, epsilon=0.5).points  # of which the ends are those of the exact frontier
     for point in (fastest(points), leanest(points)):
         module = _lowered(name, point)
         PartitionPass().run(module)

@@ -70,6 +70,8 @@ ROUNDS = 5
 """The most such frontiers of a mesh."""
 FINEST = 0.005
 """The bound below which the tables of a mesh are not searched again for the sake of programs."""
+SLACK = 0.8
+"""Of what programs leave of a bound: other points may be further from theirs."""
 FINER_ROUNDS = 4
 """How often a mesh is searched again where programs are not yet within the bound asked for."""
 REHEARSAL = 0.3
@@ -384,8 +386,7 @@ class MeshSearch:
         if lessons.tables.is_small or last.epsilon is None or paid is None or paid <= asked:
             return epsilon
         left = (1 + asked) * (1 + last.epsilon) / (1 + paid) - 1
-        enough = left if left > 0 else epsilon
-        return max(min(enough, epsilon / 2), min(epsilon, FINEST))
+        return max(SLACK * left if left > epsilon / 2 else epsilon / 2, min(epsilon, FINEST))
 
     def _is_searched(self, lessons: Lessons) -> bool:
         """Say whether the last search was of all that was learnt, within the bound asked for."""
