@@ -1,4 +1,4 @@
-"""What adds up at a moment: an op, or a tensor that is moved, and up to three things that wait.
+"""What adds up at a moment: an op, or a tensor that is moved, and up to two things that wait.
 
 A sum of two nodes of the problem is a table between them. One of more is a node of its own, whose
 options are what all but the op say together.
@@ -23,7 +23,6 @@ MOST_PARTS = 2
 """What a sum has beside the op or the move at most."""
 MOST_STATES = 400
 """The most options of the node of a sum."""
-
 MOST_CELLS = 40_000
 """The most ways that the nodes of a sum have to choose together."""
 MOST_ALIKE = 6
