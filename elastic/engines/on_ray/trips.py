@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = ["Trip", "travel"]
 
 _LOAD = 16 << 20  # bytes that go at once
 _UNDER_WAY = 8  # loads: more would fill the object store, which then goes to disk
+_SEEN_OFF_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,15 @@ def travel(trips: Iterable[Trip], porters: Mapping[str, Any]) -> int:
                     moved += ray.get(done)
         return moved + int(sum(ray.get(under_way)))
     except RayError as error:
+        _see_off(under_way)
         raise UserError(f"state did not come over: {one_line(error)}") from None
+
+
+def _see_off(loads: Sequence[Any]) -> None:
+    """Ask for loads that nobody wants any more: Ray reports failures that were never asked for."""
+    for load in loads:
+        with suppress(RayError):
+            ray.get(load, timeout=_SEEN_OFF_S)
 
 
 def _start(trip: Trip, load: list[TensorBox], porters: Mapping[str, Any]) -> Any:
