@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.dialects.build import tensor_type
+from tensoropt.compiler.layout.sizes import part_of
+from tensoropt.dialects.build import Build, shape_of, tensor_type
 from tensoropt.dialects.elements import to_dense
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.topt import MESH, AxisConstantOp
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["all_gather", "all_reduce", "axis_constant", "grid_axes", "reduction_attr"]
+__all__ = ["all_gather", "all_reduce", "axis_constant", "filled", "grid_axes", "reduction_attr"]
 
 
 def all_reduce(
@@ -59,6 +60,19 @@ def axis_constant(
     return AxisConstantOp(
         values=stacked, axes=ir.DenseI64ArrayAttr.get(list(axes)), output=result, loc=location
     ).output
+
+
+def filled(
+    make: Build, x: ir.Value, dim: int, size: int, fill: float, axes: Sequence[int], mesh: Mesh
+) -> ir.Value:
+    """Return ``x`` with ``fill`` for the padding of the ranks along ``axes``, which split tensor
+    dimension ``dim`` of ``size`` points into parts that do not divide it."""
+    import numpy as np
+
+    pieces, ones = mesh.extent(tuple(axes)), len(shape_of(x)) - dim - 1
+    part = part_of(size, pieces)
+    real = (np.arange(part * pieces) < size).reshape(pieces, part, *[1] * ones)
+    return make.where(axis_constant(real, axes, make.location), x, make.scalar(fill, x))
 
 
 def grid_axes(axes: Sequence[int]) -> ir.DenseI16ArrayAttr:

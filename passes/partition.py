@@ -144,7 +144,8 @@ class _Partition:
         self._check_read(op, [source])
         self.layouts[op.results[0]] = target
         value = self.local[op.operands[0]]
-        made = lower_path(value, info.sizes, path, self.mesh, op.location)
+        opset = self.versions[""]
+        made = lower_path(value, info.sizes, path, self.mesh, op.location, opset)
         _name_steps(onnx.node_name(op), [made], [value])
         self.local[op.results[0]] = made
 

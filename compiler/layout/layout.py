@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import Literal, overload
 
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import Open, Size, Sizes, divisor_of
+from tensoropt.compiler.layout.sizes import Open, Size, Sizes, can_pad, divisor_of, part_of
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["PARTIAL_SUM", "REPLICATE", "Layout", "Placement", "Reduction", "partial", "split"]
@@ -133,13 +133,14 @@ class Layout:
         return Layout(tuple(new))
 
     def fits(self, shape: Sequence[Size], mesh: Mesh) -> bool:
-        """Say whether every split dimension exists and divides evenly, whatever size it has."""
+        """Say whether every split dimension exists and can be cut, whatever size it has."""
         return self.misfit(shape, mesh) is None
 
     def misfit(self, shape: Sequence[Size], mesh: Mesh) -> str | None:
         """Return what keeps the layout from cutting a tensor of ``shape``, ``None`` if nothing.
 
-        The text says what was expected and what is there.
+        A dimension that one axis splits may have padding in its last parts, but only a little. The
+        text says what was expected and what is there.
         """
         if not mesh.is_grouped(self.placements):
             most = f"at most {mesh.most_groups} groups of neighbouring mesh axes that differ"
@@ -152,7 +153,8 @@ class Layout:
                 return f"expected dimension {dim} whole or fixed by --dim, got: a symbolic size"
             if isinstance(size, Open) and divisor_of(size) % pieces:
                 return f"expected dimension {dim} whole or of multiples of {pieces}, got: {size}"
-            if isinstance(size, int) and size % pieces:
+            alone = len(self.axes_splitting(dim)) == 1
+            if isinstance(size, int) and size % pieces and not (alone and can_pad(size, pieces)):
                 return f"expected dimension {dim} to divide by {pieces}, got: {size}"
         return None
 
@@ -161,7 +163,7 @@ class Layout:
     @overload
     def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes: ...
     def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes:
-        """Return the shape of one rank's part; ``None`` marks a symbolic dimension."""
+        """Return the shape of one rank's part, with padding; ``None`` marks a symbolic dimension."""
         local = list(shape)
         for extent, own in zip(mesh.shape, self.placements, strict=True):
             if own.kind == "S" and own.dim < len(local):
@@ -169,14 +171,20 @@ class Layout:
         return tuple(local)
 
     def local_slices(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """Return where in the global tensor of ``shape`` the part of ``rank`` lies."""
+        """Return where in the global tensor of ``shape`` the part of ``rank`` lies, its padding
+        left out: at the end of a dimension, parts may be shorter or empty."""
         slices = []
         for dim, size in enumerate(shape):
             axes = self.axes_splitting(dim)
-            step = size // mesh.extent(axes)
-            start = step * mesh.linear(rank, axes)
-            slices.append(slice(start, start + step))
+            step = part_of(size, mesh.extent(axes))
+            start = min(step * mesh.linear(rank, axes), size)
+            slices.append(slice(start, min(start + step, size)))
         return tuple(slices)
+
+    def padded_dims(self, shape: Sequence[Size], mesh: Mesh) -> tuple[int, ...]:
+        """Return the dimensions of a tensor of ``shape`` whose last parts have padding."""
+        sizes = enumerate(shape)
+        return tuple(d for d, n in sizes if isinstance(n, int) and n % self.pieces(d, mesh))
 
     def __str__(self) -> str:
         return "[" + ", ".join(self.texts) + "]"
@@ -192,4 +200,4 @@ class Layout:
 def _part(size: Size, pieces: int) -> Size:
     if isinstance(size, Open):
         return size.part(pieces)
-    return None if size is None else size // pieces
+    return None if size is None else part_of(size, pieces)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import Size, mean_of
+from tensoropt.compiler.layout.sizes import Size, mean_of, part_of
 
 __all__ = ["AxisRole", "Dims", "Factor", "InnerKind", "InnerStep", "Linear", "Rule", "Strategy"]
 
@@ -34,13 +34,15 @@ class Factor:
     can be cut. ``size=None`` is symbolic; an :class:`Open` one can be cut if all sizes that it may
     have can. A split factor with a ``reduction`` leaves partial
     results; one without must not be summed over. A part of fewer than ``least`` points is not
-    offered.
+    offered. One that is ``padded`` can be cut into parts of which the last have padding: the op of
+    one rank may find anything there, and may leave anything there.
     """
 
     size: Size
     can_split: bool = True
     reduction: Reduction | None = None
     least: int = 1
+    padded: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Rule:
     def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
         """Return the points of one rank's tensor; a symbolic size without range counts as 1."""
         sizes = ((f, mean_of([self.factors[f].size]) or 1) for f in inner.dims)
-        return math.prod(size // mesh.extent(strategy.axes_of(f)) for f, size in sizes)
+        return math.prod(part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes)
 
 
 @dataclass(frozen=True)

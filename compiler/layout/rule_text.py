@@ -2,7 +2,7 @@
 
 The map says which factor each dimension of each operand and result runs along, ``_`` for none:
 ``(i, k), (k, j) -> (i, j)``. Then each factor: ``i=4``, ``k=? whole``, ``k=1024 sum``,
-``h=14 least=3``, and of an open dimension ``b=? mean=36 end=64 step=8``. A step inside is
+``h=14 least=3``, ``v=50257 padded``, and of an open dimension ``b=? mean=36 end=64 step=8``. A step inside is
 ``all_reduce over k of (i, j), 4 bytes``.
 """
 
@@ -35,6 +35,7 @@ _SIDE = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?")
 _FACTOR = re.compile(
     rf"({_NAME})(?:=(\d{{1,18}}|\?))?(?: (mean=\d+ end=\d+ step=\d+))?"
     r"(?: (whole))?(?: (sum|max|min))?(?: least=(\d{1,18}))?"
+    r"(?: (padded))?"
 )
 _INNER = re.compile(r"(\w+) over ([\w, ]+) of \(([\w, ]*)\), (\d{1,18}) bytes")
 _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "copy")
@@ -129,6 +130,7 @@ def _factor_text(name: str, factor: Factor) -> str:
     words += [] if factor.can_split else ["whole"]
     words += [factor.reduction] if factor.reduction else []
     words += [f"least={factor.least}"] if factor.least != 1 else []
+    words += ["padded"] if factor.padded else []
     return " ".join(words)
 
 
@@ -162,13 +164,15 @@ def _factors(texts: Sequence[str]) -> dict[str, Factor]:
         match = _FACTOR.fullmatch(text)
         if match is None:
             raise UserError(
-                "has a wrong factor, expected <name>=<size> [whole] [sum|max|min] [least=<n>], "
+                "has a wrong factor, expected <name>=<size> [whole] [sum|max|min] [least=<n>] "
+                "[padded], "
                 f"got: '{text}'"
             )
         if match[1] in found:
             raise UserError(f"has a factor twice, expected each once, got: '{match[1]}'")
         reduction = cast("Reduction | None", match[5])
-        found[match[1]] = Factor(_size(match), not match[4], reduction, int(match[6] or 1))
+        least, padded = int(match[6] or 1), bool(match[7])
+        found[match[1]] = Factor(_size(match), not match[4], reduction, least, padded)
     return found
 
 

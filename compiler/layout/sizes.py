@@ -7,7 +7,21 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = ["Open", "Size", "Sizes", "divisor_of", "end_of", "largest", "mean_of", "read_open"]
+__all__ = [
+    "Open",
+    "Size",
+    "Sizes",
+    "can_pad",
+    "divisor_of",
+    "end_of",
+    "largest",
+    "mean_of",
+    "part_of",
+    "read_open",
+]
+
+_PADDING = 32
+"""A dimension is padded by at most one in so many of its points."""
 
 _OPEN = re.compile(r"(?:(.*) )?mean=(\d{1,18}) end=(\d{1,18}) step=(\d{1,18})")
 
@@ -68,6 +82,16 @@ def mean_of(sizes: Iterable[Size]) -> int:
 def end_of(sizes: Iterable[Size]) -> int:
     """Return the elements that memory is of."""
     return math.prod(size.end if isinstance(size, Open) else _known(size) for size in sizes)
+
+
+def part_of(size: int, pieces: int) -> int:
+    """Return the size of each of so many equal parts, of which the last ones may be padded."""
+    return -(-size // pieces)
+
+
+def can_pad(size: int, pieces: int) -> bool:
+    """Say whether parts of ``size``, which ``pieces`` do not divide, have little padding."""
+    return part_of(size, pieces) * pieces - size <= size // _PADDING
 
 
 def divisor_of(size: Size) -> int:

@@ -12,9 +12,9 @@ import numpy as np
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.layout import REPLICATE, Layout, Reduction
 from tensoropt.compiler.layout.mesh import Mesh
-from tensoropt.compiler.layout.sizes import Size, divisor_of, end_of, mean_of
+from tensoropt.compiler.layout.sizes import Size, can_pad, divisor_of, end_of, mean_of
 from tensoropt.compiler.reshard.shortest import Floats
-from tensoropt.compiler.reshard.step_graph import StepGraph, TensorPaths
+from tensoropt.compiler.reshard.step_graph import Cuts, StepGraph, TensorPaths
 from tensoropt.compiler.reshard.steps import ReshardStep
 
 __all__ = ["Path", "Resharder"]
@@ -45,8 +45,9 @@ class Resharder:
     Symbolic dimensions count as 1 and are never split; those of a range (:class:`Open`) count as
     its mean in times and as its end in bytes, and are split where that divides all their sizes. A
     mesh axis of one rank does nothing, so layouts that differ there only are the same, and steps
-    never name it. Layouts that do not divide the shape, or that mix reductions, cannot be: no path
-    leads from or to them.
+    never name it. A dimension that one axis splits may be padded a little: a step then pads what it
+    cuts, and takes off the padding of what it joins. Layouts that do not fit the shape
+    (:meth:`Layout.misfit`), or that mix reductions, cannot be: no path leads from or to them.
     """
 
     def __init__(self, mesh: Mesh, device: Device) -> None:
@@ -98,15 +99,22 @@ class Resharder:
         Partial maxima and minima are rare and nothing passes through them on the way elsewhere, so
         they are left out where no layout holds one.
         """
-        divisors = tuple(math.gcd(divisor_of(size), self.mesh.size) for size in shape)
+        cuts = tuple(self._cuts_of(size) for size in shape)
         total_bytes = mean_of(shape) * item_bytes
         used = {p.reduction for layout in layouts for p in layout.placements if p.is_partial}
-        return self._paths(divisors, total_bytes, _SUM if used <= {"sum"} else _ALL)
+        return self._paths(cuts, total_bytes, _SUM if used <= {"sum"} else _ALL)
+
+    def _cuts_of(self, size: Size) -> Cuts:
+        """Return into how many pieces a dimension can be cut."""
+        divisor = math.gcd(divisor_of(size), self.mesh.size)
+        extents = self.mesh.shape if isinstance(size, int) else ()
+        padded = {n for n in extents if divisor % n and can_pad(size or 0, n)}
+        return Cuts(divisor, frozenset(padded))
 
     def _solve(
-        self, divisors: tuple[int, ...], total_bytes: int, reductions: tuple[Reduction, ...]
+        self, cuts: tuple[Cuts, ...], total_bytes: int, reductions: tuple[Reduction, ...]
     ) -> TensorPaths:
-        return self._graph(len(divisors), reductions).paths(divisors, total_bytes)
+        return self._graph(len(cuts), reductions).paths(cuts, total_bytes)
 
     def _build(self, rank: int, reductions: tuple[Reduction, ...]) -> StepGraph:
         return StepGraph(rank, self.mesh, self.device, reductions)

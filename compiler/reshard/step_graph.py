@@ -14,14 +14,23 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.reshard.shortest import Edges, Floats, ShortestPaths
 from tensoropt.compiler.reshard.steps import ReshardStep, layouts_of_rank, steps_from
 
-__all__ = ["StepGraph", "TensorPaths"]
+__all__ = ["Cuts", "StepGraph", "TensorPaths"]
 
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Cuts:
+    """Into how many pieces a dimension can be cut: those that divide ``divisor``, 1 where it cannot
+    be split, and by one axis also those that have some padding."""
+
+    divisor: int
+    padded: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class TensorPaths:
-    """Shortest paths between the layouts that divide one shape, at one size in bytes."""
+    """Shortest paths between the layouts that fit one shape, at one size in bytes."""
 
     graph: StepGraph
     fitting: Bools
@@ -37,7 +46,7 @@ class TensorPaths:
 class StepGraph:
     """All layouts of tensors of one rank, and all steps between them.
 
-    Built once; a shape then leaves out the layouts that do not divide it, and its size fills in the
+    Built once; a shape then leaves out the layouts that do not fit it, and its size fills in the
     costs: each step takes a time in the bytes of its input, see `Curve`.
     """
 
@@ -49,6 +58,9 @@ class StepGraph:
         self.index = {layout: node for node, layout in enumerate(layouts)}
         self._pieces = np.array(pieces, dtype=np.int64).reshape(len(layouts), rank)
         self._cuts = self._pieces.prod(axis=1)
+        axes = [_axes(layout, rank) for layout in layouts]
+        self._alone = np.array(axes, dtype=np.int64).reshape(len(layouts), rank) == 1
+        self._copy = copy_line(2, device)
         every = (s for x in layouts for s in steps_from(x, rank, mesh, reductions))
         steps = [step for step in every if step.dst in self.index]
         src = np.array([self.index[step.src] for step in steps], dtype=np.int64)
@@ -59,17 +71,32 @@ class StepGraph:
         self._steps = [steps[number] for number in order.tolist()]
         self._fixed_s, self._s_per_byte, self._greatest = _line_table(self._steps, mesh, device)
 
-    def paths(self, divisors: tuple[int, ...], total_bytes: int) -> TensorPaths:
-        """Return the paths for tensors of ``total_bytes``.
-
-        ``divisors`` gives per dimension any number that has the same divisors in common with the
-        number of ranks as the size has: 1 where it cannot be split.
-        """
-        fitting = (np.array(divisors, dtype=np.int64) % self._pieces == 0).all(axis=1)
+    def paths(self, cuts: tuple[Cuts, ...], total_bytes: int) -> TensorPaths:
+        """Return the paths for tensors of ``total_bytes``; ``cuts`` are those of each dimension."""
+        divisors = np.array([own.divisor for own in cuts], dtype=np.int64)
+        even, padded = divisors % self._pieces == 0, self._padded(cuts)
+        fitting = (even | padded).all(axis=1)
         kept = np.flatnonzero(fitting[self._src] & fitting[self._dst])
         steps = [self._steps[number] for number in kept.tolist()]
-        shortest = ShortestPaths(len(fitting), self._edges(kept, total_bytes))
-        return TensorPaths(self, fitting, steps, shortest)
+        edges = self._edges(kept, total_bytes)
+        changed = (padded[edges.src] != padded[edges.dst]).any(axis=1)
+        if changed.any():
+            edges = self._with_padding(edges, changed, total_bytes)
+        return TensorPaths(self, fitting, steps, ShortestPaths(len(fitting), edges))
+
+    def _padded(self, cuts: tuple[Cuts, ...]) -> Bools:
+        """Return in which layouts which dimensions have padding."""
+        found = [np.isin(self._pieces[:, dim], [*own.padded]) for dim, own in enumerate(cuts)]
+        return np.stack(found, axis=1) & self._alone if found else self._alone
+
+    def _with_padding(self, edges: Edges, changed: Bools, total_bytes: int) -> Edges:
+        """Return ``edges`` where a step that pads, or takes padding off, also copies the larger of
+        what it reads and what it leaves."""
+        larger = total_bytes / np.minimum(self._cuts[edges.src], self._cuts[edges.dst])
+        copied_s = self._copy.fixed_s + self._copy.s_per_byte * larger
+        time_s = edges.time_s + np.where(changed, copied_s, 0.0)
+        peak = np.where(changed, np.maximum(edges.peak_bytes, 2 * larger), edges.peak_bytes)
+        return Edges(edges.src, edges.dst, time_s, peak)
 
     def _edges(self, kept: npt.NDArray[np.int64], total_bytes: int) -> Edges:
         src, dst = self._src[kept], self._dst[kept]
@@ -78,6 +105,15 @@ class StepGraph:
         greatest = self._greatest[kept]
         time_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
         return Edges(src, dst, time_s, before + after)
+
+
+def _axes(layout: Layout, rank: int) -> list[int]:
+    """Return how many mesh axes split each dimension."""
+    axes = [0] * rank
+    for own in layout.placements:
+        if own.is_split:
+            axes[own.dim] += 1
+    return axes
 
 
 def _pieces(layout: Layout, rank: int, mesh: Mesh) -> list[int]:

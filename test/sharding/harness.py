@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from sharding.spmd import run_spmd
 
+from tensoropt.compiler.layout import sizes
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
@@ -32,7 +34,7 @@ from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import rule_attr, rule_of_attr, set_mesh
 from tensoropt.dialects.verifier.factors import rule_problem
 
-__all__ = ["Case", "NotRunnableError", "Report", "check", "normal", "offered"]
+__all__ = ["Case", "NotRunnableError", "Report", "any_padding", "check", "normal", "offered"]
 
 
 class NotRunnableError(Exception):
@@ -47,6 +49,7 @@ class Case:
     of those that are ``onnx.Constant``. ``results`` says which results are there. ``symbolic``
     and ``symbolic_results`` list (index, dimension) pairs whose size the types do not tell. All
     dimensions of the size ``opened`` are open, but known to be multiples of it, and equal.
+    ``pads``: only strategies that pad are tried.
     """
 
     op_type: str
@@ -59,6 +62,7 @@ class Case:
     symbolic: frozenset[tuple[int, int]] = frozenset()
     symbolic_results: frozenset[tuple[int, int]] = frozenset()
     opened: int = 0
+    pads: bool = False
 
     @property
     def versions(self) -> dict[str, int]:
@@ -110,14 +114,29 @@ def check(
 
     Floats may differ by ``rtol``, or by ``atol`` of the largest value (of 1, if none is larger);
     all else must be equal. With ``opens``, the same once more where all dimensions of the size of
-    the first one are open, by the strategies that split these. Fails with the strategy and the
+    the first one are open, by the strategies that split these. And once more where sizes may have
+    any padding, by the strategies that pad. Fails with the strategy and the
     local function; raises `NotRunnableError` if there is nothing to compare with.
     """
     trial = _tried(case, mesh_shape, rtol, atol, seed)
+    with any_padding():
+        if any(map(trial.pads, strategies(trial.rule, trial.mesh))):
+            _tried(replace(case, pads=True), mesh_shape, rtol, atol, seed)
     opened = _first_size(case)
     if opens and opened > 1:
         _tried(replace(case, opened=opened), mesh_shape, rtol, atol, seed)
     return Report(trial.info, trial.rule, trial.strategies)
+
+
+@contextmanager
+def any_padding() -> Iterator[None]:
+    """Let every size be padded, as long as a rank has less padding than points."""
+    held = sizes._PADDING
+    sizes._PADDING = 1
+    try:
+        yield
+    finally:
+        sizes._PADDING = held
 
 
 def _first_size(case: Case) -> int:
@@ -135,6 +154,8 @@ def _tried(case: Case, mesh_shape: tuple[int, ...], rtol: float, atol: float, se
         trial = _Trial(case, mesh)
         for strategy in trial.strategies:
             if case.opened and not trial.splits_open(strategy):
+                continue
+            if case.pads and not trial.pads(strategy):
                 continue
             function = trial.localize(strategy)
             try:
@@ -177,6 +198,12 @@ class _Trial:
             isinstance(factor.size, Open) and strategy.axes_of(number)
             for number, factor in enumerate(self.rule.factors)
         )
+
+    def pads(self, strategy: Strategy) -> bool:
+        """Say whether a factor has padding."""
+        cut = {n: self.mesh.extent(strategy.axes_of(n)) for n in range(len(self.rule.factors))}
+        both = ((f.size, cut[n]) for n, f in enumerate(self.rule.factors))
+        return any(isinstance(size, int) and size % pieces for size, pieces in both)
 
     def _build_whole(self) -> tuple[ir.Operation, list[Array | None]]:
         case = self.case

@@ -23,7 +23,7 @@ def _whole(info: OpInfo) -> Rule:
 
 @sharding_rule("ConstantOfShape")
 def _constant_of_shape(info: OpInfo) -> Rule:
-    factors = [FactorMap({}, {0: dim}) for dim in range(len(info.result_shape()))]
+    factors = [FactorMap({}, {0: dim}, padded=True) for dim in range(len(info.result_shape()))]
     return rule_of(info, factors, localize=_constant_of_shape_locally)
 
 

@@ -72,6 +72,7 @@ def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
 def _localize(local: LocalOp) -> list[ir.Value]:
     """Return one product if the operands can be read as matrices as they lie, else a copy."""
     terms, result = _terms(local.info)
+    local.make_neutral()
     held = local.info.results[0]
     assert held is not None
     if held.dtype not in _FLOATS or local.info.standard_version < _BFLOAT16_SINCE:
@@ -91,6 +92,6 @@ def _loop(
     sizes = {index: info.shape(index)[dim] for index, dim in places.items()}
     if label in result:
         stretched = {i: dim for i, dim in places.items() if sizes[i] != 1}
-        return FactorMap(stretched, {0: result.index(label)})
+        return FactorMap(stretched, {0: result.index(label)}, padded=True)
     can_split = adds_up(info) and 1 not in sizes.values()
-    return FactorMap(places, reduction="sum", can_split=can_split)
+    return FactorMap(places, reduction="sum", can_split=can_split, padded=True)

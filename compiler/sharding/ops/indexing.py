@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import (
     SUMMABLE,
@@ -44,7 +45,7 @@ def _gather(info: OpInfo) -> Rule:
     factors += [FactorMap({1: dim}, {0: axis + dim}) for dim in range(count)]
     factors += [FactorMap({0: dim}, {0: dim - 1 + count}) for dim in range(axis + 1, len(data))]
     if info.version >= _WHERE_SINCE and _adds_up(info.operands[0]):
-        factors.append(FactorMap({0: axis}, reduction="sum", counted=True))
+        factors.append(FactorMap({0: axis}, reduction="sum", counted=True, padded=True))
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
 
 
@@ -77,7 +78,7 @@ def _gather_locally(local: LocalOp) -> list[ir.Value]:
     size = local.info.shape(0)[axis]
     assert size is not None
     own = position(local, size, factor)
-    mine = inside(local, own, size // local.pieces(factor))
+    mine = inside(local, own, local.part(factor))
     [gathered] = local.clone({1: where(local, mine, own, scalar(local, 1, 0))})
     behind = 0 if local.info.name == "GatherElements" else rank - axis - 1
     kept = _trailing_ones(local, mine, behind)
@@ -93,7 +94,7 @@ def position(local: LocalOp, size: int, factor: int) -> ir.Value:
     negative = _compare(local, "Less", indices, scalar(local, 1, 0))
     wrapped = local.onnx("Add", [indices, scalar(local, 1, size)], indices.type)
     counted = where(local, negative, wrapped, indices)
-    starts = np.arange(pieces) * (size // pieces)
+    starts = np.arange(pieces) * part_of(size, pieces)
     start = local.axis_constant(starts.astype(_dtype(local, 1)), local.axes(factor))
     return local.onnx("Sub", [counted, start], indices.type)
 
@@ -162,7 +163,7 @@ def _gather_elements(info: OpInfo) -> Rule:
         for dim in range(len(info.shape(0)))
     ]
     if info.version >= _AXES_OPERAND_SINCE and _adds_up(info.operands[0]):
-        factors.append(FactorMap({0: axis}, reduction="sum", counted=True))
+        factors.append(FactorMap({0: axis}, reduction="sum", counted=True, padded=True))
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_gather_locally)
 
 

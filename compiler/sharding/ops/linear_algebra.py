@@ -51,7 +51,8 @@ def product_loops(
     factors = [_batch_loop(dim, batch, {left: a, right: b}) for dim in range(batch)]
     row, inner = _matrix(len(a), len(a) - 2, len(a) - 1, flips[0])
     column, other = _matrix(len(b), len(b) - 1, len(b) - 2, flips[1])
-    factors.append(FactorMap({left: inner, right: other}, reduction="sum", can_split=can_sum))
+    summed = {left: inner, right: other}
+    factors.append(FactorMap(summed, reduction="sum", can_split=can_sum, padded=can_sum))
     if row is not None:
         factors.append(FactorMap({left: row, **_each(info, per_row)}, {0: batch}))
     if column is not None:
@@ -92,7 +93,9 @@ def gemm(info: OpInfo) -> Rule:
     factors = [
         FactorMap({0: rows, **bias[0]}, {0: 0}),
         FactorMap({1: columns, **bias[1]}, {0: 1}),
-        FactorMap({0: 1 - rows, 1: 1 - columns}, reduction="sum", can_split=adds_up(info)),
+        FactorMap(
+            {0: 1 - rows, 1: 1 - columns}, reduction="sum", can_split=adds_up(info), padded=True
+        ),
     ]
     together = (2,) if info.operand(2) is not None else ()
     linear = linear_in(info, (0, *together), (1, *together))

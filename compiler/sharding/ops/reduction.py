@@ -47,15 +47,17 @@ def _loops(
     info: OpInfo, dims: list[int], reduction: Reduction | None, *, can_split: bool
 ) -> list[FactorMap]:
     """Return a factor per dimension of the operand, in order."""
+    can_pad = reduction is not None
     keeps = info.attribute("keepdims", 1) == 1
     factors: list[FactorMap] = []
     position = 0
     for dim in range(len(info.shape(0))):
         if dim in dims:
-            factors.append(FactorMap({0: dim}, reduction=reduction, can_split=can_split))
+            own = FactorMap({0: dim}, reduction=reduction, can_split=can_split, padded=can_pad)
+            factors.append(own)
             position += keeps
         else:
-            factors.append(FactorMap({0: dim}, {0: position}))
+            factors.append(FactorMap({0: dim}, {0: position}, padded=True))
             position += 1
     return factors
 
@@ -98,10 +100,17 @@ def mean(info: OpInfo) -> Rule | None:
 
 
 def _scale_mean(local: LocalOp) -> list[ir.Value]:
+    local.make_neutral()
     (own,) = local.clone()
-    dims = reduced_dims(local.info) or []
-    pieces = math.prod(local.pieces(dim) for dim in dims)
-    return [own if pieces == 1 else Arithmetic(local).scaled(own, 1.0 / pieces)]
+    dims = [dim for dim in reduced_dims(local.info) or [] if local.pieces(dim) > 1]
+    share = math.prod(_share(local, dim) for dim in dims)
+    return [Arithmetic(local).scaled(own, share) if dims else own]
+
+
+def _share(local: LocalOp, dim: int) -> float:
+    """Return what share of all points of a split dimension one rank has, with padding."""
+    size = local.rule.factors[dim].size
+    return local.part(dim) / size if isinstance(size, int) else 1.0 / local.pieces(dim)
 
 
 @sharding_rule("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")

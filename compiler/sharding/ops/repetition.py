@@ -22,7 +22,11 @@ def _expand(info: OpInfo) -> Rule | None:
     source, rank = info.shape(0), len(info.result_shape())
     shift = rank - len(source)
     factors = [
-        FactorMap({0: dim - shift} if dim >= shift and source[dim - shift] != 1 else {}, {0: dim})
+        FactorMap(
+            {0: dim - shift} if dim >= shift and source[dim - shift] != 1 else {},
+            {0: dim},
+            padded=True,
+        )
         for dim in range(rank)
     ]
     return rule_of(info, factors, linear=linear_in(info, (0,)), localize=_expand_locally)

@@ -121,8 +121,15 @@ def _block_loop(info: OpInfo, block: Block) -> FactorMap | None:
     sizes = (source[here], result[there])
     if sizes == (None, None):
         return FactorMap({0: here}, {0: there})
+    if _is_one(source, block.source) and _is_one(result, block.result):
+        return FactorMap({0: here}, {0: there}, padded=True)
     common = math.gcd(*(1 if size is None else size for size in sizes))
     return FactorMap({0: here}, {0: there}, size=common)
+
+
+def _is_one(shape: Shape, dims: range) -> bool:
+    """Say whether all of ``dims`` but one are 1 in size, so that nothing is merged."""
+    return sum(shape[dim] != 1 for dim in dims) == 1
 
 
 def _major(shape: Shape, dims: range) -> int | None:

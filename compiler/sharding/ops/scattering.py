@@ -44,7 +44,7 @@ def _scatter_nd(info: OpInfo) -> Rule | None:
     if adds:
         factors += [FactorMap({1: dim, 2: dim}, reduction="sum") for dim in range(outer)]
     if _as_rows(info) and depth == 1:
-        factors.append(FactorMap({0: 0}, {0: 0}))
+        factors.append(FactorMap({0: 0}, {0: 0}, padded=True))
     linear = linear_in(info, *_groups(info))
     bias = (0,) if adds else ()
     return rule_of(info, factors, linear=linear, additive=bias, localize=_add_slices_locally)
@@ -95,7 +95,7 @@ def _own_rows(
     size = local.info.shape(0)[0]
     assert size is not None
     own = position(local, size, factor)
-    mine = inside(local, own, size // local.pieces(factor))
+    mine = inside(local, own, local.part(factor))
     indices = where(local, mine, own, scalar(local, 1, 0))
     flags = make.reshape(mine, [sizes_of(updates)[0], 1])
     return indices, make.where(flags, updates, make.scalar(0.0, updates))
@@ -128,7 +128,7 @@ def _scatter_elements(info: OpInfo) -> Rule:
     factors = [FactorMap({0: d, 1: d, 2: d}, {0: d}) for d in range(rank) if d != axis]
     adds = _adds(info) and adds_up(info)
     if adds:
-        factors.append(FactorMap({0: axis}, {0: axis}, counted=True))
+        factors.append(FactorMap({0: axis}, {0: axis}, counted=True, padded=True))
         factors.append(FactorMap({1: axis, 2: axis}, reduction="sum"))
     linear = linear_in(info, *_groups(info))
     bias = (0,) if adds else ()
@@ -141,7 +141,7 @@ def _scatter_locally(local: LocalOp) -> list[ir.Value]:
     if factor is None or size is None or local.pieces(factor) == 1:
         return local.clone()
     own = position(local, size, factor)
-    mine = inside(local, own, size // local.pieces(factor))
+    mine = inside(local, own, local.part(factor))
     nothing = Arithmetic(local).scalar(0.0, local.operands[2])
     updates = where(local, mine, local.operands[2], nothing)
     return local.clone({1: where(local, mine, own, scalar(local, 1, 0)), 2: updates})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic, sum_bytes
 from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
@@ -28,10 +30,11 @@ def place_of_extremum(info: OpInfo) -> Rule:
     assert tensor is not None
     axis, keeps = axis_of(info, 0, rank), info.attribute("keepdims", 1) == 1
     can_split = tensor.dtype in _COMPARED and info.version >= _COMPARED_SINCE
+    takes_last = bool(info.attribute("select_last_index", 0))  # padding would come behind
     factors = [
         FactorMap({0: dim}, {0: dim - (dim > axis and not keeps)})
         if dim != axis
-        else FactorMap({0: dim}, can_split=can_split, counted=True)
+        else FactorMap({0: dim}, can_split=can_split, counted=True, padded=not takes_last)
         for dim in range(rank)
     ]
     kept = tuple(dim for dim in range(rank) if dim != axis)
@@ -45,7 +48,8 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     if local.pieces(axis) == 1:
         return local.clone()
     make = Arithmetic(local)
-    x = make.wide(local.operands[0])
+    fill = -math.inf if local.info.name == "ArgMax" else math.inf
+    x = make.wide(local.filled(local.operands[0], axis, axis, fill))
     reduce, how = ("ReduceMax", "max") if local.info.name == "ArgMax" else ("ReduceMin", "min")
     own = make.reduce(reduce, x, [axis])
     best = local.all_reduce(own, local.axes(axis), how)
@@ -62,8 +66,7 @@ def _place(make: Arithmetic, x: ir.Value, like: ir.Value, axis: int) -> ir.Value
     attributes = {"axis": int_attr(axis), "keepdims": int_attr(1), "select_last_index": last}
     numbers = tensor_type(shape_of(like), ir.IntegerType.get_signless(64))
     found = local.onnx(local.info.name, [x], numbers, **attributes)
-    size = (local.info.shape(0)[axis] or 0) // local.pieces(axis)
-    start = local.axis_constant(np.arange(local.pieces(axis)) * size, local.axes(axis))
+    start = local.axis_constant(np.arange(local.pieces(axis)) * local.part(axis), local.axes(axis))
     return make.binary("Add", found, start)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import BROADCAST_VERSION, Arithmetic, sum_bytes
 from tensoropt.compiler.sharding.rule.factors import FactorMap, axis_of, rule_of
@@ -46,9 +48,17 @@ def hardmax(info: OpInfo) -> Rule:
 
 def _loops(info: OpInfo, reduced: range, *, can_split: bool) -> list[FactorMap]:
     return [
-        FactorMap({0: dim}, {0: dim}, can_split=can_split or dim not in reduced)
+        FactorMap({0: dim}, {0: dim}, can_split=can_split or dim not in reduced, padded=True)
         for dim in range(len(info.shape(0)))
     ]
+
+
+def _filled(local: LocalOp, dims: range) -> ir.Value:
+    """Return the operand, of which padding has no part in maximum and sum."""
+    x = local.operands[0]
+    for dim in dims:
+        x = local.filled(x, dim, dim, -math.inf)
+    return x
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
@@ -58,7 +68,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     if not axes:
         return local.clone()
     make = Arithmetic(local)
-    x = make.wide(local.operands[0])
+    x = make.wide(_filled(local, dims))
     shifted = make.binary("Sub", x, make.max(x, dims, axes))
     exponentials = make.unary("Exp", shifted)
     total = make.sum(exponentials, dims, axes)

@@ -25,7 +25,10 @@ REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> list[Array]:
-    """Return the part of every rank; partial layouts get random parts that reduce to ``array``."""
+    """Return the part of every rank; partial layouts get random parts that reduce to ``array``.
+
+    Padding, in which anything may be, is what does the most harm: no number, or the largest.
+    """
     axes = _partial_axes(layout)
     wholes: dict[tuple[int, ...], Array] = {(): array}
     for axis in axes:
@@ -52,10 +55,20 @@ def _part(
     slices = layout.local_slices(shape, mesh, rank)
     key = (position, tuple((s.start, s.stop) for s in slices))
     if key not in held:
-        held[key] = np.ascontiguousarray(wholes[position][slices]).reshape(
-            [s.stop - s.start for s in slices]
-        )
+        own = np.ascontiguousarray(wholes[position][slices])
+        local = [int(n or 0) for n in layout.local_shape(shape, mesh)]
+        held[key] = _padded(own.reshape([s.stop - s.start for s in slices]), local)
     return held[key]
+
+
+def _padded(part: Array, local: Sequence[int]) -> Array:
+    if part.shape == tuple(local):
+        return part
+    kind = part.dtype.kind
+    harm = True if kind == "b" else np.iinfo(part.dtype).max if kind in "iu" else np.nan
+    padded = np.full(local, harm, part.dtype)
+    padded[tuple(slice(n) for n in part.shape)] = part
+    return padded
 
 
 def _partial_axes(layout: Layout) -> list[int]:
@@ -91,7 +104,7 @@ def _beyond(whole: Array, kind: str, rng: np.random.Generator) -> Array:
 
 
 def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int, ...]) -> Array:
-    """Return the global array of ``shape`` that ``parts`` hold.
+    """Return the global array of ``shape`` that ``parts`` hold, without their padding.
 
     Ranks that should hold the same values must hold them to the last bit.
     """
@@ -100,8 +113,10 @@ def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int
     for rank in range(mesh.size):
         group = mesh.group(rank, tuple(axes))
         kind = layout.placements[axes[0]].reduction if axes else "sum"
-        whole = reduce(REDUCTIONS[str(kind)], (parts[other] for other in group))
-        result[layout.local_slices(shape, mesh, rank)] = whole
+        own = layout.local_slices(shape, mesh, rank)
+        real = tuple(slice(s.stop - s.start) for s in own)
+        whole = reduce(REDUCTIONS[str(kind)], (parts[other][real] for other in group))
+        result[own] = whole
     _check_replicas(parts, layout, mesh)
     return result
 

@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.proof.parts import combine, cut
+from tensoropt.compiler.sharding.rule.local_op import NEUTRAL
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.compiler.support.errors import UserError
@@ -88,7 +90,7 @@ def _on_mesh(
     tried, most = strategies(rule, mesh), 0.0
     for strategy in tried:
         try:
-            most = max(most, _difference(strategy, mesh, run, operands, whole, rng))
+            most = max(most, _difference(rule, strategy, mesh, run, operands, whole, rng))
         except UserError as error:
             raise _wrong(strategy, mesh, str(error)) from None
         except AssertionError as error:  # of what puts the parts together
@@ -101,7 +103,32 @@ def _wrong(strategy: Strategy, mesh: Mesh, said: str) -> UserError:
     return UserError(f"has a rule that is wrong: {_text(strategy)} on mesh {mesh} {said}")
 
 
+def _make_neutral(
+    parts: Sequence[Sequence[Array | None]], rule: Rule, strategy: Strategy, mesh: Mesh
+) -> None:
+    """Fill the padding of what is reduced, as :meth:`LocalOp.make_neutral` does."""
+    for own, dims in zip(parts, rule.operands, strict=True):
+        for dim, number in enumerate(dims):
+            factor = None if number is None else rule.factors[number]
+            if number is None or factor is None or not isinstance(factor.size, int):
+                continue
+            axes = strategy.axes_of(number)
+            if factor.reduction and factor.size % mesh.extent(axes):
+                for rank, part in enumerate(own):
+                    real = _real_points(factor.size, axes, mesh, rank)
+                    if part is not None:
+                        part[(slice(None),) * dim + (slice(real, None),)] = (
+                            NEUTRAL[factor.reduction]
+                        )
+
+
+def _real_points(size: int, axes: tuple[int, ...], mesh: Mesh, rank: int) -> int:
+    part = part_of(size, mesh.extent(axes))
+    return min(part, max(0, size - part * mesh.linear(rank, axes)))
+
+
 def _difference(
+    rule: Rule,
     strategy: Strategy,
     mesh: Mesh,
     run: Run,
@@ -114,6 +141,7 @@ def _difference(
         [None] * mesh.size if array is None else cut(array, layout, mesh, rng)
         for array, layout in zip(operands, strategy.operands, strict=True)
     ]
+    _make_neutral(parts, rule, strategy, mesh)
     ranks = [run([own[rank] for own in parts]) for rank in range(mesh.size)]
     most = 0.0
     for number, (expected, layout) in enumerate(zip(whole, strategy.results, strict=True)):

@@ -31,6 +31,11 @@ SUMMABLE = frozenset(
 )
 """Element types whose partial sums can be reduced; integers wrap around, so they add up too."""
 
+_HARMLESS = frozenset(("float16", "bfloat16", "float32", "float64", "bool"))
+
+_PAD_SINCE = 13
+"""The first opset in which Pad, Slice and Where take all of these."""
+
 
 @dataclass(frozen=True)
 class FactorMap:
@@ -41,6 +46,7 @@ class FactorMap:
     ``size`` overrides that for dimensions that merge several factors with this one as the major:
     it must divide all of them. ``can_split=False`` keeps it whole, ``least`` see :class:`Factor`.
     Where the op of one rank is built from its size it is ``counted``: an open one stays whole.
+    ``padded`` says whether parts may have padding; left out, :func:`rule_of` knows.
     """
 
     operands: Mapping[int, int]
@@ -50,9 +56,10 @@ class FactorMap:
     can_split: bool = True
     least: int = 1
     counted: bool = False
+    padded: bool | None = None
 
-    def factor(self, info: OpInfo) -> Factor:
-        """Return the factor for the shapes of ``info``."""
+    def factor(self, info: OpInfo, *, copies: bool = False) -> Factor:
+        """Return the factor for the shapes of ``info``, of an op that ``copies`` itself."""
         sizes = [info.result_sizes(index)[dim] for index, dim in self.results.items()]
         sizes += [info.sizes(index)[dim] for index, dim in self.operands.items()]
         if self.size is not None:
@@ -60,7 +67,21 @@ class FactorMap:
             can_split = self.can_split and self.size > 1 and static
             return Factor(self.size, can_split, self.reduction, self.least)
         can_split = self.can_split and _can_split(sizes, counted=self.counted)
-        return Factor(largest(sizes), can_split, self.reduction, self.least)
+        padded = self.padded
+        if padded is None:
+            padded = copies and self.reduction is None and bool(self.results)
+        padded = padded and can_split and self._may_pad(info)
+        return Factor(largest(sizes), can_split, self.reduction, self.least, padded)
+
+    def _may_pad(self, info: OpInfo) -> bool:
+        """Say whether padding of any content does no harm: no index, no divisor of whole numbers.
+
+        It is also what reshards can pad and take off.
+        """
+        held = [info.operands[index] for index in self.operands]
+        held += [info.results[index] for index in self.results]
+        names = [tensor.dtype for tensor in held if tensor is not None]
+        return info.standard_version >= _PAD_SINCE and all(name in _HARMLESS for name in names)
 
 
 def _can_split(sizes: Sequence[Size], *, counted: bool) -> bool:
@@ -116,7 +137,7 @@ def rule_of(
         _mark(operands, factor.operands, number)
         _mark(results, factor.results, number)
     return Rule(
-        factors=tuple(factor.factor(info) for factor in factors),
+        factors=tuple(factor.factor(info, copies=localize is None) for factor in factors),
         operands=tuple(map(_dims, operands)),
         results=tuple(map(_dims, results)),
         additive=frozenset(additive),

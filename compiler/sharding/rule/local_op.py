@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.layout.sizes import part_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects.build import Build, int_attr
-from tensoropt.dialects.collectives import all_gather, all_reduce, axis_constant
+from tensoropt.dialects.collectives import all_gather, all_reduce, axis_constant, filled
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["LocalOp", "Localize"]
+__all__ = ["NEUTRAL", "LocalOp", "Localize"]
+
+NEUTRAL: Mapping[Reduction, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf}
+"""What changes no result of a reduction."""
 
 
 @dataclass
@@ -41,7 +47,17 @@ class LocalOp:
         """Return the local results, by the rule's ``localize`` or as a plain copy."""
         if self.rule.localize is not None:
             return self.rule.localize(self)
+        self.make_neutral()
         return self.clone()
+
+    def make_neutral(self) -> None:
+        """Fill the padding of what is reduced, in all operands, with what changes no result."""
+        for index, dims in enumerate(self.rule.operands):
+            for dim, factor in enumerate(dims):
+                reduction = None if factor is None else self.rule.factors[factor].reduction
+                if factor is not None and reduction is not None:
+                    neutral = NEUTRAL[reduction]
+                    self.operands[index] = self.filled(self.operands[index], dim, factor, neutral)
 
     def axes(self, factor: int) -> tuple[int, ...]:
         """Return the mesh axes that split ``factor``, major first."""
@@ -50,6 +66,26 @@ class LocalOp:
     def pieces(self, factor: int) -> int:
         """Return into how many pieces ``factor`` is cut."""
         return self.mesh.extent(self.axes(factor))
+
+    def part(self, factor: int) -> int:
+        """Return how many points of ``factor``, of a known size, one rank has, with padding."""
+        size = self.rule.factors[factor].size
+        assert isinstance(size, int), f"{self.op.name}: the part of a symbolic dimension"
+        return part_of(size, self.pieces(factor))
+
+    def is_padded(self, factor: int) -> bool:
+        """Say whether some ranks have padding along ``factor``."""
+        size = self.rule.factors[factor].size
+        return isinstance(size, int) and size % self.pieces(factor) != 0
+
+    def filled(self, x: ir.Value, dim: int, factor: int, fill: float) -> ir.Value:
+        """Return ``x``, which runs along ``factor`` in tensor dimension ``dim``, with ``fill`` for
+        padding; itself where there is none."""
+        if not self.is_padded(factor):
+            return x
+        size = self.rule.factors[factor].size
+        assert isinstance(size, int), f"{self.op.name}: the padding of a symbolic dimension"
+        return filled(self._build, x, dim, size, fill, self.axes(factor), self.mesh)
 
     def divided(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
         """Return the int attributes ``names``, those that are there, divided by the pieces of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.layout.layout import (
@@ -15,7 +16,7 @@ from tensoropt.compiler.layout.layout import (
 )
 from tensoropt.compiler.layout.mesh import Mesh, grouped
 from tensoropt.compiler.layout.rule import AxisRole, Dims, Factor, Linear, Rule, Strategy
-from tensoropt.compiler.layout.sizes import Open
+from tensoropt.compiler.layout.sizes import Open, can_pad
 
 __all__ = ["axis_roles", "placements", "strategies", "strategy_of_layouts", "strategy_of_roles"]
 
@@ -83,7 +84,8 @@ def _options(rule: Rule, extent: int) -> list[AxisRole]:
     """Return what an axis of ``extent`` ranks can do to the op; nothing where it is one rank."""
     if extent == 1:
         return [None]
-    splits = [index for index, factor in enumerate(rule.factors) if _cuts(factor, extent)]
+    factors = enumerate(rule.factors)
+    splits = [index for index, own in factors if _cuts(own, extent) or _pads(own, extent)]
     return [None, *splits, *rule.linear]
 
 
@@ -98,13 +100,25 @@ def _cuts(factor: Factor, pieces: int) -> bool:
     return size % pieces == 0 and size // pieces >= factor.least
 
 
+def _pads(factor: Factor, pieces: int) -> bool:
+    """Say whether ``factor`` can be cut into so many parts, of which the last have padding."""
+    size = factor.size
+    if not factor.can_split or not factor.padded or not isinstance(size, int):
+        return False
+    return can_pad(size, pieces) and size // pieces >= factor.least
+
+
 def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
-    """Say whether each factor is divided by all axes that split it together."""
-    pieces: dict[int, int] = {}
+    """Say whether each factor is divided by all axes that split it together, or padded for one."""
+    extents: dict[int, list[int]] = {}
     for extent, role in zip(mesh.shape, roles, strict=True):
         if isinstance(role, int):
-            pieces[role] = pieces.get(role, 1) * extent
-    return all(_cuts(rule.factors[index], count) for index, count in pieces.items())
+            extents.setdefault(role, []).append(extent)
+    return all(
+        _cuts(rule.factors[index], math.prod(own))
+        or (len(own) == 1 and _pads(rule.factors[index], own[0]))
+        for index, own in extents.items()
+    )
 
 
 def _strategy(rule: Rule, roles: tuple[AxisRole, ...]) -> Strategy:

@@ -72,4 +72,6 @@ def _says_less(written: Rule, own: Rule) -> bool:
 def _splits_less(written: Factor, own: Factor) -> bool:
     if (written.size, written.reduction) != (own.size, own.reduction):
         return False
+    if written.padded and not own.padded:
+        return False
     return not written.can_split or (own.can_split and written.least >= own.least)

@@ -1,0 +1,86 @@
+"""Sizes that the ranks do not divide: parts with padding, in which anything may be.
+
+`check` tries this on every case of every rule; here are the operators of a split vocabulary, whose
+splits must be offered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sharding.harness import Case, check, normal
+
+ROWS, WORDS, WIDTH = 6, 251, 4
+"""Of 251 words, no number of ranks up to 250 has equal parts; 4 x 63, 5 x 51 and 7 x 36 nearly."""
+
+RANKS = (2, 3, 4, 5, 7)
+
+
+def _ids(*shape: int) -> Any:
+    return np.random.default_rng(0).integers(-WORDS, WORDS, shape)
+
+
+SCORES, TABLE = normal(ROWS, WORDS), normal(WORDS, WIDTH)
+CASES = {
+    "embedding": (Case("Gather", [TABLE, _ids(ROWS)]), "S(0) R -> P(sum)"),
+    "scores": (Case("MatMul", [normal(ROWS, WIDTH), normal(WIDTH, WORDS)]), "R S(1) -> S(1)"),
+    "scores of a tied table": (
+        Case("Gemm", [normal(ROWS, WIDTH), TABLE], {"transB": 1}),
+        "R S(0) -> S(1)",
+    ),
+    "gradient of what is scored": (Case("MatMul", [SCORES, TABLE]), "S(1) S(0) -> P(sum)"),
+    "gradient by einsum": (
+        Case("Einsum", [SCORES, TABLE], {"equation": "bv,vc->bc"}),
+        "S(1) S(0) -> P(sum)",
+    ),
+    "logarithms": (Case("LogSoftmax", [SCORES], {"axis": 1}), "S(1) -> S(1)"),
+    "probabilities": (Case("Softmax", [SCORES], {"axis": 1}), "S(1) -> S(1)"),
+    "of the labels": (
+        Case("GatherElements", [SCORES, _ids(ROWS, 1)], {"axis": 1}),
+        "S(1) R -> P(sum)",
+    ),
+    "gradient at the labels": (
+        Case(
+            "ScatterElements",
+            [SCORES, _ids(ROWS, 1), normal(ROWS, 1)],
+            {"axis": 1, "reduction": "add"},
+        ),
+        "S(1) R R -> S(1)",
+    ),
+    "gradient of the embedding": (
+        Case(
+            "ScatterND", [TABLE, _ids(ROWS, 1), normal(ROWS, WIDTH)], {"reduction": "add"}
+        ),
+        "S(0) R R -> S(0)",
+    ),
+    "best": (Case("ArgMax", [SCORES], {"axis": 1}), "S(1) -> R"),
+    "mean": (Case("ReduceMean", [SCORES, np.array([1])], literals=frozenset({1})), "S(1) R -> P(sum)"),
+    "largest": (
+        Case("ReduceMax", [SCORES, np.array([1])], literals=frozenset({1})),
+        "S(1) R -> P(max)",
+    ),
+    "in one row": (
+        Case("Reshape", [normal(2, 3, WORDS), np.array([6, WORDS])], literals=frozenset({1})),
+        "S(2) R -> S(1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_a_vocabulary_that_ranks_do_not_divide(name: str, ranks: int) -> None:
+    case, wanted = CASES[name]
+    assert wanted in check(case, (ranks,), opens=False).offered
+
+
+def test_padding_is_on_one_axis_alone() -> None:
+    offered = check(CASES["logarithms"][0], (2, 2)).offered
+    assert {"S(1),R -> S(1),R", "R,S(1) -> R,S(1)"} <= offered
+    assert "S(1),S(1) -> S(1),S(1)" not in offered
+
+
+def test_much_padding_is_not_offered() -> None:
+    case = Case("Relu", [normal(ROWS - 1, WIDTH - 1)])
+    assert check(case, (2,)).offered == {"R -> R"}
