@@ -21,6 +21,7 @@ from tensoropt.compiler.sharding.rule.written import WrittenRules
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
+from tensoropt.dialects.collectives import filled
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_of, mesh_of
 from tensoropt.passes.base import Pass
@@ -164,10 +165,24 @@ class _Partition:
                 results = self._with_regions(op, operands)
             else:
                 local = LocalOp(op, info, rule, strategy, self.mesh, operands, types)
+                if keys.GRADIENT_OF.on(op.attributes):
+                    operands[-1] = self._finite(op, operands[-1], strategy.operands[-1])
                 results = [self._sized(*pair) for pair in zip(local.build(), types, strict=True)]
                 _name_op(onnx.node_name(op), results, operands)
         self.local.update(zip(op.results, results, strict=True))
         self.layouts.update(zip(op.results, strategy.results, strict=True))
+
+    def _finite(self, op: ir.Operation, x: ir.Value, layout: Layout) -> ir.Value:
+        """Return a gradient that ``op`` hands to the update with zeros for padding: whether all of
+        it is finite is asked of what every rank has."""
+        info = tensor_info(op.results[0].type)
+        shape = () if info is None else info.sizes
+        make = Build(op.location, self.versions[""])
+        for dim in layout.padded_dims(shape, self.mesh):
+            size, axes = shape[dim], layout.axes_splitting(dim)
+            assert isinstance(size, int), f"{op.name}: padding of a symbolic dimension"
+            x = filled(make, x, dim, size, 0.0, axes, self.mesh)
+        return x
 
     def _check_read(self, op: ir.Operation, wanted: Sequence[Layout]) -> None:
         """Refuse an op that reads a value as it does not lie."""

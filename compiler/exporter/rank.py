@@ -154,13 +154,20 @@ def _write(
 def _rank_slices(
     argument: Argument, source: ParameterSource, mesh: Mesh, rank: int
 ) -> tuple[slice, ...]:
-    """Return the part of a parameter that ``rank`` holds, checked against the argument's type."""
+    """Return the part of a parameter that ``rank`` holds, checked against the argument's type.
+
+    With padding it reaches behind the end.
+    """
     if not keys.LAYOUT.on(argument.held):
         raise UserError(f"parameter '{argument.name}' has no topt.layout, run partition first")
     layout = keys.LAYOUT.of(argument.held)
     if layout.has_partial:
         raise UserError(f"parameter '{argument.name}' is stored whole or split, got: {layout}")
-    slices = layout.local_slices(source.shape(argument.name), mesh, rank)
+    shape = source.shape(argument.name)
+    parts = zip(
+        layout.local_slices(shape, mesh, rank), layout.local_shape(shape, mesh), strict=True
+    )
+    slices = tuple(slice(own.start, own.start + (part or 0)) for own, part in parts)
     local = [cut.stop - cut.start for cut in slices]
     if static_shape(argument.value.type) != local:
         raise UserError(

@@ -38,12 +38,12 @@ class WeightFile:
             self._file.close()
 
     def add(self, name: str, slices: Sequence[slice] | None = None) -> onnx.TensorProto:
-        """Store a parameter, or the part ``slices`` cut out; return its initializer."""
+        """Store a parameter, or the part ``slices`` cut out, with zeros behind the end; return its
+        initializer."""
         element, shape = self._source.element(name), self._source.shape(name)
         if element.name == "STRING":
             return tensor_proto(self._source.read(name, slices), name)
-        cuts = slices if slices is not None else [slice(None)] * len(shape)
-        dims = [len(range(*c.indices(size))) for c, size in zip(cuts, shape, strict=True)]
+        dims = list(shape) if slices is None else [cut.stop - cut.start for cut in slices]
         tensor = onnx.TensorProto(name=name, data_type=element.number, dims=dims)
         count = 1
         for size in dims:

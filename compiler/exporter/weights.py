@@ -51,10 +51,13 @@ class ParameterSource:
         return self._stored(name).shape
 
     def read(self, name: str, slices: Sequence[slice] | None = None) -> Array:
-        """Return a parameter, or the part of it that ``slices`` (one per dimension) cut out."""
+        """Return a parameter, or the part of it that ``slices`` (one per dimension) cut out.
+
+        Behind the end of a dimension are zeros.
+        """
         stored = self._stored(name)
         bounds = _bounds(stored, slices)
-        parts = [part.reshape(-1) for part in _parts(stored, bounds, CHUNK_BYTES)]
+        parts = [part.reshape(-1) for part in _padded(stored, bounds, CHUNK_BYTES)]
         flat = np.concatenate(parts) if parts else np.empty(0, stored.element.dtype)
         return flat.reshape([stop - start for start, stop in bounds])
 
@@ -68,9 +71,10 @@ class ParameterSource:
         """Yield the bytes of a part, as ONNX stores them, reading at most ``chunk_bytes`` at once.
 
         Tensors that lie in the proto itself (typed fields, or a few kilobytes) come in one piece.
+        Behind the end of a dimension are zeros.
         """
         stored = self._stored(name)
-        parts = _parts(stored, _bounds(stored, slices), chunk_bytes)
+        parts = _padded(stored, _bounds(stored, slices), chunk_bytes)
         if stored.element.bits % 8:
             yield from _packed(parts, stored.element.bits)
         else:
@@ -88,7 +92,26 @@ Bounds = list[tuple[int, int]]
 
 def _bounds(stored: Stored, slices: Sequence[slice] | None) -> Bounds:
     cuts = slices if slices is not None else [slice(None)] * len(stored.shape)
-    return [cut.indices(size)[:2] for cut, size in zip(cuts, stored.shape, strict=True)]
+    return [(c.start or 0, n if c.stop is None else c.stop)
+            for c, n in zip(cuts, stored.shape, strict=True)]  # fmt: skip
+
+
+def _padded(stored: Stored, bounds: Bounds, chunk_bytes: int, dim: int = 0) -> Iterator[Array]:
+    """Yield the elements between ``bounds``, zeros behind the end of the dimensions from ``dim``
+    on, in row-major order, in pieces; an index of ``dim`` at a time where one behind it has them.
+    """
+    sizes = [*zip(bounds, stored.shape, strict=True)]
+    beyond = [number for number, ((_, stop), size) in enumerate(sizes) if stop > size]
+    if not beyond:
+        yield from _parts(stored, bounds, chunk_bytes)
+        return
+    (start, stop), size = sizes[dim]
+    rows = range(min(start, size), min(stop, size))
+    inside = [(rows.start, rows.stop)] if beyond[-1] == dim else [(i, i + 1) for i in rows]
+    for own in inside:
+        yield from _padded(stored, [*bounds[:dim], own, *bounds[dim + 1 :]], chunk_bytes, dim + 1)
+    rest = math.prod(stop - start for start, stop in bounds[dim + 1 :])
+    yield np.zeros((stop - start - len(rows)) * rest, stored.element.dtype)
 
 
 def _parts(stored: Stored, bounds: Bounds, chunk_bytes: int) -> Iterator[Array]:

@@ -182,7 +182,7 @@ def _judged(
     for number, (value, arrays) in enumerate(zip(part, parts, strict=True)):
         assert arrays is not None
         expected = oracle.outputs[value.name]
-        layout = _layout(plan, value)
+        layout = _layout(plan, value).of(expected.shape)
         for copy in range(layout.copies):
             result = _compared(job, plan, value, layout, copy, arrays, expected, oracle)
             if result is not None and not result.passed:
@@ -253,10 +253,11 @@ def _described(
 
 def _is_wrong(array: Array | None, layout: Layout, rank: int, expected: Array, job: Job) -> bool:
     """Say whether a rank's own part differs."""
+    if array is None or array.shape != layout.local_shape(expected.shape):
+        return True
     try:
-        return (
-            array is None or not compare("", array, layout.local_slice(expected, rank), job).passed
-        )
+        own = array[layout.real(expected.shape, rank)]
+        return not compare("", own, layout.part_of(expected, rank), job).passed
     except UserError:
         return True
 

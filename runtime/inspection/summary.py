@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from tensoropt.runtime.inspection.graphs import Collective, read_graph
 from tensoropt.runtime.plan.costs import NodeCost, read_costs
 from tensoropt.runtime.plan.entries import DimEntry, PinsEntry, StrategyEntry, TensorEntry
 from tensoropt.runtime.plan.layers import row_layers
-from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.plan.plan import Plan, tensor_of
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError
 
@@ -141,15 +142,11 @@ def layout_text(layout: Sequence[str]) -> str:
 
 def part_bytes(entry: TensorEntry, mesh: Sequence[int]) -> int | None:
     """Return the bytes of one rank's part of a tensor; ``None`` where a size is symbolic."""
-    size = 1
-    for extent in entry["shape"]:
-        if isinstance(extent, str):
-            return None
-        size *= extent
-    for extent, placement in zip(mesh, entry["layout"], strict=True):
-        size //= extent if placement.startswith("S") else 1
+    if any(isinstance(size, str) for size in entry["shape"]):
+        return None
     try:
-        return size * dtype_of(entry["dtype"]).itemsize
+        tensor = tensor_of(entry, tuple(mesh))
+        return math.prod(tensor.local_shape()) * dtype_of(tensor.dtype).itemsize
     except (UserError, AttributeError):
         return None
 

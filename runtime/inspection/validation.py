@@ -227,7 +227,7 @@ def _local(tensor: Tensor) -> Shape:
     """Return the shape of a rank's part; symbolic sizes stay as they are."""
     layout = tensor.layout
     pairs = enumerate(tensor.shape)
-    return tuple(n if isinstance(n, str) else n // layout.parts(dim) for dim, n in pairs)
+    return tuple(n if isinstance(n, str) else -(-n // layout.parts(dim)) for dim, n in pairs)
 
 
 def _agree(found: int | str, expected: int | str) -> bool:

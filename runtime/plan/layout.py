@@ -3,7 +3,8 @@
 A layout holds one placement per mesh axis: ``R`` (replicate), ``S(d)`` (shard dimension d) or
 ``P(sum)``, ``P(max)``, ``P(min)`` (partial results still to be reduced). Several axes that shard
 one dimension split it major to minor in mesh order. A rank's mesh coordinates are its row-major
-position in the mesh.
+position in the mesh. Parts are equal. Where an axis does not divide a dimension, but nearly, each
+part is rounded up, and the last ones end with padding.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +24,7 @@ from tensoropt.runtime.support.errors import UserError
 __all__ = ["Layout", "gather_global", "joined", "parse_layout"]
 
 _PLACEMENT = re.compile(r"R|S\((0|[1-9][0-9]{0,8})\)|P\((sum|max|min)\)")
+_PADDING = 32  # at most one in so many points of a dimension
 _REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
@@ -31,12 +33,25 @@ class Layout:
     """How a tensor lies on a mesh.
 
     ``shard`` gives the sharded dimension per mesh axis, ``partial`` the reduction; both hold None
-    on the other axes.
+    on the other axes. ``padded`` has (dimension, its size in the whole) where the last parts are
+    padded: parts are equal, and what lies behind the size belongs to nothing.
     """
 
     mesh: tuple[int, ...]
     shard: tuple[int | None, ...]
     partial: tuple[str | None, ...]
+    padded: tuple[tuple[int, int], ...] = ()
+
+    def of(self, shape: Sequence[int | str]) -> Layout:
+        """Return the layout of a tensor of ``shape``, with what is padded of it: a size that the
+        one axis that cuts it nearly divides. Names are not padded."""
+        sizes = ((d, n) for d, n in enumerate(shape) if isinstance(n, int))
+        return replace(self, padded=tuple((d, n) for d, n in sizes if self._pads(d, n)))
+
+    def _pads(self, dim: int, size: int) -> bool:
+        parts = self.parts(dim)
+        padding = -size % parts
+        return self.shard.count(dim) == 1 and 0 < padding <= size // _PADDING
 
     @property
     def is_partial(self) -> bool:
@@ -53,27 +68,29 @@ class Layout:
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of one rank's part; raises `UserError` where a cut is uneven."""
         self.check(shape)
-        return tuple(size // self.parts(dim) for dim, size in enumerate(shape))
+        return tuple(-(-size // self.parts(dim)) for dim, size in enumerate(shape))
 
     def global_shape(self, local: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the whole whose parts have shape ``local``."""
-        return tuple(size * self.parts(dim) for dim, size in enumerate(local))
+        known = dict(self.padded)
+        return tuple(known.get(dim, size * self.parts(dim)) for dim, size in enumerate(local))
 
     def check(self, shape: Sequence[int | str]) -> None:
-        """Raise `UserError` unless every cut dimension exists and divides; names are let pass."""
+        """Raise `UserError` unless every cut dimension exists and divides, or is one that is padded;
+        names are let pass."""
         missing = [d for d in self.shard if d is not None and d >= len(shape)]
         if missing:
             raise UserError(
                 f"layout shards dimension {missing[0]}, expected one of {len(shape)} dimensions"
             )
         for dim, size in enumerate(shape):
-            if isinstance(size, int) and size % self.parts(dim):
+            if isinstance(size, int) and size % self.parts(dim) and (dim, size) not in self.padded:
                 raise UserError(
                     f"dimension {dim} does not divide into {self.parts(dim)} parts, got: {size}"
                 )
 
     def bounds(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
-        """Return where in a global array of ``shape`` the rank's part lies."""
+        """Return where in a global array of ``shape`` the rank's part lies, without its padding."""
         return _bounds(self, tuple(shape), rank)
 
     def part(self, dim: int, rank: int) -> int:
@@ -85,12 +102,26 @@ class Layout:
         return part
 
     def local_slice(self, array: Array, rank: int) -> Array:
-        """Return the rank's part of a global array, contiguous; raises for partial layouts."""
+        """Return the rank's part of a global array, contiguous, with zeros for padding; raises for
+        partial layouts."""
         part = self.part_of(array, rank)
+        if self.padded:
+            whole = np.zeros(self.local_shape(array.shape), array.dtype)
+            whole[self.real(array.shape, rank)] = part
+            return whole
         return np.ascontiguousarray(part).reshape(part.shape)
 
+    def real(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
+        """Return what of the rank's part of a tensor of ``shape`` is not padding."""
+        return tuple(slice(own.stop - own.start) for own in self.bounds(shape, rank))
+
+    def put(self, whole: Array, part: Array, rank: int) -> None:
+        """Write the rank's part, with its padding, to where it lies in ``whole``."""
+        whole[self.bounds(whole.shape, rank)] = part[self.real(whole.shape, rank)]
+
     def part_of(self, array: Array, rank: int) -> Array:
-        """Return the rank's part of a global array where it lies; raises for partial layouts."""
+        """Return the rank's part of a global array where it lies, without its padding; raises for
+        partial layouts."""
         if self.is_partial:
             raise UserError("a partial layout has no slices, expected R or S")
         where: tuple[Any, ...] = (*self.bounds(array.shape, rank), ...)  # of a scalar an array too
@@ -124,7 +155,8 @@ def _bounds(layout: Layout, shape: tuple[int, ...], rank: int) -> tuple[slice, .
     """`Layout.bounds`, which ranks of a session ask for in every run."""
     local = layout.local_shape(shape)
     starts = [layout.part(dim, rank) * size for dim, size in enumerate(local)]
-    return tuple(slice(start, start + size) for start, size in zip(starts, local, strict=True))
+    ends = zip(starts, local, shape, strict=True)
+    return tuple(slice(min(at, n), min(at + size, n)) for at, size, n in ends)
 
 
 def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> Layout:
@@ -157,7 +189,7 @@ def joined(parts: Iterable[tuple[int, Array]], layout: Layout) -> Array:
     for rank, part in parts:
         if whole is None:
             whole = np.empty(layout.global_shape(part.shape), part.dtype)
-        where = layout.bounds(whole.shape, rank)
+        where, part = layout.bounds(whole.shape, rank), part[layout.real(whole.shape, rank)]
         reduction = _pending(layout, rank)
         whole[where] = _REDUCE[reduction](whole[where], part) if reduction else part
     assert whole is not None

@@ -252,7 +252,7 @@ def tensor_of(
 
     ``dims`` are the sizes that the plan allows symbolic dimensions.
     """
-    layout, dims = parse_layout(entry["layout"], mesh), dims or {}
+    layout, dims = parse_layout(entry["layout"], mesh).of(entry["shape"]), dims or {}
     layout.check(entry["shape"])
     for dim, name in enumerate(entry["shape"]):
         if name in dims and divisor(dims[str(name)]) % layout.parts(dim):

@@ -114,7 +114,7 @@ class _Server:
         parts = self._parts.pop(asked["of"])
         for name, whole in self._blocks.arrays(asked["put"], writable=True).items():
             if self._is_source(parts[name]):
-                parts[name].layout.part_of(whole, self._rank)[...] = parts[name].array
+                parts[name].layout.put(whole, parts[name].array, self._rank)
         return {}
 
     def _text(self, part: Part) -> list[Any]:

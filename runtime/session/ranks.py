@@ -157,4 +157,4 @@ def gather_into(whole: Array | None, part: Array, layout: Layout, comm: MPI.Comm
     for rank in sources:
         if rank:
             comm.Recv(_bytes_of(received), rank)
-        whole[layout.bounds(whole.shape, rank)] = received if rank else part
+        layout.put(whole, received if rank else part, rank)

@@ -127,6 +127,8 @@ class Text:
         has_last = scores.layout.part(1, rank) == parts - 1
         part = steps.scores() if has_last and rank in scores.layout.sources() else None
         rows, _, columns = scores.layout.bounds((batch.count, parts, shape[2]), rank)
+        if part is not None:
+            part = part[..., : columns.stop - columns.start]  # without padding
         return self._scores.joined(part, (rows, columns), stop=bool(self._stop[0]))
 
 

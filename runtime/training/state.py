@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tensoropt.runtime.device.provider import CPU, PlacedArray, Provider
 from tensoropt.runtime.plan.plan import Tensor
-from tensoropt.runtime.support.dtypes import dtype_of
+from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.training.plan import TrainingPlan
 
@@ -96,7 +98,7 @@ class Held:
         values = found[where] if where else file.get_tensor(tensor.name)
         if values.dtype != array.dtype:
             raise UserError(f"'{tensor.name}': expected {array.dtype}, got: {values.dtype}")
-        array.put(values)
+        array.put(_with_padding(values, array.shape))
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Return the sizes of what is held, as ``static_parts`` of plan.json names them."""
@@ -106,6 +108,15 @@ class Held:
             found[f"{kind}_bytes"] += self.state[state.name].nbytes
         found["gradients_bytes"] = sum(array.nbytes for array in self.gradients.values())
         return found
+
+
+def _with_padding(values: Array, shape: tuple[int, ...]) -> Array:
+    """Return ``values`` with zeros behind them where a part is larger, which training keeps."""
+    if values.shape == shape:
+        return values
+    padded = np.zeros(shape, values.dtype)
+    padded[tuple(map(slice, values.shape))] = values
+    return padded
 
 
 def _has_moments(metadata: Mapping[str, str]) -> bool:

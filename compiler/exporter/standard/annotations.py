@@ -115,6 +115,11 @@ def _specs(
                 f"node '{node.name}': reads '{name}' in two layouts, "
                 "which annotations cannot say, expected one"
             )
+        if layout.padded_dims(shape, mesh):
+            raise UserError(
+                f"node '{node.name}': cuts '{name}' into parts with padding, "
+                "which annotations cannot say"
+            )
     for name, layout in seen.items():
         yield spec_of(name, shapes[name], layout, mesh)
 

@@ -32,7 +32,7 @@ def stored_layouts(info: TensorInfo | None, mesh: Mesh) -> tuple[Layout, ...]:
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:
     """Return the strategies of ``node`` on ``mesh``, only that of a ``whole`` one if it is to be.
 
-    An argument or result may lie in any stored layout.
+    An argument or result may lie in any stored layout, but inputs are fed without padding.
     """
     if node.kind == "op":
         assert node.rule is not None
@@ -41,8 +41,11 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
     if node.kind == "argument" and whole:
         return (Strategy((), (), (Layout.replicated(mesh),)),)
     if node.kind == "argument":
-        value = graph.values[node.results[0]]
-        return tuple(Strategy((), (), (x,)) for x in stored_layouts(value.info, mesh))
+        info = graph.values[node.results[0]].info
+        layouts = stored_layouts(info, mesh)
+        if info is not None and not node.constant and node.state is None:  # what a job is fed
+            layouts = tuple(x for x in layouts if not x.padded_dims(info.sizes, mesh))
+        return tuple(Strategy((), (), (x,)) for x in layouts)
     operand = node.operands[0]
     info = None if operand is None else graph.values[operand].info
     return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh))

@@ -56,8 +56,12 @@ def _rows(info: OpInfo, flops_per_row: float) -> Rule | None:
 
 @sharding_rule(*_named("Binarizer", "LabelEncoder", "CategoryMapper", "OneHotEncoder"))
 def elements(info: OpInfo) -> Rule | None:
-    """Return every dimension of the operand: an element becomes one, or a row of marks."""
-    factors = [FactorMap({0: dim}, {0: dim}) for dim in range(len(info.shape(0)))]
+    """Return every dimension of the operand: an element becomes one, or a row of marks.
+
+    Padding is not offered: of what is no number they make nothing.
+    """
+    dims = range(len(info.shape(0)))
+    factors = [FactorMap({0: dim}, {0: dim}, padded=False) for dim in dims]
     return rule_of(info, factors, flops_per_point=1.0)
 
 
