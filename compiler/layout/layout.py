@@ -163,7 +163,7 @@ class Layout:
     @overload
     def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes: ...
     def local_shape(self, shape: Sequence[Size], mesh: Mesh) -> Sizes:
-        """Return the shape of one rank's part, with padding; ``None`` marks a symbolic dimension."""
+        """Return the shape of one rank's part, with padding; ``None`` is a symbolic dimension."""
         local = list(shape)
         for extent, own in zip(mesh.shape, self.placements, strict=True):
             if own.kind == "S" and own.dim < len(local):

@@ -2,8 +2,8 @@
 
 The map says which factor each dimension of each operand and result runs along, ``_`` for none:
 ``(i, k), (k, j) -> (i, j)``. Then each factor: ``i=4``, ``k=? whole``, ``k=1024 sum``,
-``h=14 least=3``, ``v=50257 padded``, and of an open dimension ``b=? mean=36 end=64 step=8``. A step inside is
-``all_reduce over k of (i, j), 4 bytes``.
+``h=14 least=3``, ``v=50257 padded``, and of an open dimension ``b=? mean=36 end=64 step=8``. A
+step inside is ``all_reduce over k of (i, j), 4 bytes``.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ __all__ = [
     "can_pad",
     "divisor_of",
     "end_of",
+    "ever_pads",
     "largest",
     "mean_of",
     "part_of",
@@ -92,6 +93,11 @@ def part_of(size: int, pieces: int) -> int:
 def can_pad(size: int, pieces: int) -> bool:
     """Say whether parts of ``size``, which ``pieces`` do not divide, have little padding."""
     return part_of(size, pieces) * pieces - size <= size // _PADDING
+
+
+def ever_pads(size: Size) -> bool:
+    """Say whether a dimension of ``size`` may have padding for some number of parts."""
+    return isinstance(size, int) and size >= _PADDING
 
 
 def divisor_of(size: Size) -> int:

@@ -76,8 +76,8 @@ class Layout:
         return tuple(known.get(dim, size * self.parts(dim)) for dim, size in enumerate(local))
 
     def check(self, shape: Sequence[int | str]) -> None:
-        """Raise `UserError` unless every cut dimension exists and divides, or is one that is padded;
-        names are let pass."""
+        """Raise `UserError` unless every cut dimension exists, and divides or is one that is
+        padded; names are let pass."""
         missing = [d for d in self.shard if d is not None and d >= len(shape)]
         if missing:
             raise UserError(

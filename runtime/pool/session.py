@@ -203,7 +203,9 @@ def _typed(where: str, tensor: Tensor, array: Array) -> Array:
 def _sizes(tensor: Tensor, dims: Mapping[str, int]) -> Wanted | None:
     """Return the type and shape of an output, None where only a run tells, and where ranks have
     padding behind their parts, which the whole has no room for."""
+    if tensor.layout.padded or tensor.dtype == STRING:
+        return None
     shape: list[Any] = [bound(s, dims) if isinstance(s, str) else s for s in tensor.shape]
-    if tensor.layout.padded or tensor.dtype == STRING or any(isinstance(size, str) for size in shape):
+    if any(isinstance(size, str) for size in shape):
         return None
     return dtype_of(tensor.dtype), tuple(shape)

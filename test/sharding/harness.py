@@ -18,6 +18,7 @@ from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.layout.rule_text import named
 from tensoropt.compiler.layout.sizes import Open
+from tensoropt.compiler.search.problem import options
 from tensoropt.compiler.sharding.proof.onnx_node import Array, evaluate
 from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.compiler.sharding.rule.describe import describe
@@ -120,7 +121,7 @@ def check(
     """
     trial = _tried(case, mesh_shape, rtol, atol, seed)
     with any_padding():
-        if any(map(trial.pads, strategies(trial.rule, trial.mesh))):
+        if any(map(trial.pads, strategies(rule_for(trial.info), trial.mesh))):
             _tried(replace(case, pads=True), mesh_shape, rtol, atol, seed)
     opened = _first_size(case)
     if opens and opened > 1:
@@ -130,13 +131,17 @@ def check(
 
 @contextmanager
 def any_padding() -> Iterator[None]:
-    """Let every size be padded, as long as a rank has less padding than points."""
-    held = sizes._PADDING
+    """Let every size be padded, by as many points as it has."""
+    held, known = sizes._PADDING, (rule_for, options.op_options, options.stored_layouts)
     sizes._PADDING = 1
+    for cached in known:
+        cached.cache_clear()
     try:
         yield
     finally:
         sizes._PADDING = held
+        for cached in known:
+            cached.cache_clear()
 
 
 def _first_size(case: Case) -> int:

@@ -50,13 +50,14 @@ CASES = {
         "S(1) R R -> S(1)",
     ),
     "gradient of the embedding": (
-        Case(
-            "ScatterND", [TABLE, _ids(ROWS, 1), normal(ROWS, WIDTH)], {"reduction": "add"}
-        ),
+        Case("ScatterND", [TABLE, _ids(ROWS, 1), normal(ROWS, WIDTH)], {"reduction": "add"}),
         "S(0) R R -> S(0)",
     ),
     "best": (Case("ArgMax", [SCORES], {"axis": 1}), "S(1) -> R"),
-    "mean": (Case("ReduceMean", [SCORES, np.array([1])], literals=frozenset({1})), "S(1) R -> P(sum)"),
+    "mean": (
+        Case("ReduceMean", [SCORES, np.array([1])], literals=frozenset({1})),
+        "S(1) R -> P(sum)",
+    ),
     "largest": (
         Case("ReduceMax", [SCORES, np.array([1])], literals=frozenset({1})),
         "S(1) R -> P(max)",

@@ -1,4 +1,4 @@
-"""Sizes that no mesh divides: nothing is cut unevenly, and every plan is right.
+"""Sizes that no mesh divides: they stay whole or are padded, and every plan is right.
 
 Small networks of random sizes go through the whole compiler with random strategies; all ranks of
 the partitioned program then run here, in lockstep, and are held against the program before it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from sharding.harness import any_padding
 from sharding.spmd import run_spmd
 
 from tensoropt.compiler.cost.device import load_device
@@ -183,13 +185,15 @@ def _run(network: Network, outputs: Sequence[str], mesh: Mesh, seed: int) -> Non
     sizes=st.fixed_dictionaries(dict.fromkeys("bkshdn", SIZE)),
     mesh=st.sampled_from(MESHES),
     seed=st.integers(0, 99),
+    pads=st.booleans(),
 )
 def test_plans_of_any_size_are_right(
     family: Callable[..., tuple[Network, list[str]]],
     sizes: Sizes,
     mesh: tuple[int, ...],
     seed: int,
+    pads: bool,
 ) -> None:
     network, outputs = family(**sizes)
-    with driver.new_context():
+    with driver.new_context(), any_padding() if pads else nullcontext():
         _run(network, outputs, Mesh(mesh), seed)

@@ -117,9 +117,9 @@ def _make_neutral(
                 for rank, part in enumerate(own):
                     real = _real_points(factor.size, axes, mesh, rank)
                     if part is not None:
-                        part[(slice(None),) * dim + (slice(real, None),)] = (
-                            NEUTRAL[factor.reduction]
-                        )
+                        part[(slice(None),) * dim + (slice(real, None),)] = NEUTRAL[
+                            factor.reduction
+                        ]
 
 
 def _real_points(size: int, axes: tuple[int, ...], mesh: Mesh, rank: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.layout import Reduction
 from tensoropt.compiler.layout.rule import Dims, Factor, InnerStep, Linear, Rule
-from tensoropt.compiler.layout.sizes import Open, Size, largest
+from tensoropt.compiler.layout.sizes import Open, Size, ever_pads, largest
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ class FactorMap:
         padded = self.padded
         if padded is None:
             padded = copies and self.reduction is None and bool(self.results)
-        padded = padded and can_split and self._may_pad(info)
-        return Factor(largest(sizes), can_split, self.reduction, self.least, padded)
+        size = largest(sizes)
+        padded = padded and can_split and ever_pads(size) and self._may_pad(info)
+        return Factor(size, can_split, self.reduction, self.least, padded)
 
     def _may_pad(self, info: OpInfo) -> bool:
         """Say whether padding of any content does no harm: no index, no divisor of whole numbers.
