@@ -6,7 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tensoropt.compiler.layout.layout import Layout as CompilerLayout
+from tensoropt.compiler.layout.mesh import Mesh
 from tensoropt.runtime.plan.layout import gather_global, parse_layout
 from tensoropt.runtime.support.errors import UserError
 
@@ -23,6 +27,38 @@ def test_cut_and_gather_are_inverse(texts: tuple[str, str]) -> None:
         needed = {rank: parts.pop(rank) for rank in layout.sources(copy)}
         assert np.array_equal(gather_global(needed, layout, copy), whole)
     assert not parts
+
+
+@given(st.lists(st.integers(1, 400), min_size=2, max_size=2), st.data())
+def test_padding_is_where_the_compiler_has_it(shape: list[int], data: st.DataObject) -> None:
+    mesh = Mesh((2, 3))
+    texts = [data.draw(st.sampled_from(["R", "S(0)", "S(1)"])) for _ in mesh.shape]
+    made, layout = CompilerLayout.parse(texts), parse_layout(texts, mesh.shape).of(shape)
+    if made.misfit(shape, mesh):
+        with pytest.raises(UserError):
+            layout.check(shape)
+        return
+    assert [dim for dim, _ in layout.padded] == [*made.padded_dims(shape, mesh)]
+    assert layout.local_shape(shape) == made.local_shape(shape, mesh)
+    for rank in range(mesh.size):
+        assert layout.bounds(shape, rank) == made.local_slices(shape, mesh, rank)
+
+
+def test_padding_is_zeros_and_belongs_to_nothing() -> None:
+    layout = parse_layout(["R", "S(0)"], MESH).of([100, 2])
+    whole = np.arange(200).reshape(100, 2) + 1
+    parts = {rank: layout.local_slice(whole, rank) for rank in range(3)}
+    assert [part.shape for part in parts.values()] == [(34, 2)] * 3
+    assert not parts[2][32:].any()
+    parts[2][32:] = -1
+    assert layout.global_shape((34, 2)) == (100, 2)
+    assert np.array_equal(gather_global(parts, layout), whole)
+
+
+def test_a_symbolic_size_has_no_padding() -> None:
+    layout = parse_layout(["R", "S(0)"], MESH).of(["batch", 2])
+    with pytest.raises(UserError, match="dimension 0 does not divide into 3 parts, got: 100"):
+        layout.check([100, 2])
 
 
 def test_axes_split_major_to_minor() -> None:
