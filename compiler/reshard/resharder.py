@@ -107,9 +107,9 @@ class Resharder:
     def _cuts_of(self, size: Size) -> Cuts:
         """Return into how many pieces a dimension can be cut."""
         divisor = math.gcd(divisor_of(size), self.mesh.size)
-        extents = self.mesh.shape if isinstance(size, int) else ()
-        padded = {n for n in extents if divisor % n and can_pad(size or 0, n)}
-        return Cuts(divisor, frozenset(padded))
+        if not isinstance(size, int):
+            return Cuts(divisor)
+        return Cuts(divisor, frozenset(n for n in self.mesh.shape if size % n and can_pad(size, n)))
 
     def _solve(
         self, cuts: tuple[Cuts, ...], total_bytes: int, reductions: tuple[Reduction, ...]
