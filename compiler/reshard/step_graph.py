@@ -59,7 +59,7 @@ class StepGraph:
         self._pieces = np.array(pieces, dtype=np.int64).reshape(len(layouts), rank)
         self._cuts = self._pieces.prod(axis=1)
         axes = [_axes(layout, rank) for layout in layouts]
-        self._alone = np.array(axes, dtype=np.int64).reshape(len(layouts), rank) == 1
+        self._alone: Bools = np.array(axes, dtype=np.int64).reshape(len(layouts), rank) == 1
         self._copy = copy_line(2, device)
         every = (s for x in layouts for s in steps_from(x, rank, mesh, reductions))
         steps = [step for step in every if step.dst in self.index]
