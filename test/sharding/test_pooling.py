@@ -227,3 +227,12 @@ def test_unpooling_to_a_given_shape_stays_whole() -> None:
     operands = [normal(2, 2, 1, 1), np.arange(4).reshape(2, 2, 1, 1) * 4, np.array([2, 2, 2, 2])]
     case = Case("MaxUnpool", operands, {"kernel_shape": [2, 2], "strides": [2, 2]})
     assert offered(case) == {"R R R -> R"}
+
+
+def test_the_last_window_of_a_part_reads_all_of_its_elements() -> None:
+    """SAME with dilations leaves the last element out; windows in the middle read theirs."""
+    attributes = {"kernel_shape": [2], "strides": [3], "dilations": [2]}
+    attributes |= {"auto_pad": "SAME_UPPER", "ceil_mode": 1}
+    found = offered(Case("AveragePool", [normal(2, 2, 12)], attributes, 22))
+    assert "S(0) -> S(0)" in found
+    assert "S(2) -> S(2)" not in found

@@ -59,8 +59,11 @@ class Window:
 
     @property
     def is_local(self) -> bool:
-        """Whether the windows of a part lie in it, so that its op is a plain copy."""
-        return max(self.begin, self.end, self.after) <= 0
+        """Whether the windows of a part lie in it, so that its op is a plain copy.
+
+        None may read what is left out at the end, which of a part is what others read.
+        """
+        return max(self.begin, self.end) <= 0 and self.reach <= self.end
 
     @property
     def least(self) -> int:
