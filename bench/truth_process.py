@@ -25,17 +25,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-from graphs.alexnet import AlexNet
-from graphs.bert import Bert
-from graphs.catalog import Model
-from graphs.gpt import Gpt
-from graphs.inception import Inception
-from graphs.llama import Llama
-from graphs.lstm import Lstm
-from graphs.residual import Residual
-from graphs.resnet import ResNet
-from graphs.translation import Translation
-from graphs.vit import Vit
+import zoo
+from graphs.runnable import RUN, TRAINED
 from prepared import training_spec
 from sections import write_section
 from train_runs import run_plan
@@ -50,71 +41,14 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.inference.jobs import run
 from tensoropt.runtime.support.job import Job
 
-__all__ = ["INFERENCE", "TRAINING", "Row", "Taken", "main"]
+__all__ = ["ZOO", "Row", "Taken", "main"]
 
-INFERENCE: Mapping[str, Model] = {
-    "alexnet": AlexNet(batch=16),
-    "inception": Inception(batch=8),
-    "resnet50": ResNet(batch=8, layers=50),
-    "lstm": Lstm(width=512, batch=16),
-    "bert": Bert(layers=6, width=512, heads=8, sequence=256, batch=4),
-    "gpt": Gpt(
-        layers=6, width=768, heads=12, vocabulary=8192, sequence=256, batch=4, dtype="float32"
-    ),
-    "llama": Llama(
-        layers=6,
-        width=768,
-        heads=12,
-        groups=4,
-        inner=2048,
-        vocabulary=8192,
-        sequence=256,
-        batch=4,
-        dtype="float32",
-    ),
-    "mixture": Llama(
-        layers=2,
-        width=512,
-        heads=8,
-        groups=4,
-        inner=1024,
-        vocabulary=4096,
-        experts=4,
-        sequence=64,
-        batch=4,
-        dtype="float32",
-    ),
-    "translation": Translation(
-        layers=3, width=512, heads=8, vocabulary=8192, sequence=128, batch=8
-    ),
-    "vit": Vit(batch=4, layers=6, width=768, heads=12),
-}
-"""The models of bench/graphs at sizes that run here."""
-
-TRAINING: Mapping[str, Model] = {
-    "cnn": Residual(batch=32, image=64, blocks=2, width=32, pooled=True),
-    "gpt2": Gpt(
-        layers=4, width=256, heads=4, vocabulary=4096, sequence=128, batch=8, dtype="float32"
-    ),
-    "llama": Llama(
-        layers=4,
-        width=256,
-        heads=4,
-        groups=2,
-        inner=512,
-        vocabulary=4096,
-        sequence=128,
-        batch=8,
-        dtype="float32",
-    ),
-    "vit": Vit(batch=8, image=64, classes=16, layers=4, width=384, heads=6, patch=8),
-    "lstm": Lstm(width=256, vocabulary=4096, sequence=16, batch=32, rows_first=True),
-}
-"""The five that are trained."""
+ZOO = ("densenet121", "shufflenet", "squeezenet", "zfnet512")
+"""Real networks beside the models of bench/graphs: fourteen are run in all."""
 
 RANKS = (1, 2, 4)
 _PICKS = {"fastest": fastest, "leanest": leanest, "knee": knee}
-_STEPS, _SEARCH_S, _LOOK_S = 3, 8.0, 0.005
+_STEPS, _SEARCH_S, _LOOK_S = 3, 3.0, 0.005
 _OPTIMIZERS = {"cnn": "momentum", "lstm": "sgd"}
 _PARTS = ("RssAnon", "RssFile", "RssShmem")
 
@@ -262,15 +196,21 @@ class Subject:
 
 def subjects(folder: Path, names: Sequence[str]) -> Iterator[Subject]:
     """Yield the models of these names, made in ``folder`` unless they lie there, or all."""
-    kinds = ((INFERENCE, ""), (TRAINING, " training"))
-    known = [(f"{n}{kind}", model, bool(kind)) for held, kind in kinds for n, model in held.items()]
-    for name, model, trains in known:
+    known = [*RUN, *ZOO, *(f"{name} training" for name in TRAINED)]
+    for name in known:
         if not names or name in names or name.partition(" ")[0] in names:
-            path = folder / f"{name.replace(' ', '-')}.onnx"
-            if not path.is_file():
-                path = model.build(path.stem).save(folder, seed=0)
-            yield Subject(name, path, {}, trains)
+            yield Subject(name, _path(name, folder), {}, name.endswith(" training"))
     yield from (Subject(Path(n).stem, Path(n), {}, False) for n in names if n.endswith(".onnx"))
+
+
+def _path(name: str, folder: Path) -> Path:
+    path = folder / f"{name.replace(' ', '-')}.onnx"
+    if path.is_file():
+        return path
+    if name in ZOO:
+        return zoo.provide(name, folder)
+    short, _, trained = name.partition(" ")
+    return (TRAINED if trained else RUN)[short].build(path.stem).save(folder, seed=0)
 
 
 def rows(folder: Path, names: Sequence[str], counts: Sequence[int]) -> Iterator[Row]:

@@ -21,7 +21,7 @@ bool reads_blocks(std::uint16_t node, const std::vector<ReadTensor*>& read) {
 
 // Whether a node becomes part of what made an operand that ends with it.
 bool joins(std::uint16_t node, const ReadTensor& operand) {
-  if (node & Images::Alias) return true;
+  if (node & Images::InPlace) return true;
   if (operand.is_blocked())
     return node & Images::Fuses || (node & Images::Sums && operand.is_of(Images::Folds));
   return node & Images::AddsWeight && operand.is_of(Images::Product);
@@ -67,7 +67,13 @@ void note_run(std::uint16_t node, std::int64_t moment, const std::vector<ReadTen
   const auto part = std::find_if(read.begin(), read.end(), [&](const ReadTensor* tensor) {
     return tensor->ends(moment) && joins(node, *tensor);
   });
-  if (part != read.end() && !made.empty()) made.front()->takes_in(**part);
+  if (part == read.end() || made.empty()) return;
+  made.front()->takes_in(**part);
+  // A convolution adds to what it sums with where that lies, if nothing else reads it.
+  if (!((*part)->is_of(Images::Folds) && node & Images::Sums)) return;
+  for (ReadTensor* tensor : read)
+    if (tensor != *part && tensor->is_blocked() && tensor->ends(moment))
+      made.front()->takes_in(*tensor);
 }
 
 }  // namespace tensoropt::search

@@ -20,7 +20,7 @@ struct Images {
     Fuses = 8,        // it becomes part of what made its operand, where that is in blocks
     Sums = 16,        // it becomes part of a convolution before it
     Folds = 32,       // sums become part of it
-    Alias = 64,       // its result is its operand
+    InPlace = 64,     // its result lies where its operand does
     Product = 128,    // a sum with a weight becomes part of it
     AddsWeight = 256  // it is such a sum
   };

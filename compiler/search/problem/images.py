@@ -15,7 +15,7 @@ from tensoropt.compiler.search.problem.program import once_per_graph, variables
 __all__ = ["images_of"]
 
 # Flags of `Images` in engine/images.hpp.
-_OP, _BLOCKS, _KEEPS, _FUSES, _SUMS, _FOLDS, _ALIAS, _PRODUCT, _ADDS_WEIGHT = (
+_OP, _BLOCKS, _KEEPS, _FUSES, _SUMS, _FOLDS, _IN_PLACE, _PRODUCT, _ADDS_WEIGHT = (
     1 << bit for bit in range(9)
 )
 _IMAGE, _OUTSIDE = 1, 2
@@ -29,8 +29,12 @@ _FUSED = ("BatchNormalization", "Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu")
 _KEEP = (*_FUSED, "Add", "Sum", "Concat", "GlobalAveragePool", "GlobalMaxPool")
 """Operators that read images in blocks where all of theirs are so already."""
 
-_ALIASES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
-"""Operators whose result is their operand."""
+_WRITE_IN_PLACE = (
+    *("Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "Elu", "HardSigmoid", "Softplus"),
+    *("Softmax", "LogSoftmax", "Trilu"),
+    *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"),
+)
+"""Operators whose result lies where their operand does, if nothing else reads that."""
 
 _OPERATORS = {
     _BLOCKS: _READS_BLOCKS,
@@ -38,7 +42,7 @@ _OPERATORS = {
     _FUSES: _FUSED,
     _SUMS: ("Add", "Sum"),
     _FOLDS: ("Conv", "BatchNormalization"),
-    _ALIAS: _ALIASES,
+    _IN_PLACE: _WRITE_IN_PLACE,
     _PRODUCT: ("MatMul",),
 }
 _FLAGS = {
@@ -70,7 +74,9 @@ def _node(graph: Graph, node: Node) -> int:
     adds_weight = name == "Add" and any(
         value is not None and graph.is_weight(value) for value in node.operands
     )
-    return _OP + _FLAGS.get(name, 0) + _ADDS_WEIGHT * adds_weight
+    # Weights of a training step are no constants: they cannot be laid out for blocks.
+    flags = 0 if graph.trains and name == "Conv" else _FLAGS.get(name, 0)
+    return _OP + flags + _ADDS_WEIGHT * adds_weight
 
 
 def _outside(graph: Graph) -> set[int | None]:
