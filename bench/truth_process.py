@@ -48,7 +48,8 @@ ZOO = ("densenet121", "shufflenet", "squeezenet", "zfnet512")
 
 RANKS = (1, 2, 4)
 _PICKS = {"fastest": fastest, "leanest": leanest, "knee": knee}
-_STEPS, _SEARCH_S, _LOOK_S = 3, 3.0, 0.005
+_STEPS, _LOOK_S = 3, 0.005
+_SEARCH_S = {False: 3.0, True: 30.0}  # of a step that trains, with all ways to recompute
 _OPTIMIZERS = {"cnn": "momentum", "lstm": "sgd"}
 _PARTS = ("RssAnon", "RssFile", "RssShmem")
 
@@ -150,7 +151,7 @@ class Subject:
         return {folder / name: picks for name, picks in json.loads(index.read_text()).items()}
 
     def _made(self, ranks: int, folder: Path) -> dict[str, str]:
-        module, request = self._module(), Request(ranks, search_time=_SEARCH_S)
+        module, request = self._module(), Request(ranks, search_time=_SEARCH_S[self.trains])
         result = driver.frontier(module, request)
         picked: dict[int, list[str]] = {}
         for name, pick in _PICKS.items():

@@ -15,23 +15,37 @@ PRODUCTS = frozenset({"MatMul", "Gemm", "LSTM", "GRU"})
 """Operators whose constant weights it packs, one after the other."""
 
 
+_PACKED, _COPIES = 2 << 20, 3
+"""Bytes that pieces are packed in, and how many copies of a tensor that a collective reads or makes
+there are in MPI's buffers and ours."""
+
+
 class Loading:
     """What a session takes while it is made, of weights in the order of the program."""
 
     def __init__(self) -> None:
-        self._images = self._packed = self._most = 0
+        self._images = self._largest = self._mapped = self._packed = self._most = 0
 
-    def read(self, operator: str, size_bytes: int) -> None:
-        """Say that a node of an ``operator`` has constant weights of that size."""
-        if operator in CONVOLUTIONS:
+    def read(self, operator: str, size_bytes: int, *, alone: bool = False) -> None:
+        """Say that a node of an ``operator`` has constant weights of that size.
+
+        Of a convolution that is ``alone`` no normalisation becomes a part: what it had before is
+        pages of a file, which go as soon as they are read.
+        """
+        if operator in CONVOLUTIONS and alone:
+            self._mapped += size_bytes
+        elif operator in CONVOLUTIONS:
             self._images += size_bytes
+            self._largest = max(self._largest, size_bytes)
         elif operator in PRODUCTS:
             self._most = max(self._most, self._packed + 2 * size_bytes)
             self._packed += size_bytes
 
     def bytes(self) -> int:
-        """Return the most: of convolutions both forms of all weights, of products of one."""
-        return 2 * self._images + self._most
+        """Return the most: of convolutions both forms of all weights, and one more twice while it
+        is made, then the one form that stays, beside both of one product."""
+        images = 2 * (self._images + self._largest)
+        return self._mapped + max(images, self._images + self._most)
 
 
 @dataclass(frozen=True)
@@ -41,8 +55,8 @@ class Footprint:
     ``static_bytes`` and ``transient_bytes`` are those of its tensors. ``arena_bytes`` is what these
     touch of the arena, with copies and between gaps. ``packed_bytes`` are weights
     that stay twice, as they are and packed for products; ``loading_bytes`` is what is there while
-    the session is made; ``fed_bytes`` are inputs and outputs, which stay from run to run. One that
-    ``exchanges`` has collectives.
+    the session is made; ``fed_bytes`` are inputs and outputs, which stay from run to run.
+    ``sent_bytes`` is the largest tensor that a collective reads or makes.
     """
 
     static_bytes: int
@@ -53,7 +67,7 @@ class Footprint:
     nodes: int = 0
     trains: bool = False
     arena_bytes: int = 0
-    exchanges: bool = False
+    sent_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,7 +76,7 @@ class Process:
 
     ``floor_bytes`` is a rank that runs nothing, ``training_bytes`` what one that trains has more,
     ``communicator_bytes`` are for each other rank, ``node_bytes`` for each node of a graph,
-    ``exchange_bytes`` what collectives have buffers for.
+    ``exchange_bytes`` what collectives have at most in buffers.
     ``gaps`` is the part that the arena loses between tensors beyond what is worked out.
     """
 
@@ -80,10 +94,14 @@ class Process:
             self.floor_bytes + own + self.communicator_bytes * (ranks - 1) + self.node_bytes * nodes
         )
 
+    def _buffer_bytes(self, sent_bytes: int) -> int:
+        wanted = _PACKED + _COPIES * sent_bytes if sent_bytes else 0
+        return min(wanted, self.exchange_bytes)
+
     def bytes(self, held: Footprint, ranks: int) -> int:
         """Return the most that the process of a rank takes, while it loads or while it runs."""
         running = held.packed_bytes + held.fed_bytes + held.arena_bytes * (1 + self.gaps)
-        running += self.exchange_bytes if held.exchanges else 0
+        running += self._buffer_bytes(held.sent_bytes)
         rest = self.rest_bytes(ranks, held.nodes, trains=held.trains)
         return rest + max(held.static_bytes + round(running), held.loading_bytes)
 

@@ -19,8 +19,9 @@ def test_a_job_that_trains_has_more() -> None:
 
 
 def test_collectives_have_buffers() -> None:
-    process = Process(1000, exchange_bytes=70)
-    assert process.bytes(Footprint(0, 0, exchanges=True), 2) == 1070
+    process = Process(1000, exchange_bytes=5 << 20)
+    assert process.bytes(Footprint(0, 0, sent_bytes=20), 2) == 1000 + (2 << 20) + 60
+    assert process.bytes(Footprint(0, 0, sent_bytes=2 << 20), 2) == 1000 + (5 << 20)
     assert process.bytes(Footprint(0, 0), 2) == 1000
 
 
@@ -32,7 +33,21 @@ def test_weights_are_there_twice_while_they_are_packed() -> None:
     loading = Loading()
     for operator, size in (("Conv", 10), ("MatMul", 5), ("Gemm", 100), ("Gather", 1000)):
         loading.read(operator, size)
-    assert loading.bytes() == 2 * 10 + 5 + 2 * 100
+    assert loading.bytes() == 10 + 5 + 2 * 100
+
+
+def test_a_convolution_whose_result_is_summed_up_is_there_once() -> None:
+    loading = Loading()
+    loading.read("Conv", 10, alone=True)
+    loading.read("Conv", 100)
+    assert loading.bytes() == 10 + 2 * 100 + 2 * 100
+
+
+def test_a_convolution_is_there_twice_more_while_a_normalisation_becomes_part_of_it() -> None:
+    loading = Loading()
+    for size in (10, 30):
+        loading.read("Conv", size)
+    assert loading.bytes() == 2 * (10 + 30) + 2 * 30
 
 
 def test_nothing_is_added_that_nobody_measured() -> None:

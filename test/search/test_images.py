@@ -33,7 +33,7 @@ def model(path: Path, *nodes: onnx.NodeProto) -> Path:
 def arena_bytes(path: Path) -> int:
     """What one rank touches of the arena."""
     point = to.load(path).frontier(devices=1).fastest.found
-    return point.arena_bytes
+    return point.running.arena_bytes
 
 
 CONV, SOFTMAX = (oh.make_node("Conv", ["x", "w"], ["a"]), oh.make_node("Softmax", ["a"], ["b"]))
@@ -53,6 +53,26 @@ CONV, SOFTMAX = (oh.make_node("Conv", ["x", "w"], ["a"]), oh.make_node("Softmax"
                 oh.make_node("Mul", ["b", "c"], ["y"]),
             ],
             3,
+        ),
+        # The sum lies where the other operand does.
+        (
+            [
+                CONV,
+                oh.make_node("Conv", ["a", "w"], ["b"]),
+                oh.make_node("Conv", ["b", "w"], ["c"]),
+                oh.make_node("Add", ["c", "a"], ["d"]),
+                oh.make_node("Conv", ["d", "w"], ["y"]),
+            ],
+            2,
+        ),
+        # The second result is written over the first, which nothing else reads.
+        (
+            [
+                oh.make_node("Abs", ["x"], ["a"]),
+                oh.make_node("Tanh", ["a"], ["b"]),
+                oh.make_node("Exp", ["b"], ["y"]),
+            ],
+            1,
         ),
     ],
 )

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kRounded = 256;                   // sizes of blocks are multiples of it
 constexpr std::int64_t kDead = std::int64_t(128) << 20;  // a block so much too large is cut
-// Of the first block at least (runtime/device/host_memory.py).
-constexpr std::int64_t kLeast = std::int64_t(64) << 20;
+// Of the first block (runtime/device/host_memory.py).
+constexpr std::int64_t kLeast = std::int64_t(64) << 20, kMost = (std::int64_t(1) << 31) - 1;
 
 // A birth or a death. In a moment births come first, in the order of the tensors.
 struct Change {
@@ -33,15 +33,6 @@ std::vector<Change> changes_of(const std::vector<Life>& lives) {
   }
   std::sort(found.begin(), found.end());
   return found;
-}
-
-std::int64_t most_bytes(const std::vector<Life>& lives, const std::vector<Change>& changes) {
-  std::int64_t now = 0, most = 0;
-  for (const Change& change : changes) {
-    now += (change.dies ? -1 : 1) * lives[change.tensor].bytes;
-    most = std::max(most, now);
-  }
-  return most;
 }
 
 // Blocks at addresses; free ones by address, and by size, then address.
@@ -117,9 +108,9 @@ class Arena {
 
 }  // namespace
 
-std::int64_t touched_bytes(const std::vector<Life>& lives) {
+std::int64_t touched_bytes(const std::vector<Life>& lives, std::int64_t expected) {
   const std::vector<Change> changes = changes_of(lives);
-  Arena arena(std::max(2 * most_bytes(lives, changes), kLeast));
+  Arena arena(std::clamp(2 * expected, kLeast, kMost));
   std::vector<std::pair<std::int64_t, std::int64_t>> taken(lives.size());
   for (const Change& change : changes) {
     auto& [start, size] = taken[change.tensor];

@@ -12,8 +12,8 @@ struct Life {
 };
 
 // How many bytes of an arena are ever written. It takes the smallest free block that is large
-// enough and cuts it where twice as large; its first block has room for the most that lives at a
-// time, twice, another is added where nothing fits. O(n log n) for n lives.
-std::int64_t touched_bytes(const std::vector<Life>& lives);
+// enough and cuts it where twice as large; its first block has room for `expected` bytes, twice,
+// another is added where nothing fits. O(n log n) for n lives.
+std::int64_t touched_bytes(const std::vector<Life>& lives, std::int64_t expected);
 
 }  // namespace tensoropt::search

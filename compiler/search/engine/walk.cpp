@@ -185,6 +185,11 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
   if (record_) record_->events.push_back({running_, value, from, to, step_, tensors_[source].life});
   cost_.communication_s += path.time_s;
   std::int32_t life = tensors_[source].life;
+  if (path.time_s > 0) {
+    if (life >= 0) cost_.sent_bytes = std::max(cost_.sent_bytes, lives_[life].bytes);
+    for (const auto& [layout, bytes] : path.steps)
+      cost_.sent_bytes = std::max(cost_.sent_bytes, bytes);
+  }
   for (std::size_t i = 0; i < path.steps.size(); ++i) {
     const auto [layout, bytes] = path.steps[i];
     const bool last = i + 1 == path.steps.size();

@@ -88,6 +88,7 @@ struct Record {
 struct Walked {
   double compute_s = 0, communication_s = 0, update_s = 0;
   std::int64_t static_bytes = 0, transient_bytes = 0;
+  std::int64_t sent_bytes = 0;  // of the largest tensor that a collective reads or makes
 };
 
 // Costs assignments; what they share is asked for once.

@@ -110,12 +110,13 @@ class PyWalk {
     return nb::make_tuple(found, to_numpy(std::move(events), 5), to_numpy(std::move(lives), 5));
   }
 
-  // What the assignment touches of ONNX Runtime's arena.
-  std::int64_t arena_bytes(const nb::object& costing, const Array<std::int32_t>& assignment,
+  // What the assignment touches of ONNX Runtime's arena, and the largest tensor of a collective.
+  nb::tuple arena(const nb::object& costing, const Array<std::int32_t>& assignment,
                            const Images& images) {
     Record record;
-    go(costing, assignment, 0, 0, &record);
-    return touched_bytes(walk_.lives(images, record));
+    const Walked walked = go(costing, assignment, 0, 0, &record);
+    const auto touched = touched_bytes(walk_.lives(images, record), walked.transient_bytes);
+    return nb::make_tuple(touched, walked.sent_bytes);
   }
 
  private:
@@ -161,20 +162,21 @@ void bind_walk(nb::module_& m) {
   m.def(
       "touched_bytes",
       [](const nb::ndarray<const std::int64_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>&
-             lives) {
+             lives,
+         std::int64_t expected) {
         std::vector<Life> found;
         for (std::size_t i = 0; i < lives.shape(0); ++i) {
           const std::int64_t* row = lives.data() + 3 * i;
           found.push_back({row[0], row[1], row[2]});
         }
-        return touched_bytes(found);
+        return touched_bytes(found, expected);
       },
-      "lives"_a);
+      "lives"_a, "expected"_a);
   nb::class_<PyWalk>(m, "Walk")
       .def(nb::init<const Program&, const Array<std::int32_t>&>(), "program"_a, "kinds"_a,
            nb::keep_alive<1, 2>())
       .def("run", &PyWalk::run, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a)
-      .def("arena_bytes", &PyWalk::arena_bytes, "costing"_a, "assignment"_a, "images"_a)
+      .def("arena", &PyWalk::arena, "costing"_a, "assignment"_a, "images"_a)
       .def("record", &PyWalk::record, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a);
 }
 // NOLINTEND(bugprone-*, performance-*)

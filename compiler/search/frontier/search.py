@@ -23,7 +23,12 @@ from tensoropt.compiler.search.frontier.meshes import (
     distinct_meshes,
     promise,
 )
-from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost, evaluator_of
+from tensoropt.compiler.search.problem.evaluate import (
+    Evaluator,
+    ProgramCost,
+    Running,
+    evaluator_of,
+)
 from tensoropt.compiler.search.problem.footprint import footprint
 from tensoropt.compiler.search.problem.graph import Graph
 from tensoropt.compiler.search.problem.reader import read_graph
@@ -73,13 +78,13 @@ class FrontierPoint:
         """What the process of a rank takes; linear in the program, the first time."""
         if self.tables.device.process is None:
             return self.memory_bytes
-        held = footprint(self.tables, self.strategies, self.cost, self.arena_bytes)
+        held = footprint(self.tables, self.strategies, self.cost, self.running)
         return self.tables.device.process_bytes(held, math.prod(self.mesh))
 
     @property
-    def arena_bytes(self) -> int:
-        """What tensors that come and go touch of ONNX Runtime's arena (decision 46)."""
-        return evaluator_of(self.tables).arena_bytes(self.assignment)
+    def running(self) -> Running:
+        """What its process takes room for beside weights while it runs (decision 46)."""
+        return evaluator_of(self.tables).running(self.assignment)
 
     @property
     def memory_bytes(self) -> int:

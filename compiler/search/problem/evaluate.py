@@ -23,7 +23,7 @@ from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "evaluator_of"]
+__all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,15 @@ class ProgramCost(Cost):
     def step_s(self, micro_batches: int) -> float:
         """Return the time of a training step with that many micro-batches."""
         return micro_batches * (self.time_s - self.update_s) + self.update_s
+
+
+@dataclass(frozen=True)
+class Running:
+    """What tensors that come and go touch of ONNX Runtime's arena, and the size of the largest
+    tensor that a collective reads or makes."""
+
+    arena_bytes: int
+    sent_bytes: int
 
 
 @dataclass(frozen=True)
@@ -114,13 +123,13 @@ class Evaluator:
         cost, events, lives = self._walk.record(self._costing, picked, *self._overheads_s())
         return Record(ProgramCost(*cost), events, lives)
 
-    def arena_bytes(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> int:
-        """Return what tensors that come and go touch of ONNX Runtime's arena (decision 46).
+    def running(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> Running:
+        """Return what a process takes room for beside weights while it runs (decision 46).
 
         n log n in the operands of the program.
         """
         picked = np.ascontiguousarray(assignment, np.int32)
-        return self._walk.arena_bytes(self._costing, picked, self._images)
+        return Running(*self._walk.arena(self._costing, picked, self._images))
 
     @cached_property
     def _images(self) -> Images:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tensoropt.compiler.cost.process import CONVOLUTIONS, PRODUCTS, Footprint, Loading
 from tensoropt.compiler.layout.rule import Strategy
-from tensoropt.compiler.search.problem.evaluate import Cost
+from tensoropt.compiler.search.problem.evaluate import Cost, Running
 from tensoropt.compiler.search.problem.graph import Graph, Node
 from tensoropt.compiler.search.problem.program import once_per_graph, variables
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
@@ -16,25 +16,24 @@ __all__ = ["footprint"]
 
 _WEIGHTED = CONVOLUTIONS | PRODUCTS
 
-_LARGE = 1 << 20
-"""Bytes of tensors: of fewer, collectives need no buffers but those that MPI has from the start."""
-
 
 @dataclass(frozen=True)
 class _Counted:
     """What counts in a graph, whatever nodes choose: how many run; those of them with weights that
-    are laid out or packed, and their operators; inputs; outputs."""
+    are laid out or packed, and their operators; those that look up rows of weights of their own;
+    inputs; outputs."""
 
     nodes: int
     weighted: Sequence[tuple[int, str]]
+    lookups: Sequence[int]
     inputs: Sequence[int]
     outputs: Sequence[int]
 
 
 def footprint(
-    tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost, arena_bytes: int
+    tables: MeshTables, strategies: Mapping[int, Strategy], cost: Cost, running: Running
 ) -> Footprint:
-    """Return it for a strategy per node, whose tensors take what ``cost`` says.
+    """Return it for a strategy per node, whose tensors take what ``cost`` and ``running`` say.
 
     Linear in the nodes with weights, the inputs and the outputs.
     """
@@ -43,13 +42,17 @@ def footprint(
     loading, packed = Loading(), 0
     for index, operator in counted.weighted:
         node, strategy = graph.nodes[index], strategies[index]
-        loading.read(operator, tables.static_bytes(node, strategy))
+        alone = strategy.results[0].has_partial  # it is summed up before it is normalised
+        loading.read(operator, tables.static_bytes(node, strategy), alone=alone)
         packed += _shared_bytes(tables, node, strategy) if operator in PRODUCTS else 0
     fed = sum(_input_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.inputs)
     fed += sum(_output_bytes(tables, graph.nodes[i], strategies[i]) for i in counted.outputs)
-    exchanges = cost.communication_s > 0 and arena_bytes >= _LARGE
-    sizes = cost.static_bytes, cost.transient_bytes, packed, loading.bytes(), fed
-    return Footprint(*sizes, counted.nodes, graph.trains, arena_bytes, exchanges)
+    static = cost.static_bytes - sum(
+        _unread_bytes(tables, graph.nodes[index], strategies[index]) for index in counted.lookups
+    )
+    sizes = static, cost.transient_bytes, packed, loading.bytes(), fed
+    sent = running.sent_bytes
+    return Footprint(*sizes, counted.nodes, graph.trains, running.arena_bytes, sent)
 
 
 @once_per_graph
@@ -60,6 +63,7 @@ def _counted(graph: Graph) -> _Counted:
         len(runs),
         # Weights of a training step are no constants.
         [] if graph.trains else [(i, o) for i, n in runs if (o := _operator(n)) in _WEIGHTED],
+        [] if graph.trains else [i for i, node in runs if _looks_up(graph, node)],
         [index for index, node in chosen if _is_input(node)],
         [index for index, node in chosen if _is_output(graph, node)],
     )
@@ -68,6 +72,21 @@ def _counted(graph: Graph) -> _Counted:
 def _operator(node: Node) -> str:
     assert node.op is not None
     return str(node.op.name).removeprefix("onnx.")
+
+
+def _looks_up(graph: Graph, node: Node) -> bool:
+    """Say whether a node reads rows of a weight that nothing else reads."""
+    table = node.operands[0] if _operator(node) == "Gather" else None
+    return table is not None and graph.is_weight(table) and graph.producer(table).private
+
+
+def _unread_bytes(tables: MeshTables, node: Node, strategy: Strategy) -> int:
+    """Return what of a weight stays in its file, at least: all but the rows that are looked up."""
+    table = node.operands[0]
+    assert table is not None
+    whole = tensor_bytes(tables.graph.values[table].info, strategy.operands[0], tables.mesh)
+    read = tensor_bytes(tables.graph.values[node.results[0]].info, strategy.results[0], tables.mesh)
+    return max(whole - read, 0)
 
 
 def _is_input(node: Node) -> bool:
