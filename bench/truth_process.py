@@ -52,6 +52,10 @@ _STEPS, _LOOK_S = 3, 0.005
 _SEARCH_S = {False: 3.0, True: 30.0}  # of a step that trains, with all ways to recompute
 _OPTIMIZERS = {"cnn": "momentum", "lstm": "sgd"}
 _PARTS = ("RssAnon", "RssFile", "RssShmem")
+_PICTURE = Path(__file__).parent.parent / "docs" / "truth-process.svg"
+_TEXT = """`python bench/truth_process.py --write`: the most that the process of a rank had resident, in a
+few steps of the fastest, the leanest and the knee plan, of the rank with most. The parts beside it
+have their peaks at times of their own."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,28 @@ def markdown(found: Sequence[Row]) -> str:
     """Return the table and its summary for docs/benchmarks.md."""
     lines = [f"| {' | '.join(_HEADS)} |", "|---|---:|---|" + "---:|" * (len(_HEADS) - 3)]
     lines += [f"| {' | '.join(cells(row))} |" for row in found]
-    return "\n".join(["## What processes take", "", *lines, "", f"{summary(found)}."])
+    picture = "![Predicted against measured memory of processes](truth-process.svg)"
+    return "\n".join(
+        ["## What processes take", "", _TEXT, "", *lines, "", f"{summary(found)}.", "", picture]
+    )
+
+
+def draw(found: Sequence[Row], path: Path) -> None:
+    """Draw predicted against measured, a mark per plan."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4.6), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xscale="log", yscale="log", xlabel="measured, MiB", ylabel="predicted, MiB")
+    axes.axline((100, 100), (200, 200), color="grey", linewidth=0.8)
+    for trains, marker in ((False, "o"), (True, "^")):
+        own = [row for row in found if row.model.endswith("training") is trains]
+        taken = [row.taken.process / (1 << 20) for row in own]
+        label = "a training step" if trains else "a run"
+        predicted = [row.predicted / (1 << 20) for row in own]
+        axes.plot(taken, predicted, marker, markersize=4, label=label)
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
@@ -266,6 +291,7 @@ def main() -> None:
             print(line.format(*cells(row)), flush=True)
     print(summary(found))
     if given.write:
+        draw(found, _PICTURE)
         write_section("truth process", markdown(found))
 
 

@@ -16,8 +16,8 @@ PRODUCTS = frozenset({"MatMul", "Gemm", "LSTM", "GRU"})
 
 
 _PACKED, _COPIES = 2 << 20, 3
-"""Bytes that pieces are packed in, and how many copies of a tensor that a collective reads or makes
-there are in MPI's buffers and ours."""
+"""Bytes that pieces are packed in at most, and how many copies of a tensor that a collective reads
+or makes there are in MPI's buffers and ours."""
 
 
 class Loading:
@@ -95,7 +95,7 @@ class Process:
         )
 
     def _buffer_bytes(self, sent_bytes: int) -> int:
-        wanted = _PACKED + _COPIES * sent_bytes if sent_bytes else 0
+        wanted = min(sent_bytes, _PACKED) + _COPIES * sent_bytes
         return min(wanted, self.exchange_bytes)
 
     def bytes(self, held: Footprint, ranks: int) -> int:

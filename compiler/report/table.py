@@ -7,12 +7,16 @@ from collections.abc import Sequence
 
 from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
+from tensoropt.compiler.report.memory import beside_bytes
 from tensoropt.compiler.search.frontier.points import Point, marks, mesh_name, recompute_of
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
 __all__ = ["counted", "frontier_rows", "frontier_table", "profile_rows", "profile_table", "render"]
 
 _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
+
+_BESIDE = "beside"
+"""What static and transient leave of memory, where a description says what processes take."""
 
 
 def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
@@ -26,12 +30,18 @@ def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[s
     named = {index: ", ".join(names) for index, names in marks(frontier.points).items()}
     ways = {recompute_of(point) for point in frontier.points}
     own = ["recompute"] if len(ways) > 1 else []
+    figures = _figures(frontier.shown)
     rows = [
-        [str(p.index), *(str(recompute_of(p)) for _ in own), *_cells(p), named.get(p.index, "")]
+        [
+            str(p.index),
+            *(str(recompute_of(p)) for _ in own),
+            *_cells(p, figures),
+            named.get(p.index, ""),
+        ]
         for p in frontier.shown
     ]
     title = f"{frontier.model} on {frontier.devices} x {frontier.device}: {counted(frontier)}"
-    return title, ["index", *own, "mesh", *_FIGURES, ""], rows
+    return title, ["index", *own, "mesh", *figures, ""], rows
 
 
 def profile_table(profile: ScalingReport, *, colour: bool = False) -> str:
@@ -47,12 +57,13 @@ def profile_rows(profile: ScalingReport) -> tuple[str, list[str], list[list[str]
     """Return the title, the header and the cells of that table."""
     first = next((point for _, point in profile.rows if point), None)
     rows = []
+    figures = _figures([point for _, point in profile.rows if point])
     for devices, point in profile.rows:
         if point is None or first is None:
-            rows.append([str(devices), *["-"] * (len(_FIGURES) + 1), "does not fit"])
+            rows.append([str(devices), *["-"] * (len(figures) + 1), "does not fit"])
             continue
-        rows.append([str(devices), *_cells(point), f"{first.time_s / point.time_s:.2f}x"])
-    header = ["devices", "mesh", *_FIGURES, "speed-up"]
+        rows.append([str(devices), *_cells(point, figures), f"{first.time_s / point.time_s:.2f}x"])
+    header = ["devices", "mesh", *figures, "speed-up"]
     return f"{profile.model} on {profile.device}: fastest, per device", header, rows
 
 
@@ -84,9 +95,15 @@ def _without(frontier: FrontierReport) -> str:
     return f", without mesh {', '.join(meshes)}" if meshes else ""
 
 
-def _cells(point: Point) -> list[str]:
+def _figures(points: Sequence[Point]) -> list[str]:
+    """Return the columns of figures, with that of processes where a point has one."""
+    return [*_FIGURES, *([_BESIDE] if any(map(beside_bytes, points)) else [])]
+
+
+def _cells(point: Point, figures: Sequence[str]) -> list[str]:
     times = (point.time_s, point.compute_s, point.communication_s)
-    sizes = (point.process_bytes, point.static_bytes, point.transient_bytes)
+    sizes = [point.process_bytes, point.static_bytes, point.transient_bytes]
+    sizes += [beside_bytes(point)] if _BESIDE in figures else []
     mesh = mesh_name(point.mesh)
     return [mesh, *map(format_seconds, times), *map(format_bytes, sizes)]
 
