@@ -259,7 +259,7 @@ def markdown(found: Sequence[Row]) -> str:
     )
 
 
-def draw(found: Sequence[Row], path: Path) -> None:
+def drawn(found: Sequence[Row], path: Path) -> None:
     """Draw predicted against measured, a mark per plan."""
     from matplotlib.figure import Figure
 
@@ -291,7 +291,7 @@ def main() -> None:
             print(line.format(*cells(row)), flush=True)
     print(summary(found))
     if given.write:
-        draw(found, _PICTURE)
+        drawn(found, _PICTURE)
         write_section("truth process", markdown(found))
 
 
