@@ -53,9 +53,9 @@ _SEARCH_S = {False: 3.0, True: 30.0}  # of a step that trains, with all ways to 
 _OPTIMIZERS = {"cnn": "momentum", "lstm": "sgd"}
 _PARTS = ("RssAnon", "RssFile", "RssShmem")
 _PICTURE = Path(__file__).parent.parent / "docs" / "truth-process.svg"
-_TEXT = """`python bench/truth_process.py --write`: the most that the process of a rank had resident, in a
-few steps of the fastest, the leanest and the knee plan, of the rank with most. The parts beside it
-have their peaks at times of their own."""
+_TEXT = """`python bench/truth_process.py --write`: the most that the process of a rank had
+resident, in a few steps of the fastest, the leanest and the knee plan, of the rank with most. The
+parts beside it have their peaks at times of their own."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ _PACKED, _COPIES = 2 << 20, 3
 """Bytes that pieces are packed in at most, and how many copies of a tensor that a collective reads
 or makes there are in MPI's buffers and ours."""
 
+_SMALL = 256 << 10
+"""Bytes of a tensor for which MPI has buffers from the start."""
+
 
 class Loading:
     """What a session takes while it is made, of weights in the order of the program."""
@@ -95,6 +98,8 @@ class Process:
         )
 
     def _buffer_bytes(self, sent_bytes: int) -> int:
+        if sent_bytes <= _SMALL:
+            return 0
         wanted = min(sent_bytes, _PACKED) + _COPIES * sent_bytes
         return min(wanted, self.exchange_bytes)
 

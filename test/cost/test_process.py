@@ -20,7 +20,8 @@ def test_a_job_that_trains_has_more() -> None:
 
 def test_collectives_have_buffers() -> None:
     process = Process(1000, exchange_bytes=5 << 20)
-    assert process.bytes(Footprint(0, 0, sent_bytes=20), 2) == 1000 + 20 + 60
+    assert process.bytes(Footprint(0, 0, sent_bytes=20), 2) == 1000
+    assert process.bytes(Footprint(0, 0, sent_bytes=1 << 20), 2) == 1000 + (4 << 20)
     assert process.bytes(Footprint(0, 0, sent_bytes=2 << 20), 2) == 1000 + (5 << 20)
     assert process.bytes(Footprint(0, 0), 2) == 1000
 
