@@ -112,7 +112,7 @@ class PyWalk {
 
   // What the assignment touches of ONNX Runtime's arena, and the largest tensor of a collective.
   nb::tuple arena(const nb::object& costing, const Array<std::int32_t>& assignment,
-                           const Images& images) {
+                  const Images& images) {
     Record record;
     const Walked walked = go(costing, assignment, 0, 0, &record);
     const auto touched = touched_bytes(walk_.lives(images, record), walked.transient_bytes);
