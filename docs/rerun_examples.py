@@ -33,7 +33,8 @@ _ROOT = Path(__file__).parents[1]
 PYTHON = _ROOT / "docs" / "python.md"
 PAGES = (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")))
 _EXAMPLE = re.compile(
-    r"^    \$ (tensoropt-opt demo/[^\n]*[^\\\n])\n((?:    (?!\$)[^\n]+\n)+)", re.MULTILINE
+    r"^    \$ (tensoropt-opt demo/(?:[^\n]*\\\n)*[^\n]*[^\\\n])\n((?:    (?!\$)[^\n]+\n)+)",
+    re.MULTILINE,
 )
 
 
@@ -53,7 +54,7 @@ def in_folder(folder: Path) -> Output:
     """Return what runs a command in ``folder``."""
 
     def output(command: str) -> list[str]:
-        program, *words = shlex.split(command)
+        program, *words = shlex.split(command.replace("\\\n", " "))
         run = [Path(sys.executable).parent / program, *words]
         done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False)
         return (done.stdout or done.stderr).splitlines()
