@@ -8,4 +8,7 @@ namespace tensoropt {
 
 CustomOp collective_op(Kind kind, Place place);
 
+// Several of a kind as one: an AllReduce, AllGather or ReduceScatter.
+CustomOp combined_op(Kind kind, Place place);
+
 }  // namespace tensoropt

@@ -1,8 +1,5 @@
 #include "kernel.hpp"
 
-#include "cuda/nccl_transport.hpp"
-#include "mpi/group.hpp"
-#include "mpi/mpi_transport.hpp"
 #include "ort/attributes.hpp"
 #include "progress.hpp"
 #include "signature.hpp"
@@ -10,14 +7,16 @@
 namespace tensoropt {
 
 Kernel::Kernel(const Api& api, Kind kind, Place place, const OrtKernelInfo* info)
-    : api_(api), place_(place),
-      node_(lasting(std::string(kind_name(kind)) + " node '" + api.node_name(info) + "'")),
-      collective_{.kind = kind} {
-  located(node_, [&] { prepare(info); });
+    : Kernel(api, place,
+             lasting(std::string(kind_name(kind)) + " node '" + api.node_name(info) + "'"), kind) {
+  located(node_, [&] { prepare(info, read_collective(api_, info, collective_.kind)); });
 }
 
-void Kernel::prepare(const OrtKernelInfo* info) {
-  collective_ = read_collective(api_, info, collective_.kind);
+Kernel::Kernel(const Api& api, Place place, const std::string& node, Kind kind)
+    : api_(api), node_(node), collective_{.kind = kind}, place_(place) {}
+
+void Kernel::prepare(const OrtKernelInfo* info, Collective collective) {
+  collective_ = std::move(collective);
   if (!on_device()) return;
   cuda_device_count();
   if (collective_.group.size() > 1) nccl();
@@ -35,27 +34,26 @@ Kernel::Input Kernel::input(OrtKernelContext* context) const {
 void Kernel::compute(OrtKernelContext* context) {
   located(node_, [&] {
     const InCollective now(node_, on_device());
-    const auto x = input(context);
-    if (comm_ == MPI_COMM_NULL) meet(x);
-    if (on_device()) {
-      NcclTransport transport(api_, context, *arena_, nccl_, x.element);
-      move(context, x, transport);
-    } else {
-      require_mpi();
-      MpiTransport transport(comm_, x.element);
-      move(context, x, transport);
-    }
+    go(context);
   });
+}
+
+void Kernel::go(OrtKernelContext* context) {
+  const auto x = input(context);
+  if (!has_met()) {
+    collective_.output_shape(x.shape);  // throws before anything is sent
+    meet(collective_.describe(x.element, x.shape));
+  }
+  with_transport(context, x.element,
+                 [&](Transport& transport) { move(context, x, transport); });
 }
 
 // Only at a node's first run: a wrong plan is found there, and later steps stay free of it. On a
 // device they must: none of this could be captured into a CUDA graph.
-void Kernel::meet(const Input& x) {
+void Kernel::meet(const std::string& what) {
   require_mpi();
-  collective_.output_shape(x.shape);  // throws before anything is sent
   const auto comm = communicator(collective_.group);
-  check_agreement(
-      comm, collective_.describe(x.element, x.shape) + (on_device() ? " over NCCL" : " over MPI"));
+  check_agreement(comm, what + (on_device() ? " over NCCL" : " over MPI"));
   if (on_device() && collective_.group.size() > 1)
     nccl_ = &nccl_group(collective_.group, comm, arena_->device());
   comm_ = comm;
@@ -66,8 +64,13 @@ void Kernel::move(OrtKernelContext* context, const Input& x, Transport& transpor
   void* y = nullptr;
   if (ends.has_y) y = api_.output(context, 0, collective_.output_shape(x.shape));
   run(collective_, x.element, x.shape, x.data, y, transport);
-  const void* token = api_.data(api_.input(context, ends.token_in()));
-  void* token_out = api_.output(context, ends.token_out(), {1});
+  pass_token(context, ends.token_in(), ends.token_out(), transport);
+}
+
+void Kernel::pass_token(OrtKernelContext* context, std::size_t in, std::size_t out,
+                        Transport& transport) const {
+  const void* token = api_.data(api_.input(context, in));
+  void* token_out = api_.output(context, out, {1});
   if (token_out && token_out != token) transport.copy(token, token_out, sizeof(std::int64_t));
 }
 

@@ -11,6 +11,8 @@ namespace {
 // and NCCL's and take host memory: for machines without a GPU.
 constexpr const char* kStandIn = "tensoropt.stand_in";
 
+constexpr Kind kCombined[] = {Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter};
+
 constexpr Kind kKinds[] = {Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter, Kind::AllToAll,
                            Kind::Broadcast, Kind::Send,      Kind::Recv};
 
@@ -18,6 +20,7 @@ using Ops = std::vector<CustomOp>;
 
 void append(Ops& ops, Place place) {
   for (const auto kind : kKinds) ops.push_back(collective_op(kind, place));
+  for (const auto kind : kCombined) ops.push_back(combined_op(kind, place));
   ops.push_back(barrier_op(place));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "collective.hpp"
 #include "strided.hpp"
@@ -42,6 +43,12 @@ class Transport {
   virtual void broadcast(const void* x, void* y, std::size_t count, int root) = 0;
   virtual void send(const void* x, std::size_t count, int place) = 0;
   virtual void recv(void* y, std::size_t count, int place) = 0;
+
+  // Whether each call is a launch, of which several can be one.
+  virtual bool launches() const = 0;
+
+  // Runs calls of `body` as one, where they are launches.
+  virtual void as_one(const std::function<void()>& body) = 0;
 
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
 

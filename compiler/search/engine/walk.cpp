@@ -1,6 +1,7 @@
 #include "walk.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 namespace tensoropt::search {
@@ -26,7 +27,7 @@ Walk::Walk(const Program& program, std::vector<std::int32_t> kinds)
 }
 
 Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
-                 double update_s, Record* record) {
+                 double update_s, bool joins, Record* record) {
   if (assignment.size() != program_.nodes())
     throw std::invalid_argument("an assignment has a number for each node that chooses");
   cost_ = {compute_s, 0, update_s};
@@ -35,10 +36,14 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   constants_.clear();
   costing_ = &costing;
   record_ = record;
+  joins_ = joins;
+  tasks_ = {};
   lay_out(assignment);
   for (std::size_t node = 0; node < program_.nodes(); ++node) visit(node);
   cost_.static_bytes += constant_bytes();
   cost_.transient_bytes = peak_bytes();
+  if (record_) record_->group.assign(std::size_t(step_) + 1, -1);
+  if (joins_) join_collectives();
   if (record_) record_->lives = lives_;
   return cost_;
 }
@@ -114,12 +119,16 @@ void Walk::visit(std::size_t node) {
   const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
   for (std::int32_t i = begin; i < end; ++i)
     if (!tensors_[read_[i]].present) reshard(program_.operands[i], read_[i]);
-  for (std::int32_t i = begin; i < end; ++i) use(tensors_[read_[i]].life);
+  const bool runs = (flags & Program::Runs) && !(flags & Program::Passes);
+  for (std::int32_t i = begin; i < end; ++i) {
+    use(tensors_[read_[i]].life);
+    if (runs) depend(tensors_[read_[i]].maker);
+  }
   make(node);
   if (record_) record_->events.push_back({running_, -1, -1, -1, step_});
-  if ((flags & Program::Runs) && !(flags & Program::Passes)) {
+  if (runs) {
     if (program_.inner_bytes[node]) define(-1, -1, program_.inner_bytes[node]);
-    ++step_;
+    end_task(-1, 0);
   }
   if (flags & Program::Update) cost_.update_s += cost_.compute_s + cost_.communication_s - before_s;
 }
@@ -140,6 +149,11 @@ void Walk::make(std::size_t node) {
   for (std::size_t i = 0; i < strategy.made.size(); ++i) {
     Tensor& tensor = tensors_[made_[begin + i]];
     tensor.present = true;
+    const std::int32_t reads = program_.operands_begin[node];
+    if ((program_.flags[node] & Program::Runs) && !(program_.flags[node] & Program::Passes))
+      tensors_[made_[begin + i]].maker = step_;
+    else if (reads < program_.operands_begin[node + 1])
+      tensors_[made_[begin + i]].maker = tensors_[read_[reads]].maker;
     if (program_.flags[node] & Program::Alias)
       tensor.life = tensors_[read_[program_.operands_begin[node]]].life;
     else if (!program_.stays[begin + i] && !tensor.updated)
@@ -184,31 +198,79 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
   const Path& path = path_of(program_.alike[value], from, to);
   if (record_) record_->events.push_back({running_, value, from, to, step_, tensors_[source].life});
   cost_.communication_s += path.time_s;
-  std::int32_t life = tensors_[source].life;
+  std::int32_t life = tensors_[source].life, maker = tensors_[source].maker;
   if (path.time_s > 0) {
     if (life >= 0) cost_.sent_bytes = std::max(cost_.sent_bytes, lives_[life].bytes);
-    for (const auto& [layout, bytes] : path.steps)
-      cost_.sent_bytes = std::max(cost_.sent_bytes, bytes);
+    for (const auto& step : path.steps)
+      cost_.sent_bytes = std::max(cost_.sent_bytes, step.bytes);
   }
   for (std::size_t i = 0; i < path.steps.size(); ++i) {
-    const auto [layout, bytes] = path.steps[i];
+    const auto [layout, bytes, key, sent] = path.steps[i];
     const bool last = i + 1 == path.steps.size();
     use(life);
+    depend(maker);
+    maker = step_;
     life = -1;
     if (!last) life = define(value, -1, bytes);
     else if (!tensors_[target].updated) life = tensors_[target].life = define(value, layout, bytes);
-    ++step_;
+    end_task(key, sent);
   }
+  tensors_[target].maker = maker;
 }
 
 // What was never defined takes no room.
 void Walk::use(std::int32_t life) {
-  if (life >= 0) lives_[life].last = step_;
+  if (life < 0) return;
+  lives_[life].last = step_;
+  if (joins_) tasks_.reads.values.push_back(life);
 }
 
 std::int32_t Walk::define(std::int32_t value, std::int32_t layout, std::int64_t bytes) {
   lives_.push_back({value, layout, step_, step_, bytes});
+  if (joins_) tasks_.makes.values.push_back(std::int32_t(lives_.size()) - 1);
   return std::int32_t(lives_.size()) - 1;
+}
+
+void Walk::depend(std::int32_t from) {
+  if (joins_ && from >= 0) tasks_.after.values.push_back(from);
+}
+
+void Walk::end_task(std::int32_t key, double bytes) {
+  ++step_;
+  if (!joins_) return;
+  tasks_.key.push_back(key);
+  tasks_.bytes.push_back(bytes);
+  tasks_.part.push_back((program_.flags[running_] & Program::Update) != 0);
+  for (Rows* rows : {&tasks_.reads, &tasks_.makes, &tasks_.after}) rows->close();
+  for (; key >= std::int32_t(times_.size());)
+    times_.push_back(costing_->collective(std::int32_t(times_.size())));
+}
+
+// Costs the program with what is one collective in it, in the order in which it then runs.
+void Walk::join_collectives() {
+  end_task(-1, 0);  // the return
+  for (const Record::Life& life : lives_) tasks_.size.push_back(life.bytes);
+  const Joined joined = join(tasks_, times_);
+  if (!joined.any) return;
+  for (const auto& [seconds, updates] : saved_s(joined, tasks_, times_)) {
+    cost_.communication_s -= seconds;
+    if (updates) cost_.update_s -= seconds;
+  }
+  cost_.transient_bytes = joined.peak;
+  const std::vector<std::int32_t> place = places(joined);
+  for (Record::Life& life : lives_) {
+    life.first = std::numeric_limits<std::int64_t>::max();
+    life.last = -1;
+  }
+  for (std::size_t task = 0; task < tasks_.count(); ++task)
+    for (const auto& row : {tasks_.makes[task], tasks_.reads[task]})
+      for (const std::int32_t life : row) {
+        lives_[life].first = std::min<std::int64_t>(lives_[life].first, place[task]);
+        lives_[life].last = std::max<std::int64_t>(lives_[life].last, place[task]);
+      }
+  if (!record_) return;
+  record_->group = joined.group;
+  record_->place = place;
 }
 
 // Each constant counts once per layout in which it is read.
@@ -257,6 +319,13 @@ std::vector<Life> Walk::lives(const Images& images, const Record& record) const 
     tensors.emplace_back(life.first, life.last, life.bytes,
                          is_tensor ? images.values[life.value] : std::uint8_t(0));
   }
+  const auto moment = [&record](const Record::Event& event) {
+    return record.place.empty() ? event.moment : record.place[event.moment];
+  };
+  std::vector<Record::Event> events = record.events;
+  if (!record.place.empty())
+    std::stable_sort(events.begin(), events.end(),
+                     [&](const auto& a, const auto& b) { return moment(a) < moment(b); });
   std::vector<ReadTensor*> read, made;
   const auto found = [&tensors](const std::vector<std::int32_t>& lives,
                                 std::vector<ReadTensor*>& into) {
@@ -264,14 +333,14 @@ std::vector<Life> Walk::lives(const Images& images, const Record& record) const 
     for (const std::int32_t life : lives)
       if (!tensors[life].is_outside()) into.push_back(&tensors[life]);
   };
-  for (const Record::Event& event : record.events) {
+  for (const Record::Event& event : events) {
     if (event.value >= 0) {
-      if (event.life >= 0) tensors[event.life].read(event.moment, false);
+      if (event.life >= 0) tensors[event.life].read(moment(event), false);
       continue;
     }
     found(lives_read(event.node), read);
     found(lives_made(event.node), made);
-    note_run(images.nodes[event.node], event.moment, read, made);
+    note_run(images.nodes[event.node], moment(event), read, made);
   }
   std::vector<Life> lives;
   for (const ReadTensor& tensor : tensors) tensor.add_to(lives);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "images.hpp"
+#include "joins.hpp"
 
 namespace tensoropt::search {
 
@@ -51,10 +52,17 @@ struct Strategy {
   std::vector<std::int64_t> wanted_bytes, made_bytes;
 };
 
-// A reshard: its time, and after each of its steps the layout and its bytes.
+// A reshard: its time, and of each of its steps the layout and bytes after it, the key of its
+// collective (-1 for a local copy) and the bytes that one rank puts in.
 struct Path {
+  struct Step {
+    std::int32_t layout;
+    std::int64_t bytes;
+    std::int32_t key;
+    double sent;
+  };
   double time_s = 0;
-  std::vector<std::pair<std::int32_t, std::int64_t>> steps;
+  std::vector<Step> steps;
 };
 
 // Who knows these, when they are first asked for. `value` stands for all values alike.
@@ -67,6 +75,7 @@ class Costing {
   using Tree = std::vector<std::pair<std::int32_t, std::int32_t>>;
   virtual Tree tree(std::int32_t value, std::int32_t source,
                     const std::vector<std::int32_t>& targets) = 0;
+  virtual CollectiveTime collective(std::int32_t key) = 0;
 };
 
 // What a walk did, for who wants to see it.
@@ -83,6 +92,8 @@ struct Record {
   };
   std::vector<Event> events;
   std::vector<Life> lives;
+  std::vector<std::int32_t> group;  // per moment the first of the collectives that are one, -1
+  std::vector<std::int32_t> place;  // per moment where it is among those of lives, if not the same
 };
 
 struct Walked {
@@ -99,10 +110,12 @@ class Walk {
   Walk(const Walk&) = delete;
   Walk& operator=(const Walk&) = delete;
 
+  // Costs the program as it is emitted where `joins`; else with each collective alone, as the tables
+  // charge it. Moments are those of the order before collectives are joined, but for those of lives.
   // Adds to the seconds that are spent before the first node, and to those of them for the update.
   // Linear in the operands of the program. The record, if there is one, is empty before.
   Walked run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
-             double update_s, Record* record);
+             double update_s, bool joins, Record* record);
 
   // What comes and goes in ONNX Runtime's arena, copies of images included, in the last walk, of
   // which this is the record. Linear in the operands of the program.
@@ -113,6 +126,7 @@ class Walk {
   // one that its producer makes first.
   struct Tensor {
     std::int32_t layout, next = -1, life = -1, source = -1;
+    std::int32_t maker = -1;  // the task that makes it, -1 for none
     bool present = false, updated = false, counted = false;
   };
   struct TreeKey {
@@ -139,6 +153,10 @@ class Walk {
   std::int32_t define(std::int32_t value, std::int32_t layout, std::int64_t bytes);
   std::int64_t constant_bytes();
   std::int64_t peak_bytes() const;
+  // Of the program as tasks, one for each moment.
+  void depend(std::int32_t from);
+  void end_task(std::int32_t key, double bytes);
+  void join_collectives();
   // The lives of tensors, each once, but for one that is only another's name.
   std::vector<std::int32_t> lives_read(std::size_t node) const;
   std::vector<std::int32_t> lives_made(std::size_t node) const;
@@ -157,6 +175,9 @@ class Walk {
   std::vector<std::int32_t> read_, made_;   // per operand and result, its tensor
   std::vector<Record::Life> lives_;
   std::vector<std::pair<std::uint64_t, std::int64_t>> constants_;
+  bool joins_ = false;
+  Tasks tasks_;
+  std::vector<CollectiveTime> times_;  // per key
   std::int32_t step_ = 0, running_ = 0;
   Walked cost_;
   Costing* costing_ = nullptr;

@@ -14,6 +14,7 @@
 
 #include "arena.hpp"
 #include "images.hpp"
+#include "joins.hpp"
 #include "walk.hpp"
 
 namespace nb = nanobind;
@@ -57,6 +58,23 @@ Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inn
           .views = views};
 }
 
+// The lines of a collective (seconds, seconds per byte), whether the greatest counts, and seconds per
+// byte of packing.
+CollectiveTime time_of(const nb::handle& given) {
+  auto [lines, greatest, packing] =
+      nb::cast<std::tuple<std::vector<std::pair<double, double>>, bool, double>>(given);
+  return {std::move(lines), greatest, packing};
+}
+
+Rows rows_of(const std::vector<std::vector<std::int32_t>>& lists) {
+  Rows rows;
+  for (const auto& list : lists) {
+    rows.values.insert(rows.values.end(), list.begin(), list.end());
+    rows.close();
+  }
+  return rows;
+}
+
 // Asks Python.
 class Asked : public Costing {
  public:
@@ -72,15 +90,22 @@ class Asked : public Costing {
   }
 
   Path path(std::int32_t value, std::int32_t source, std::int32_t target) override {
-    using Steps = std::vector<std::pair<std::int32_t, std::int64_t>>;
-    auto [time_s, steps] =
-        nb::cast<std::pair<double, Steps>>(source_.attr("path")(value, source, target));
-    return {time_s, std::move(steps)};
+    using Step = std::tuple<std::int32_t, std::int64_t, std::int32_t, double>;
+    const auto [time_s, steps] = nb::cast<std::pair<double, std::vector<Step>>>(
+        source_.attr("path")(value, source, target));
+    Path path{time_s, {}};
+    for (const auto& [layout, bytes, key, sent] : steps)
+      path.steps.push_back({layout, bytes, key, sent});
+    return path;
   }
 
   Tree tree(std::int32_t value, std::int32_t source,
             const std::vector<std::int32_t>& targets) override {
     return nb::cast<Tree>(source_.attr("tree")(value, source, targets));
+  }
+
+  CollectiveTime collective(std::int32_t key) override {
+    return time_of(source_.attr("collective")(key));
   }
 
  private:
@@ -93,37 +118,39 @@ class PyWalk {
       : walk_(program, copied(kinds)) {}
 
   nb::tuple run(const nb::object& costing, const Array<std::int32_t>& assignment, double compute_s,
-                double update_s) {
-    return cost(go(costing, assignment, compute_s, update_s, nullptr));
+                double update_s, bool joins) {
+    return cost(go(costing, assignment, compute_s, update_s, joins, nullptr));
   }
 
   nb::tuple record(const nb::object& costing, const Array<std::int32_t>& assignment,
-                   double compute_s, double update_s) {
+                   double compute_s, double update_s, bool joins) {
     Record record;
-    const nb::tuple found = cost(go(costing, assignment, compute_s, update_s, &record));
+    const nb::tuple found = cost(go(costing, assignment, compute_s, update_s, joins, &record));
     std::vector<std::int32_t> events;
     for (const auto& e : record.events)
       events.insert(events.end(), {e.node, e.value, e.source, e.target, e.moment});
     std::vector<std::int64_t> lives;
     for (const auto& l : record.lives)
       lives.insert(lives.end(), {l.value, l.layout, l.first, l.last, l.bytes});
-    return nb::make_tuple(found, to_numpy(std::move(events), 5), to_numpy(std::move(lives), 5));
+    return nb::make_tuple(found, to_numpy(std::move(events), 5), to_numpy(std::move(lives), 5),
+                          record.group, record.place);
   }
 
   // What the assignment touches of ONNX Runtime's arena, and the largest tensor of a collective.
   nb::tuple arena(const nb::object& costing, const Array<std::int32_t>& assignment,
                   const Images& images) {
     Record record;
-    const Walked walked = go(costing, assignment, 0, 0, &record);
+    const Walked walked = go(costing, assignment, 0, 0, true, &record);
     const auto touched = touched_bytes(walk_.lives(images, record), walked.transient_bytes);
     return nb::make_tuple(touched, walked.sent_bytes);
   }
 
  private:
   Walked go(const nb::object& costing, const Array<std::int32_t>& assignment, double compute_s,
-            double update_s, Record* record) {
+            double update_s, bool joins, Record* record) {
     Asked asked(costing);
-    return walk_.run(asked, {assignment.data(), assignment.size()}, compute_s, update_s, record);
+    return walk_.run(asked, {assignment.data(), assignment.size()}, compute_s, update_s, joins,
+                     record);
   }
 
   static nb::tuple cost(const Walked& w) {
@@ -175,9 +202,27 @@ void bind_walk(nb::module_& m) {
   nb::class_<PyWalk>(m, "Walk")
       .def(nb::init<const Program&, const Array<std::int32_t>&>(), "program"_a, "kinds"_a,
            nb::keep_alive<1, 2>())
-      .def("run", &PyWalk::run, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a)
+      .def("run", &PyWalk::run, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a, "joins"_a)
       .def("arena", &PyWalk::arena, "costing"_a, "assignment"_a, "images"_a)
-      .def("record", &PyWalk::record, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a);
+      .def("record", &PyWalk::record, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a,
+           "joins"_a);
+  m.def(
+      "join",
+      [](const std::vector<std::int32_t>& key, const std::vector<double>& bytes,
+         const std::vector<std::uint8_t>& part,
+         const std::vector<std::vector<std::int32_t>>& reads,
+         const std::vector<std::vector<std::int32_t>>& makes,
+         const std::vector<std::vector<std::int32_t>>& after, const std::vector<std::int64_t>& size,
+         const std::vector<std::int32_t>& given, const nb::list& times) {
+        std::vector<CollectiveTime> every;
+        for (const nb::handle time : times) every.push_back(time_of(time));
+        const Tasks tasks{key, bytes, part, rows_of(reads), rows_of(makes), rows_of(after),
+                          size, given};
+        Joined joined = join(tasks, every);
+        return nb::make_tuple(joined.order, joined.group, joined.peak);
+      },
+      "key"_a, "bytes"_a, "part"_a, "reads"_a, "makes"_a, "after"_a, "size"_a, "given"_a,
+      "times"_a);
 }
 // NOLINTEND(bugprone-*, performance-*)
 

@@ -18,7 +18,7 @@ NcclType type_of(Element element) {
 
 // Calls `body`, which gives NCCL's first error, as one launch.
 template <class Body>
-void as_one(const char* function, Body body) {
+void in_group(const char* function, Body body) {
   check_nccl("ncclGroupStart", nccl().ncclGroupStart());
   const int result = body();
   const int end = nccl().ncclGroupEnd();  // always: what comes after is no part of this group
@@ -51,7 +51,7 @@ void NcclTransport::all_reduce(const void* x, void* y, std::size_t count, Reduct
 }
 
 void NcclTransport::all_gather(const void* x, void* y, std::size_t count, std::size_t rows) {
-  as_one("ncclAllGather", [&] {
+  in_group("ncclAllGather", [&] {
     int result = 0;
     for (std::size_t row = 0; row < rows && !result; ++row)
       result = nccl().ncclAllGather(at(x, bytes(row * count)),
@@ -63,7 +63,7 @@ void NcclTransport::all_gather(const void* x, void* y, std::size_t count, std::s
 
 void NcclTransport::reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
                                    Reduction reduction) {
-  as_one("ncclReduceScatter", [&] {
+  in_group("ncclReduceScatter", [&] {
     int result = 0;
     for (std::size_t row = 0; row < rows && !result; ++row)
       result = nccl().ncclReduceScatter(at(x, bytes(row * count) * std::size_t(ranks_)),
@@ -75,7 +75,7 @@ void NcclTransport::reduce_scatter(const void* x, void* y, std::size_t count, st
 
 void NcclTransport::all_to_all(const void* x, void* y, std::size_t count) {
   const auto type = type_of(element_.type);
-  as_one("ncclSend and ncclRecv", [&] {
+  in_group("ncclSend and ncclRecv", [&] {
     int result = 0;
     for (int place = 0; place < ranks_ && !result; ++place) {
       const auto offset = bytes(count) * std::size_t(place);
@@ -84,6 +84,18 @@ void NcclTransport::all_to_all(const void* x, void* y, std::size_t count) {
     }
     return result;
   });
+}
+
+// Groups in it are part of this one.
+void NcclTransport::as_one(const std::function<void()>& body) {
+  check_nccl("ncclGroupStart", nccl().ncclGroupStart());
+  try {
+    body();
+  } catch (...) {
+    nccl().ncclGroupEnd();
+    throw;
+  }
+  check_nccl("ncclGroupEnd", nccl().ncclGroupEnd());
 }
 
 void NcclTransport::broadcast(const void* x, void* y, std::size_t count, int root) {

@@ -33,6 +33,8 @@ class NcclTransport final : public Transport {
   void broadcast(const void* x, void* y, std::size_t count, int root) override;
   void send(const void* x, std::size_t count, int place) override;
   void recv(void* y, std::size_t count, int place) override;
+  bool launches() const override { return true; }
+  void as_one(const std::function<void()>& body) override;
   void copy(const void* from, void* to, std::size_t bytes) override;
   void pack(const Cut& cut, const void* tensor, void* pieces) override;
   void unpack(const Cut& cut, const void* pieces, void* tensor) override;

@@ -7,6 +7,11 @@
 namespace tensoropt {
 namespace {
 
+void read_reduction(const Api& api, const OrtKernelInfo* info, Collective& node) {
+  if (node.kind == Kind::AllReduce || node.kind == Kind::ReduceScatter)
+    node.reduction = parse_reduction(api.text(info, "reduction"));
+}
+
 template <class Source>
 Collective read_common(const Api& api, Source* source, Kind kind) {
   Collective node{.kind = kind};
@@ -43,8 +48,7 @@ void check_shape(const Collective& node) {
 
 Collective read_collective(const Api& api, const OrtKernelInfo* info, Kind kind) {
   auto node = read_common(api, info, kind);
-  if (kind == Kind::AllReduce || kind == Kind::ReduceScatter)
-    node.reduction = parse_reduction(api.text(info, "reduction"));
+  read_reduction(api, info, node);
   require_mpi();
   if (is_message(kind)) read_peer(api, info, node);
   check_group(node.group);
@@ -53,6 +57,14 @@ Collective read_collective(const Api& api, const OrtKernelInfo* info, Kind kind)
     node.source = api.integer(info, "root");
     node.place_of(node.source);
   }
+  return node;
+}
+
+Collective read_combined(const Api& api, const OrtKernelInfo* info, Kind kind) {
+  Collective node{.kind = kind, .group = api.integers(info, "group")};
+  read_reduction(api, info, node);
+  require_mpi();
+  check_group(node.group);
   return node;
 }
 

@@ -10,6 +10,9 @@ namespace tensoropt {
 // names ranks that cannot be.
 Collective read_collective(const Api& api, const OrtKernelInfo* info, Kind kind);
 
+// The same of what a node says of several at once: dimensions are not among it.
+Collective read_combined(const Api& api, const OrtKernelInfo* info, Kind kind);
+
 // Those on which shapes depend, unchecked.
 Collective read_shapes(const Api& api, OrtShapeInferContext* context, Kind kind);
 
