@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["all_gather", "all_reduce", "axis_constant", "filled", "grid_axes", "reduction_attr"]
+__all__ = [
+    "COMBINED",
+    "Alike",
+    "all_gather",
+    "all_reduce",
+    "axis_constant",
+    "filled",
+    "grid_axes",
+    "kind_of",
+    "reduction_attr",
+]
 
 
 def all_reduce(
@@ -73,6 +83,27 @@ def filled(
     part = part_of(size, pieces)
     real = (np.arange(part * pieces) < size).reshape(pieces, part, *[1] * ones)
     return make.where(axis_constant(real, axes, make.location), x, make.scalar(fill, x))
+
+
+COMBINED = {
+    "shard.all_reduce": "all_reduce",
+    "shard.all_gather": "all_gather",
+    "shard.reduce_scatter": "reduce_scatter",
+}
+"""The collectives of which several can be sent as one, and how we call them."""
+
+Alike = tuple[str, tuple[int, ...], str, str]
+"""Kind, mesh axes, element type and reduction: what is equal in collectives that are one."""
+
+
+def kind_of(op: ir.Operation) -> Alike | None:
+    """Return what collectives have in common that can be one; ``None`` for any other op."""
+    if op.name not in COMBINED:
+        return None
+    axes = tuple(int(axis) for axis in ir.DenseI16ArrayAttr(op.attributes["grid_axes"]))
+    element = str(ir.RankedTensorType(op.operands[0].type).element_type)
+    reduction = str(op.attributes["reduction"]) if "reduction" in op.attributes else ""
+    return COMBINED[op.name], axes, element, reduction
 
 
 def grid_axes(axes: Sequence[int]) -> ir.DenseI16ArrayAttr:

@@ -36,6 +36,7 @@ _NAMES = (
     "optimize-reshards",
     "keep-whole",
     "partition",
+    "combine-collectives",
     "mark-order",
 )
 

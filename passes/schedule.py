@@ -11,7 +11,7 @@ from tensoropt.compiler.schedule.tasks import read_tasks
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import Pass
 
-__all__ = ["SchedulePass"]
+__all__ = ["SchedulePass", "put_in_order"]
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,15 @@ class SchedulePass(Pass):
 
 def _schedule(function: ir.Operation) -> None:
     program = read_tasks(function)
-    for stretch, order in _changes(lower_peak(program)):
+    put_in_order(program.operations, lower_peak(program))
+
+
+def put_in_order(operations: Sequence[ir.Operation], order: Sequence[int]) -> None:
+    """Move the operations that tasks are into the ``order`` of these; the last one stays."""
+    for stretch, tasks in _changes(order):
         # What is folded at load, in between, stays ahead of all of them: it needs none.
-        for task in order:
-            program.operations[task].move_before(program.operations[stretch.stop])
+        for task in tasks:
+            operations[task].move_before(operations[stretch.stop])
 
 
 def _changes(order: Sequence[int]) -> Iterator[tuple[range, Sequence[int]]]:

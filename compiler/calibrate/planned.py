@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tensoropt.compiler.cost.bodies import bodies_time_s
-from tensoropt.compiler.cost.communication import collective_time_s, copy_line
+from tensoropt.compiler.cost.communication import collective_time_s, copy_line, packed_bytes_per_byte
 from tensoropt.compiler.cost.compute import FREE, Work, known_operator, work_of, work_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measured import Context
@@ -103,8 +103,12 @@ class _Counting:
         self.tables, self.mesh = self.point.tables, Mesh(self.point.mesh)
         self.evaluator = Evaluator(self.tables)
         graphs = self.batches + 1 if self.tables.graph.trains else 1
-        for step in timeline_of(self.evaluator, self.point.assignment).steps:
-            self._add(step)
+        steps = timeline_of(self.evaluator, self.point.assignment).steps
+        for step in steps:
+            if step.group is None:
+                self._add(step)
+        for group in sorted({step.group for step in steps if step.group is not None}):
+            self._add_joined([step for step in steps if step.group == group])
         counts = self.copies, self.copied_bytes, self.bodies_s
         ops, sends = tuple(self.ops.items()), tuple(self.sends.items())
         return PlannedStep(self.mesh.size, graphs, ops, sends, *counts)
@@ -123,6 +127,16 @@ class _Counting:
             parts = self.mesh.extent(moved.axes) if moved.kind == "all_slice" else 1
             self.copies += times
             self.copied_bytes += times * 2.0 / parts * moved.bytes
+
+    def _add_joined(self, steps: Sequence[Step]) -> None:
+        """Add collectives that are sent as one, and the copies of packing them."""
+        moved = [step.movement for step in steps if step.movement is not None]
+        first, size = moved[0], sum(one.bytes for one in moved)
+        assert steps[0].node is not None
+        times = 1 if self.evaluator.is_update(steps[0].node) else self.batches
+        kind, ranks = cast("Collective", first.kind), self.mesh.extent(first.axes)
+        self.sends[PlannedSend(kind, ranks, size)] += times
+        self.copied_bytes += times * packed_bytes_per_byte(kind, ranks) * size
 
     def _op(self, index: int, times: int) -> None:
         graph, strategies = self.tables.graph, self.point.strategies

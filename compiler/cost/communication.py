@@ -24,7 +24,7 @@ from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 
-__all__ = ["Curve", "Line", "collective_curve", "collective_time_s", "copy_line"]
+__all__ = ["Curve", "Line", "collective_curve", "collective_time_s", "copy_line", "packed_bytes_per_byte"]
 
 
 class Line(NamedTuple):
@@ -82,6 +82,13 @@ def collective_curve(kind: Collective, axes: Sequence[int], mesh: Mesh, device: 
             for messages, volume in _algorithms(kind, p)
         )
     )
+
+
+def packed_bytes_per_byte(kind: Collective, p: int) -> float:
+    """Return the bytes read and written where one byte of input is packed with others, and what
+    comes of it unpacked, of ``p`` ranks where a collective joins or cuts theirs."""
+    made = {"all_reduce": 1.0, "all_gather": p, "reduce_scatter": 1 / p, "all_to_all": 1.0}[kind]
+    return 2.0 * (1.0 + made)
 
 
 def copy_line(bytes_moved_per_byte: float, device: Device) -> Line:

@@ -59,6 +59,7 @@ class _Program:
         self.first: dict[object, list[ir.Value]] = {}
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = lifetimes
+        self.together = 1
 
     def run(self) -> Iterator[ir.Operation | None]:
         block = self.function.regions[0].blocks[0]
@@ -95,7 +96,10 @@ class _Program:
                 self.lifetimes.define(value, type_bytes(value.type))
         if len(op.regions):
             self.lifetimes.define(op, body_bytes(op))
-        self.lifetimes.advance()
+        self.together = keys.TOGETHER.get(op.attributes, self.together) - 1
+        if self.together < 1:  # else the next one runs at the same time
+            self.lifetimes.advance()
+            self.together = 1
 
     def _fold(self, op: ir.Operation) -> None:
         """Note which op before this one makes the same: that is what ONNX Runtime keeps."""

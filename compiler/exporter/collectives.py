@@ -6,7 +6,7 @@ run them in the same one whatever ONNX Runtime's scheduler does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import node_name
-from tensoropt.dialects.topt import AXIS_CONSTANT
+from tensoropt.dialects.topt import AXIS_CONSTANT, keys
 
 __all__ = ["DOMAIN", "RankLowerings", "axes_of", "name_of", "plain"]
 
@@ -45,6 +45,8 @@ class RankLowerings:
         self.opset = opset
         self.rank = rank
         self.token: str | None = None
+        self.members: list[ir.Operation] = []  # of a combined one, so far
+        self.left = 1
 
     def table(self) -> dict[str, Lowering]:
         """Return the lowering of each operation name."""
@@ -58,26 +60,64 @@ class RankLowerings:
         }
 
     def _collective(self, emitter: Emitter, op: ir.Operation) -> None:
+        """Lower a collective, or several that are sent as one: those when the last comes."""
         if op.parent is None or op.parent.name != "func.func":
             raise UserError(f"'{op.name}' op is inside a region, expected it in @main")
+        self.left = keys.TOGETHER.get(op.attributes, self.left)
+        self.members.append(op)
+        self.left -= 1
+        if self.left > 0:
+            return
+        members, self.members, self.left = self.members, [], 1
+        if len(members) > 1:
+            self._combined(emitter, members)
+        else:
+            self._alone(emitter, op)
+
+    def _alone(self, emitter: Emitter, op: ir.Operation) -> None:
         op_type, names = _COLLECTIVES[op.name]
         attributes = {name: plain(op.attributes[source]) for name, source in names.items()}
-        if self.token is None:
-            self.token = emitter.constant("tensoropt.token", np.zeros(1, np.int64))
         name = name_of(op, op_type)
         results = emitter.results(op, name)
-        next_token = emitter.value_names.unique(f"{name}_token")
+        taken, given = self._tokens(emitter, name)
         emitter.node(
             op_type,
-            [emitter.name(op.operands[0]), self.token],
+            [emitter.name(op.operands[0]), taken],
             name=name,
-            results=[*results, next_token],
+            results=[*results, given],
             domain=DOMAIN,
             group=list(self.mesh.group(self.rank, axes_of(op))),
             **attributes,
         )
-        emitter.main.value_info.append(_token_info(next_token))
-        self.token = next_token
+
+    def _combined(self, emitter: Emitter, members: Sequence[ir.Operation]) -> None:
+        """Lower several collectives: the token comes first, as ONNX wants a list to be last."""
+        op = members[0]
+        op_type, names = _COLLECTIVES[op.name]
+        attributes: dict[str, Any] = {}
+        if "dim" in names:
+            attributes["dims"] = [plain(own.attributes[names["dim"]]) for own in members]
+        if "reduction" in names:
+            attributes["reduction"] = plain(op.attributes["reduction"])
+        results = [emitter.results(own, name_of(own, op_type))[0] for own in members]
+        name = name_of(op, f"Combined{op_type}")
+        taken, given = self._tokens(emitter, name)
+        emitter.node(
+            f"Combined{op_type}",
+            [taken, *(emitter.name(own.operands[0]) for own in members)],
+            name=name,
+            results=[given, *results],
+            domain=DOMAIN,
+            group=list(self.mesh.group(self.rank, axes_of(op))),
+            **attributes,
+        )
+
+    def _tokens(self, emitter: Emitter, name: str) -> tuple[str, str]:
+        """Return the token that a collective takes, and a new one that it gives."""
+        taken = self.token or emitter.constant("tensoropt.token", np.zeros(1, np.int64))
+        self.token = emitter.value_names.unique(f"{name}_token")
+        emitter.main.value_info.append(_token_info(self.token))
+        return taken, self.token
 
     def _slice(self, emitter: Emitter, op: ir.Operation) -> None:
         axes, axis = axes_of(op), ir.IntegerAttr(op.attributes["slice_axis"]).value

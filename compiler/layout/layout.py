@@ -127,6 +127,10 @@ class Layout:
         """Return into how many pieces dimension ``dim`` is cut."""
         return mesh.extent(self.axes_splitting(dim))
 
+    def parts(self, mesh: Mesh) -> int:
+        """Return into how many parts a tensor is cut, along all its dimensions."""
+        return mesh.extent(tuple(axis for axis, own in enumerate(self.placements) if own.is_split))
+
     def replace(self, axes: Sequence[int], placement: Placement) -> Layout:
         """Return this layout with ``placement`` on every one of ``axes``."""
         new = [placement if axis in axes else own for axis, own in enumerate(self.placements)]

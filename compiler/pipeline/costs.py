@@ -24,6 +24,7 @@ def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
 
     By the name of a node its layer, its own seconds, and those of what brings it what it reads, is
     sent inside it or returns what it makes. The rest of the plan's time is the overhead of a run.
+    Collectives that are sent as one count for the node of the first, after which they are called.
     ``whole`` is given the attributes of ``module``.
     """
     for name, attribute in module.operation.attributes.items():
@@ -33,10 +34,12 @@ def node_costs(module: ir.Module, whole: ir.Module) -> dict[str, Any]:
     graph = tables.graph
     layers, names = layers_of(graph), dict[str, int]()
     nodes: dict[str, list[float]] = {}
-    for step in timeline_of(Evaluator(tables), choice).steps:
-        if step.node is None:
+    steps = timeline_of(Evaluator(tables), choice).steps
+    for step in steps:
+        node = step.node if step.group is None else steps[step.group].node
+        if node is None:
             continue
-        at = _charged(graph, step.node)
+        at = _charged(graph, node)
         layer = names.setdefault(layers[at], len(names))
         row = nodes.setdefault(graph.nodes[at].name, [layer, 0.0, 0.0])
         row[1 if step.kind == "op" else 2] += step.time_s

@@ -59,13 +59,14 @@ def peaks(program: Tasks) -> list[int]:
     return found
 
 
-def read_tasks(function: ir.Operation) -> Tasks:
+def read_tasks(function: ir.Operation, *, keeps_collectives: bool = True) -> Tasks:
     """Return the tasks of a function: what is folded at load is none. Linear in its operands.
 
     Beside those that read what others make, tasks wait for what draws numbers before them and,
-    if they are collectives, for the collective before: these keep their order.
+    if they are collectives, for the collective before: these keep their order, unless collectives
+    need not (``keeps_collectives``).
     """
-    return _Reader(function).read()
+    return _Reader(function, keeps_collectives=keeps_collectives).read()
 
 
 class _Recorder(Lifetimes):
@@ -95,8 +96,9 @@ class _Recorder(Lifetimes):
 
 
 class _Reader:
-    def __init__(self, function: ir.Operation) -> None:
+    def __init__(self, function: ir.Operation, *, keeps_collectives: bool) -> None:
         self.function = function
+        self.keeps_collectives = keeps_collectives
         self.recorder = _Recorder()
         self.tasks: list[Task] = []
         self.operations: list[ir.Operation] = []
@@ -130,7 +132,7 @@ class _Reader:
         yield from (self.makers[v] for v in onnx.read_values(op) if v in self.makers)
         for chain, belongs in (
             ("random", any(map(onnx.is_random, (op, *onnx.walk(op))))),
-            ("collective", op.name.startswith("shard.")),
+            ("collective", self.keeps_collectives and op.name.startswith("shard.")),
         ):
             if belongs:
                 if chain in self.chains:

@@ -65,6 +65,7 @@ __all__ = [
     "SEARCHED",
     "STATE",
     "STRATEGY",
+    "TOGETHER",
     "TRAINING",
     "UPDATES",
     "Carried",
@@ -315,6 +316,8 @@ REPEATS = _key("repeats", _INT, OPERATION)
 GRADIENTS = _key("gradients", _INTS, OPERATION)
 """On an operation that others follow, numbers in fours: (operation, result) of a value of its
 forward part, (operation, result) of the gradient of that value."""
+TOGETHER = _key("together", _INT, OPERATION)
+"""On a collective: how many, this one and those behind it, are sent as one."""
 
 SEARCHED = frozenset(key.name for key in (RULE, STRATEGY, ID, FOLLOWS, REPEATS, GRADIENTS))
 """What the search reads and writes; the program of one rank, whose operations are others, is

@@ -26,12 +26,14 @@ from tensoropt.dialects.topt.keys import (
     RESULT,
     RULE,
     STRATEGY,
+    TOGETHER,
 )
 from tensoropt.dialects.topt.layouts import MESH
 from tensoropt.dialects.verifier.carrier import Carrier, InvalidError
 from tensoropt.dialects.verifier.factors import rule_problem
 from tensoropt.dialects.verifier.fitting import Fitting
 from tensoropt.dialects.verifier.references import References
+from tensoropt.dialects.verifier.together import check_together
 
 __all__ = ["verify"]
 
@@ -68,7 +70,7 @@ class _Verifier:
     def _refer(self) -> None:
         """Begin to take in references: a function refers to nothing of another."""
         self.references = References()
-        own = {RULE.name: self._rule, STRATEGY.name: self._strategy}
+        own = {RULE.name: self._rule, STRATEGY.name: self._strategy, TOGETHER.name: check_together}
         self.takers = {**self.references.takers, **own}
 
     def run(self) -> None:

@@ -19,6 +19,8 @@ __all__ = ["DOMAIN", "Collective", "RankGraph", "Shape", "leads_out", "read_grap
 
 DOMAIN = "tensoropt"
 _LOCAL = "Barrier"  # of the same domain, and yet it only orders what one rank does
+COMBINED = "Combined"
+"""How the names of operators begin that are several collectives: the token is their first input."""
 _LIMIT = 2**31
 """Bytes that a graph has less than: protobuf writes no more."""
 
@@ -35,7 +37,9 @@ class Collective:
     """A collective of a rank: ``group`` are the ranks that take part, in order.
 
     ``dtype`` and ``shape`` are those of what this rank puts in (of a Recv, of what it gets);
-    ``bytes`` are ``None`` where a size is symbolic. ``settings`` are its other attributes.
+    ``bytes`` are ``None`` where a size is symbolic. ``settings`` are its other attributes. Where
+    several are sent as one, ``shape`` is that of the first tensor, ``others`` have those of the
+    others, and ``bytes`` are of all.
     """
 
     kind: str
@@ -45,6 +49,7 @@ class Collective:
     shape: Shape | None
     settings: tuple[tuple[str, Setting], ...]
     bytes: int | None
+    others: tuple[Shape | None, ...] = ()
 
     @property
     def peer(self) -> int | None:
@@ -100,15 +105,17 @@ class RankGraph:
 
         own = {one.name: _plain(get_attribute_value(one)) for one in node.attribute}
         given = node.output[0] if node.op_type == "Recv" and node.output else None
-        name = given or (node.input[0] if node.input else "")
-        dtype, shape = self.types.get(name, ("?", None))
+        combined = node.op_type.startswith(COMBINED)
+        names = [given] if given else [*node.input][combined : None if combined else 1]
+        types = [self.types.get(name, ("?", None)) for name in names] or [("?", None)]
+        (dtype, shape), others = types[0], tuple(shape for _, shape in types[1:])
         group = own.pop("group", ()) or own.pop("peer", ())
         listed = group if isinstance(group, tuple) else (group,)
         ranks = tuple(one for one in listed if isinstance(one, int))
         settings = tuple(sorted(own.items()))
-        return Collective(
-            node.op_type, node.name, ranks, dtype, shape, settings, _bytes(dtype, shape)
-        )
+        sizes = [_bytes(own_type, own_shape) for own_type, own_shape in types]
+        size = None if None in sizes else sum(own for own in sizes if own is not None)
+        return Collective(node.op_type, node.name, ranks, dtype, shape, settings, size, others)
 
 
 def read_graph(path: Path, rank: int) -> RankGraph:

@@ -13,6 +13,9 @@ KINDS: Mapping[str, frozenset[str]] = {
     "AllGather": frozenset({"dim"}),
     "ReduceScatter": frozenset({"dim", "reduction"}),
     "AllToAll": frozenset({"split_dim", "concat_dim"}),
+    "CombinedAllReduce": frozenset({"reduction"}),
+    "CombinedAllGather": frozenset({"dims"}),
+    "CombinedReduceScatter": frozenset({"dims", "reduction"}),
     "Broadcast": frozenset({"root"}),
     "Send": frozenset(),
     "Recv": frozenset({"shape", "dtype"}),
@@ -103,7 +106,7 @@ def _fits(here: Collective, other: Collective, rank: int, group: Sequence[int]) 
 
 
 def _what(one: Collective) -> tuple[object, ...]:
-    return one.kind, one.group, one.dtype, one.shape, one.settings
+    return one.kind, one.group, one.dtype, one.shape, one.others, one.settings
 
 
 def _waiting(graphs: Sequence[RankGraph], at: Sequence[int]) -> Iterator[tuple[RankGraph, str]]:
@@ -127,7 +130,8 @@ def _waiting(graphs: Sequence[RankGraph], at: Sequence[int]) -> Iterator[tuple[R
 
 def _said(one: Collective) -> str:
     """Return a collective with what its ranks must agree on."""
-    shape = "x".join(map(str, one.shape)) if one.shape is not None else "any shape"
+    shapes = (one.shape, *one.others)
+    shape = ", ".join("any shape" if s is None else "x".join(map(str, s)) for s in shapes)
     ranks = ", ".join(map(str, one.group))
     who = f"with rank {ranks}" if one.peer is not None else f"of ranks {ranks}"
     own = "".join(f", {name} {value}" for name, value in one.settings if one.peer is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -90,6 +91,11 @@ class _Explainer:
     def timeline(self) -> Timeline:
         return timeline_of(Evaluator(self.tables), self.point.assignment)
 
+    @cached_property
+    def company(self) -> Counter[int]:
+        """How many collectives are sent as one, by the number of the group."""
+        return Counter(step.group for step in self.timeline.steps if step.group is not None)
+
     def explanation(self, points: Sequence[FrontierPoint], model: str, device: str) -> Explanation:
         cost, groups = self.timeline.cost, self._groups()
         layers = [_folded(group) for group in groups]
@@ -153,7 +159,7 @@ class _Explainer:
             moved = self._communication(step, entry)
             draft.communication.append(moved)
             draft.communication_s += step.time_s
-            draft.order.append((moved.kind, moved.axes, moved.bytes, step.time_s))
+            draft.order.append((moved.kind, moved.axes, moved.bytes))
 
     def _layer(self, step: Step) -> str:
         """Return the layer of a step: of what made a tensor that is moved, or reads an argument."""
@@ -204,12 +210,17 @@ class _Explainer:
             axis_names(self.mesh, movement.axes),
             movement.bytes,
             step.time_s,
-            self._why(movement, step),
+            self._why(movement, step) + self._company(step),
             self._phase(step),
             producer,
             self._name(step.node),
             entry,
         )
+
+    def _company(self, step: Step) -> str:
+        """Say how many others are sent as one with what a step sends."""
+        others = self.company[step.group] - 1 if step.group is not None else 0
+        return f"; sent as one with {others} {'others' if others > 1 else 'other'}" if others else ""
 
     def _phase(self, step: Step) -> str:
         """Return the phase of what is run, that of the maker for a tensor that is returned."""

@@ -76,18 +76,21 @@ class Joiner {
   std::size_t count() const { return tasks_.count(); }
   bool is_collective(Number task) const { return tasks_.key[task] >= 0; }
 
-  // A tail reads nothing that comes and goes but what collectives made and tails made of it, and
-  // nothing but tails reads what it makes: it may run later, and so may the collective before it.
+  // A tail reads nothing that comes and goes but what collectives made, tails made of it, or
+  // something made of what stays; and nothing but tails reads what it makes. It may run later, and so
+  // may the collective before it.
   void find_tails() {
     std::vector<Number> maker(tasks_.size.size(), -1);
-    std::vector<std::uint8_t> follows(count(), 0);
+    std::vector<std::uint8_t> follows(count(), 0), stays(count(), 0);
     level_.assign(count(), 0);
     for (std::size_t task = 0; task < count(); ++task) {
       for (const Number tensor : tasks_.makes[task]) maker[tensor] = Number(task);
       bool only = true, any = false;
+      stays[task] = !is_collective(Number(task));
       for (const Number tensor : tasks_.reads[task]) {
         const Number from = maker[tensor];
-        only = only && from >= 0 && (is_collective(from) || follows[from]);
+        stays[task] = stays[task] && from >= 0 && stays[from];
+        only = only && from >= 0 && (is_collective(from) || follows[from] || stays[from]);
       }
       for (const Number from : tasks_.after[task]) {
         if (!is_collective(from) && !follows[from]) continue;
@@ -157,12 +160,14 @@ class Joiner {
 
   // Adds a collective to a bucket if that is possible, worth its while, and fits.
   bool takes(Bucket& bucket, Number task, std::int64_t limit) {
-    const Number slot = std::max(bucket.slot, ready_[task]);
     const Number deadline = std::min(bucket.deadline, deadline_[task]);
     const bool is_first = bucket.members.size() == 1;
-    if (slot > deadline) return false;
     if (saved_s(tasks_.key[task], bucket.bytes, tasks_.bytes[task], is_first) <= 0) return false;
-    if (!fits(bucket, task, slot, limit)) return false;
+    Number slot = std::max(bucket.slot, ready_[task]);  // as early as it can stand, or where it is
+    if (slot > deadline || !fits(bucket, task, slot, limit)) {
+      slot = std::max(bucket.slot, task);
+      if (slot > deadline || !fits(bucket, task, slot, limit)) return false;
+    }
     advance(bucket, slot);
     bucket.members.push_back(task);
     bucket.deadline = deadline;

@@ -119,12 +119,11 @@ void Walk::visit(std::size_t node) {
   const std::int32_t begin = program_.operands_begin[node], end = program_.operands_begin[node + 1];
   for (std::int32_t i = begin; i < end; ++i)
     if (!tensors_[read_[i]].present) reshard(program_.operands[i], read_[i]);
-  const bool runs = (flags & Program::Runs) && !(flags & Program::Passes);
-  for (std::int32_t i = begin; i < end; ++i) {
-    use(tensors_[read_[i]].life);
-    if (runs) depend(tensors_[read_[i]].maker);
-  }
+  const bool runs = runs_now(node);
+  for (std::int32_t i = begin; i < end; ++i) use(tensors_[read_[i]].life);
+  for (std::int32_t i = begin; joins_ && runs && i < end; ++i) depend(tensors_[read_[i]].maker);
   make(node);
+  if (joins_) note_makers(node);
   if (record_) record_->events.push_back({running_, -1, -1, -1, step_});
   if (runs) {
     if (program_.inner_bytes[node]) define(-1, -1, program_.inner_bytes[node]);
@@ -145,20 +144,30 @@ void Walk::count_constants(std::size_t node) {
 
 void Walk::make(std::size_t node) {
   const Strategy& strategy = *picked_[node];
+  is_there_ = !runs_now(node);
   const std::int32_t begin = program_.results_begin[node];
   for (std::size_t i = 0; i < strategy.made.size(); ++i) {
     Tensor& tensor = tensors_[made_[begin + i]];
     tensor.present = true;
-    const std::int32_t reads = program_.operands_begin[node];
-    if ((program_.flags[node] & Program::Runs) && !(program_.flags[node] & Program::Passes))
-      tensors_[made_[begin + i]].maker = step_;
-    else if (reads < program_.operands_begin[node + 1])
-      tensors_[made_[begin + i]].maker = tensors_[read_[reads]].maker;
     if (program_.flags[node] & Program::Alias)
       tensor.life = tensors_[read_[program_.operands_begin[node]]].life;
     else if (!program_.stays[begin + i] && !tensor.updated)
       tensor.life = define(program_.results[begin + i], tensor.layout, strategy.made_bytes[i]);
   }
+  is_there_ = false;
+}
+
+// Of what does not run, the maker is that of what it reads.
+void Walk::note_makers(std::size_t node) {
+  const std::int32_t reads = program_.operands_begin[node];
+  const bool is_made = runs_now(node), reads_any = reads < program_.operands_begin[node + 1];
+  const std::int32_t maker = is_made ? step_ : reads_any ? tensors_[read_[reads]].maker : -1;
+  for (std::int32_t i = program_.results_begin[node]; i < program_.results_begin[node + 1]; ++i)
+    tensors_[made_[i]].maker = maker;
+}
+
+bool Walk::runs_now(std::size_t node) const {
+  return (program_.flags[node] & Program::Runs) && !(program_.flags[node] & Program::Passes);
 }
 
 // Makes a tensor from another one of its view, which may have to be made first.
@@ -227,7 +236,8 @@ void Walk::use(std::int32_t life) {
 
 std::int32_t Walk::define(std::int32_t value, std::int32_t layout, std::int64_t bytes) {
   lives_.push_back({value, layout, step_, step_, bytes});
-  if (joins_) tasks_.makes.values.push_back(std::int32_t(lives_.size()) - 1);
+  if (joins_)
+    (is_there_ ? tasks_.given : tasks_.makes.values).push_back(std::int32_t(lives_.size()) - 1);
   return std::int32_t(lives_.size()) - 1;
 }
 
@@ -268,6 +278,10 @@ void Walk::join_collectives() {
         lives_[life].first = std::min<std::int64_t>(lives_[life].first, place[task]);
         lives_[life].last = std::max<std::int64_t>(lives_[life].last, place[task]);
       }
+  for (const std::int32_t life : tasks_.given) {
+    lives_[life].first = 0;
+    lives_[life].last = std::max<std::int64_t>(lives_[life].last, 0);
+  }
   if (!record_) return;
   record_->group = joined.group;
   record_->place = place;

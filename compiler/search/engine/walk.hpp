@@ -154,6 +154,8 @@ class Walk {
   std::int64_t constant_bytes();
   std::int64_t peak_bytes() const;
   // Of the program as tasks, one for each moment.
+  void note_makers(std::size_t node);
+  bool runs_now(std::size_t node) const;
   void depend(std::int32_t from);
   void end_task(std::int32_t key, double bytes);
   void join_collectives();
@@ -176,6 +178,7 @@ class Walk {
   std::vector<Record::Life> lives_;
   std::vector<std::pair<std::uint64_t, std::int64_t>> constants_;
   bool joins_ = false;
+  bool is_there_ = false;  // what is defined is made by no task
   Tasks tasks_;
   std::vector<CollectiveTime> times_;  // per key
   std::int32_t step_ = 0, running_ = 0;

@@ -191,7 +191,8 @@ def search_tables(
         raise search.nothing()
     by_process = options.memory_bytes is not None
     # First, as to name the strategies of all would take longer.
-    costed = search.costed if by_process else _unbeaten(search.costed, itemgetter(2))
+    every_costed = [(t, one, evaluator_of(t).emitted(one)) for t, one, _ in search.costed]
+    costed = every_costed if by_process else _unbeaten(every_costed, itemgetter(2))
     return FrontierResult(
         undominated((_point(*one) for one in costed), by_process=by_process),
         worst_bound(search.bounds),
@@ -217,7 +218,7 @@ def _chosen(meshes: list[Mesh], options: SearchOptions) -> list[Mesh]:
 
 def frontier_point(evaluator: Evaluator, assignment: Assignment) -> FrontierPoint:
     """Return the point of one assignment, with its cost as the emitted graphs will have it."""
-    return _point(evaluator.tables, assignment, evaluator.evaluate(assignment))
+    return _point(evaluator.tables, assignment, evaluator.emitted(assignment))
 
 
 def _point(tables: MeshTables, assignment: Assignment, cost: ProgramCost) -> FrontierPoint:

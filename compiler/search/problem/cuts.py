@@ -39,7 +39,7 @@ class _Peak:
     def __init__(self, owner: Evaluator, plan: Assignment) -> None:
         self.owner, self.graph, self.tables = owner, owner.graph, owner.tables
         self.picked = dict(zip(owner.tables.variables, plan.tolist(), strict=True))
-        self.record = owner.record(plan)
+        self.record = owner.record(plan, joins=False)
         sums = self.record.alive_bytes()
         self.moment = int(sums.argmax())
         self.bytes = int(sums[self.moment])

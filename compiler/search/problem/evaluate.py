@@ -1,8 +1,10 @@
-"""The cost of one complete assignment, as the emitted graphs will have it.
+"""The cost of one complete assignment.
 
 The search charges every use of a tensor for its own reshard and knows the memory of one step at a
 time. Here each distinct reshard is paid once and memory follows from the lifetimes of all tensors
-over the program, in the order that the emitted graphs keep. The walk over the program is the
+over the program, in the order that the emitted graphs keep. Collectives that are sent as one are
+paid as one by :meth:`Evaluator.emitted`, as the graphs will have it, and each alone by
+:meth:`Evaluator.evaluate`, as the tables of the search have it. The walk over the program is the
 engine's (``engine/walk.cpp``); it asks for what nodes and tensors alike cost, once.
 """
 
@@ -11,16 +13,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.compiler.cost.joining import JOINED, joined_time_s, joining_time
+from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.layout import Layout
+from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.reshard.shared_tree import spread
+from tensoropt.compiler.reshard.steps import ReshardStep
 from tensoropt.compiler.search._engine import Images, Walk
 from tensoropt.compiler.search.problem.images import images_of
 from tensoropt.compiler.search.problem.program import program_of, read
 from tensoropt.compiler.search.problem.tables import MeshTables, tensor_bytes
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Cost", "Evaluator", "ProgramCost", "Record", "Running", "evaluator_of"]
@@ -75,12 +83,20 @@ class Record:
     layouts for the node that reads it first, and for each node after them, with -1 as its value;
     a node is a position in ``tables.variables``. ``lives`` has a row (value, layout, first, last,
     bytes) for each tensor that comes and goes: no layout (-1) between the steps of a move, no value
-    inside of bodies. Moments are numbered from 0, and one more follows the last step.
+    inside of bodies. Moments are numbered from 0, and one more follows the last step. ``groups``
+    has for each moment of an event the first of the collectives that are sent as one, -1 for others,
+    and ``places`` where it is among the moments of lives; it is empty where these are the same.
     """
 
     cost: ProgramCost
     events: npt.NDArray[np.int32]
     lives: npt.NDArray[np.int64]
+    groups: Sequence[int]
+    places: Sequence[int]
+
+    def place(self, moment: int) -> int:
+        """Return the moment among those of lives at which that of an event is."""
+        return self.places[moment] if self.places else moment
 
     def alive_bytes(self) -> npt.NDArray[np.int64]:
         """Return the bytes alive at each moment."""
@@ -111,17 +127,35 @@ class Evaluator:
     def evaluate(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> ProgramCost:
         """Return the cost of giving each choosing node the strategy of that number.
 
-        ``assignment`` is in the order of ``tables.variables``. Linear in the operands of the
-        program.
+        ``assignment`` is in the order of ``tables.variables``. Each collective is paid alone. Linear
+        in the operands of the program.
         """
-        picked = np.ascontiguousarray(assignment, np.int32)
-        return ProgramCost(*self._walk.run(self._costing, picked, *self._overheads_s()))
+        return self._run(assignment, joins=False)
 
-    def record(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> Record:
-        """Return what :meth:`evaluate` does, step by step."""
+    def emitted(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> ProgramCost:
+        """Return what :meth:`evaluate` does for the program as it will run: it takes no longer, and
+        no more memory."""
+        return self._run(assignment, joins=True)
+
+    def _run(
+        self, assignment: Sequence[int] | npt.NDArray[np.int32], *, joins: bool
+    ) -> ProgramCost:
         picked = np.ascontiguousarray(assignment, np.int32)
-        cost, events, lives = self._walk.record(self._costing, picked, *self._overheads_s())
-        return Record(ProgramCost(*cost), events, lives)
+        return ProgramCost(*self._walk.run(self._costing, picked, *self._overheads_s(), joins))
+
+    def record(
+        self, assignment: Sequence[int] | npt.NDArray[np.int32], *, joins: bool = True
+    ) -> Record:
+        """Return what :meth:`emitted` does step by step, or :meth:`evaluate` without ``joins``."""
+        picked = np.ascontiguousarray(assignment, np.int32)
+        cost, *found = self._walk.record(self._costing, picked, *self._overheads_s(), joins)
+        return Record(ProgramCost(*cost), *found)
+
+    def joined_s(self, movements: Sequence[tuple[str, tuple[int, ...], float]]) -> float:
+        """Return the time of collectives (kind, axes, bytes) alike that are sent as one."""
+        kind, axes, _ = movements[0]
+        size = sum(own for _, _, own in movements)
+        return joined_time_s(kind, axes, size, self.tables.mesh, self.tables.device)
 
     def running(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> Running:
         """Return what a process takes room for beside weights while it runs (decision 46).
@@ -169,12 +203,18 @@ _Strategy = tuple[float, float, int, list[int], list[int], list[int], list[int]]
 operands, and of results: ``Strategy`` of ``engine/walk.hpp``."""
 
 
+_PathStep = tuple[int, int, int, float]
+"""The layout and bytes after a step, the key of its collective and the bytes put in: ``Path::Step``
+of ``engine/walk.hpp``."""
+
+
 class _Costing:
     """What the walk asks for, once for all nodes and values alike."""
 
     def __init__(self, owner: Evaluator) -> None:
         self.tables, self.graph = owner.tables, owner.graph
         self.number, self.layouts = owner.number, owner.layouts
+        self.keys: dict[tuple[str, tuple[int, ...], str, str | None], int] = {}
 
     def strategy(self, position: int, picked: int) -> _Strategy:
         """Return what a strategy of the node at ``position`` of the variables costs.
@@ -204,14 +244,28 @@ class _Costing:
     def _bytes(self, value: int, layout: Layout) -> int:
         return tensor_bytes(self.graph.values[value].info, layout, self.tables.mesh)
 
-    def path(self, value: int, source: int, target: int) -> tuple[float, list[tuple[int, int]]]:
-        """Return the time of a reshard, and the layout and bytes after each of its steps."""
+    def path(self, value: int, source: int, target: int) -> tuple[float, list[_PathStep]]:
+        """Return the time of a reshard, and its steps."""
         info = self.graph.values[value].info
         if info is None:
             return 0.0, []
         ends = self.layouts[source], self.layouts[target]
         path = self.tables.resharder.path(info.sizes, info.item_bytes, *ends)
-        return path.time_s, [(self.number(s.dst), self._bytes(value, s.dst)) for s in path.steps]
+        return path.time_s, [self._step(value, info, step) for step in path.steps]
+
+    def _step(self, value: int, info: TensorInfo, step: ReshardStep) -> _PathStep:
+        key = -1
+        if step.kind in JOINED:
+            alike = (step.kind, step.axes, info.dtype, step.reduction)
+            key = self.keys.setdefault(alike, len(self.keys))
+        sent = mean_of(info.sizes) * info.item_bytes / step.src.parts(self.tables.mesh)
+        return self.number(step.dst), self._bytes(value, step.dst), key, sent
+
+    def collective(self, key: int) -> tuple[list[tuple[float, float]], bool, float]:
+        """Return the lines of the collectives of a key, whether the greatest counts, and the time
+        of packing a byte."""
+        kind, axes, _, _ = list(self.keys)[key]
+        return joining_time(cast("Collective", kind), axes, self.tables.mesh, self.tables.device)
 
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]:
         """Return from which layout each of ``targets``, and of others in between, is made."""

@@ -8,6 +8,7 @@ from typing import Literal
 
 from tensoropt.compiler.layout.layout import Layout
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.search.problem.evaluate import Evaluator, ProgramCost
 from tensoropt.compiler.search.problem.options import stored
 from tensoropt.compiler.search.problem.program import read
@@ -46,7 +47,8 @@ class Step:
 
     ``node`` is the node that runs, or the first that reads what is moved; ``None`` for the overhead
     of a graph. ``time_s`` are seconds; ``memory_bytes`` is what comes and goes and is alive.
-    ``moment`` numbers the moments of :meth:`Timeline.alive`.
+    ``moment`` numbers the moments of :meth:`Timeline.alive`. Collectives that are sent as one have
+    one ``group``, the number of its first step; each has a share of their time.
     """
 
     kind: StepKind
@@ -55,6 +57,7 @@ class Step:
     memory_bytes: int
     node: int | None = None
     movement: Movement | None = None
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Timeline:
 
 
 def timeline_of(evaluator: Evaluator, assignment: Sequence[int]) -> Timeline:
-    """Return what ``assignment`` does, as :meth:`Evaluator.evaluate` costs it.
+    """Return what ``assignment`` does, as :meth:`Evaluator.emitted` costs it.
 
     Linear in the operands of the program.
     """
@@ -102,6 +105,8 @@ class _Draft:
     moment: int
     node: int | None = None
     movement: Movement | None = None
+    sent: tuple[str, tuple[int, ...], float] | None = None
+    group: int | None = None
 
 
 class _Reader:
@@ -128,11 +133,29 @@ class _Reader:
         self._keep_constants()
         alive = self.record.alive_bytes().tolist()
         moment = alive.index(max(alive))
+        self._join()
         steps = [
-            Step(d.kind, d.time_s, d.moment, alive[d.moment], d.node, d.movement)
-            for d in self.drafts
+            Step(d.kind, d.time_s, at, alive[at], d.node, d.movement, d.group)
+            for at, d in ((self.record.place(draft.moment), draft) for draft in self.drafts)
         ]
         return Timeline(self.record.cost, steps, self.kept, self._alive(moment), moment)
+
+    def _join(self) -> None:
+        """Put the steps into their order, and let those that are one share its time."""
+        self.drafts.sort(key=lambda draft: self.record.place(draft.moment))
+        groups: dict[int, list[int]] = {}
+        for number, draft in enumerate(self.drafts):
+            first = self.record.groups[draft.moment] if draft.kind == "collective" else -1
+            if first >= 0 and draft.sent is not None:
+                groups.setdefault(first, []).append(number)
+        for numbers in groups.values():
+            members = [self.drafts[number] for number in numbers]
+            alone_s = sum(draft.time_s for draft in members)
+            sent = [draft.sent for draft in members if draft.sent is not None]
+            joined_s = self.owner.joined_s(sent)
+            for draft in members:
+                draft.time_s *= joined_s / alone_s if alone_s else 0.0
+                draft.group = numbers[0]
 
     def _overhead(self, moment: int) -> None:
         overhead_s = self.tables.device.step_overhead_s
@@ -168,6 +191,8 @@ class _Reader:
                 step.kind, step.axes, size, value, step.src, step.dst, step.dim, step.other_dim
             )
             draft = _Draft(_kind(step.kind), time_s, moment + number, index, movement)
+            cuts = step.src.parts(self.tables.mesh)
+            draft.sent = step.kind, step.axes, mean_of(info.sizes) * info.item_bytes / cuts
             self.drafts.append(draft)
 
     def _keep(self, index: int) -> None:

@@ -1,0 +1,44 @@
+"""Checks collectives that are sent as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import dropwhile, islice
+
+from tensoropt.dialects.collectives import COMBINED, kind_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt.keys import TOGETHER
+from tensoropt.dialects.verifier.carrier import Carrier
+
+__all__ = ["check_together"]
+
+_FEWEST = 2
+
+
+def check_together(carrier: Carrier, attribute: ir.Attribute) -> None:
+    """Raise InvalidError unless as many collectives stand in a row and can be one.
+
+    Linear in the operations of the block.
+    """
+    first, count = carrier.op, int(ir.IntegerAttr(attribute).value)
+    where = f"has a wrong {TOGETHER.name}"
+    if first.name not in COMBINED:
+        raise carrier.wrong(f"{where}, expected one of {', '.join(COMBINED)}, got: {first.name}")
+    if count < _FEWEST:
+        raise carrier.wrong(f"{where}, expected {_FEWEST} or more, got: {count}")
+    rest = dropwhile(lambda op: op.operation != first, first.block)
+    members = [op.operation for op in islice(rest, count)]
+    alike = sum(kind_of(op) == kind_of(first) for op in members)
+    if alike < count:
+        raise carrier.wrong(f"{where}, expected {count} collectives alike in a row, got: {alike}")
+    _check_apart(carrier, members, where)
+
+
+def _check_apart(carrier: Carrier, members: Sequence[ir.Operation], where: str) -> None:
+    made: set[ir.Value] = set()
+    for number, op in enumerate(members):
+        if number and TOGETHER.on(op.attributes):
+            raise carrier.wrong(f"{where}, expected it on the first of them alone, got: another")
+        if not made.isdisjoint(op.operands):
+            raise carrier.wrong(f"{where}, expected none to read another's result, got: '{op}'")
+        made.update(op.results)
