@@ -3,7 +3,7 @@
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-    // expected-error @+1 {{has a wrong topt.together, expected one of shard.all_reduce, shard.all_gather, shard.reduce_scatter, got: onnx.Relu}}
+    // expected-error@+1 {{has a wrong topt.together, expected one of shard.all_reduce, shard.all_gather, shard.reduce_scatter, got: onnx.Relu}}
     %0 = "onnx.Relu"(%a) {topt.together = 2 : i64} : (tensor<8xf32>) -> tensor<8xf32>
     return %0 : tensor<8xf32>
   }
@@ -14,7 +14,7 @@ module {
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-    // expected-error @+1 {{has a wrong topt.together, expected 2 or more, got: 1}}
+    // expected-error@+1 {{has a wrong topt.together, expected 2 or more, got: 1}}
     %0 = shard.all_reduce %a on @mesh grid_axes = [0] {topt.together = 1 : i64} : tensor<8xf32> -> tensor<8xf32>
     return %0 : tensor<8xf32>
   }
@@ -25,7 +25,7 @@ module {
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>, %b: tensor<8xf64>) -> (tensor<8xf32>, tensor<8xf64>) {
-    // expected-error @+1 {{has a wrong topt.together, expected 2 collectives alike in a row, got: 1}}
+    // expected-error@+1 {{has a wrong topt.together, expected 2 collectives alike in a row, got: 1}}
     %0 = shard.all_reduce %a on @mesh grid_axes = [0] {topt.together = 2 : i64} : tensor<8xf32> -> tensor<8xf32>
     %1 = shard.all_reduce %b on @mesh grid_axes = [0] : tensor<8xf64> -> tensor<8xf64>
     return %0, %1 : tensor<8xf32>, tensor<8xf64>
@@ -37,7 +37,7 @@ module {
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-    // expected-error @+1 {{has a wrong topt.together, expected none to read another's result, got:}}
+    // expected-error@+1 {{has a wrong topt.together, expected none to read another's result, got:}}
     %0 = shard.all_reduce %a on @mesh grid_axes = [0] {topt.together = 2 : i64} : tensor<8xf32> -> tensor<8xf32>
     %1 = shard.all_reduce %0 on @mesh grid_axes = [0] : tensor<8xf32> -> tensor<8xf32>
     return %1 : tensor<8xf32>
@@ -49,7 +49,7 @@ module {
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>, %b: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
-    // expected-error @+1 {{has a wrong topt.together, expected it on the first of them alone, got: another}}
+    // expected-error@+1 {{has a wrong topt.together, expected it on the first of them alone, got: another}}
     %0 = shard.all_reduce %a on @mesh grid_axes = [0] {topt.together = 2 : i64} : tensor<8xf32> -> tensor<8xf32>
     %1 = shard.all_reduce %b on @mesh grid_axes = [0] {topt.together = 2 : i64} : tensor<8xf32> -> tensor<8xf32>
     return %0, %1 : tensor<8xf32>, tensor<8xf32>

@@ -72,7 +72,7 @@ def test_equal_layers_are_asked_for_once(
 @pytest.mark.parametrize("seed", range(3))
 def test_the_record_of_a_walk_adds_up_to_its_cost(tables: MeshTables, seed: int) -> None:
     evaluator, picked = Evaluator(tables), choices(tables, seed)
-    cost, timeline = evaluator.evaluate(picked), timeline_of(evaluator, picked.tolist())
+    cost, timeline = evaluator.emitted(picked), timeline_of(evaluator, picked.tolist())
     assert timeline.cost == cost
     assert sum(step.time_s for step in timeline.steps) == pytest.approx(cost.time_s, rel=1e-9)
     assert sum(alive.bytes for alive in timeline.peak) == cost.transient_bytes
@@ -82,3 +82,16 @@ def test_the_record_of_a_walk_adds_up_to_its_cost(tables: MeshTables, seed: int)
 def test_an_assignment_of_another_program_is_refused(tables: MeshTables) -> None:
     with pytest.raises(ValueError, match="a number for each node that chooses"):
         Evaluator(tables).evaluate([0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_sent_as_one_takes_no_longer_and_no_more_memory(
+    tables: MeshTables, seed: int
+) -> None:
+    evaluator, picked = Evaluator(tables), choices(tables, seed)
+    alone, cost = evaluator.evaluate(picked), evaluator.emitted(picked)
+    record = evaluator.record(picked)
+    assert any(first >= 0 for first in record.groups)
+    assert cost.communication_s < alone.communication_s
+    assert cost.transient_bytes == record.alive_bytes().max() <= alone.transient_bytes
+    assert (cost.compute_s, cost.static_bytes) == (alone.compute_s, alone.static_bytes)

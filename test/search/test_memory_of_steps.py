@@ -50,4 +50,4 @@ def test_no_plan_that_fits_a_limit_is_missed(seed: int) -> None:
         least = min(time for time, memory in costs if memory <= limit)
         points = search_tables([tables], 1, SearchOptions(memory_bytes=limit)).points
         found = [point.time_s for point in points if point.memory_bytes <= limit]
-        assert min(found) == pytest.approx(least, rel=1e-9)
+        assert min(found) <= least * (1 + 1e-9)  # less where collectives are sent as one

@@ -37,7 +37,8 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   costing_ = &costing;
   record_ = record;
   joins_ = joins;
-  tasks_ = {};
+  if (joins_) tasks_ = {};
+  makers_.clear();
   lay_out(assignment);
   for (std::size_t node = 0; node < program_.nodes(); ++node) visit(node);
   cost_.static_bytes += constant_bytes();
@@ -121,7 +122,7 @@ void Walk::visit(std::size_t node) {
     if (!tensors_[read_[i]].present) reshard(program_.operands[i], read_[i]);
   const bool runs = runs_now(node);
   for (std::int32_t i = begin; i < end; ++i) use(tensors_[read_[i]].life);
-  for (std::int32_t i = begin; joins_ && runs && i < end; ++i) depend(tensors_[read_[i]].maker);
+  for (std::int32_t i = begin; joins_ && runs && i < end; ++i) depend(maker_of(read_[i]));
   make(node);
   if (joins_) note_makers(node);
   if (record_) record_->events.push_back({running_, -1, -1, -1, step_});
@@ -157,13 +158,22 @@ void Walk::make(std::size_t node) {
   is_there_ = false;
 }
 
+std::int32_t Walk::maker_of(std::int32_t tensor) const {
+  return std::size_t(tensor) < makers_.size() ? makers_[tensor] : -1;
+}
+
+void Walk::set_maker(std::int32_t tensor, std::int32_t maker) {
+  if (makers_.size() < tensors_.size()) makers_.resize(tensors_.size(), -1);
+  makers_[tensor] = maker;
+}
+
 // Of what does not run, the maker is that of what it reads.
 void Walk::note_makers(std::size_t node) {
   const std::int32_t reads = program_.operands_begin[node];
   const bool is_made = runs_now(node), reads_any = reads < program_.operands_begin[node + 1];
-  const std::int32_t maker = is_made ? step_ : reads_any ? tensors_[read_[reads]].maker : -1;
+  const std::int32_t maker = is_made ? step_ : reads_any ? maker_of(read_[reads]) : -1;
   for (std::int32_t i = program_.results_begin[node]; i < program_.results_begin[node + 1]; ++i)
-    tensors_[made_[i]].maker = maker;
+    set_maker(made_[i], maker);
 }
 
 bool Walk::runs_now(std::size_t node) const {
@@ -207,7 +217,7 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
   const Path& path = path_of(program_.alike[value], from, to);
   if (record_) record_->events.push_back({running_, value, from, to, step_, tensors_[source].life});
   cost_.communication_s += path.time_s;
-  std::int32_t life = tensors_[source].life, maker = tensors_[source].maker;
+  std::int32_t life = tensors_[source].life, maker = joins_ ? maker_of(source) : -1;
   if (path.time_s > 0) {
     if (life >= 0) cost_.sent_bytes = std::max(cost_.sent_bytes, lives_[life].bytes);
     for (const auto& step : path.steps)
@@ -224,7 +234,7 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
     else if (!tensors_[target].updated) life = tensors_[target].life = define(value, layout, bytes);
     end_task(key, sent);
   }
-  tensors_[target].maker = maker;
+  if (joins_) set_maker(target, maker);
 }
 
 // What was never defined takes no room.

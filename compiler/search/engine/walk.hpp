@@ -126,7 +126,6 @@ class Walk {
   // one that its producer makes first.
   struct Tensor {
     std::int32_t layout, next = -1, life = -1, source = -1;
-    std::int32_t maker = -1;  // the task that makes it, -1 for none
     bool present = false, updated = false, counted = false;
   };
   struct TreeKey {
@@ -154,6 +153,8 @@ class Walk {
   std::int64_t constant_bytes();
   std::int64_t peak_bytes() const;
   // Of the program as tasks, one for each moment.
+  std::int32_t maker_of(std::int32_t tensor) const;
+  void set_maker(std::int32_t tensor, std::int32_t maker);
   void note_makers(std::size_t node);
   bool runs_now(std::size_t node) const;
   void depend(std::int32_t from);
@@ -180,6 +181,7 @@ class Walk {
   bool joins_ = false;
   bool is_there_ = false;  // what is defined is made by no task
   Tasks tasks_;
+  std::vector<std::int32_t> makers_;  // per tensor the task that makes it, -1 for none
   std::vector<CollectiveTime> times_;  // per key
   std::int32_t step_ = 0, running_ = 0;
   Walked cost_;
