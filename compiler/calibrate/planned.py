@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tensoropt.compiler.cost.bodies import bodies_time_s
-from tensoropt.compiler.cost.communication import collective_time_s, copy_line, packed_bytes_per_byte
+from tensoropt.compiler.cost.communication import (
+    collective_time_s,
+    copy_line,
+    packed_bytes_per_byte,
+)
 from tensoropt.compiler.cost.compute import FREE, Work, known_operator, work_of, work_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.cost.measured import Context

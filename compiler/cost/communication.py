@@ -24,7 +24,14 @@ from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.layout.collective import Collective
 from tensoropt.compiler.layout.mesh import Mesh
 
-__all__ = ["Curve", "Line", "collective_curve", "collective_time_s", "copy_line", "packed_bytes_per_byte"]
+__all__ = [
+    "Curve",
+    "Line",
+    "collective_curve",
+    "collective_time_s",
+    "copy_line",
+    "packed_bytes_per_byte",
+]
 
 
 class Line(NamedTuple):

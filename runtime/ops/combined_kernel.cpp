@@ -32,7 +32,7 @@ Collective CombinedKernel::collective(std::size_t number) const {
 }
 
 void CombinedKernel::go(OrtKernelContext* context) {
-  const auto count = api_.inputs(context) - 1;
+  const auto count = api_.input_count(context) - 1;
   if (collective_.kind != Kind::AllReduce && dims_.size() != count)
     throw Error("dims must be one for each of " + std::to_string(count) +
                 " inputs, got: " + text_of(dims_));
@@ -50,7 +50,7 @@ void CombinedKernel::go(OrtKernelContext* context) {
 std::vector<Piece> CombinedKernel::pieces(OrtKernelContext* context,
                                           const ElementInfo& element) const {
   std::vector<Piece> all;
-  for (std::size_t i = 1; i < api_.inputs(context); ++i) {
+  for (std::size_t i = 1; i < api_.input_count(context); ++i) {
     const auto* x = api_.input(context, i);
     auto [type, shape] = api_.type_and_shape(x);
     if (&element_info(type) != &element) throw Error("inputs must be of one element type");

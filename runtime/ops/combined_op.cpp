@@ -37,7 +37,9 @@ OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
     set_output(api, context, 0, int(Element::Int64), {1});
     Collective node{.kind = K, .group = api.integers(context, "group")};
     const auto dims = K == Kind::AllReduce ? Shape{} : api.integers(context, "dims");
-    for (std::size_t i = 1; i < api.inputs(context); ++i) {
+    std::size_t inputs = 0;
+    api.call(Slot::ShapeInferContext_GetInputCount, context, &inputs);
+    for (std::size_t i = 1; i < inputs; ++i) {
       const auto [type, shape] = inferred_input(api, context, i);
       if (K != Kind::AllReduce) node.dim = i <= dims.size() ? dims[i - 1] : -1;
       if (is_known(shape)) set_output(api, context, i, type, node.output_shape(shape));

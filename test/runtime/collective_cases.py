@@ -185,6 +185,43 @@ def large() -> list[str]:
     return wrong
 
 
+def combined() -> list[str]:
+    """Small and large tensors as one, along all dimensions: packed together, or as they lie."""
+    group, wrong = list(range(COMM.size)), []
+    shapes = [(4, 8), (8, 4, 4), (), (1 << 18, 4), (12,), (4, 1 << 18)]
+    for op in ("AllReduce", "AllGather", "ReduceScatter"):
+        own = [shape for shape in shapes if shape or op == "AllReduce"]
+        dims = [len(shape) - 1 if number % 2 else 0 for number, shape in enumerate(own)]
+        parts = [[np.asarray(np.resize(data("int64", r, (PERIOD,)), s) + r) for r in group] for s in own]
+        got = run_combined(op, [part[COMM.rank] for part in parts], dims, group)
+        for number, (part, dim) in enumerate(zip(parts, dims, strict=True)):
+            expected = oracle(op, {"reduction": "sum", "dim": dim}, part, COMM.rank)
+            if got[number].shape != expected.shape or not (got[number] == expected).all():
+                wrong.append(f"rank {COMM.rank}: {number} of combined {op}")
+    return wrong
+
+
+def run_combined(op: str, own: list[np.ndarray], dims: list[int], group: list[int]) -> list:
+    count = range(len(own))
+    attributes: dict = {"group": group}
+    attributes |= {} if op == "AllGather" else {"reduction": "sum"}
+    attributes |= {} if op == "AllReduce" else {"dims": dims}
+    ends = ["t0", *(f"x{i}" for i in count)], ["t1", *(f"y{i}" for i in count)]
+    node = message(f"Combined{op}", *ends, **attributes)
+    inputs = [value_info(f"x{i}", "int64", own[i].shape) for i in count]
+    outputs = [value_info(f"y{i}", "int64", None) for i in count]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "combined.onnx"
+        onnx.save(model_of([node], inputs, outputs), path)
+        session = rank_session(path, 1, provider=PROVIDER)
+    for i in count:
+        session.feed(f"x{i}", own[i])
+    session.run()
+    session.run()
+    found = session.fetch()
+    return [found[f"y{i}"] for i in count]
+
+
 def run_one(op: str, dtype: str, x, **attributes) -> np.ndarray:
     return values_of(dtype, [collective(op, "x", "y", 0, **attributes)], np.asarray(x))["y"]
 
@@ -201,7 +238,7 @@ def values_of(dtype: str, nodes: list[onnx.NodeProto], x: np.ndarray) -> dict[st
 
 
 def main() -> None:
-    count, wrong = 0, rounding() + messages() + odd_shapes() + few_rows() + large()
+    count, wrong = 0, rounding() + messages() + odd_shapes() + few_rows() + large() + combined()
     with tempfile.TemporaryDirectory() as folder:
         for dtype in DTYPES:
             compared, differ = differing(dtype, Path(folder))

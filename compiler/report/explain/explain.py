@@ -220,7 +220,9 @@ class _Explainer:
     def _company(self, step: Step) -> str:
         """Say how many others are sent as one with what a step sends."""
         others = self.company[step.group] - 1 if step.group is not None else 0
-        return f"; sent as one with {others} {'others' if others > 1 else 'other'}" if others else ""
+        return (
+            f"; sent as one with {others} {'others' if others > 1 else 'other'}" if others else ""
+        )
 
     def _phase(self, step: Step) -> str:
         """Return the phase of what is run, that of the maker for a tensor that is returned."""

@@ -84,7 +84,7 @@ class Record:
     a node is a position in ``tables.variables``. ``lives`` has a row (value, layout, first, last,
     bytes) for each tensor that comes and goes: no layout (-1) between the steps of a move, no value
     inside of bodies. Moments are numbered from 0, and one more follows the last step. ``groups``
-    has for each moment of an event the first of the collectives that are sent as one, -1 for others,
+    has for each moment of an event the first of the collectives sent as one, -1 for others,
     and ``places`` where it is among the moments of lives; it is empty where these are the same.
     """
 
@@ -127,8 +127,8 @@ class Evaluator:
     def evaluate(self, assignment: Sequence[int] | npt.NDArray[np.int32]) -> ProgramCost:
         """Return the cost of giving each choosing node the strategy of that number.
 
-        ``assignment`` is in the order of ``tables.variables``. Each collective is paid alone. Linear
-        in the operands of the program.
+        ``assignment`` is in the order of ``tables.variables``. Each collective is paid alone.
+        Linear in the operands of the program.
         """
         return self._run(assignment, joins=False)
 

@@ -94,18 +94,6 @@ void* Api::data(const OrtValue* value) const {
   return data;
 }
 
-std::size_t Api::inputs(const OrtKernelContext* context) const {
-  std::size_t count = 0;
-  call(Slot::KernelContext_GetInputCount, context, &count);
-  return count;
-}
-
-std::size_t Api::inputs(const OrtShapeInferContext* context) const {
-  std::size_t count = 0;
-  call(Slot::ShapeInferContext_GetInputCount, context, &count);
-  return count;
-}
-
 const OrtValue* Api::input(OrtKernelContext* context, std::size_t index) const {
   const OrtValue* value = nullptr;
   call(Slot::KernelContext_GetInput, context, index, &value);

@@ -108,8 +108,6 @@ class Api {
   std::pair<int, Shape> type_and_shape(const OrtValue* value) const;
 
   void* data(const OrtValue* value) const;
-  std::size_t inputs(const OrtKernelContext* context) const;
-  std::size_t inputs(const OrtShapeInferContext* context) const;
   const OrtValue* input(OrtKernelContext* context, std::size_t index) const;
   void* output(OrtKernelContext* context, std::size_t index, const Shape& shape) const;
 
