@@ -68,16 +68,32 @@ class Program:
 
 _Cost = tuple[float, float, int, int, float]
 
+_CollectiveTime = tuple[list[tuple[float, float]], bool, float]
+
 class _Costing(Protocol):
     def strategy(
         self, position: int, picked: int
     ) -> tuple[float, float, int, list[int], list[int], list[int], list[int]]: ...
-    def path(self, value: int, source: int, target: int) -> tuple[float, list[tuple[int, int]]]: ...
+    def path(
+        self, value: int, source: int, target: int
+    ) -> tuple[float, list[tuple[int, int, int, float]]]: ...
     def tree(self, value: int, source: int, targets: list[int]) -> list[tuple[int, int]]: ...
+    def collective(self, key: int) -> _CollectiveTime: ...
 
 class Images:
     def __init__(self, nodes: npt.NDArray[np.uint16], values: npt.NDArray[np.uint8]) -> None: ...
 
+def join(
+    key: Sequence[int],
+    bytes: Sequence[float],
+    part: Sequence[int],
+    reads: Sequence[Sequence[int]],
+    makes: Sequence[Sequence[int]],
+    after: Sequence[Sequence[int]],
+    size: Sequence[int],
+    given: Sequence[int],
+    times: list[_CollectiveTime],
+) -> tuple[list[int], list[int], int]: ...
 def touched_bytes(lives: npt.NDArray[np.int64], expected: int) -> int: ...
 
 class Walk:
@@ -88,6 +104,7 @@ class Walk:
         assignment: npt.NDArray[np.int32],
         compute_s: float,
         update_s: float,
+        joins: bool,
     ) -> _Cost: ...
     def arena(
         self, costing: _Costing, assignment: npt.NDArray[np.int32], images: Images
@@ -98,4 +115,5 @@ class Walk:
         assignment: npt.NDArray[np.int32],
         compute_s: float,
         update_s: float,
-    ) -> tuple[_Cost, npt.NDArray[np.int32], npt.NDArray[np.int64]]: ...
+        joins: bool,
+    ) -> tuple[_Cost, npt.NDArray[np.int32], npt.NDArray[np.int64], list[int], list[int]]: ...

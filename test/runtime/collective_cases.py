@@ -192,7 +192,9 @@ def combined() -> list[str]:
     for op in ("AllReduce", "AllGather", "ReduceScatter"):
         own = [shape for shape in shapes if shape or op == "AllReduce"]
         dims = [len(shape) - 1 if number % 2 else 0 for number, shape in enumerate(own)]
-        parts = [[np.asarray(np.resize(data("int64", r, (PERIOD,)), s) + r) for r in group] for s in own]
+        parts = [
+            [np.asarray(np.resize(data("int64", r, (PERIOD,)), s) + r) for r in group] for s in own
+        ]
         got = run_combined(op, [part[COMM.rank] for part in parts], dims, group)
         for number, (part, dim) in enumerate(zip(parts, dims, strict=True)):
             expected = oracle(op, {"reduction": "sum", "dim": dim}, part, COMM.rank)

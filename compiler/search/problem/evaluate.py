@@ -148,8 +148,10 @@ class Evaluator:
     ) -> Record:
         """Return what :meth:`emitted` does step by step, or :meth:`evaluate` without ``joins``."""
         picked = np.ascontiguousarray(assignment, np.int32)
-        cost, *found = self._walk.record(self._costing, picked, *self._overheads_s(), joins)
-        return Record(ProgramCost(*cost), *found)
+        cost, events, lives, groups, places = self._walk.record(
+            self._costing, picked, *self._overheads_s(), joins
+        )
+        return Record(ProgramCost(*cost), events, lives, groups, places)
 
     def joined_s(self, movements: Sequence[tuple[str, tuple[int, ...], float]]) -> float:
         """Return the time of collectives (kind, axes, bytes) alike that are sent as one."""
