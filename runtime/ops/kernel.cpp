@@ -44,8 +44,7 @@ void Kernel::go(OrtKernelContext* context) {
     collective_.output_shape(x.shape);  // throws before anything is sent
     meet(collective_.describe(x.element, x.shape));
   }
-  with_transport(context, x.element,
-                 [&](Transport& transport) { move(context, x, transport); });
+  with_transport(context, x.element, [&](Transport& transport) { move(context, x, transport); });
 }
 
 // Only at a node's first run: a wrong plan is found there, and later steps stay free of it. On a

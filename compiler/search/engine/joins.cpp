@@ -77,8 +77,8 @@ class Joiner {
   bool is_collective(Number task) const { return tasks_.key[task] >= 0; }
 
   // A tail reads nothing that comes and goes but what collectives made, tails made of it, or
-  // something made of what stays; and nothing but tails reads what it makes. It may run later, and so
-  // may the collective before it.
+  // something made of what stays; and nothing but tails reads what it makes. It may run later, and
+  // so may the collective before it.
   void find_tails() {
     std::vector<Number> maker(tasks_.size.size(), -1);
     std::vector<std::uint8_t> follows(count(), 0), stays(count(), 0);

@@ -35,9 +35,9 @@ struct Tasks {
   std::vector<std::int32_t> key;  // -1 for what is no collective
   std::vector<double> bytes;      // that one rank puts in
   std::vector<std::uint8_t> part;
-  Rows reads, makes;               // tensors
-  Rows after;                      // tasks
-  std::vector<std::int64_t> size;  // of each tensor
+  Rows reads, makes;                // tensors
+  Rows after;                       // tasks
+  std::vector<std::int64_t> size;   // of each tensor
   std::vector<std::int32_t> given;  // tensors that are there at first
 
   std::size_t count() const { return key.size(); }

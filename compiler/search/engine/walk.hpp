@@ -110,10 +110,11 @@ class Walk {
   Walk(const Walk&) = delete;
   Walk& operator=(const Walk&) = delete;
 
-  // Costs the program as it is emitted where `joins`; else with each collective alone, as the tables
-  // charge it. Moments are those of the order before collectives are joined, but for those of lives.
-  // Adds to the seconds that are spent before the first node, and to those of them for the update.
-  // Linear in the operands of the program. The record, if there is one, is empty before.
+  // Costs the program as it is emitted where `joins`; else with each collective alone, as the
+  // tables charge it. Moments are those of the order before collectives are joined, but for those
+  // of lives. Adds to the seconds that are spent before the first node, and to those of them for
+  // the update. Linear in the operands of the program. The record, if there is one, is empty
+  // before.
   Walked run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
              double update_s, bool joins, Record* record);
 
@@ -181,7 +182,7 @@ class Walk {
   bool joins_ = false;
   bool is_there_ = false;  // what is defined is made by no task
   Tasks tasks_;
-  std::vector<std::int32_t> makers_;  // per tensor the task that makes it, -1 for none
+  std::vector<std::int32_t> makers_;   // per tensor the task that makes it, -1 for none
   std::vector<CollectiveTime> times_;  // per key
   std::int32_t step_ = 0, running_ = 0;
   Walked cost_;

@@ -58,8 +58,8 @@ Program program(const Array<std::uint8_t>& flags, const Array<std::int64_t>& inn
           .views = views};
 }
 
-// The lines of a collective (seconds, seconds per byte), whether the greatest counts, and seconds per
-// byte of packing.
+// The lines of a collective (seconds, seconds per byte), whether the greatest counts, and seconds
+// per byte of packing.
 CollectiveTime time_of(const nb::handle& given) {
   auto [lines, greatest, packing] =
       nb::cast<std::tuple<std::vector<std::pair<double, double>>, bool, double>>(given);
@@ -91,8 +91,8 @@ class Asked : public Costing {
 
   Path path(std::int32_t value, std::int32_t source, std::int32_t target) override {
     using Step = std::tuple<std::int32_t, std::int64_t, std::int32_t, double>;
-    const auto [time_s, steps] = nb::cast<std::pair<double, std::vector<Step>>>(
-        source_.attr("path")(value, source, target));
+    const auto [time_s, steps] =
+        nb::cast<std::pair<double, std::vector<Step>>>(source_.attr("path")(value, source, target));
     Path path{time_s, {}};
     for (const auto& [layout, bytes, key, sent] : steps)
       path.steps.push_back({layout, bytes, key, sent});
@@ -209,14 +209,13 @@ void bind_walk(nb::module_& m) {
   m.def(
       "join",
       [](const std::vector<std::int32_t>& key, const std::vector<double>& bytes,
-         const std::vector<std::uint8_t>& part,
-         const std::vector<std::vector<std::int32_t>>& reads,
+         const std::vector<std::uint8_t>& part, const std::vector<std::vector<std::int32_t>>& reads,
          const std::vector<std::vector<std::int32_t>>& makes,
          const std::vector<std::vector<std::int32_t>>& after, const std::vector<std::int64_t>& size,
          const std::vector<std::int32_t>& given, const nb::list& times) {
         std::vector<CollectiveTime> every;
         for (const nb::handle time : times) every.push_back(time_of(time));
-        const Tasks tasks{key, bytes, part, rows_of(reads), rows_of(makes), rows_of(after),
+        const Tasks tasks{key,  bytes, part, rows_of(reads), rows_of(makes), rows_of(after),
                           size, given};
         Joined joined = join(tasks, every);
         return nb::make_tuple(joined.order, joined.group, joined.peak);
