@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
@@ -63,10 +62,14 @@ class _Program:
         tasks = read_tasks(self.function, keeps_collectives=False)
         order, groups, _ = self._joined(tasks)
         put_in_order(tasks.operations, order)
-        sizes = Counter(group for group in groups if group >= 0)
-        first = {group: next(t for t in order if groups[t] == group) for group in sizes}
-        for group, task in first.items():
-            TOGETHER.set(tasks.operations[task].attributes, sizes[group])
+        members: dict[int, list[ir.Operation]] = {}
+        for task in order:
+            if groups[task] >= 0:
+                members.setdefault(groups[task], []).append(tasks.operations[task])
+        for one in members.values():
+            for op in one[:-1]:  # what is folded at load may lie between them
+                op.move_before(one[-1])
+            TOGETHER.set(one[0].attributes, len(one))
 
     def _joined(self, tasks: Tasks) -> tuple[Sequence[int], Sequence[int], int]:
         """Return the tasks in their new order, and per task the first of its group, -1 for none."""
