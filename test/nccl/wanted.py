@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ _COPIES = {"cudaMemcpyAsync", "cudaMemcpy2DAsync"}
 _ON_DEVICE = 3  # cudaMemcpyDeviceToDevice
 _TOKEN_BYTES = 8
 _COLLECTIVES = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll"}
+_COMBINED = {f"Combined{kind}" for kind in ("AllReduce", "AllGather", "ReduceScatter")}
 
 Call = dict[str, Any]
 Unit = list[Call]  # calls that NCCL takes as one: a group's, in no order, or one by itself
@@ -41,7 +42,8 @@ Unit = list[Call]  # calls that NCCL takes as one: a group's, in no order, or on
 
 @dataclass(frozen=True)
 class Step:
-    """One collective of a graph; ``shape`` is that of this rank's input.
+    """One collective of a graph; ``shape`` is that of this rank's input, empty where several are
+    one, which are its ``members``.
 
     ``dim``: of an AllGather and a ReduceScatter; ``split_dim`` and ``concat_dim``: of an AllToAll.
     """
@@ -56,10 +58,16 @@ class Step:
     dim: int = 0
     split_dim: int = 0
     concat_dim: int = 0
+    members: tuple[Step, ...] = ()
 
     @property
     def count(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        """Return the rows in which parts of the ranks lie side by side."""
+        return math.prod(self.shape[: self.dim])
 
 
 def steps(path: Path) -> list[Step]:
@@ -68,32 +76,56 @@ def steps(path: Path) -> list[Step]:
     values = {v.name: v.type.tensor_type for v in (*graph.input, *graph.value_info, *graph.output)}
     shapes = {n: (t.elem_type, [d.dim_value for d in t.shape.dim]) for n, t in values.items()}
     shapes |= {t.name: (t.data_type, list(t.dims)) for t in graph.initializer}
-    return [_step(node, *shapes[node.input[0]]) for node in _chain(graph)]
+    return [_step(node, shapes) for node in _chain(graph)]
 
 
 def _chain(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """Return the collectives, each behind the one whose token it takes."""
     after = {
-        node.input[1]: node
+        node.input[_place_of_token(node)]: node
         for node in graph.node
-        if node.domain == "tensoropt" and node.op_type in _COLLECTIVES
+        if node.domain == "tensoropt" and node.op_type in _COLLECTIVES | _COMBINED
     }
-    made = {node.output[1] for node in after.values() if len(node.output) > 1}
+    made = {_token(node) for node in after.values()}
     found: list[onnx.NodeProto] = []
     token = next((name for name in after if name not in made), "")
     while token in after:
         found.append(after[token])
-        token = found[-1].output[1] if len(found[-1].output) > 1 else ""
+        token = _token(found[-1])
     assert len(found) == len(after), "not one chain of tokens"
     return found
 
 
-def _step(node: onnx.NodeProto, dtype: int, shape: list[int]) -> Step:
+def _place_of_token(node: onnx.NodeProto) -> int:
+    return 0 if node.op_type in _COMBINED else 1
+
+
+def _token(node: onnx.NodeProto) -> str:
+    """Return the token that a node gives, empty where nothing takes it."""
+    place = _place_of_token(node)
+    return str(node.output[place]) if len(node.output) > place else ""
+
+
+def _step(node: onnx.NodeProto, shapes: dict[str, tuple[int, list[int]]]) -> Step:
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    if node.op_type not in _COMBINED:
+        return _one(node, node.op_type, attributes, *shapes[node.input[0]])
+    kind, dims = node.op_type.removeprefix("Combined"), attributes.pop("dims", None)
+    members = [
+        _one(node, kind, {**attributes, **({"dim": dims[i]} if dims else {})}, *shapes[name])
+        for i, name in enumerate(node.input[1:])
+    ]
+    return replace(members[0], shape=[], dim=0, members=tuple(members))
+
+
+def _one(
+    node: onnx.NodeProto, kind: str, attributes: dict[str, Any], dtype: int, shape: list[int]
+) -> Step:
+    attributes = dict(attributes)
     group, op = list(attributes.pop("group")), attributes.pop("reduction", b"").decode()
     if op == "sum" and dtype == TensorProto.BOOL:
         op = "max"  # "or"
-    return Step(node.name, node.op_type, group, *_TYPES[dtype], shape, op, **attributes)
+    return Step(node.name, kind, group, *_TYPES[dtype], shape, op, **attributes)
 
 
 def communicators(wanted: Sequence[Step]) -> list[list[int]]:
@@ -155,7 +187,9 @@ def _same(wanted: Unit, found: Unit) -> bool:
 def _ways(step: Step, rank: int) -> Iterator[list[Unit]]:
     """Yield the ways in which a step may be run: packed first, or row by row in one group."""
     ranks = len(step.group)
-    if step.count == 0:
+    if step.members:
+        yield from _joined(step.members, rank)
+    elif step.count == 0:
         yield []
     elif ranks == 1:
         yield [[{"call": "cudaMemcpyAsync", "bytes": step.count * step.item_bytes}]]
@@ -167,9 +201,26 @@ def _ways(step: Step, rank: int) -> Iterator[list[Unit]]:
         yield from _gather_or_scatter(step, rank)
 
 
+def _joined(members: Sequence[Step], rank: int) -> Iterator[list[Unit]]:
+    """Yield one group of what need not be packed, by how many rows are too many, and the others."""
+    members = [member for member in members if member.count > 0]
+    if members and len(members[0].group) == 1:
+        yield [unit for member in members for unit in next(_ways(member, rank))]
+        return
+    for most in sorted({_rows_apart(member) for member in members}):
+        ready = [member for member in members if _rows_apart(member) <= most]
+        launch = [call for member in ready for unit in next(_ways(member, rank)) for call in unit]
+        packed = [list(_ways(m, rank))[-1] for m in members if _rows_apart(m) > most]
+        yield [launch, *(unit for units in packed for unit in units)]
+
+
+def _rows_apart(step: Step) -> int:
+    return 1 if step.kind == "AllReduce" else step.rows
+
+
 def _gather_or_scatter(step: Step, rank: int) -> Iterator[list[Unit]]:
     """Yield one call between copies, where there is more than one row, and a call a row."""
-    rows, gathers = math.prod(step.shape[: step.dim]), step.kind == "AllGather"
+    rows, gathers = step.rows, step.kind == "AllGather"
     count = step.count if gathers else step.count // len(step.group)
     yield [[_call(step, rank, count // rows)] * rows]
     if rows > 1:
