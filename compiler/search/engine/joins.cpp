@@ -14,7 +14,8 @@ constexpr int kRounds = 4;
 
 // Bytes alive while each place of an order runs.
 std::vector<std::int64_t> alive(const Tasks& tasks, const std::vector<Number>& place) {
-  const Number places = tasks.count() ? *std::max_element(place.begin(), place.end()) + 1 : 0;
+  // What is given is alive at the first place, even where nothing runs.
+  const Number places = tasks.count() ? *std::max_element(place.begin(), place.end()) + 1 : 1;
   std::vector<Number> first(tasks.size.size(), kEnd), last(tasks.size.size(), -1);
   for (const Number tensor : tasks.given) first[tensor] = last[tensor] = 0;
   for (std::size_t task = 0; task < tasks.count(); ++task)

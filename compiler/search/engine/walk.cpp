@@ -260,7 +260,8 @@ void Walk::end_task(std::int32_t key, double bytes) {
   if (!joins_) return;
   tasks_.key.push_back(key);
   tasks_.bytes.push_back(bytes);
-  tasks_.part.push_back((program_.flags[running_] & Program::Update) != 0);
+  const bool any = program_.nodes() > 0;  // else only the return runs
+  tasks_.part.push_back(any && (program_.flags[running_] & Program::Update) != 0);
   for (Rows* rows : {&tasks_.reads, &tasks_.makes, &tasks_.after}) rows->close();
   for (; key >= std::int32_t(times_.size());)
     times_.push_back(costing_->collective(std::int32_t(times_.size())));
