@@ -224,7 +224,7 @@ void Walk::move(std::int32_t view, std::int32_t source, std::int32_t target) {
       cost_.sent_bytes = std::max(cost_.sent_bytes, step.bytes);
   }
   for (std::size_t i = 0; i < path.steps.size(); ++i) {
-    const auto [layout, bytes, key, sent] = path.steps[i];
+    const auto& [layout, bytes, key, sent] = path.steps[i];
     const bool last = i + 1 == path.steps.size();
     use(life);
     depend(maker);
@@ -251,13 +251,7 @@ std::int32_t Walk::define(std::int32_t value, std::int32_t layout, std::int64_t 
   return std::int32_t(lives_.size()) - 1;
 }
 
-void Walk::depend(std::int32_t from) {
-  if (joins_ && from >= 0) tasks_.after.values.push_back(from);
-}
-
-void Walk::end_task(std::int32_t key, double bytes) {
-  ++step_;
-  if (!joins_) return;
+void Walk::note_task(std::int32_t key, double bytes) {
   tasks_.key.push_back(key);
   tasks_.bytes.push_back(bytes);
   const bool any = program_.nodes() > 0;  // else only the return runs

@@ -158,8 +158,14 @@ class Walk {
   void set_maker(std::int32_t tensor, std::int32_t maker);
   void note_makers(std::size_t node);
   bool runs_now(std::size_t node) const;
-  void depend(std::int32_t from);
-  void end_task(std::int32_t key, double bytes);
+  void depend(std::int32_t from) {
+    if (joins_ && from >= 0) tasks_.after.values.push_back(from);
+  }
+  void end_task(std::int32_t key, double bytes) {
+    ++step_;
+    if (joins_) note_task(key, bytes);
+  }
+  void note_task(std::int32_t key, double bytes);
   void join_collectives();
   // The lives of tensors, each once, but for one that is only another's name.
   std::vector<std::int32_t> lives_read(std::size_t node) const;

@@ -260,7 +260,7 @@ class _Costing:
         if step.kind in JOINED:
             alike = (step.kind, step.axes, info.dtype, step.reduction)
             key = self.keys.setdefault(alike, len(self.keys))
-        sent = mean_of(info.sizes) * info.item_bytes / step.src.parts(self.tables.mesh)
+        sent = mean_of(step.src.local_shape(info.sizes, self.tables.mesh)) * info.item_bytes
         return self.number(step.dst), self._bytes(value, step.dst), key, sent
 
     def collective(self, key: int) -> tuple[list[tuple[float, float]], bool, float]:
