@@ -25,6 +25,7 @@ ONLY_HERE = {
     "_T",
     "set_arena_extend_strategy",  # of builds for GPUs
     "_Table",
+    "_CollectiveTime",
     "_Cost",
     "_Costing",  # what a walk asks
 }
