@@ -202,12 +202,15 @@ def _ways(step: Step, rank: int) -> Iterator[list[Unit]]:
 
 
 def _joined(members: Sequence[Step], rank: int) -> Iterator[list[Unit]]:
-    """Yield one group of what need not be packed, by how many rows are too many, and the others."""
+    """Yield one group of what need not be packed, by how many rows are too many, and the others.
+
+    The group may be of nothing.
+    """
     members = [member for member in members if member.count > 0]
     if members and len(members[0].group) == 1:
         yield [unit for member in members for unit in next(_ways(member, rank))]
         return
-    for most in sorted({_rows_apart(member) for member in members}):
+    for most in sorted({0, *(_rows_apart(member) for member in members)}):
         ready = [member for member in members if _rows_apart(member) <= most]
         launch = [call for member in ready for unit in next(_ways(member, rank)) for call in unit]
         packed = [list(_ways(m, rank))[-1] for m in members if _rows_apart(m) > most]
