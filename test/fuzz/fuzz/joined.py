@@ -19,6 +19,7 @@ _WIDER = {
     onnx.TensorProto.BFLOAT16: onnx.TensorProto.FLOAT,
     onnx.TensorProto.FLOAT16: onnx.TensorProto.FLOAT,
 }
+_SEVERAL = "Combined"  # what the names of nodes that are several collectives begin with
 _COMBINED = {"sum": "Add", "max": "Max", "min": "Min"}
 
 
@@ -95,28 +96,30 @@ class _Joined:
 
     def _together(self, arrived: dict[int, onnx.NodeProto]) -> None:
         first = next(iter(arrived.values()))
-        kinds = {rank: self.types[rank][node.input[0]] for rank, node in arrived.items()}
+        kinds = {r: [self.types[r][x] for x in _operands(node)] for r, node in arrived.items()}
         same = {
-            (node.op_type, str(_held(node)), kinds[rank][0], kinds[rank][1])
-            for rank, node in arrived.items()
+            (node.op_type, str(_held(node)), str(kinds[rank])) for rank, node in arrived.items()
         }
         if len(same) > 1:
             raise StuckError(f"{first.name}: the ranks differ: {sorted(map(str, same))}")
         for rank, node in arrived.items():
             self._pass_token(rank, node)
-        inputs = [node.input[0] for node in arrived.values()]
-        outputs = [node.output[0] for node in arrived.values()]
-        getattr(self, f"_{first.op_type}")(
-            inputs, outputs, _held(first), next(iter(kinds.values()))
-        )
+        make = getattr(self, f"_{first.op_type.removeprefix(_SEVERAL)}")
+        inputs = zip(*(_operands(node) for node in arrived.values()), strict=True)
+        outputs = zip(*(_results(node) for node in arrived.values()), strict=True)
+        each = zip(inputs, outputs, _each(first), next(iter(kinds.values())), strict=True)
+        for one_inputs, one_outputs, held, kind in each:
+            make(one_inputs, one_outputs, held, kind)
         for rank in arrived:
             self.places[rank] += 1
 
     def _pass_token(self, rank: int, node: onnx.NodeProto) -> None:
         """Check that the collective takes the token of the one before it."""
-        if self.tokens[rank] not in (None, node.input[1]):
-            raise StuckError(f"{node.name}: takes token {node.input[1]}, not {self.tokens[rank]}")
-        self.tokens[rank] = node.output[1]
+        place = _place_of_token(node)
+        if self.tokens[rank] not in (None, node.input[place]):
+            taken = node.input[place]
+            raise StuckError(f"{node.name}: takes token {taken}, not {self.tokens[rank]}")
+        self.tokens[rank] = node.output[place]
 
     def _add(self, kind: str, inputs: Sequence[str], outputs: Sequence[str], **held: Any) -> None:
         self.nodes.append(helper.make_node(kind, inputs, outputs, **held))
@@ -173,6 +176,26 @@ class _Joined:
         rows = [self._pieces(x, held["split_dim"], len(inputs), kind) for x in inputs]
         for pieces, name in zip(zip(*rows, strict=True), outputs, strict=True):
             self._add("Concat", pieces, [name], axis=held["concat_dim"])
+
+
+def _place_of_token(node: onnx.NodeProto) -> int:
+    """Return where the token is: in front of several operands, behind one."""
+    return 0 if node.op_type.startswith(_SEVERAL) else 1
+
+
+def _operands(node: onnx.NodeProto) -> list[str]:
+    return [name for place, name in enumerate(node.input) if place != _place_of_token(node)]
+
+
+def _results(node: onnx.NodeProto) -> list[str]:
+    return [name for place, name in enumerate(node.output) if place != _place_of_token(node)]
+
+
+def _each(node: onnx.NodeProto) -> list[dict[str, Any]]:
+    """Return the attributes of each collective that a node is."""
+    held, operands = _held(node), _operands(node)
+    dims = held.pop("dims", None)
+    return [held if dims is None else {**held, "dim": dims[i]} for i in range(len(operands))]
 
 
 def _held(node: onnx.NodeProto) -> dict[str, Any]:
