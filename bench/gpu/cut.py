@@ -18,6 +18,8 @@ DOMAIN = "tensoropt"
 KINDS = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
 """The collectives."""
 
+_SEVERAL = ("CombinedAllReduce", "CombinedAllGather", "CombinedReduceScatter")
+
 _TOKEN = "token of a piece"
 
 
@@ -54,12 +56,15 @@ def cut(whole: onnx.ModelProto) -> list[Piece]:
 def _pieces(graph: onnx.GraphProto) -> list[Piece]:
     pieces = [Piece([])]
     for node in graph.node:
-        if node.domain == DOMAIN and node.op_type in KINDS:
+        if node.domain == DOMAIN and node.op_type in KINDS + _SEVERAL:
             alone = onnx.NodeProto()
             alone.CopyFrom(node)
             # Pieces run in a fixed order: the token that would fix it is any.
-            alone.input[1] = _TOKEN
-            del alone.output[1:]
+            if node.op_type in _SEVERAL:  # whose token is in front
+                alone.input[0] = _TOKEN
+            else:
+                alone.input[1] = _TOKEN
+                del alone.output[1:]
             pieces += [Piece([alone], collective=True), Piece([])]
         else:
             pieces[-1].nodes.append(node)

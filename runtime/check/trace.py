@@ -9,7 +9,8 @@ from typing import TypedDict
 
 __all__ = ["COLLECTIVES", "kernel_times_s", "merged"]
 
-COLLECTIVES = frozenset({"AllGather", "AllReduce", "AllToAll", "ReduceScatter"})
+_SEVERAL = {"CombinedAllGather", "CombinedAllReduce", "CombinedReduceScatter"}
+COLLECTIVES = frozenset({"AllGather", "AllReduce", "AllToAll", "ReduceScatter", *_SEVERAL})
 """The operators that wait for other ranks."""
 
 _KERNEL = "_kernel_time"
