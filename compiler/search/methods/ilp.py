@@ -81,7 +81,7 @@ def _solve(case: Case, limits: Limits) -> Found:
         )
     program = build_program(case.problem, limits.memory_bytes)
     solver = _solver(highspy, program, limits.time_limit_s)
-    solver.run()
+    _run(highspy, solver)
     _check_solved(highspy, solver, limits)
     assignment = program.decode(solver.getSolution().col_value)
     info = solver.getInfo()
@@ -110,6 +110,18 @@ def _solver(highspy: ModuleType, program: Program, time_limit_s: float | None) -
         solver.setOptionValue("time_limit", float(time_limit_s))
     solver.passModel(_linear_program(highspy, program))
     return solver
+
+
+def _run(highspy: ModuleType, solver: Highs) -> None:
+    """Solve; that nothing fits is believed only without presolve.
+
+    HiGHS 1.15 has found programs infeasible that are not, in presolve.
+    """
+    solver.run()
+    if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+        solver.setOptionValue("presolve", "off")
+        solver.clearSolver()
+        solver.run()
 
 
 def _linear_program(highspy: ModuleType, program: Program) -> HighsLp:
