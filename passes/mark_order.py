@@ -24,9 +24,11 @@ class MarkOrderPass(Pass):
 
     ONNX Runtime sorts nodes by itself, depth first, but what it fuses changes that order. If the
     peak is more than 1% higher depth first, whether the first operand goes first or the last, the
-    module gets `topt.ordered`, and the sessions of its graphs keep the order. A program with
-    strings does not get it: what ONNX Runtime writes of its constants it does not read again.
-    Refuses nothing. Linear in the operands of `@main`.
+    module gets `topt.ordered`, and the sessions of its graphs keep the order. So does every
+    training step with convolutions: ONNX Runtime fuses and adds to what is around them, and what
+    it makes runs last, when all that it reads has had to wait. A program with strings does not get
+    it: what ONNX Runtime writes of its constants it does not read again. Refuses nothing. Linear
+    in the operands of `@main`.
     """
 
     name: ClassVar[str] = "mark-order"
@@ -39,9 +41,16 @@ class MarkOrderPass(Pass):
         highest = max(max(peaks(in_order(program, order))) for order in orders)
         attributes = module.operation.attributes
         keys.ORDERED.remove(attributes)
-        if highest > (1 + _SLACK) * max(peaks(program)) and not _has_strings(main):
+        depends = highest > (1 + _SLACK) * max(peaks(program)) or _trains_convolutions(main)
+        if depends and not _has_strings(main):
             with module.context:
                 keys.ORDERED.set(attributes, True)
+
+
+def _trains_convolutions(main: ir.Operation) -> bool:
+    ops = [op.operation for op in main.regions[0].blocks[0]]
+    trains = any(keys.PHASE.get(op.attributes) == "backward" for op in ops)
+    return trains and any(op.name == "onnx.Conv" for op in ops)
 
 
 def _has_strings(main: ir.Operation) -> bool:
