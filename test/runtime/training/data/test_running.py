@@ -87,4 +87,6 @@ def test_a_stream_that_ends_too_soon(plans, places, tmp_path: Path) -> None:
     job = TrainJob(str(plans["data2"]), steps=9, data=places["short"], log=str(log))
     with pytest.raises(UserError, match=r"step 4: .*:short: ended after 14 samples, expected 30"):
         start(job)
-    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [1, 2, 3]
+    # Where rank 1 comes to its error first, it may end rank 0 before the line of step 3.
+    steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+    assert steps in ([1, 2], [1, 2, 3])
